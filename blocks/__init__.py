@@ -1,4 +1,4 @@
-"""Data on disk: HDF5 data blocks, ingestion, vocabularies. Knows no model."""
+"""Datasets on disk: ingestion, HDF5 data blocks, vocabularies. This package knows no models."""
 
 from typing import TYPE_CHECKING
 

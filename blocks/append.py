@@ -1,7 +1,7 @@
-"""Where an ingestion writes: a new directory that appears when it is complete, or a dataset that it appends to.
+"""Targets of an ingestion: a new directory, which appears when it is complete, or an existing dataset to append to.
 
-An append publishes new blocks and a new generation of everything derived beside the old, then replaces the manifest:
-until then the dataset is the old one, whole. What a crash leaves behind is removed by the next append.
+An append writes new blocks and a new generation of all derived files beside the old ones, then replaces the manifest;
+until then the dataset is unchanged. The next append removes the leftovers of a crash.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from blocks.store import MANIFEST
 
 @dataclass(frozen=True)
 class Target:
-    """Where to write. `root` is the dataset, `spill` an empty directory for temporary files."""
+    """Where to write. root: directory of the dataset. spill: empty directory for temporary files."""
 
     root: Path
     spill: Path
@@ -41,27 +41,27 @@ class Target:
 
     @property
     def generation(self) -> int:
-        """Of the manifest to be written."""
+        """Return the generation of the manifest to be written."""
         return self.old.manifest["generation"] + 1 if self.old else 0
 
     @property
     def suffix(self) -> str:
-        """In the names of files of this generation."""
+        """Return the suffix of the names of files of this generation."""
         return f"-{self.generation}" if self.old else ""
 
     @property
     def first_block(self) -> int:
-        """The number of the first new block."""
+        """Return the number of the first new block."""
         return self.old.block_count if self.old else 0
 
     @property
     def first_document(self) -> int:
-        """The number of the first new document."""
+        """Return the number of the first new document."""
         return self.old.documents if self.old else 0
 
 
 def require_replaceable(out: Path, overwrite: bool) -> None:
-    """Refuse to write over something, or, where that was asked for, over something that is no dataset."""
+    """Raise RequestError if `out` exists and must not be overwritten, or is not a dataset."""
     require_new(out, overwrite=overwrite, directory=True)
     if out.exists() and not (is_free(out) or (out / MANIFEST).is_file() or shard_paths(out)):
         raise RequestError(
@@ -71,7 +71,7 @@ def require_replaceable(out: Path, overwrite: bool) -> None:
 
 @contextmanager
 def new_dataset(out: str, overwrite: bool) -> Iterator[Target]:
-    """A dataset that appears under its name when it is complete."""
+    """Yield the target of a new dataset, which gets its name when it is complete."""
     with publish_directory(Path(out), overwrite=overwrite) as root:
         (root / "blocks").mkdir()
         (root / "spill").mkdir()
@@ -80,7 +80,8 @@ def new_dataset(out: str, overwrite: bool) -> Iterator[Target]:
 
 @contextmanager
 def append_to(out: str) -> Iterator[Target]:
-    """An existing dataset; what is not part of it is removed before and after. One append at a time may run."""
+    """Yield the target of an append to a dataset; stray files are removed before and after. Only one append at a time
+    can run."""
     root = Path(out)
     with disk_errors(root), locked(root) as free:
         if not free:
@@ -99,8 +100,8 @@ def append_to(out: str) -> Iterator[Target]:
 
 
 def remove_strays(root: Path) -> list[Removed]:
-    """Delete what the manifest of a dataset does not name: files of an earlier generation, unless a run refers to it,
-    or of a failed append."""
+    """Delete files of a dataset that its manifest does not name: of a failed append, or of an old generation that no
+    run needs."""
     dropped = drop_unreferred(root)
     named = {path for path, _ in open_any(root).files()} | {root / MANIFEST} | kept_files(root)
     folders = {path.parent for path in named}

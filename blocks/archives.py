@@ -1,4 +1,4 @@
-"""Files in tar and zip archives, one after the other: an archive is read once, front to back, and not unpacked."""
+"""Read the files in tar and zip archives one after the other, in one pass, without unpacking the archive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OFFICE = ("[Content_Types].xml", "mimetype")  # documents of office programs, a
 
 
 class Member(NamedTuple):
-    """A file of an archive. path: that of the archive and its own, for messages. name: its own."""
+    """A file in an archive. path: of the archive and the file, for messages. name: in the archive."""
 
     path: str
     name: str
@@ -27,7 +27,7 @@ class Member(NamedTuple):
 
 
 def is_archive(path: str) -> bool:
-    """Whether a file is a tar archive, compressed or not, or a zip archive."""
+    """Return whether a file is a tar archive, compressed or not, or a zip archive."""
     if is_stream(path):
         return False
     with open_input(path) as file:
@@ -41,10 +41,10 @@ def is_archive(path: str) -> bool:
 
 
 def members(path: str, pattern: str, opening: Opening, progress: Progress) -> Iterator[Member]:
-    """The files of an archive, as UTF-8 with line feeds, that are not hidden and whose names match a glob.
+    """Yield the files of an archive that are not hidden and match a glob, as UTF-8 with line feeds.
 
-    progress: called with bytes read. Raises RequestError if the archive is cut short or damaged, or a file in it has
-    more bytes than may be.
+    progress: function called with numbers of bytes read. Raises RequestError if the archive is truncated or damaged, or
+    a file in it is too large.
     """
     with open_input(path) as file, ReadErrors(path):
         if is_zip(file):
@@ -73,7 +73,8 @@ def _of_zip(file: IO[bytes], path: str, progress: Progress) -> Iterator[tuple[st
 
 
 def _of_tar(stream: _Forward, path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Headers are read one by one, as `TarFile.next` takes a damaged one for the end."""
+    """Yield the members of a tar archive; headers are read one by one, as `TarFile.next` takes a damaged header for the
+    end."""
     with tarfile.TarFile(fileobj=stream, mode="r") as archive:  # type: ignore[arg-type]
         member = archive.firstmember  # type: ignore[attr-defined]
         while member:
@@ -85,7 +86,7 @@ def _of_tar(stream: _Forward, path: str) -> Iterator[tuple[str, Iterator[bytes]]
 
 
 def _next_header(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
-    """The next member, None at the end."""
+    """Return the next member, None at the end."""
     try:
         return tarfile.TarInfo.fromtarfile(archive)
     except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
@@ -95,7 +96,7 @@ def _next_header(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
 
 
 class _Forward:
-    """Bytes that come in pieces, as a file that can be read and sought forward only."""
+    """Forward-only file object over pieces of bytes."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._rest, self._at = pieces, b"", 0
@@ -124,7 +125,7 @@ class _Forward:
         return b"".join(pieces)
 
     def read_all(self) -> None:
-        """Read to the end, as a checksum may stand there."""
+        """Read to the end, where a checksum may be."""
         while self.read(_PIECE):
             pass
 

@@ -1,6 +1,6 @@
-"""Files of named arrays: HDF5, written once, contiguous, and mapped by file offset without the HDF5 library.
+"""Files of named arrays: HDF5, written once, contiguous, and memory-mapped by offset without the HDF5 library.
 
-What a file has to hold is a NamedTuple of arrays, whose annotations say of which dtype each is: `Int64` and the others.
+The content of a file is declared as a NamedTuple of arrays whose annotations give the dtypes, such as `Int64`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Float64 = Annotated[np.ndarray, "float64"]
 
 
 class Where(NamedTuple):
-    """Where one array lies in its file: byte offset, dtype name, number of elements."""
+    """Position of one array in its file: byte offset, dtype name, number of elements."""
 
     offset: int
     dtype: str
@@ -34,7 +34,7 @@ class Where(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """An array that is not in memory as a whole: its dtype, number of elements, and the runs of them in order."""
+    """An array in pieces, which need not fit in memory: dtype, number of elements, and its pieces in order."""
 
     dtype: str
     size: int
@@ -44,7 +44,7 @@ class Pieces(NamedTuple):
 def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray | Pieces]) -> dict[str, Any]:
     """Publish an HDF5 file of one-dimensional arrays, each contiguous and aligned to 64 bytes.
 
-    Returns the entry for the manifest: file name below `root`, bytes, checksum, and where each array lies.
+    Returns the entry for the manifest: file name below `root`, bytes, checksum, and the position of each array.
     """
     import h5py
 
@@ -64,9 +64,9 @@ def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray | P
 
 
 class _FailSafeFile(io.FileIO):
-    """A file for the HDF5 library, which may crash the process once a write has failed (HDF5 2.0).
+    """File object for the HDF5 library, which can crash the process after a failed write (HDF5 2.0).
 
-    The first error is kept for `check`; nothing is written from there on.
+    The first error is kept for `check`, and nothing is written from then on.
     """
 
     def __init__(self, path: Path) -> None:
@@ -74,7 +74,7 @@ class _FailSafeFile(io.FileIO):
         self._error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write all of `data`, or none of it once writing has failed."""
+        """Write all of `data`, or nothing after an error."""
         view, done = memoryview(data).cast("B"), 0
         try:
             while self._error is None and done < len(view):
@@ -91,7 +91,7 @@ class _FailSafeFile(io.FileIO):
             return 0
 
     def check(self) -> None:
-        """Raise what has gone wrong."""
+        """Raise the error, if any."""
         if self._error is not None:
             raise self._error
 
@@ -105,17 +105,17 @@ def _write_pieces(written: Any, array: Pieces) -> None:
 
 @cache
 def _fields(holds: Any) -> dict[str, tuple[str, ...]]:
-    """The dtypes that each array of a NamedTuple may have."""
+    """Return the allowed dtypes of each array of a NamedTuple."""
     return {name: hint.__metadata__ for name, hint in get_type_hints(holds, include_extras=True).items()}
 
 
 def open_arrays(
     path: Path, entry: Mapping[str, Any], holds: Any, *, remedy: str = REMEDY, streamed: bool = False
 ) -> dict[str, np.ndarray]:
-    """Map the arrays of a file that a manifest names, which may be damaged or come from a stranger: see `map_arrays`.
+    """Map the arrays of a file named by a manifest, which may be damaged or untrusted; see `map_arrays`.
 
-    entry: a `blocks.schemas.ArrayFile`. holds: the NamedTuple of arrays that they have to be, None for any numbers.
-    Raises WorkFailed if the file is missing or has another size, or if its arrays are others or reach beyond it.
+    entry: a `blocks.schemas.ArrayFile`. holds: NamedTuple of the expected arrays, None for any numbers. Raises
+    WorkFailed if the file is missing, has another size or other arrays, or if arrays reach beyond its end.
     """
     _require_size(path, entry["bytes"], remedy)
     where = entry["arrays"]
@@ -145,10 +145,10 @@ def _require_size(path: Path, expected: int, remedy: str) -> None:
 
 
 def map_arrays(path: Path, where: Mapping[str, Any], *, streamed: bool = False) -> dict[str, np.ndarray]:
-    """Map the arrays of a file written by `write_arrays`, read-only; pages come in when they are touched.
+    """Map the arrays of a file from `write_arrays`, read-only; pages are read when they are touched.
 
-    streamed: they are read from end to end, then others are for a long time. Where files are more than memory, what is
-    kept of them is then what was read last, and not what was touched most often.
+    streamed: the file is read from end to end and then not for a long time, so that the page cache keeps recently read
+    files rather than frequently touched ones.
     """
     with disk_errors(path), path.open("rb") as file:
         whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,4 +1,4 @@
-"""Parquet and Arrow files, read a few columns at a time, in batches of rows; pyarrow, which does it, is an extra."""
+"""Read Parquet and Arrow files, some columns at a time, in batches of rows, with pyarrow (an optional extra)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _MOST_SCHEMA = 1 << 26  # bytes
 
 
 def is_arrow(path: str) -> bool:
-    """Whether a file is Parquet, Arrow IPC or Feather."""
+    """Return whether a file is Parquet, Arrow IPC or Feather."""
     return any(start_of(path).startswith(magic) for magic in _MAGIC)
 
 
 def arrow_table(path: str, progress: Callable[[int], object], query: str | None) -> ArrowTable | None:
-    """A Parquet or Arrow file, opened; None for other files. Raises RequestError if there is a query."""
+    """Open a Parquet or Arrow file; None for other files. Raises RequestError if a query is given."""
     if not is_arrow(path):
         return None
     if query:
@@ -39,7 +39,7 @@ def arrow_table(path: str, progress: Callable[[int], object], query: str | None)
 
 
 def start_of(path: str) -> bytes:
-    """The first bytes of a file; none of what can be read only once."""
+    """Return the first bytes of a file; nothing for files that can be read only once."""
     try:
         if not Path(path).is_file():
             return b""
@@ -50,27 +50,28 @@ def start_of(path: str) -> bytes:
 
 
 def arrow_bytes(paths: Iterable[str]) -> int:
-    """Bytes of memory for pyarrow and what it holds while it reads, if any of the files needs it."""
+    """Return the bytes of memory that pyarrow needs, with its buffers, if one of the files needs it."""
     return _MEMORY if any(map(is_arrow, paths)) else 0
 
 
 class Batch(NamedTuple):
-    """Some rows. first: the number of the first, from 0. columns: those asked for, for the functions below."""
+    """A batch of rows. first: number of the first row, from 0. columns: requested columns, for the functions below."""
 
     first: int
     columns: list[Any]
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Return the number of rows."""
         return len(self.columns[0])
 
 
 class ArrowTable:
-    """A Parquet or Arrow file. `name` is what messages call it; `columns` are the names of those that can be read.
+    """A Parquet or Arrow file. Attributes: `name` for messages; `columns`, names of the readable columns (no lists,
+    structures or bytes).
 
-    Columns of lists, structures and bytes cannot. progress: called with bytes read. Raises RequestError if the file is
-    damaged or pyarrow is not installed.
+    progress: function called with numbers of bytes read. Raises RequestError if the file is damaged or pyarrow is not
+    installed.
     """
 
     def __init__(self, path: str, progress: Callable[[int], object] = lambda _: None) -> None:
@@ -84,7 +85,7 @@ class ArrowTable:
             raise RequestError(f"{path}: two columns are named {twice[0]!r}", "Rename one of them.")
 
     def require_numbers(self, columns: Iterable[str], remedy: str) -> None:
-        """Raise RequestError if one of the columns cannot hold numbers, as dates do not."""
+        """Raise RequestError if one of the columns cannot hold numbers, such as dates."""
         for column in columns:
             if not _may_be_number(self._types[column]):
                 raise RequestError(
@@ -92,7 +93,7 @@ class ArrowTable:
                 )
 
     def together(self, columns: Sequence[str]) -> list[int]:
-        """The bounds, from 0 to the end, of runs of columns that are read together: more would take too much memory."""
+        """Return the bounds, from 0 to the end, of groups of columns that fit in memory together."""
         with self._opened(columns[:1]) as file:
             sizes = file.column_bytes(columns)
         bounds, held = [0], 0
@@ -106,10 +107,10 @@ class ArrowTable:
     def batches(
         self, columns: Sequence[str], row_bytes: int = 0, size: int = _BATCH, coded: Sequence[str] = ()
     ) -> Iterator[Batch]:
-        """All rows, with the columns that are named.
+        """Yield all rows in batches with the named columns.
 
-        row_bytes: what the caller makes of a row. size: bytes of a batch, about. coded: columns for `distinct`. Raises
-        RequestError if the file is damaged.
+        row_bytes: memory that the caller needs for a row. size: approximate bytes of a batch. coded: columns for
+        `distinct`. Raises RequestError if the file is damaged.
         """
         wanted = list(dict.fromkeys(columns))
         total, first = Path(self.name).stat().st_size, 0
@@ -122,7 +123,7 @@ class ArrowTable:
 
     @contextmanager
     def _opened(self, columns: Sequence[str] | None = None, coded: Sequence[str] = ()) -> Iterator[_Parquet | _Ipc]:
-        """The file, to read its columns or some of them. coded: texts of which dictionaries are wanted."""
+        """Open the file to read some or all columns. coded: text columns read as dictionaries."""
         arrow = _arrow()
         try:
             with Path(self.name).open("rb") as file:
@@ -137,7 +138,7 @@ class ArrowTable:
 
 
 class _Parquet:
-    """An open Parquet file. `rows`: how many its metadata says it has."""
+    """An open Parquet file. rows: number of rows in its metadata."""
 
     def __init__(self, file: Any, coded: Sequence[str]) -> None:
         limits = {"thrift_string_size_limit": _MOST_SCHEMA, "thrift_container_size_limit": _MOST_SCHEMA}
@@ -148,7 +149,8 @@ class _Parquet:
         self._groups = [told.row_group(number) for number in range(told.num_row_groups)]
 
     def column_bytes(self, columns: Sequence[str]) -> list[int]:
-        """What pyarrow holds of each while it reads: a page, a dictionary, and either as it is stored."""
+        """Return the bytes that pyarrow holds for each column while reading: a page and a dictionary, decoded and
+        encoded."""
         if not self._groups:
             return [0] * len(columns)
         place_of = {self._groups[0].column(place).path_in_schema: place for place in range(self._groups[0].num_columns)}
@@ -157,7 +159,7 @@ class _Parquet:
         return [_BUFFER + 2 * min(size, _PAGES) for size in most]
 
     def batches(self, columns: list[str], row_bytes: int, size: int) -> Iterator[Any]:
-        """Yields batches of rows."""
+        """Yield batches of rows."""
         stored = sum(group.total_byte_size for group in self._groups) // max(self.rows, 1)
         rows = _rows_of_batch(size, stored, row_bytes)
         for batch in self._table.iter_batches(batch_size=rows, columns=columns, use_threads=False):
@@ -165,7 +167,7 @@ class _Parquet:
 
 
 class _Ipc:
-    """An open Arrow IPC or Feather file, of whose columns those in some places are read; it does not tell its rows."""
+    """An open Arrow IPC or Feather file, reading some of its columns; its number of rows is unknown."""
 
     rows = 0
 
@@ -179,12 +181,13 @@ class _Ipc:
         self._parts = iter(table) if is_stream else map(table.get_batch, range(table.num_record_batches))
 
     def column_bytes(self, columns: Sequence[str]) -> list[int]:
-        """What pyarrow holds of each while it reads: its numbers in a batch, and these as they are stored."""
+        """Return the bytes that pyarrow holds for each column while reading: the values of a batch, decoded and
+        encoded."""
         first = next(self._parts, None)
         return [16 * first.num_rows if first else 0] * len(columns)
 
     def batches(self, columns: list[str], row_bytes: int, size: int) -> Iterator[Any]:
-        """Yields batches of rows."""
+        """Yield batches of rows."""
         for part in map(_valid, self._parts):
             rows = _rows_of_batch(size, part.nbytes // max(part.num_rows, 1), row_bytes)
             for first in range(0, part.num_rows, rows):
@@ -192,15 +195,13 @@ class _Ipc:
 
 
 def texts(column: Any) -> list[str]:
-    """The values of a column as text, empty where one is missing."""
+    """Return the values of a column as text; missing values are empty."""
     return _without_null(column.cast(_arrow().large_string()), "").to_pylist()
 
 
 def distinct(column: Any) -> tuple[Any, np.ndarray]:
-    """The different values of a column, as text, and uint32 (R,), which of them each row has.
-
-    Where a value is missing it is the empty text.
-    """
+    """Return the distinct values of a column as text, and uint32 (R,), the index of each row's value. Missing values
+    are empty text."""
     arrow = _arrow()
     if (numbers := _close_numbers(column)) is not None:
         return _distinct_numbers(numbers)
@@ -217,7 +218,7 @@ def distinct(column: Any) -> tuple[Any, np.ndarray]:
 
 
 def _close_numbers(column: Any) -> np.ndarray | None:
-    """int64 (R,), if a column holds whole numbers that are close enough for a table of all between them."""
+    """Return a column of whole numbers as int64 (R,) if a table over their range is small enough, else None."""
     if not _arrow().types.is_integer(column.type) or column.null_count or not len(column):
         return None
     numbers = column.to_numpy()
@@ -226,7 +227,7 @@ def _close_numbers(column: Any) -> np.ndarray | None:
 
 
 def _distinct_numbers(numbers: np.ndarray) -> tuple[Any, np.ndarray]:
-    """See `distinct`."""
+    """Return distinct numbers; see `distinct`."""
     low = numbers.min()
     used = np.zeros(numbers.max() - low + 1, bool)
     used[numbers - low] = True
@@ -236,14 +237,14 @@ def _distinct_numbers(numbers: np.ndarray) -> tuple[Any, np.ndarray]:
 
 
 def _without_null(column: Any, value: Any) -> Any:
-    """A column with a value where one is missing; where none is, `fill_null` would take as long as all else."""
+    """Replace missing values of a column; avoids `fill_null`, which is slow, if there are none."""
     return column.fill_null(value) if column.null_count else column
 
 
 def trimmed_lines(names: Any, blanks: str) -> bytes | list[str]:
-    """What `distinct` gives, without blanks around it, each with a line feed after it; as a list if this is unclear.
+    """Return texts of `distinct` without surrounding blanks and each followed by a line feed.
 
-    It is if one is empty or has a line break or NUL in it.
+    A list if this is ambiguous, because a text is empty or has a line break or NUL.
     """
     arrow = _arrow()
     trimmed = arrow.compute.utf8_trim(names, blanks)
@@ -254,7 +255,7 @@ def trimmed_lines(names: Any, blanks: str) -> bytes | list[str]:
 
 
 def numbers_of(column: Any) -> np.ndarray:
-    """The values of a column, (R,), NaN where there is none or where text is no number."""
+    """Return the values of a column as numbers, (R,); NaN for missing values and text that is not a number."""
     arrow = _arrow()
     types, kind = arrow.types, column.type
     if types.is_string(kind) or types.is_large_string(kind):
@@ -282,13 +283,14 @@ def _arrow() -> Any:
 
 
 def _valid(batch: Any) -> Any:
-    """A batch that may be used; pyarrow trusts what it reads: offsets that lead elsewhere end the process."""
+    """Return a validated batch: pyarrow trusts offsets in a file, and wrong ones would crash the process."""
     batch.validate(full=True)
     return batch
 
 
 def _rows_of_batch(size: int, stored: int, made: int) -> int:
-    """How many rows there are in a batch of some size; stored, made: bytes of a row."""
+    """Return the number of rows of a batch. size: bytes of a batch. stored, made: bytes of a row in the file and for
+    the caller."""
     return min(max(size // max(stored, made, 1), 1), _MOST_ROWS)
 
 
@@ -307,7 +309,7 @@ def _may_be_number(kind: Any) -> bool:
 
 
 def _decoded(column: Any) -> Any:
-    """The values of a column, as a type that the functions above know."""
+    """Return the values of a column with a type that the functions above support."""
     arrow = _arrow()
     if arrow.types.is_dictionary(column.type):
         column = column.dictionary_decode()

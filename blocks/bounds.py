@@ -1,7 +1,7 @@
-"""Whether the numbers in files that kernels index with stay inside the arrays that they index.
+"""Validate numbers in files that kernels use as indices.
 
-A kernel does not look: a number that is out of range reads or writes memory that is not its own. A checksum is no help
-where who wrote the file meant harm, so each file is looked through when it is first mapped.
+Kernels do not check bounds: a wrong index reads or writes foreign memory. A checksum does not protect from a malicious
+file, so each file is validated when it is first mapped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _RUNS = 1 << 16  # looked at in one go: they stay in the cache
 
 
 def require(holds: bool | np.bool_, path: Path, what: str) -> None:
-    """Raise WorkFailed, which says what is wrong with a file, unless that holds."""
+    """Raise WorkFailed, with what is wrong with a file, unless `holds` is true."""
     if not holds:
         raise WorkFailed(f"{path} is damaged: {what}", REMEDY)
 
@@ -36,9 +36,9 @@ def require_below(path: Path, name: str, numbers: np.ndarray, count: int) -> Non
 
 
 def require_runs(path: Path, blocks: np.ndarray, starts: np.ndarray, lengths: np.ndarray, cells: np.ndarray) -> None:
-    """Runs of tokens, one for each block, start and length, uint32 (R,), that have to lie in cells.
+    """Raise WorkFailed unless the runs of tokens, start and length uint32 (R,) for each block, lie in their cells.
 
-    cells: int64 (B, 2), where the tokens of a slice begin and end in the word-major order of each block.
+    cells: int64 (B, 2), begin and end of a slice's tokens in the word-major order of each block.
     """
     require(blocks.size == starts.size == lengths.size, path, "its runs have no block, start and length each")
     require_below(path, "blocks", blocks, len(cells))
@@ -51,11 +51,11 @@ def require_runs(path: Path, blocks: np.ndarray, starts: np.ndarray, lengths: np
 
 
 def require_cells(path: Path, cells: np.ndarray, blocks: int, slices: int, samples: int) -> None:
-    """cells: int64 (blocks * slices,), samples of each cell of a grid."""
+    """Raise WorkFailed unless cells, int64 (blocks * slices,), add up to `samples`."""
     require(cells.size == blocks * slices, path, f"it has {cells.size} cells for {blocks} blocks and {slices} slices")
     require(int(cells.min(initial=0)) >= 0 and _sum(cells) == samples, path, f"its cells do not sum to {samples}")
 
 
 def _sum(numbers: np.ndarray) -> int:
-    """The sum of int64 that may overflow."""
+    """Return the sum of int64 numbers without overflow."""
     return int(numbers.sum()) if numbers.size * float(np.abs(numbers).max(initial=0)) < 2.0**62 else -1

@@ -1,7 +1,5 @@
-"""Where compiled kernels are kept across runs.
-
-What is kept is loaded and run as it is, so it is kept only where nobody but this user and root can write.
-"""
+"""The directory of compiled kernels. Cached code is run as it is, so only this user and root may be able to write
+there."""
 
 from __future__ import annotations
 
@@ -33,11 +31,11 @@ _INSTALLATION = "installation"  # the file that says which installation a direct
 
 
 def open_directory(version: str, *, writable: bool = False) -> Path | None:
-    """Return the directory for the kernels of this installation, and create it if needed.
+    """Return the directory for the kernels of this installation; create it if needed, and delete kernels of earlier
+    sources.
 
-    version: of the compiler. writable: pass over a directory that can be read and not written to, as one that was
-    filled for the image of a container. Creating it deletes the kernels of earlier versions of the sources. Where no
-    directory is safe, the result is a temporary one for this process alone, or None if that cannot be created either.
+    version: of the compiler. writable: skip read-only directories, such as one filled for a container image. If no
+    directory is safe, a temporary one for this process, or None if that cannot be created either.
     """
     name = f"{_PREFIX}{_digest(version)}"
     for parent in _candidates():
@@ -50,7 +48,7 @@ def open_directory(version: str, *, writable: bool = False) -> Path | None:
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """Write a file beside `path`, then rename it; whatever the umask, nobody but its owner can write to it."""
+    """Write a file beside `path`, then rename it; only its owner can write to it, whatever the umask."""
     beside = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex}")
     try:
         with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o644)) as file:
@@ -61,16 +59,16 @@ def written(path: Path) -> Iterator[IO[bytes]]:
 
 
 def is_private(path: Path) -> bool:
-    """Whether only this user and root can put files into a directory, or another directory in its place."""
+    """Return whether only this user and root can put files into a directory, or replace the directory."""
     absolute, real = path.absolute(), path.resolve()
     above = {*absolute.parents, *real.parents, absolute} - {real}
     return _is_ours(real) and all(_is_ours(each, above=True) for each in above)
 
 
 def _digest(version: str) -> str:
-    """A hash of everything that compiled kernels depend on, except the processor, which numba records for each kernel.
+    """Return a hash of everything that compiled kernels depend on, except the processor, which numba records.
 
-    That is every file with kernels, and the file with the options that they are compiled with.
+    These are all files with kernels, and the file with their compilation options.
     """
     digest = xxhash.xxh3_64("\0".join([str(_ROOT), version, sys.version]).encode())
     for package in ("blocks", "ooc", "samplers"):
@@ -82,7 +80,7 @@ def _digest(version: str) -> str:
 
 
 def _candidates() -> Iterator[Path]:
-    """Directories to keep kernels below, the best first. None depends on the working directory."""
+    """Return candidate parent directories, the best first; none depends on the working directory."""
     chosen, home = os.environ.get(CHOSEN, ""), os.environ.get("XDG_CACHE_HOME", "")
     if Path(chosen).is_absolute():
         yield Path(chosen)
@@ -101,7 +99,7 @@ def _temporary_places() -> list[Path]:
 
 
 def _opened(parent: Path, name: str) -> Path | None:
-    """The directory of that name, if it is private."""
+    """Return the directory of the given name, if it is private."""
     directory = parent / name
     if not directory.exists():
         mode = 0o755 if parent == Path(os.environ.get(CHOSEN, "")) else 0o700  # that of an image is for all to read
@@ -114,7 +112,7 @@ def _opened(parent: Path, name: str) -> Path | None:
 
 
 def _make(directory: Path, mode: int) -> None:
-    """Create the directory in one step with the file that names its installation, which `_remove_earlier` reads."""
+    """Create a directory together with the file that names its installation, which `_remove_earlier` reads."""
     beside = directory.with_name(f".new-{uuid.uuid4().hex}")
     beside.mkdir(mode)
     (beside / _INSTALLATION).write_text(str(_ROOT), encoding="utf-8")
@@ -129,7 +127,7 @@ def _make(directory: Path, mode: int) -> None:
 def _remove_earlier(directory: Path) -> None:
     """Delete the kernels of earlier sources of this installation, and of installations that no longer exist.
 
-    A directory that does not name its installation may be anybody's, and stays.
+    A directory that does not name its installation may belong to somebody else, and stays.
     """
     for other in directory.parent.glob(f"{_PREFIX}*"):
         if other != directory and not other.is_symlink():
@@ -146,7 +144,7 @@ def _installation(directory: Path) -> Path | None:
 
 
 def _temporary(name: str) -> Path | None:
-    """A directory of that name in a fresh one, which is removed when this process ends."""
+    """Return a new temporary directory of the given name, which is removed when this process ends."""
     stderr.note(
         "every process compiles its kernels again: no cache directory is private and writable\n"
         f"Set {CHOSEN} to a directory that only you can write to."
@@ -160,7 +158,8 @@ def _temporary(name: str) -> Path | None:
 
 
 def _is_ours(path: Path, *, above: bool = False) -> bool:
-    """above: in a directory above it is enough that others cannot rename what is not theirs."""
+    """Return whether this user or root owns a path. above: for parent directories, others must only be unable to rename
+    foreign entries."""
     status = path.lstat()
     if status.st_uid not in (0, os.getuid()) and not (above and status.st_uid == _UNKNOWN):
         return False
@@ -171,7 +170,7 @@ def _is_ours(path: Path, *, above: bool = False) -> bool:
 
 
 def _is_group_of_one(number: int) -> bool:
-    """Whether a group is this user's own, as many systems make one for each user."""
+    """Return whether a group is this user's private group, as many systems create one for each user."""
     try:
         user, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(number)
     except KeyError:

@@ -1,7 +1,4 @@
-"""The process that compiles kernels: the memory that compiling takes goes with it.
-
-Whatever calls a kernel that the cache lacks may have a budget of memory, and threads.
-"""
+"""Compile kernels in a separate process, so that the memory of the compiler is freed, and threads do not matter."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ _of_thread = threading.local()  # compiler: the one that a thread has at the mom
 
 
 class Request(NamedTuple):
-    """A kernel to be compiled into the cache. name: in its module. types: of its arguments, pickled."""
+    """A kernel to compile into the cache. name: in its module. types: of its arguments, pickled."""
 
     module: str
     name: str
@@ -40,7 +37,7 @@ class Request(NamedTuple):
 
 
 class Compiler:
-    """Has kernels compiled into the cache by another process, which starts with the first of them."""
+    """Compiles kernels into the cache in another process, which is started for the first one."""
 
     is_here = False  # whether this process is that other
 
@@ -49,7 +46,7 @@ class Compiler:
         self._announce_at = time.monotonic() + _LONG
 
     def compile(self, request: Request, cache: Path, kernels: Path) -> bool:
-        """Whether a kernel could be compiled. cache: the directory that the cache is below. kernels: in the cache."""
+        """Return whether a kernel could be compiled. cache: parent of the cache directory. kernels: in the cache."""
         while True:
             self._started = self._started or interpreters.start("blocks.compiler", environment={CHOSEN: str(cache)})
             try:
@@ -62,7 +59,7 @@ class Compiler:
                     return False
 
     def close(self) -> int:
-        """End the process, if there is one; its exit status."""
+        """End the process, if there is one; returns its exit status."""
         if self._started is None:
             return 0
         (process, connection), self._started = self._started, None
@@ -71,14 +68,14 @@ class Compiler:
 
 
 def prepare(run: Callable[[], object]) -> None:
-    """Call what calls kernels, to have them ready: those that the cache lacks are all compiled by one other process."""
+    """Run a function that calls kernels, to compile all that the cache lacks in one other process."""
     with compiler():
         run()
 
 
 @contextmanager
 def compiler() -> Iterator[Compiler]:
-    """That of this thread; its process ends with what was the first to ask for it."""
+    """Yield the compiler of this thread; its process ends with the outermost context."""
     if known := getattr(_of_thread, "compiler", None):
         yield known
         return
@@ -91,14 +88,14 @@ def compiler() -> Iterator[Compiler]:
 
 
 def _announce(marker: Path) -> None:
-    """Say why commands take longer now, unless the marker exists: it was said on this machine then."""
+    """Tell why commands take longer, unless the marker file shows that it was told on this machine before."""
     with suppress(OSError):
         marker.touch(exist_ok=False)
         stderr.note("compiling kernels; the first run of each command on this machine takes up to a minute longer")
 
 
 def _serve(connection: Connection) -> None:
-    """Compile what is asked for, until nobody asks any more."""
+    """Compile requested kernels until the connection closes."""
     from blocks.kernel_cache import Compiler  # which is not that of this module: this one is named `__main__`
 
     Compiler.is_here = True
@@ -118,9 +115,9 @@ def _compiled(request: Request) -> bool:
 
 
 def _end_where_grown() -> None:
-    """Exit before compiling another function once this process has grown too much and has added to the cache.
+    """Exit before the next function if this process has grown too large and has added to the cache.
 
-    Otherwise the next process would begin with the same function, and get no further.
+    Otherwise the next process would start with the same function and get no further.
     """
     from numba.core import event
 

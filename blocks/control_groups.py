@@ -1,7 +1,4 @@
-"""What the control groups of Linux allow: the least of a process's own group and of all groups around it counts.
-
-Of version 1, which has a hierarchy for each controller, of version 2, and of both beside each other.
-"""
+"""Limits of Linux control groups (versions 1 and 2): of a process's group and its ancestors, the smallest counts."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ _UNLIMITED = 1 << 60  # bytes: the root group of version 1 has a limit that is l
 
 
 class Cores(NamedTuple):
-    """Time of processors. amount: seconds of a processor in a second. source: the file that limits it."""
+    """Processor time. amount: seconds per second. source: file with the limit."""
 
     amount: float
     source: Path
 
 
 class Memory(NamedTuple):
-    """Memory in bytes. left: of the limit, less what the group holds. source: the file that has the limit."""
+    """Memory in bytes. left: the limit less the usage of the group. source: file with the limit."""
 
     left: int
     limit: int
@@ -30,12 +27,12 @@ class Memory(NamedTuple):
 
 
 def cpu_limit(root: Path = _HERE) -> Cores | None:
-    """The least time of processors that a group has, if any is limited. root: that `proc` and `sys` are in."""
+    """Return the smallest processor limit, if any. root: directory that contains `proc` and `sys`."""
     return min(_cpu_limits(root), default=None)
 
 
 def memory_limit(root: Path = _HERE) -> Memory | None:
-    """The limit of which the least is left, if there is any. root: that `proc` and `sys` are in."""
+    """Return the memory limit with the least memory left, if any. root: directory that contains `proc` and `sys`."""
     return min(_memory_limits(root), default=None)
 
 
@@ -62,8 +59,7 @@ def _memory_limits(root: Path) -> Iterator[Memory]:
 
 
 def _held(group: Path, version: int) -> int:
-    """Bytes that a group holds, but for pages of files, which can be dropped: the machine's `MemAvailable` does not
-    count them either."""
+    """Return the bytes in use by a group, without the page cache of files, like the machine's `MemAvailable`."""
     usage, total = ("memory.usage_in_bytes", "total_") if version == 1 else ("memory.current", "")
     try:
         held = int((group / usage).read_text())
@@ -74,7 +70,7 @@ def _held(group: Path, version: int) -> int:
 
 
 def _groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
-    """Directories of the groups that this process is in, each followed by those around it, and their version."""
+    """Return the group directories of this process, each followed by its ancestors, and their version."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

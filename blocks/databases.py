@@ -1,4 +1,4 @@
-"""Queries of SQLite databases, as the CSV that they would be, for all readers of CSV."""
+"""Run queries of SQLite databases and return the rows as CSV, for all readers of CSV."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _ROWS = 1 << 10  # fetched at a time
 
 
 def is_database(path: str) -> bool:
-    """Whether a file is a SQLite database."""
+    """Return whether a file is a SQLite database."""
     return start_of(path).startswith(_MAGIC)
 
 
 def rows_as_csv(path: str, query: str | None, progress: Callable[[int], object], longest: int) -> Iterator[bytes]:
-    """A header, and the rows: commas between fields, quotes around text, nothing where a value is missing.
+    """Yield a header and rows: commas between fields, quotes around text, nothing for a missing value.
 
-    query: SQL. progress: called with the bytes of the file. longest: bytes of a value. Raises RequestError if the query
-    fails, or if there is none, when it tells the tables.
+    query: SQL. progress: function called with the bytes of the file. longest: largest number of bytes of a value.
+    Raises RequestError if the query fails, or is missing (the message lists the tables).
     """
     yield from _rows_of_query(path, query, longest)
     progress(Path(path).stat().st_size)

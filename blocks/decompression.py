@@ -1,4 +1,4 @@
-"""Decompression of inputs as they are read: gzip, bzip2, xz and Zstandard, recognised by their first bytes."""
+"""Decompress inputs while reading: gzip, bzip2, xz and Zstandard, recognised by their first bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DAMAGE = (  # what is raised for a compressed file or an archive that is not who
 
 
 class _Gzip:
-    """`zlib.decompressobj` with the interface of `lzma.LZMADecompressor`."""
+    """Adapter from `zlib.decompressobj` to the interface of `lzma.LZMADecompressor`."""
 
     def __init__(self) -> None:
         self._stream, self._rest = zlib.decompressobj(wbits=31), b""
@@ -60,7 +60,8 @@ class _Gzip:
 
 
 class _Zstandard:
-    """`zstandard.ZstdDecompressionObj`, whose output has no limit, with the interface of `lzma.LZMADecompressor`."""
+    """Adapter from zstandard's decompression object, whose output is unlimited, to the interface of
+    `lzma.LZMADecompressor`."""
 
     def __init__(self) -> None:
         self._stream = zstandard.ZstdDecompressor().decompressobj(write_size=1 << 14)
@@ -120,9 +121,9 @@ _OTHERS = (  # that are no text: first bytes, what it is, what to do
 
 
 def unzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the content of the file in a zip archive, which may be compressed itself.
+    """Yield the content of the only file in a zip archive, which may itself be compressed.
 
-    Raises RequestError if there is not just one, or it has a password.
+    Raises RequestError if there are several files, or it has a password.
     """
     try:
         archive = zipfile.ZipFile(file)
@@ -139,26 +140,25 @@ def unzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
 
 
 def is_zip(file: IO[bytes]) -> bool:
-    """Whether a file that has just been opened is a zip archive that can be read."""
+    """Return whether a newly opened file is a readable zip archive."""
     return file.seekable() and os.pread(file.fileno(), 4, 0) == b"PK\x03\x04"
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a member of an archive is one that macOS adds, or is hidden otherwise."""
+    """Return whether a member of an archive was added by macOS, or is hidden."""
     return name.startswith("__MACOSX/") or any(part.startswith(".") and part != ".." for part in PurePath(name).parts)
 
 
 def is_tar(first: bytes) -> bool:
-    """Whether these are the first 512 bytes of a tar archive."""
+    """Return whether bytes are the first 512 bytes of a tar archive."""
     return first[257:265] in (b"ustar\x0000", b"ustar  \0")
 
 
 def decompressed(pieces: Iterator[bytes], name: str, *, tar: bool = False) -> Iterator[bytes]:
-    """Yield the content of a file whose bytes come in pieces, the first of which has its first 512 bytes.
+    """Yield the decompressed content of a file from its pieces, of which the first has at least 512 bytes.
 
-    tar: whether it may be a tar archive, which otherwise is refused if it is not compressed.
-    Raises RequestError if the suffix of its name promises another format, or if it is a kind of file that holds no
-    text; one of `DAMAGE` where it is cut short or damaged.
+    tar: allow an uncompressed tar archive, which is refused otherwise. Raises RequestError if the file name promises
+    another format or the file contains no text; one of `DAMAGE` if it is truncated or damaged.
     """
     first = next(pieces, b"")
     found = next((each for each in _FORMATS if each.magic.match(first)), None)
@@ -180,7 +180,7 @@ def decompressed(pieces: Iterator[bytes], name: str, *, tar: bool = False) -> It
 
 
 def _inflated(pieces: Iterator[bytes], start: Callable[[], Any]) -> Iterator[bytes]:
-    """The content of one compressed stream after the other; zeros between them are padding."""
+    """Yield the content of consecutive compressed streams; zeros between them are padding."""
     stream = start()
     for given in pieces:
         piece = given
@@ -198,7 +198,7 @@ def _inflated(pieces: Iterator[bytes], start: Callable[[], Any]) -> Iterator[byt
 
 
 def _refuse_others(first: bytes, name: str) -> None:
-    """Raise RequestError if these are the first bytes of a kind of file that holds no text."""
+    """Raise RequestError if the first bytes are those of a file format without text."""
     for magic, what, remedy in _OTHERS:
         if first.startswith(magic):
             raise RequestError(f"{name} is {what}, not text", remedy.format(name=name))

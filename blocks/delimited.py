@@ -1,4 +1,4 @@
-"""Delimited text (CSV, TSV): its dialect, where its rows end, and its rows.
+"""Delimited text (CSV, TSV): dialect, ends of rows, and rows.
 
 A field is quoted if its first byte is a quote; elsewhere a quote is an ordinary character (RFC 4180, Python's csv).
 """
@@ -23,7 +23,7 @@ csv.field_size_limit(1 << 30)
 
 
 class BadRow(Exception):
-    """A row that cannot be read. `closed`: whether its quotes are."""
+    """A row that cannot be parsed. closed: whether its quotes are closed."""
 
     def __init__(self, problem: str, *, closed: bool = True) -> None:
         super().__init__(problem)
@@ -32,8 +32,8 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class Dialect:
-    """How rows are written. delimiter: one character. quote: one character, or None if no field is quoted. header:
-    whether the first row has the names of the columns, which otherwise are their numbers from 1."""
+    """Format of rows. delimiter: one character. quote: one character, None if no field is quoted. header: the first row
+    has the column names; otherwise columns are numbered from 1."""
 
     delimiter: str = ","
     quote: str | None = '"'
@@ -41,9 +41,9 @@ class Dialect:
 
     @cached_property
     def _quoted(self) -> re.Pattern[bytes] | None:
-        """A quoted field, up to its closing quote or the end of the text.
+        """Return a pattern for a quoted field, up to its closing quote or the end of the text.
 
-        A pattern that begins with a certain byte is found more than twice as fast.
+        A pattern that starts with a fixed byte is found more than twice as fast.
         """
         if self.quote is None:
             return None
@@ -55,13 +55,13 @@ class Dialect:
         )
 
     def _fields(self, buffer: bytes | bytearray) -> list[tuple[int, int]]:
-        """Where the quoted fields of a text begin and end; one that is not closed ends beyond the text."""
+        """Yield begin and end of the quoted fields of a text; an unclosed field ends beyond the text."""
         if self._quoted is None or self.quote is None or self.quote.encode() not in buffer:
             return []
         return [(found.start(), found.end() + (found[1] is None)) for found in self._quoted.finditer(buffer)]
 
     def whole_row(self, buffer: bytearray) -> int:
-        """Where the last whole row of a text that begins with a row ends; 0 if it has none."""
+        """Return the end of the last whole row of a text that starts with a row; 0 if there is none."""
         end = buffer.rfind(b"\n") + 1
         for first, last in reversed(self._fields(buffer)):
             if end > last:
@@ -71,7 +71,7 @@ class Dialect:
         return end
 
     def first_row(self, buffer: bytes | bytearray) -> int:
-        """Where the first row of a text ends; 0 if it is not whole."""
+        """Return the end of the first row of a text; 0 if it is incomplete."""
         end = buffer.find(b"\n") + 1
         for first, last in self._fields(buffer):
             if not end or end <= first:
@@ -81,7 +81,7 @@ class Dialect:
         return end
 
     def rows_apart(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Yields (number of line breaks before it, bytes) of each row."""
+        """Yield (number of line breaks before it, bytes) for each row."""
         at = line = 0
         fields = iter(self._fields(data))
         field = next(fields, None)
@@ -96,7 +96,7 @@ class Dialect:
             at = end
 
     def rows(self, text: str) -> list[list[str]]:
-        """The fields of all rows, none for an empty line. Raises BadRow."""
+        """Yield the fields of all rows, none for an empty line. Raises BadRow."""
         try:
             lines = io.StringIO(text, newline="")
             if self.quote is None:
@@ -111,10 +111,10 @@ class Dialect:
 
 
 def dialect_of(path: str, delimiter: str | None, quote: str | None, header: bool = True) -> Dialect:
-    """The dialect of a file, as the options say.
+    """Return the dialect of a file from options.
 
-    delimiter: a character or a name of one; None for a tab if the name has `.tsv` in it, else a comma. quote: a
-    character or `none`; None for the double quote. Raises RequestError if they make no sense.
+    delimiter: a character or its name; None for a tab if the file name has `.tsv`, else a comma. quote: a character or
+    `none`; None for the double quote. Raises RequestError if they are invalid.
     """
     if delimiter is None:
         character = "\t" if ".tsv" in PurePath(path).suffixes else ","
@@ -131,7 +131,7 @@ def dialect_of(path: str, delimiter: str | None, quote: str | None, header: bool
 
 
 def character_of(option: str, given: str) -> str:
-    """One ASCII character, or that of a name as `tab`; RequestError if it is neither or cannot stand between fields."""
+    """Return one ASCII character, given itself or by name, such as `tab`; RequestError if it cannot separate fields."""
     character = {**_DELIMITERS, r"\t": "\t"}.get(given.lower(), given)
     if len(character) != 1 or not character.isascii() or character in "\r\n\0":
         raise RequestError(f"{option} must be one ASCII character, or one of {', '.join(_DELIMITERS)}; got {given!r}")
@@ -139,7 +139,7 @@ def character_of(option: str, given: str) -> str:
 
 
 def require_decimal(decimal: str, delimiter: str | None) -> None:
-    """Raise RequestError if the mark before fractions is none, or the delimiter, which is None if it is not given."""
+    """Raise RequestError if the decimal mark is invalid or equals the delimiter (None if not given)."""
     if decimal not in (".", ","):
         raise RequestError(f"--decimal must be . or , (got {decimal!r})")
     if delimiter is not None and character_of("--delimiter", delimiter) == decimal:
@@ -150,12 +150,12 @@ def require_decimal(decimal: str, delimiter: str | None) -> None:
 
 
 def likely_delimiter(header: str, delimiter: str) -> str | None:
-    """A delimiter that a header row has, if it does not have the one it should have."""
+    """Return another delimiter that a header row contains, if it lacks the expected one."""
     if delimiter in header:
         return None
     return next((guess for guess in _GUESSES if guess in header), None)
 
 
 def name_of_delimiter(delimiter: str) -> str:
-    """As it can be written on a command line."""
+    """Return a delimiter as it is written on a command line."""
     return next((name for name, character in _DELIMITERS.items() if character == delimiter), delimiter)

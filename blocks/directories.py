@@ -1,4 +1,4 @@
-"""Files in directories: which of them are documents, or tables."""
+"""Find the files in directories that are documents or tables."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class _State(msgspec.Struct):
 
 
 class Files(NamedTuple):
-    """found: path and name of each file. left_out: how many hidden files, and datasets and runs, are not among them.
-    archives: those of the files that are tar or zip archives and were named, not found in a directory."""
+    """Found files. found: path and name of each. left_out: number of hidden files, datasets and runs. archives: tar and
+    zip archives given by name, not found in a directory."""
 
     found: list[tuple[str, str]]
     left_out: dict[str, int]
@@ -39,10 +39,10 @@ class Files(NamedTuple):
 
 
 def find_files(inputs: Sequence[str], pattern: str) -> Files:
-    """Find the text files among inputs; directories are searched in sorted order, also where links lead, each once.
+    """Find the text files among inputs; directories are searched in sorted order, following links, each once.
 
-    pattern: a glob that file names inside directories must match. A file in a directory is named by its path below it.
-    Hidden files and directories, and datasets and runs, are left out. Raises RequestError if a directory has no file.
+    pattern: glob for file names in directories. A file in a directory is named by its relative path. Hidden files and
+    directories, datasets and runs are left out. Raises RequestError if a directory has no matching file.
     """
     found, left_out = [], Counter[str]()
     for given in inputs:
@@ -61,10 +61,10 @@ def find_files(inputs: Sequence[str], pattern: str) -> Files:
 
 
 def table_files(inputs: Sequence[str]) -> list[str]:
-    """Replace each directory among the inputs by the Parquet, Arrow and Feather files below it, in sorted order.
+    """Replace each directory among the inputs by the Parquet, Arrow and Feather files in it, in sorted order.
 
-    Of a dataset that the Hugging Face library has saved these are the files that it lists, without its caches. Raises
-    RequestError for a directory without such files, and if a listed file is missing.
+    Of a dataset saved by the Hugging Face library, only the files that it lists, without its caches. Raises
+    RequestError for a directory without such files, or a missing listed file.
     """
     return [file for given in inputs for file in (_tables_below(given) if Path(given).is_dir() else [given])]
 
@@ -95,14 +95,14 @@ def _listed(state: Path) -> list[Path]:
 
 
 def require_outside(out: str, inputs: Sequence[str]) -> None:
-    """Raise RequestError if a new dataset would be among the documents that it is made of."""
+    """Raise RequestError if a new dataset would be inside an input directory."""
     for given in inputs:
         if Path(given).is_dir() and Path(out).resolve().is_relative_to(Path(given).resolve()):
             raise RequestError(f"{out} is inside of {given}, whose files are read", "Choose an output outside of it.")
 
 
 def _below(directory: Path, seen: set[tuple[int, int]], left_out: Counter[str]) -> Iterator[Path]:
-    """All files in and below a directory that are not to be left out. seen: device and inode of those searched."""
+    """Yield all files in a directory tree that are not left out. seen: device and inode of visited directories."""
     status = directory.stat()
     if (status.st_dev, status.st_ino) in seen:
         return

@@ -1,4 +1,4 @@
-"""Inputs as UTF-8 with line breaks of one kind, whatever they are encoded in and wherever they were written."""
+"""Decode inputs to UTF-8 with line feeds, from any encoding and any line breaks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST_MARK = 4
 
 
 def require_encoding(name: str | None) -> None:
-    """Raise RequestError if Python knows no text encoding of this name."""
+    """Raise RequestError if Python has no text encoding of this name."""
     if name is None:
         return
     try:
@@ -34,10 +34,10 @@ def require_encoding(name: str | None) -> None:
 
 
 def as_utf8(pieces: Iterator[bytes], name: str, encoding: str | None) -> Iterator[bytes]:
-    """Yield text as UTF-8 without a byte order mark; the bytes as they are if they are said to be UTF-8.
+    """Yield text as UTF-8 without a byte order mark; unchanged bytes if they are declared as UTF-8.
 
-    encoding: None for UTF-8. A byte order mark says more. Raises RequestError, with the line, for bytes that another
-    encoding does not have.
+    encoding: None for UTF-8. A byte order mark takes precedence. Raises RequestError, with the line, for undecodable
+    bytes.
     """
     first = next(pieces, b"")
     while len(first) < _LONGEST_MARK and (more := next(pieces, b"")):
@@ -77,7 +77,7 @@ def with_line_feeds(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def decoded(data: bytes, name: str, first: int = 1) -> str:
-    """UTF-8 as text. first: the number of its first line; RequestError names the line of a byte that is not UTF-8."""
+    """Decode UTF-8. first: number of the first line; RequestError names the line of an invalid byte."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -89,10 +89,7 @@ def decoded(data: bytes, name: str, first: int = 1) -> str:
 
 
 def likely_encoding(data: bytes) -> str:
-    """The encoding of text that is not UTF-8, as far as its bytes show it.
-
-    data: some lines of it, with the bytes that are not UTF-8.
-    """
+    """Guess the encoding of text that is not UTF-8. data: some lines with non-UTF-8 bytes."""
     if b"\0" in data:
         even, odd = data[::2].count(0), data[1::2].count(0)
         return "utf-16-be" if even > odd else "utf-16-le"

@@ -1,4 +1,4 @@
-"""What can go wrong, told in the user's terms: what was wrong, where, and what to do next."""
+"""Errors for the user: what was wrong, where, and what to do next."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 
 
 class OocError(Exception):
-    """A failure that is explained rather than traced.
-
-    Attributes: `what` says what was wrong and where, `remedy` says what to do about it (may be empty).
-    """
+    """An error that is shown as a message instead of a traceback. Attributes: `what` was wrong and where; `remedy`,
+    what to do about it (may be empty)."""
 
     exit_code = 1
 
@@ -25,24 +23,21 @@ class OocError(Exception):
 
 
 class WorkFailed(OocError):
-    """The work could not be done: damaged data, a full disk, a worker that died (exit code 1)."""
+    """The work failed: damaged data, a full disk, a dead worker (exit code 1)."""
 
 
 class Diverged(WorkFailed):
-    """Numbers of a model are infinite or NaN: the training ends, and no model is written."""
+    """The model diverged: it has infinite or NaN numbers. Training ends, and no model is written."""
 
 
 class RequestError(OocError, ValueError):
-    """The request itself was wrong: an option, a path, an input file (exit code 2)."""
+    """The request was wrong: an option, a path, an input file (exit code 2)."""
 
     exit_code = 2
 
 
 class Interrupted(OocError):
-    """Stopped on request, with everything committed (exit code 130).
-
-    Attribute: `facts`, what `--json` tells of the run as it stands, if anything.
-    """
+    """Stopped on request, with everything committed (exit code 130). Attribute: `facts` for `--json`, if any."""
 
     exit_code = 130
 
@@ -64,7 +59,7 @@ STOPPED = (Interrupted.exit_code, TimeOver.exit_code)
 
 
 def out_of_memory(error: BaseException) -> WorkFailed | None:
-    """What to tell of an error if it is that memory ran out, with the limit of a process if it has one."""
+    """Return an explained error for a lack of memory, with the limit of the process, if any; None for other errors."""
     if not isinstance(error, MemoryError) and getattr(error, "errno", None) != errno.ENOMEM:
         return None
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -76,5 +71,5 @@ def out_of_memory(error: BaseException) -> WorkFailed | None:
 
 
 def quoted(line: bytes) -> str:
-    """A line as messages show it."""
+    """Return a line shortened and quoted for messages."""
     return repr(line[:60].decode("utf-8", "replace").strip())

@@ -1,4 +1,4 @@
-"""Durable files: the one way in which anything is published, checked and read back."""
+"""Durable files: the only functions that publish, check and read back files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LONG_AGO = 60.0  # seconds: what has no lock yet after so long will get none
 
 
 def checksum(path: Path, progress: Callable[[int], object] = lambda _: None) -> str:
-    """XXH3-128 of a file, as hex. progress: called with bytes read."""
+    """Return the XXH3-128 of a file as hex. progress: function called with numbers of bytes read."""
     digest = xxhash.xxh3_128()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -47,7 +47,7 @@ def checksum(path: Path, progress: Callable[[int], object] = lambda _: None) -> 
 
 
 def _settle(path: Path) -> None:
-    """Make a name that was just given durable; raises WorkFailed, which says that it is there, if that fails."""
+    """Make a new name durable; raises WorkFailed, which says that the file exists, if that fails."""
     try:
         sync_directory(path.parent)
     except OSError as error:
@@ -58,7 +58,7 @@ def _settle(path: Path) -> None:
 
 
 class Removed(NamedTuple):
-    """Something that was deleted."""
+    """A deleted file or directory."""
 
     path: Path
     bytes: int
@@ -68,7 +68,8 @@ class Removed(NamedTuple):
 def locked(path: Path) -> Iterator[bool]:
     """Hold the lock of a file or directory, which ends with the process.
 
-    Yields False, and holds nothing, if another process holds it or the file system (NFS, for directories) has no locks.
+    Yields False, and holds nothing, if another process has the lock or the file system does not support it (NFS, for
+    directories).
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -85,17 +86,17 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def temporary_name(path: Path) -> Path:
-    """A name beside `path` for what is not complete yet, recognised as a leftover by `remove_leftovers`."""
+    """Return a temporary name beside `path`, which `remove_leftovers` recognises."""
     return path.with_name(f".{path.name}{TEMPORARY}{uuid.uuid4().hex[:8]}")
 
 
 @contextmanager
 def publish(path: Path) -> Iterator[Path]:
-    """Write beside `path`, then flush, rename and make the rename durable; nothing is left when it fails.
+    """Write a file beside `path`, then flush, rename and make the rename durable; nothing is left on failure.
 
-    Yields the temporary path to write to, an empty file whose lock is held, so that no other process takes it for a
-    leftover. What is at `path` when this begins is replaced; raises RequestError if it is a directory, and if something
-    else is there at the end.
+    Yields the temporary path, an empty file with a held lock, so that other processes do not take it for a leftover. A
+    file that is at `path` at the beginning is replaced; RequestError if it is a directory, or if something else is
+    there at the end.
     """
     if path.is_dir():
         raise RequestError(f"{path} is a directory; expected the path of a file to write", "Choose another name.")
@@ -113,8 +114,7 @@ def publish(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _locked_anew(beside: Path, *, directory: bool, mode: int = 0o777) -> Iterator[None]:
-    """Make a file or directory under a temporary name, which it has once its lock is held: nobody takes it for a
-    leftover."""
+    """Create a file or directory under a temporary name that appears only once its lock is held."""
     unlocked = beside.with_name(beside.name + _UNLOCKED)
     try:
         unlocked.mkdir(mode) if directory else unlocked.touch(exist_ok=False)
@@ -128,7 +128,7 @@ def _locked_anew(beside: Path, *, directory: bool, mode: int = 0o777) -> Iterato
 
 
 def inode(path: Path | int) -> tuple[int, int] | None:
-    """Device and inode of what is at a path, or of an open file, given its descriptor; None if nothing is there."""
+    """Return device and inode of a path or a descriptor; None if nothing is there."""
     try:
         found = os.fstat(path) if isinstance(path, int) else path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -137,9 +137,9 @@ def inode(path: Path | int) -> tuple[int, int] | None:
 
 
 def _put_in_place(beside: Path, path: Path, seen: tuple[int, int] | None) -> None:
-    """Rename to `path` if there is what was seen there; what it replaces is then at `beside`, or gone if it is a file.
+    """Rename to `path` if it still is what was seen there, atomically; a replaced directory is then at `beside`.
 
-    In one step, whenever the process or the power ends. Raises RequestError if something else is there by now.
+    Raises RequestError if something else is there by now.
     """
     if inode(path) == seen:
         if seen is None:
@@ -164,7 +164,7 @@ def _made_meanwhile(path: Path) -> RequestError:
 
 
 def _rename(old: Path, new: Path, flag: int) -> None:
-    """renameat2 of Linux; in several steps where the file system has no such flags."""
+    """Call renameat2 of Linux; use several steps if the file system does not support its flags."""
     if _renameat2 and _renameat2(_HERE, os.fsencode(old), _HERE, os.fsencode(new), flag) == 0:
         return
     number = ctypes.get_errno() if _renameat2 else errno.ENOSYS
@@ -183,11 +183,11 @@ def _rename(old: Path, new: Path, flag: int) -> None:
 
 @contextmanager
 def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Fill a directory beside `path`, then rename it; nothing is left under `path` when it fails.
+    """Fill a directory beside `path`, then rename it; nothing is left under `path` on failure.
 
-    All files in it are made durable first. What killed attempts at it left is removed. An empty directory is replaced,
-    too, and of a mount point what is in it. Raises RequestError when `path` exists and `overwrite` is not set or ooc
-    has not made it, and when something else is there at the end.
+    All files in it are made durable first, and leftovers of killed attempts are removed. An empty directory is
+    replaced, and the content of a mount point. Raises RequestError if `path` exists and `overwrite` is not set or it
+    was not made by ooc, or if something else is there at the end.
     """
     path = path.resolve() if is_free(path) else path  # a symbolic link may lead to it
     inside = is_mount_point(path)
@@ -218,7 +218,7 @@ def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def _fill(path: Path, beside: Path) -> None:
-    """Rename to a directory that was empty, whose mode and group stay; raises RequestError if it is not any more."""
+    """Replace a directory that was empty, keeping its mode and group; RequestError if it is no longer empty."""
     shutil.copymode(path, beside)
     with suppress(PermissionError):
         os.chown(beside, -1, path.stat().st_gid)
@@ -232,7 +232,7 @@ def _fill(path: Path, beside: Path) -> None:
 
 @contextmanager
 def scratch_directory(path: Path) -> Iterator[Path]:
-    """A directory beside `path` for what it takes to make that, gone at the end; a killed process's is a leftover."""
+    """Yield a temporary directory beside `path`, removed at the end; a killed process leaves a leftover."""
     beside = temporary_name(path)
     try:
         with disk_errors(path), _locked_anew(beside, directory=True, mode=0o700):
@@ -243,9 +243,9 @@ def scratch_directory(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
-    """A directory that is gone at the end, in `parent` or where temporary files are ($TMPDIR, /tmp).
+    """Yield a temporary directory in `parent`, or in $TMPDIR or /tmp, removed at the end.
 
-    A killed process leaves it there, where `ooc clean` finds it. Raises RequestError if there is no such place.
+    `ooc clean` removes those of killed processes. Raises RequestError if no place is writable.
     """
     try:
         place = parent or Path(tempfile.gettempdir())
@@ -258,7 +258,7 @@ def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
 
 
 def _sync_tree(directory: Path) -> None:
-    """Make all that is in a directory durable; what is already costs nothing."""
+    """Make a directory tree durable; files that already are cost nothing."""
     for place, _, names in os.walk(directory):
         for name in names:
             _sync_file(Path(place, name))
@@ -277,7 +277,7 @@ _MARKS = {"manifest.json": "kind", "model.json": "kind", "config.json": "program
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a directory may be replaced: a dataset, shards, a run, a model, or what is in a run."""
+    """Return whether a directory may be replaced: a dataset, shards, a run, a model, or a part of a run."""
     for place in (path, path / "shard-0", path.parent):
         for name, key in _MARKS.items():
             with suppress(OSError, ValueError, RecursionError):
@@ -288,9 +288,9 @@ def _is_ours(path: Path) -> bool:
 
 
 def is_free(path: Path) -> bool:
-    """Whether a path is that of an empty directory, which schedulers and containers make before a command runs.
+    """Return whether a path is free, or an empty directory as schedulers and containers create.
 
-    What a killed command was about to move up in a mount point is moved first.
+    An interrupted move into a mount point is completed first.
     """
     if is_mount_point(path):
         remove_leftovers(path, path.name)
@@ -298,15 +298,14 @@ def is_free(path: Path) -> bool:
 
 
 def require_new(path: Path, *, overwrite: bool = False, directory: bool = False) -> None:
-    """Refuse to write over something that exists unless that was asked for. directory: an empty one may be there, as
-    what is to be made is a directory, too."""
+    """Raise RequestError if `path` exists and is not to be overwritten. directory: an empty directory is allowed."""
     if os.path.lexists(path) and not overwrite and not (directory and is_free(path)):
         raise RequestError(f"{path} already exists", "Choose another name, or replace it with --overwrite.")
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's errors about `path` into ones that say what to do."""
+    """Turn errors of the operating system about `path` into errors with a remedy."""
     try:
         yield
     except BrokenPipeError:  # standard output's
@@ -349,7 +348,7 @@ def _existing_parent(path: Path) -> Path:
 
 
 def remove(path: Path) -> Removed:
-    """Delete a file, or a directory with all that is in it; what is gone already is no error."""
+    """Delete a file or a directory tree; a missing one is no error."""
     if path.is_dir():
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
         shutil.rmtree(path, ignore_errors=True)
@@ -360,9 +359,9 @@ def remove(path: Path) -> Removed:
 
 
 def remove_leftovers(directory: Path, name: str | None = None, *, exclusive: bool = False) -> list[Removed]:
-    """Delete what killed processes were about to publish in a directory, under a name if one is given.
+    """Delete temporary files of killed processes in a directory, of one name if given.
 
-    exclusive: no other process publishes there now, so a file that is not locked yet need not be old to be a leftover.
+    exclusive: no other process publishes there now, so an unlocked file is a leftover even if it is new.
     """
     removed = []
     for leftover in directory.glob(f".{'*' if name is None else glob.escape(name)}{TEMPORARY}*"):
@@ -376,7 +375,7 @@ def remove_leftovers(directory: Path, name: str | None = None, *, exclusive: boo
 
 
 def no_such_file(path: Path) -> RequestError:
-    """The error to raise for a path that a user misspelt, with what is there of nearly the same name."""
+    """Return the error for a missing path, with a similar existing name."""
     names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     close = get_close_matches(path.name, names, 1)
     what = f"{path}: there is no such file or directory"
@@ -384,7 +383,7 @@ def no_such_file(path: Path) -> RequestError:
 
 
 def read_small(path: Path) -> bytes:
-    """The bytes of a file; raises ValueError if it is none, which may have no end, or larger than any of ours."""
+    """Return the bytes of a small file; ValueError if it is not a regular file, or larger than any file of ooc."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
@@ -395,7 +394,7 @@ def read_small(path: Path) -> bytes:
 
 
 def allocate(path: Path, size: int) -> None:
-    """Create a file of so many zero bytes that are there: mapping it writable cannot end in a signal on a full disk."""
+    """Create a file of `size` allocated zero bytes, so that writing to its mapping cannot fail on a full disk."""
     with disk_errors(path), path.open("wb") as file:
         if hasattr(os, "posix_fallocate") and size:
             os.posix_fallocate(file.fileno(), 0, size)

@@ -32,24 +32,23 @@ _ID = 32  # letters of the id of a run
 
 
 class Reference(TypedDict):
-    """In runs/ID.json."""
+    """Content of runs/ID.json."""
 
     run: Annotated[str, Meta(min_length=1, pattern=NO_NUL)]
     identity: str
 
 
 class _Config(TypedDict):
-    """What is asked of a run."""
+    """Fields of a run's configuration that are needed here."""
 
     id: NotRequired[str]
     state_removed: bool
 
 
 def refer(root: Path, identity: str, run: Path, name: str) -> None:
-    """Note in a dataset that a run was begun on the generation of that identity. name: the run's id.
+    """Record in a dataset that a run was started on its generation with the given identity. name: id of the run.
 
-    Nothing is done for other kinds of datasets, other generations than there are, or a dataset that cannot be written
-    to: nobody appends to these.
+    Does nothing for other kinds of datasets, unknown generations, or a read-only dataset, to which nobody appends.
     """
     with suppress(OSError, OocError):
         dataset = read_json(manifest_of(generation_of(root, identity)), what="a dataset", schema=NEWEST, holds=Kind)
@@ -64,7 +63,8 @@ def refer(root: Path, identity: str, run: Path, name: str) -> None:
 
 
 def _file_for(folder: Path, name: str, run: str) -> Path:
-    """Where a run, of that id, notes itself: not over the reference of another copy of the run that is still there."""
+    """Return the file for the reference of a run; it does not replace the reference of another existing copy of the
+    run."""
     files = (folder / f"{name}{suffix}.json" for suffix in chain([""], (f"-{number}" for number in count(2))))
     noted = sorted(folder.glob(f"{name}*.json"))
     of_run = [file for file in noted if _read(file)["run"] == run]
@@ -72,14 +72,14 @@ def _file_for(folder: Path, name: str, run: str) -> Path:
 
 
 def _has_run(file: Path, reference: dict[str, Any]) -> bool:
-    """Whether the run of a reference, or a copy of it, is where it was."""
+    """Return whether the run of a reference, or a copy of it, is at its recorded place."""
     with suppress(OocError):
         return _config_of(Path(reference["run"])).get("id") == file.name[:_ID]
     return False
 
 
 def generation_of(path: Path, identity: str) -> Path:
-    """What to open for the generation of a dataset that has an identity: the dataset itself, if none is kept."""
+    """Return the path to open for a generation, by identity; the dataset itself if none is kept."""
     with suppress(OocError):
         if _identity(path) == identity:
             return path
@@ -91,12 +91,12 @@ def generation_of(path: Path, identity: str) -> Path:
 
 
 def has_generation(path: Path, identity: str) -> bool:
-    """Whether a dataset is of an identity, or keeps the generation that was."""
+    """Return whether a dataset has an identity, or keeps a generation that has."""
     return identity_or_none(generation_of(path, identity)) == identity
 
 
 def keep_referred(root: Path) -> None:
-    """Before an append, whose lock is held: keep the manifest of the present generation if a run refers to it."""
+    """Before an append, with the lock held: keep the present manifest if a run refers to this generation."""
     dataset = read_json(root / MANIFEST, what="a dataset", schema=SCHEMA, holds=Manifest)
     if dataset["identity"] in {reference["identity"] for reference in _references(root).values()}:
         kept = root / f"manifest-{dataset['generation']}.json"
@@ -106,9 +106,9 @@ def keep_referred(root: Path) -> None:
 
 
 def drop_unreferred(root: Path, *, gone: bool = False) -> list[Removed]:
-    """Delete the manifests of generations that no run refers to, and references of runs that need none.
+    """Delete manifests of generations that no run refers to, and obsolete references of runs.
 
-    gone: also of runs that are not where they were, and may have been moved.
+    gone: also of runs that are no longer at their place, and may have been moved.
     """
     if any(problems(root)):  # which generation was meant there is no telling: all are kept
         return []
@@ -121,7 +121,7 @@ def drop_unreferred(root: Path, *, gone: bool = False) -> list[Removed]:
 
 
 def problems(root: Path) -> Iterator[str]:
-    """References of runs that are damaged."""
+    """Yield damaged references of runs."""
     for file in _reference_files(root):
         try:
             _read(file)
@@ -130,7 +130,7 @@ def problems(root: Path) -> Iterator[str]:
 
 
 def kept_files(root: Path) -> set[Path]:
-    """The files of generations that are kept, and their manifests."""
+    """Yield the files of kept generations, and their manifests."""
     files = set()
     for manifest in root.glob("manifest-*.json"):
         content = read_json(manifest, what="a dataset", schema=SCHEMA, holds=Manifest)
@@ -140,7 +140,7 @@ def kept_files(root: Path) -> set[Path]:
 
 
 def references_folder(root: Path) -> list[Path]:
-    """The directory of the references of runs, if there is one; not behind a symbolic link, which may lead anywhere."""
+    """Return the directory of references, if it exists and is not a symbolic link, which could lead anywhere."""
     folder = root / RUNS
     return [folder] if folder.is_dir() and not folder.is_symlink() else []
 
@@ -182,7 +182,7 @@ def _identity(path: Path) -> str:
 
 
 def identity_or_none(path: Path) -> str | None:
-    """The identity of a dataset or of a generation of it; None if it is not there, or cannot be told."""
+    """Return the identity of a dataset or a generation; None if it does not exist or cannot be read."""
     with suppress(OocError):
         return _identity(path)
     return None

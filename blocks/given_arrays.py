@@ -1,4 +1,4 @@
-"""Check arrays that a caller passes: lists are converted, and an error names the argument that is wrong."""
+"""Check arrays passed by a caller: convert lists, and name the wrong argument in errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CSR = "From a scipy.sparse array m: m = m.tocsr(); m.sum_duplicates(); then giv
 
 
 def integers(name: str, given: Any) -> np.ndarray:
-    """Integers (n,), none below 0. Raises RequestError for anything else."""
+    """Return integers (n,), all at least 0. Raises RequestError for anything else."""
     array = _one_dimensional(name, given)
     if array.dtype.kind not in "iu":
         if array.size:
@@ -24,7 +24,7 @@ def integers(name: str, given: Any) -> np.ndarray:
 
 
 def finite_floats(name: str, given: Any) -> np.ndarray:
-    """Numbers (n,), all finite. Raises RequestError for anything else."""
+    """Return finite numbers (n,). Raises RequestError for anything else."""
     array = _one_dimensional(name, given)
     if array.dtype.kind not in "fiub":
         raise RequestError(f"{name} must be numbers, got dtype {array.dtype}")
@@ -47,7 +47,7 @@ def _one_dimensional(name: str, given: Any) -> np.ndarray:
 
 
 def require_ascending(name: str, offsets: np.ndarray, columns: np.ndarray) -> None:
-    """Raise RequestError unless columns ascend within each row. offsets: (n+1,), where the rows begin."""
+    """Raise RequestError unless columns ascend within each row. offsets: (n+1,), begin of each row."""
     wrong = columns[1:] <= columns[:-1]
     begins = offsets[(offsets > 0) & (offsets < columns.size)]
     wrong[begins - 1] = False

@@ -1,4 +1,4 @@
-"""A worker that is this process itself, for data so small that to start others takes longer than all the work."""
+"""A worker inside the calling process, for data so small that starting processes would take longer than the work."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from blocks.workers import failure_of
 
 
 class InProcess:
-    """One worker with the interface of `blocks.workers.Workers`; it answers a message when the answer is asked for.
+    """One worker with the interface of `blocks.workers.Workers`; it handles a message when its answer is requested.
 
-    What the handler raises is raised here as a worker process would tell it.
+    Errors are raised as a worker process would report them.
     """
 
     pids: tuple[int, ...] = ()  # no other process is started
@@ -32,19 +32,19 @@ class InProcess:
     def receive(
         self, wake: Connection | None = None, progress: Callable[[], object] = lambda: None
     ) -> Iterator[tuple[int, Any, Any]]:
-        """Answer the oldest message; yields (worker, message, answer)."""
+        """Handle the oldest message; yields (worker, message, answer)."""
         message = self._asked.popleft()
         yield 0, message, self.ask(0, message)
 
     def ask(self, worker: int, message: Any) -> Any:
-        """Answer a message at once."""
+        """Handle a message at once."""
         try:
             return self._handler(message)
         except Exception as error:
             raise failure_of(error) from error
 
     def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
-        """Answer messages one after the other. done: called for each."""
+        """Handle messages one after the other. done: function called after each."""
         answers = []
         for message in messages:
             answers.append(self.ask(0, message))
@@ -52,5 +52,5 @@ class InProcess:
         return answers
 
     def close(self) -> None:
-        """Do not answer what is still queued."""
+        """Drop queued messages."""
         self._asked.clear()

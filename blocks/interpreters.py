@@ -1,4 +1,4 @@
-"""Fresh Python interpreters for the processes of this project."""
+"""Start new Python interpreters for the processes of this project."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ ours = False  # whether this process is one of this project, not that of a user 
 def start(
     module: str, *, inherit: Collection[int] = (), environment: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], Connection]:
-    """A fresh interpreter that runs a module with one thread, and a connection to it.
+    """Start an interpreter that runs a module with one thread; returns the process and a connection to it.
 
-    The module gets the file descriptor of its end of the connection as its only argument. inherit: further descriptors
-    to pass on. environment: variables to set besides the environment of this process. Raises RequestError if processes
-    may have less than an interpreter needs.
+    The module gets the descriptor of its end of the connection as its only argument. inherit: additional descriptors to
+    pass on. environment: additional variables. Raises RequestError if the address space of processes is too small.
     """
     _require_address_space()
     near, far = socket.socketpair()
@@ -55,10 +54,10 @@ def start(
 
 
 def import_numba() -> None:
-    """Import numba, and in a process of this project without scipy: 0.25 s.
+    """Import numba, in a process of this project without scipy, which saves 0.25 s.
 
-    It asks scipy for its version, and whether it has a BLAS, for `np.correlate`. For users who import this project
-    scipy stays as it is.
+    Numba imports scipy for its version and for BLAS in `np.correlate`. For users who import this project scipy stays
+    available.
     """
     _require_address_space()
     with _hidden("scipy") if ours else nullcontext():
@@ -66,7 +65,8 @@ def import_numba() -> None:
 
 
 def _require_address_space() -> None:
-    """Raise RequestError if a process may have less than the libraries need, which fail in various ways without."""
+    """Raise RequestError if the address space of a process is too small for the libraries, which fail in obscure
+    ways."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < _LEAST_SPACE:
         there, needed = f"{limit / 1e6:,.0f} MB", f"{_LEAST_SPACE / 1e6:,.0f} MB"
@@ -78,7 +78,7 @@ def _require_address_space() -> None:
 
 @contextmanager
 def _hidden(module: str) -> Iterator[None]:
-    """Importing a module fails meanwhile, if it has not been imported before."""
+    """Make importing a module fail in this context, unless it is imported already."""
     if module in sys.modules:
         yield
         return

@@ -1,4 +1,4 @@
-"""Small JSON files: the commit points of datasets, runs and models, with a checksum of their content."""
+"""Small JSON files with a checksum of their content: the commit points of datasets, runs and models."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from blocks.files import REMEDY, no_such_file, publish, read_small
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Publish a small JSON file (the commit point of whatever it describes), with a checksum of its content."""
+    """Publish a small JSON file with a checksum of its content; it is the commit point of what it describes."""
     with publish(path) as beside:
         whole = {**content, "checksum": _content_checksum(content)}
         beside.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
 def json_text(content: Any, **how: Any) -> str:
-    """Return content as JSON. NaN and infinities become null, numbers of NumPy those of Python. how: keyword arguments
-    of `json.dumps`."""
+    """Return content as JSON. NaN and infinity become null, NumPy numbers become Python's. how: keyword arguments of
+    `json.dumps`."""
     return json.dumps(_with_nulls(content), allow_nan=False, **how)
 
 
@@ -37,9 +37,9 @@ def _with_nulls(content: Any) -> Any:
 
 
 def _require_inside(directory: Path, content: Any) -> None:
-    """Raise WorkFailed if a "file" that JSON content names, however deep, is not a plain relative path in a directory.
+    """Raise WorkFailed if a "file" entry, at any depth, is not a plain relative path inside a directory.
 
-    Content may come from a stranger: what it names is read, mapped and, by `verify --repair`, written over.
+    Content may be untrusted: the files that it names are read, mapped and, by `verify --repair`, overwritten.
     """
     rest = [content]
     while rest:
@@ -62,22 +62,22 @@ def _require_name_inside(directory: Path, name: Any) -> None:
 
 
 def leads_out(directory: Path, name: str) -> bool:
-    """Whether a path inside a directory leads out of it by symbolic links."""
+    """Return whether a path inside a directory leads out of it by symbolic links."""
     whole = os.path.realpath(directory)
     return os.path.commonpath([whole, os.path.realpath(directory / name)]) != whole
 
 
 def _content_checksum(content: dict[str, Any]) -> str:
-    """XXH3-128 of the canonical JSON text, as hex; arrays may be tuples."""
+    """Return the XXH3-128 of the canonical JSON text as hex; arrays may be tuples."""
     return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
 
 
 def read_json(path: Path, *, what: str, schema: int, holds: Any, sealed: bool = False) -> dict[str, Any]:
-    """Read the content of a JSON file that `write_json` wrote: its "schema" is the version, from 1 up to `schema`.
+    """Read a JSON file from `write_json`; its "schema" is a version from 1 to `schema`.
 
-    holds: the TypedDict that the content has to fit. sealed: whether every version wrote a checksum; otherwise a file
-    without one is read, too. Raises RequestError if the file is not there or of another schema, WorkFailed if it is
-    damaged, does not hold what it should, or names files outside its directory.
+    holds: TypedDict that the content must match. sealed: every version wrote a checksum; otherwise a file without one
+    is accepted. Raises RequestError if the file does not exist or has another schema, WorkFailed if it is damaged, does
+    not match, or names files outside its directory.
     """
     content, intact = _parsed(path, what, sealed=sealed)
     found = content.get("schema")
@@ -94,7 +94,7 @@ def read_json(path: Path, *, what: str, schema: int, holds: Any, sealed: bool = 
 
 
 def require_fit(path: Path, content: Any, holds: Any) -> None:
-    """Raise WorkFailed if what was read from a file does not fit a type, such as a TypedDict."""
+    """Raise WorkFailed if content of a file does not match a type, such as a TypedDict."""
     from msgspec import ValidationError, convert
 
     try:
@@ -104,7 +104,7 @@ def require_fit(path: Path, content: Any, holds: Any) -> None:
 
 
 def _parsed(path: Path, what: str, *, sealed: bool) -> tuple[dict[str, Any], bool]:
-    """The JSON object in a file, and whether its checksum fits; raises as `read_json` does."""
+    """Return the JSON object in a file, and whether its checksum is right; raises like `read_json`."""
     try:
         content = json.loads(read_small(path))
         if not isinstance(content, dict):
@@ -122,6 +122,6 @@ def _parsed(path: Path, what: str, *, sealed: bool) -> tuple[dict[str, Any], boo
 
 
 def _is_under_another_key(content: dict[str, Any]) -> bool:
-    """Whether a checksum, which is written last, is in its place, but under a key that is damaged."""
+    """Return whether the checksum, which is written last, is under a damaged key."""
     *rest, last = content.items() or [("", None)]
     return last[1] == _content_checksum(dict(rest))

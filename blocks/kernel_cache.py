@@ -1,7 +1,7 @@
-"""Numba's cache, for the kernels of this project: in a directory of its own, checked, and filled by another process.
+"""Numba's cache for the kernels of this project: own directory, checksums, and compilation in another process.
 
-Numba's own cache does not notice when a file changes that only a callee is in. Its location is a setting of the whole
-process, which would apply to the functions of users, too.
+Numba's cache does not notice a change in the file of a callee, and its location is a global setting that would also
+apply to users' functions.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ CACHE = open_directory(_VERSION)  # None: nothing is kept
 
 @cache
 def additions() -> Path | None:
-    """Where kernels are kept that `CACHE` lacks: there, or elsewhere if it is read-only; None: nowhere."""
+    """Return the directory for kernels that `CACHE` lacks: `CACHE` itself, or another if it is read-only; None for
+    nowhere."""
     return CACHE if is_writable() else open_directory(_VERSION, writable=True)
 
 
 def is_writable() -> bool:
-    """Whether `CACHE` is there, and can be added to."""
+    """Return whether `CACHE` exists and is writable."""
     return CACHE is not None and os.access(CACHE, os.W_OK)
 
 
 def kept() -> dict[str, Any]:
-    """The directory (None if nothing is kept), that which the user chose to keep it in, how many kernels it has, how
-    many bytes, and if more can be added."""
+    """Return the cache directory (None without cache), the directory set by the user, number of kernels, bytes, and
+    whether it is writable."""
     files = list(CACHE.rglob("*.nbc")) if CACHE else []
     return {
         "path": CACHE and str(CACHE),
@@ -58,7 +59,7 @@ def kept() -> dict[str, Any]:
 
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """Others wait meanwhile who would do the same: ranks on one machine all start at once."""
+    """Exclude other processes that would compile the same: ranks on one machine start together."""
     with lock.open("w") as file:
         with suppress(OSError):  # not every file system has locks
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -66,7 +67,7 @@ def alone(lock: Path) -> Iterator[None]:
 
 
 class _Damaged(OSError):
-    """A file of the cache is not what was written, or names types that are gone."""
+    """A cache file has a wrong checksum, or refers to types that no longer exist."""
 
 
 class _Locator(caching.UserProvidedCacheLocator):
@@ -75,16 +76,16 @@ class _Locator(caching.UserProvidedCacheLocator):
         self._cache_path = self.get_suitable_cache_subpath(py_file)
 
     def keep_below(self, directory: Path) -> Path:
-        """Where the kernels of the file are, given the directory of all."""
+        """Return the cache directory of a source file, given the common directory."""
         self._cache_path = str(directory / self._cache_path)
         return Path(self._cache_path)
 
     def ensure_cache_path(self) -> None:
-        """Make the directory, which nobody else may write to, whatever the umask."""
+        """Create the directory, writable only by its owner, whatever the umask."""
         Path(self._cache_path).mkdir(0o755, exist_ok=True)
 
     def get_source_stamp(self) -> str:
-        """By the content: the images of containers keep the times of files by the second only."""
+        """Return a stamp from the content: container images keep file times in seconds only."""
         return _digest_of(self._py_file)
 
     @classmethod
@@ -102,7 +103,7 @@ class _Implementation(caching.CompileResultCacheImpl):
 
 
 class _Files(caching.IndexDataCacheFile):
-    """Each ends with a checksum: one that is damaged is as if it were not there."""
+    """Cache files with a checksum at the end; a damaged file counts as missing."""
 
     @contextmanager
     def _open_for_write(self, filepath: str) -> Iterator[Any]:
@@ -137,7 +138,7 @@ def _unpacked(data: bytes) -> Any:
 
 
 class KernelCache(caching.FunctionCache):
-    """What has been compiled of one function. directory: of all kernels. form: of those that it is compiled in."""
+    """Cache of one function. directory: of all kernels. form: compilation options."""
 
     _impl_class = _Implementation
 
@@ -153,7 +154,7 @@ class KernelCache(caching.FunctionCache):
         self._can_be_found = function.__module__ != "__main__" and "<locals>" not in name
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """What is kept for a signature. If there is nothing, another process compiles it first."""
+        """Return the cached code for a signature; if there is none, another process compiles it first."""
         found = super().load_overload(sig, target_context)
         if found is None and self._elsewhere:
             return self._elsewhere.load_overload(sig, target_context)
@@ -168,7 +169,7 @@ class KernelCache(caching.FunctionCache):
 
     @cached_property
     def _elsewhere(self) -> KernelCache | None:
-        """Where what is lacking here is kept, if this is read-only."""
+        """Return the cache for missing code if this one is read-only."""
         other = additions()
         return KernelCache(self._py_func, other, self._form) if other and self._directory == CACHE != other else None
 
@@ -182,8 +183,11 @@ class KernelCache(caching.FunctionCache):
             yield
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep what was compiled, if that can be. One process at a time: two would read the same index, and give what
-        they have for different types the same name; one of them is lost, or called for the types of the other."""
+        """Store compiled code, if possible; one process at a time.
+
+        Two would read the same index and give code for different types the same file name; one would be lost, or be
+        called with the wrong types.
+        """
         if self._elsewhere:
             self._elsewhere.save_overload(sig, data)
             return

@@ -1,4 +1,4 @@
-"""Opening a dataset of any kind."""
+"""Open a dataset of any kind."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from blocks.store import NEWEST, manifest_of
 
 
 def open_any(path: Path) -> Dataset | Matrix | Samples | Design:
-    """Open a dataset, whatever it holds."""
+    """Open a dataset of any kind."""
     return Design(path) if _kind(path) == Design.kind else open_rows(path)
 
 
 def open_rows(path: Path) -> Dataset | Matrix | Samples:
-    """Open a dataset whose blocks are runs of rows; RequestError if it is of another kind."""
+    """Open a dataset whose blocks are ranges of rows; RequestError for other kinds."""
     return Samples(path) if _kind(path) == Samples.kind else open_grid(path)
 
 
 def open_grid(path: Path) -> Dataset | Matrix:
-    """Open a dataset that has blocks and slices; RequestError if it is of another kind."""
+    """Open a dataset with blocks and slices; RequestError for other kinds."""
     return Matrix(path) if _kind(path) == Matrix.kind else Dataset(path)
 
 
 def _kind(path: Path) -> str:
-    """The class of that kind then looks at the schema: designs have the newest of all."""
+    """Return the kind of a dataset; the schema is checked later by its class, as designs have the newest."""
     return read_json(manifest_of(path), what="a dataset made by `ooc ingest`", schema=NEWEST, holds=Kind)["kind"]

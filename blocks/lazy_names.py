@@ -10,10 +10,8 @@ from typing import Any
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The functions `__getattr__` and `__dir__` of a package, which then has `__version__`, too.
-
-    modules: of each public name.
-    """
+    """Return the functions `__getattr__` and `__dir__` of a package, which also gets `__version__`. modules: module of
+    each public name."""
 
     def get(name: str) -> Any:
         if name == "__version__":

@@ -1,4 +1,4 @@
-"""Memory: sizes as users write them, and what the process tree holds that the kernel cannot drop."""
+"""Parse sizes, and measure the memory of processes that the kernel cannot drop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
 
 def parse_size(text: str, option: str = "--memory") -> int:
-    """Bytes of a size such as "512MB", "2GB" or "1.5GiB"; raises RequestError that names the option."""
+    """Return the bytes of a size such as "512MB", "2GB" or "1.5GiB"; RequestError names the option."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text, re.IGNORECASE)
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None or float(match[1]) == 0:
@@ -28,7 +28,7 @@ def parse_size(text: str, option: str = "--memory") -> int:
 
 
 def parse_rate(text: str, option: str) -> float:
-    """Bytes a second of a speed such as "500MB/s" or "1Gbps" (bits); raises RequestError that names the option."""
+    """Return bytes per second of a rate such as "500MB/s" or "1Gbps" (bits); RequestError names the option."""
     bits = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:bps|bit/s)\s*", text, re.IGNORECASE)
     if bits and float(bits[1]):
         return float(bits[1]) * _UNITS[f"{bits[2].upper()}B"] / 8
@@ -38,31 +38,30 @@ def parse_rate(text: str, option: str) -> float:
 
 
 def available() -> int:
-    """Bytes that this process could have: the machine's available memory, or what its control groups leave if less."""
+    """Return the bytes available to this process: of the machine, or of its control groups if less."""
     limit = memory_limit()
     free = psutil.virtual_memory().available
     return min(free, limit.left) if limit else free
 
 
 def held(pids: list[int]) -> int:
-    """Bytes that some processes hold together and the kernel cannot drop, shared pages counted once: anonymous and
-    shared memory, and pages of mapped files that were changed and not written yet.
+    """Return the bytes that processes hold and the kernel cannot drop, shared pages counted once.
 
-    Read from smaps_rollup, so clean pages of mapped files do not count; where the system has none, the resident sets
-    are added up. Linux before 6.0 does not tell the changed pages of files.
+    These are anonymous and shared memory and dirty pages of mapped files, from smaps_rollup; without it, the sum of the
+    resident sets. Linux before 6.0 does not report dirty pages of files.
     """
     return sum(map(_held, pids))
 
 
 class Held:
-    """What some processes hold, by a look that is a moment old: the kernel goes through all their pages for each, so
-    looking takes 2 percent of the time at most."""
+    """Memory of processes, measured at most so often that it takes 2 percent of the time, as the kernel walks all their
+    pages."""
 
     def __init__(self) -> None:
         self._due, self._bytes = 0.0, 0
 
     def __call__(self, pids: list[int]) -> int:
-        """As `held`."""
+        """Return the memory as `held` does."""
         began = time.monotonic()
         if began >= self._due:
             self._bytes, ended = held(pids), time.monotonic()

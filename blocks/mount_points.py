@@ -1,8 +1,7 @@
-"""Publishing in a directory that cannot be replaced, a mount point: what is complete in a directory in it is moved up.
+"""Publish into a directory that cannot be replaced, a mount point, by moving the content of a complete subdirectory up.
 
-Names are moved one by one, that of the file by which a dataset, a run or a model is known as the last: until then there
-is none. What was there before is moved away first. If a process is killed meanwhile, the next one that looks after
-leftovers moves the rest, or moves back what was away.
+Names are moved one by one, last the file by which a dataset, run or model is recognised. Old content is moved away
+first. If the process is killed, the next process that looks for leftovers completes the move or undoes it.
 """
 
 from __future__ import annotations
@@ -19,20 +18,18 @@ _OF_FILE_SYSTEM = {"lost+found"}  # at its root
 
 
 def is_mount_point(path: Path) -> bool:
-    """Whether a directory is one: of a volume, it may be the only part that a container can write to."""
+    """Return whether a directory is a mount point, which may be the only writable place of a container."""
     return path.is_dir() and not path.is_symlink() and path.is_mount()
 
 
 def names_in(directory: Path) -> list[str]:
-    """The names in a directory but for what the file system has there of its own."""
+    """Return the names in a directory, without those of the file system itself."""
     return [entry.name for entry in directory.iterdir() if entry.name not in _OF_FILE_SYSTEM]
 
 
 def move_up(inside: Path, known_by: Collection[str]) -> None:
-    """Move all that is in a directory, and durable, to the directory that it is in, whose content is deleted.
-
-    known_by: names of files without which nobody takes notice of the others.
-    """
+    """Move the durable content of a directory to its parent, whose content is deleted. known_by: names of files that
+    make the rest visible."""
     away, directory = inside / _AWAY, inside.parent
     away.mkdir()
     for name in _ordered(set(names_in(directory)) - {inside.name}, known_by)[::-1]:
@@ -45,7 +42,7 @@ def move_up(inside: Path, known_by: Collection[str]) -> None:
 
 
 def settle(inside: Path, known_by: Collection[str]) -> None:
-    """Go on with `move_up` where it has ended, forwards or back; nothing is done if it had not begun."""
+    """Complete or undo an interrupted `move_up`; does nothing if it had not started."""
     source = inside if (inside / _COMPLETE).exists() else inside / _AWAY
     if not source.is_dir():
         return

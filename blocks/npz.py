@@ -1,4 +1,4 @@
-"""Streaming .npz files: the same bytes for the same arrays, and no array need fit in memory."""
+"""Deterministic, streaming .npz files: equal arrays give equal bytes, and no array needs to fit in memory."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ _CHUNK = 16 << 20  # bytes copied at a time
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays, numeric or of strings, which may be memory maps; readable by `np.load` without pickle.
-
-    path: a file that somebody else publishes, by itself or with its directory.
-    """
+    """Write numeric or string arrays, which may be memory maps, for `np.load` without pickle. path: published by the
+    caller."""
     with disk_errors(path), zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in arrays.items():
             # A ZipInfo made from a name alone has a fixed date.
@@ -33,10 +31,8 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_npz(path: Path, dtypes: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Read arrays that `write_npz` wrote, of these names and dtypes.
-
-    Raises WorkFailed if they are others, or if any is said to be larger than what the file holds of it.
-    """
+    """Read arrays of given names and dtypes from `write_npz`. Raises WorkFailed if they differ, or claim to be larger
+    than the file."""
     try:
         with zipfile.ZipFile(path) as archive:
             return {name: _read_member(archive, name, dtype) for name, dtype in dtypes.items()}

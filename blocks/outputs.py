@@ -1,4 +1,4 @@
-"""Where a command writes a file that it makes: under a name, or to standard output, a pipe or a device."""
+"""Output of commands: to a file, or to standard output, a pipe or a device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STANDARD_OUTPUT = Path("-")
 
 
 def is_passed_on(path: Path) -> bool:
-    """Whether what is written there is gone at once: nothing is replaced."""
+    """Return whether output to a path is passed on, so that nothing is replaced."""
     if path == STANDARD_OUTPUT:
         return True
     try:
@@ -32,17 +32,15 @@ def is_passed_on(path: Path) -> bool:
 
 
 def require_free(path: Path, *, overwrite: bool) -> None:
-    """Refuse to write over a file that exists unless that was asked for."""
+    """Raise RequestError if a file exists and is not to be overwritten."""
     if not is_passed_on(path):
         require_new(path, overwrite=overwrite)
 
 
 @contextmanager
 def output(path: Path) -> Iterator[Path]:
-    """Publish a file, see `blocks.files.publish`; or pass it on once it is complete. Yields the path to write to.
-
-    What killed attempts at the file left is removed.
-    """
+    """Publish a file (see `blocks.files.publish`), or pass it on when it is complete. Yields the path to write; removes
+    leftovers."""
     if not is_passed_on(path):
         with disk_errors(path):
             remove_leftovers(path.parent, path.name)
@@ -64,6 +62,6 @@ def output(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def scratch_for(path: Path) -> Iterator[Path]:
-    """A directory for what it takes to make a file, on the disk of the file where it has one."""
+    """Return a directory for temporary data of an output, on the same disk if possible."""
     with temporary_directory() if is_passed_on(path) else scratch_directory(path) as directory:
         yield directory

@@ -1,11 +1,9 @@
-"""Numbers with their nouns, in every line that a person reads."""
+"""Format numbers with their nouns, for all messages."""
 
 from __future__ import annotations
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:
-    """Return a number and its noun, as "1 block" or "2,000 blocks".
-
-    plural: of a noun that takes more than an s.
-    """
+    """Return a number with its noun, such as "1 block" or "2,000 blocks". plural: of nouns that do not just take an
+    s."""
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

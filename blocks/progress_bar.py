@@ -1,4 +1,4 @@
-"""How far a long step has come: a bar on a terminal; where there is none, and in the log of a run, a line a minute."""
+"""Progress of long steps: a bar on a terminal, otherwise a line every minute, also in the log of a run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Bar = Callable[[str, int | None, str], Any]  # (what, total, unit) -> a progress
 
 
 class ProgressBar:
-    """The progress of one step, with the methods of tqdm that are needed.
+    """Progress of one step, with the methods of tqdm that are used.
 
-    what: the step, as "reading". total: None if it is not known. unit: of what is counted, "B" for bytes. initial: how
-    much was done before. quiet: nothing is printed. leave: the bar stays on the terminal. log: is given the lines, too,
-    whatever is printed; what it raises of the disk and of `blocks.errors` is left to those who write next.
+    what: name of the step, such as "reading". total: None if unknown. unit: of the counts, "B" for bytes. initial:
+    amount done before. quiet: print nothing. leave: keep the bar on the terminal. log: function that also gets the
+    lines; its errors of the disk are ignored.
     """
 
     last = -math.inf  # when the last line was told, of any bar: the minute goes on from step to step
@@ -61,14 +61,14 @@ class ProgressBar:
         return tqdm(**given, unit_scale=self._unit == "B", smoothing=0.1, file=sys.stderr)
 
     def update(self, more: int = 1) -> None:
-        """Count what was done."""
+        """Add to the amount done."""
         if more:
             self._done, self._updated = self._done + more, time.monotonic()
         if self._bar is not None:
             self._bar.update(more)
 
     def set_postfix_str(self, values: str) -> None:
-        """Show some values of the present state behind the rest, from the next update on."""
+        """Show a text behind the bar from the next update on."""
         self._values = values
         if self._bar is not None:
             self._bar.set_postfix_str(values, refresh=False)
@@ -90,7 +90,7 @@ class ProgressBar:
         self.close()
 
     def _tell(self) -> None:
-        """Tell a line a minute until the step is over."""
+        """Print a line every minute until the step ends."""
         while not self._over.wait(max(ProgressBar.last + INTERVAL - time.monotonic(), 0.0)):
             ProgressBar.last = time.monotonic()
             facts = self._facts()
@@ -103,7 +103,7 @@ class ProgressBar:
                     self._log(line)
 
     def _facts(self) -> dict[str, Any]:
-        """rate: a second, since the step began; left_s: the seconds that are left at this rate. None: not known yet."""
+        """Return rate (per second since the start) and left_s (remaining seconds at this rate); None if unknown."""
         now, done, updated = time.monotonic(), self._done, self._updated
         seconds = updated - self._began
         rate = (done - self._initial) / seconds if seconds > 0 else None
@@ -131,11 +131,11 @@ class ProgressBar:
 
 
 def no_bar(*_: object) -> Any:
-    """A progress bar that nobody sees."""
+    """Return a progress bar that shows nothing."""
     return ProgressBar("", None, "", quiet=True)
 
 
 def _duration(seconds: float) -> str:
-    """As 1:02:03."""
+    """Return seconds as 1:02:03."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -1,7 +1,5 @@
-"""What JSON files have to hold, in terms of which each kind of dataset, run and model says what its own has to.
-
-`blocks.json_files.read_json` compares: what a file says is used only if it fits.
-"""
+"""TypedDicts of the JSON files of datasets, runs and models; `blocks.json_files.read_json` validates files against
+them."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
 class File(TypedDict):
-    """A file of a dataset or a model."""
+    """Entry of a file of a dataset or a model."""
 
     file: str
     bytes: Count
@@ -23,26 +21,26 @@ class File(TypedDict):
 
 
 class ArrayFile(File):
-    """One of named arrays: where each lies, as `blocks.arrays.Where`."""
+    """Entry of a file of named arrays, with the position of each, as `blocks.arrays.Where`."""
 
     arrays: dict[str, tuple[Count, str, Count]]
 
 
 class Kind(TypedDict):
-    """What says which schema is the right one."""
+    """Field that decides which schema applies."""
 
     kind: str
 
 
 class Input(TypedDict):
-    """What a dataset was made of."""
+    """Entry of an input file."""
 
     name: str
     hash: NotRequired[str]  # XXH3-128 of its content, see `blocks.corpus.request.inputs_told`
 
 
 class Dropped(TypedDict):
-    """What was left out of a corpus for one reason."""
+    """Tokens or words dropped from a corpus for one reason."""
 
     words: NotRequired[Count]
     tokens: Count
@@ -66,20 +64,20 @@ class Batch(TypedDict, total=False):
 
 
 class Appended(Batch):
-    """How documents were appended, and how many there are."""
+    """How documents were appended, and their number."""
 
     documents: Count
     tokens: Count
 
 
 class Made(Batch, total=False):
-    """How a dataset was made, and what was appended to it."""
+    """How a dataset was made and appended to."""
 
     appended: list[Appended]
 
 
 class Manifest(Kind):
-    """The fields that the manifest of every dataset has."""
+    """Fields of the manifest of every dataset."""
 
     generation: Count
     identity: str
@@ -88,7 +86,7 @@ class Manifest(Kind):
 
 
 class Shard(TypedDict):
-    """What the manifest of a shard says of it, but for its whole."""
+    """Entry "shard" of the manifest of a shard, without its whole."""
 
     number: Count
     shards: Annotated[int, Meta(ge=1, lt=1 << 20)]

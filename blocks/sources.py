@@ -1,4 +1,4 @@
-"""Input files: found, opened, turned into UTF-8 lines, and cut into chunks that hold whole records."""
+"""Find and open input files, decode them to UTF-8 lines, and cut them into chunks of whole records."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ _PIECE = 1 << 17  # bytes read at a time
 
 
 class Opening(NamedTuple):
-    """How inputs are opened: the encoding of their text, None for UTF-8, the bytes that a record may have, and the
-    query of databases."""
+    """How inputs are opened: encoding (None for UTF-8), largest number of bytes of a record, and query of databases."""
 
     encoding: str | None = None
     longest: int = LONGEST_RECORD
@@ -36,14 +35,13 @@ Cut = Callable[[bytearray], int]  # where the last whole record of a buffer ends
 
 
 class Source:
-    """An input being read. `name` is what messages call it, `line` the number of the first line not yet taken.
+    """An input being read as UTF-8 text without byte order mark and with line feeds.
 
-    Its bytes are UTF-8 text, without a byte order mark, whose lines end with a line feed, whatever the file has.
-
-    path: `-` is standard input. progress: called with bytes read from disk. encoding: None for UTF-8. longest: bytes of
-    a record at most. databases: whether the rows of a query of a database are read, as CSV; `is_database` says if it is
-    one. pieces: the content, if it is not in a file of its own. Raises RequestError if the input cannot be read or
-    decompressed, or has a longer record.
+    Attributes: `name` for messages; `line`, number of the first line that was not taken. path: `-` is standard input.
+    progress: function called with numbers of bytes read from disk. encoding: None for UTF-8. longest: largest number of
+    bytes of a record. databases: read the result of a query of a database as CSV; `is_database` tells. pieces: content
+    that is not in a file of its own. Raises RequestError if the input cannot be read or decompressed, or has a longer
+    record.
     """
 
     def __init__(
@@ -78,17 +76,18 @@ class Source:
         return piece is not None
 
     def change(self, how: Callable[[Iterator[bytes]], Iterator[bytes]], name: str) -> None:
-        """Read something else from now on: what `how` makes of the bytes that are left. name: of that."""
+        """Filter the rest of the input through the function `how`. name: of the filter, for errors."""
         self._pieces = how(chain([bytes(self._buffer)], self._pieces))
         self._buffer.clear()
         self.name = name
 
     def take(self, first_record: Cut) -> bytes:
-        """The first record, as `first_record` finds its end; what there is if the input ends before it does."""
+        """Return and consume the first record, whose end `first_record` finds; the rest of the input if it is
+        incomplete."""
         return self._taken(len(self.peek(first_record)))
 
     def peek(self, first_record: Cut) -> bytes:
-        """What `take` would give."""
+        """Return what `take` would, without consuming it."""
         while not (end := first_record(self._buffer)):
             self._require_room()
             if not self._fill():
@@ -97,7 +96,7 @@ class Source:
         return bytes(self._buffer[:end])
 
     def chunks(self, cut: Cut, size: int = CHUNK) -> Iterator[tuple[int, bytes]]:
-        """Yields (number of the first line, bytes): whole records that together are the rest of the input."""
+        """Yield (number of the first line, bytes): chunks of whole records of the rest of the input."""
         wanted = size
         while self._fill():
             if len(self._buffer) < wanted:
@@ -123,7 +122,7 @@ class Source:
 
 
 def too_long(where: str, longest: int) -> RequestError:
-    """The error for a record of more bytes than there may be."""
+    """Return the error for a record that is too long."""
     return RequestError(
         f"{where}: a record of more than {longest / 1e6:,.1f} MB begins here, too long for --memory",
         "If the record is complete, give a larger --memory. If not, look for a quote that is not closed, or (for text "
@@ -132,22 +131,22 @@ def too_long(where: str, longest: int) -> RequestError:
 
 
 def whole_line(buffer: bytearray) -> int:
-    """Where the last line ends."""
+    """Return the end of the last line."""
     return buffer.rfind(b"\n") + 1
 
 
 def first_line(buffer: bytearray) -> int:
-    """Where the first line ends."""
+    """Return the end of the first line."""
     return buffer.find(b"\n") + 1
 
 
 def name_of(path: str) -> str:
-    """What messages call an input."""
+    """Return the name of an input for messages."""
     return "standard input" if path == STANDARD_INPUT else path
 
 
 def _pieces(path: str, name: str, progress: Callable[[int], object]) -> Iterator[bytes]:
-    """The decompressed bytes of an input."""
+    """Yield the decompressed bytes of an input."""
     with open_input(path) as file, ReadErrors(name):
         if is_zip(file):
             yield from unzipped(file, name)
@@ -157,14 +156,14 @@ def _pieces(path: str, name: str, progress: Callable[[int], object]) -> Iterator
 
 
 def file_pieces(file: IO[bytes], progress: Progress = lambda _: None) -> Iterator[bytes]:
-    """The bytes of a file as it is on disk. progress: called with how many they are."""
+    """Yield the bytes of a file on disk. progress: function called with their numbers."""
     while piece := file.read(_PIECE):
         progress(len(piece))
         yield piece
 
 
 class ReadErrors:
-    """Turns errors of reading and decompressing into ones that name the input."""
+    """Turns errors of reading and decompressing into errors that name the input."""
 
     kinds = (*DAMAGE, OSError)
 
@@ -185,7 +184,7 @@ class ReadErrors:
 
 
 def open_input(path: str) -> IO[bytes]:
-    """Open an input as it is on disk; `-` is standard input. Raises RequestError if that cannot be done."""
+    """Open an input on disk; `-` is standard input. Raises RequestError if that fails."""
     try:
         if path == STANDARD_INPUT:
             return os.fdopen(os.dup(_standard_input()), "rb")
@@ -203,17 +202,18 @@ def _standard_input() -> int:
 
 
 def read_whole(path: str, opening: Opening) -> bytes:
-    """The content of an input that is one document, as `Source` has it."""
+    """Return the content of an input that is one document, decoded like `Source`."""
     return Source(path, **opening._asdict()).take(lambda _: 0)
 
 
 def is_stream(path: str) -> bool:
-    """Whether an input is standard input, a pipe or a device, which can be read once, and by this process alone."""
+    """Return whether an input is standard input, a pipe or a device, which can be read only once and only by this
+    process."""
     return path == STANDARD_INPUT or not stat.S_ISREG(_status(path).st_mode)
 
 
 def size_of(path: str) -> int:
-    """Bytes of an input on disk; 0 if it is a stream. Raises RequestError if it is not there."""
+    """Return the bytes of an input on disk; 0 for a stream. Raises RequestError if it does not exist."""
     if path == STANDARD_INPUT:
         return 0
     status = _status(path)
@@ -230,5 +230,5 @@ def _status(path: str) -> os.stat_result:
 
 
 def input_facts(path: str) -> dict[str, Any]:
-    """The name and the bytes of an input, None for a stream, as manifests hold them."""
+    """Return name and size of an input, size None for a stream, as stored in manifests."""
     return {"name": path, "bytes": None if is_stream(path) else size_of(path)}

@@ -1,4 +1,4 @@
-"""What is said on standard error: notes, warnings, progress, and why a command failed; as text, or as lines of JSON."""
+"""Standard error: notes, warnings, progress and failures, as text or JSON lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _format = "text"
 
 
 def use_format(name: str) -> None:
-    """Say everything in one of `FORMATS` from now on; raises RequestError for another."""
+    """Choose one of `FORMATS` for all later output; RequestError for others."""
     global _format  # noqa: PLW0603  (standard error belongs to the process)
     if name not in FORMATS:
         raise RequestError(f"--log-format must be {' or '.join(FORMATS)}, got {name!r}")
@@ -22,34 +22,34 @@ def use_format(name: str) -> None:
 
 
 def chosen_format() -> str:
-    """The one that is in use."""
+    """Return the chosen format."""
     return _format
 
 
 def is_json() -> bool:
-    """Whether every line is to be a JSON object."""
+    """Return whether every line is a JSON object."""
     return _format == "json"
 
 
 def note(message: str, **fields: Any) -> None:
-    """Say what a user may want to know. fields: more of the JSON object."""
+    """Print a note. fields: additional fields of the JSON object."""
     _say("info", message, message, fields)
 
 
 def warn(message: str) -> None:
-    """Say what a user should look at, though the work goes on."""
+    """Print a warning about something that does not stop the work."""
     _say("warning", f"warning: {message}", message, {})
 
 
 def fail(message: str, remedy: str = "", *, traceback: str = "", **fields: Any) -> None:
-    """Say why the work failed, and on a second line what helps; before both the traceback, if there is one."""
+    """Print an error, and its remedy on a second line; before both the traceback, if any."""
     text = "\n".join(filter(None, [traceback.rstrip(), f"ooc: {message}", remedy]))
     more = {"traceback": traceback} if traceback else {}
     _say("error", text, message, {"remedy": remedy, **fields, **more})
 
 
 def relay(line: str, rank: int) -> None:
-    """Say what a rank of a ring has said: a JSON object is given the number of the rank, text begins with it."""
+    """Print a line of another rank: a JSON object gets the field rank, text is prefixed by it."""
     said = _json_object(line) if is_json() else None
     if said is None:
         _say("info", f"[{rank}] {line}", line, {"rank": rank})
@@ -73,6 +73,6 @@ def _say(level: str, text: str, message: str, fields: dict[str, Any]) -> None:
 
 
 def _write(text: str) -> None:
-    """In one call, so that lines of several threads stay apart."""
+    """Write in one call, so that lines of several threads do not mix."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""A dataset: the directory that `ooc ingest` makes once and every run reads, whatever it holds.
+"""A dataset directory, made once by `ooc ingest` and read by every run.
 
-A manifest lists files of arrays, blocks (runs of rows) and slices (runs of columns) among them, and files of lines, all
-with their checksums. It is written last: the commit point.
+A manifest lists files of arrays (blocks are ranges of rows, slices are ranges of columns) and text files, all with
+checksums. It is written last: the commit point.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ MANIFEST = "manifest.json"
 
 
 class OfWhole(NamedTuple):
-    """What a shard knows of the dataset that it is of, see `blocks.shards.whole`."""
+    """Data of the whole dataset that a shard has; see `blocks.shards.whole`."""
 
     numbers: Uint64  # (D,)
     frequencies: Int64  # (V,)
 
 
 def manifest_of(path: Path) -> Path:
-    """The manifest of a dataset; a path may also be that of an earlier generation, see `blocks.generations`."""
+    """Return the manifest of a dataset; the path may also be that of an earlier generation, see
+    `blocks.generations`."""
     return path if path.name.startswith("manifest-") and path.suffix == ".json" else path / MANIFEST
 
 
 class Store:
-    """A dataset of one kind opened for reading; subclasses say what its blocks and slices hold.
+    """A dataset of one kind opened for reading; subclasses define the content of blocks and slices.
 
-    Attributes: `path`, `opened_at` (what to give for the same generation to be opened again), `manifest`,
-    `block_count`, `slice_count`, `identity` (changes when any data changes), `samples` (how many there are to train
-    on), `part_size` (of them, in the parts in which work is dealt and random streams are keyed); `shard` and `shards`,
-    the number of this shard and how many shards the whole has: 0 and 1 for a dataset that is not split.
+    Attributes: `path`; `opened_at`, the path to open the same generation again; `manifest`; `block_count`;
+    `slice_count`; `identity`, which changes when any data changes; `samples`, number of training samples; `part_size`,
+    samples of a part (the unit of work and of random streams); `shard` and `shards`, number of this shard and of all
+    shards, 0 and 1 for a dataset that is not split.
     """
 
     kind: ClassVar[str]
@@ -74,17 +75,18 @@ class Store:
 
     @property
     def cells(self) -> np.ndarray:
-        """int64 (B, S), samples of each cell of the grid."""
+        """Return the number of samples of each cell of the grid, int64 (B, S)."""
         return self.index.cells
 
     @property
     def block_bounds(self) -> np.ndarray:
-        """int64 (B+1,), the first row, document, or column of a design, of each block among all, and their number."""
+        """Return the first row, document or (of a design) column of each block, and their total number, int64
+        (B+1,)."""
         return self.index.block_bounds
 
     @property
     def slice_bounds(self) -> np.ndarray:
-        """int64 (S+1,), the first column, or word, of each slice among all, and their number."""
+        """Return the first column or word of each slice, and their total number, int64 (S+1,)."""
         return self.index.slice_bounds
 
     def block(self, number: int) -> Any:
@@ -92,14 +94,14 @@ class Store:
         raise NotImplementedError
 
     def ask_for_block(self, number: int) -> None:
-        """Have the kernel read a block, in the background, that will be mapped soon."""
+        """Have the kernel read a block in the background that will be mapped soon."""
         path = self.path / self.manifest["blocks"][number]["file"]
         if hasattr(os, "posix_fadvise"):
             with disk_errors(path), path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def drop_block(self, number: int) -> None:
-        """Have the kernel forget a block, but for what somebody has mapped."""
+        """Have the kernel drop a block from the page cache, except mapped pages."""
         path = self.path / self.manifest["blocks"][number]["file"]
         if hasattr(os, "posix_fadvise"):
             with disk_errors(path), path.open("rb") as file:
@@ -110,7 +112,7 @@ class Store:
         raise NotImplementedError
 
     def column_samples(self) -> np.ndarray:
-        """int64 (V,), how many samples the whole has of the word, or in the column, of each rank."""
+        """Return the samples in the whole dataset of each word or column by rank, int64 (V,)."""
         raise NotImplementedError
 
     @property
@@ -123,15 +125,15 @@ class Store:
 
     @property
     def whole_identity(self) -> str:
-        """The identity of the dataset that a shard is of; its own if it is none."""
+        """Return the identity of the whole dataset of a shard; its own if it is not a shard."""
         return self.manifest["shard"]["whole"]["identity"] if "shard" in self.manifest else self.identity
 
     def of_whole(self) -> dict[str, np.ndarray] | None:
-        """What a shard knows of its whole, see `blocks.shards.whole`; None for a dataset that is no shard."""
+        """Return the shard's data about the whole, see `blocks.shards.whole`; None if it is not a shard."""
         return self.map(self.manifest["shard"]["index"], self.whole_holds) if "shard" in self.manifest else None
 
     def map(self, entry: dict[str, Any], holds: Any, *, streamed: bool = False) -> dict[str, np.ndarray]:
-        """Map the arrays of a file, given its entry; holds, streamed, raises: see `open_arrays`."""
+        """Map the arrays of a file given its entry; see `open_arrays` for holds, streamed and errors."""
         remedy = f"List all damaged files with: ooc verify {self.path}"
         return open_arrays(self.path / entry["file"], entry, holds, remedy=remedy, streamed=streamed)
 
@@ -144,7 +146,8 @@ class Store:
         *,
         streamed: bool = False,
     ) -> _Arrays:
-        """Map a block or slice. check: looks through it the first time, and raises for what is out of range."""
+        """Map a block or slice. check: function that validates it the first time and raises if indices are out of
+        range."""
         entry = self.manifest[kind][number]
         arrays = holds(**self.map(entry, holds, streamed=streamed))
         if entry["file"] not in self.looked_through:
@@ -154,11 +157,11 @@ class Store:
 
     @property
     def data_bytes(self) -> int:
-        """Bytes of the files of blocks and slices."""
+        """Return the bytes of the files of blocks and slices."""
         return sum(entry["bytes"] for entry in (*self.manifest["blocks"], *self.manifest["slices"]))
 
     def files(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Every file of the dataset with its manifest entry (bytes and checksum)."""
+        """Yield every file of the dataset with its manifest entry (bytes and checksum)."""
         planted, shard = self.manifest.get("planted"), self.manifest.get("shard")
         entries = [
             self.manifest["index"],
@@ -173,7 +176,7 @@ class Store:
 
 
 def check_file(path: Path, entry: dict[str, Any]) -> str | None:
-    """What is wrong with a file, compared with its manifest entry, or None."""
+    """Return what is wrong with a file compared with its manifest entry, or None."""
     try:
         size = path.stat().st_size
         if size != entry["bytes"]:
@@ -186,10 +189,10 @@ def check_file(path: Path, entry: dict[str, Any]) -> str | None:
 
 
 def parts(offsets: np.ndarray, part_size: int) -> np.ndarray:
-    """Cut a run of rows or columns into parts of about `part_size` entries each.
+    """Cut a range of rows or columns into parts of about `part_size` entries each.
 
-    offsets: int64 (n+1,), entries cumulated. Returns int64 (P+1,), the item at which each part begins; the last is n.
-    Each part but the last holds at least one item; an item is never split.
+    offsets: int64 (n+1,), cumulative entries. Returns int64 (P+1,), the first item of each part; the last element is n.
+    Each part but the last has at least one item; items are never split.
     """
     marks = np.arange(part_size, offsets[-1], part_size)
     inner = np.searchsorted(offsets, marks)
@@ -197,7 +200,7 @@ def parts(offsets: np.ndarray, part_size: int) -> np.ndarray:
 
 
 def write_lines(root: Path, file_name: str, lines: Iterable[str]) -> dict[str, Any]:
-    """Publish a text file of one item a line; returns its manifest entry."""
+    """Publish a text file with one item per line; returns its manifest entry."""
     with publish(root / file_name) as beside:
         with beside.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(line + "\n" for line in lines)
@@ -205,16 +208,14 @@ def write_lines(root: Path, file_name: str, lines: Iterable[str]) -> dict[str, A
 
 
 def count_lines(path: Path) -> int:
-    """How many `read_lines` would find."""
+    """Return the number of lines that `read_lines` would return."""
     with path.open("rb") as file:
         return sum(data.count(b"\n") for data in iter(lambda: file.read(1 << 20), b""))
 
 
 def read_lines(path: Path, count: int | None = None) -> list[str]:
-    """The lines of a text file that `write_lines` wrote.
-
-    Raises WorkFailed if it is missing or damaged, or if it does not have `count` lines.
-    """
+    """Return the lines of a text file from `write_lines`. Raises WorkFailed if it is missing, damaged, or does not have
+    `count` lines."""
     try:
         lines = path.read_bytes().decode("utf-8").split("\n")  # as bytes: a carriage return may stand in a word
     except FileNotFoundError:
@@ -229,7 +230,7 @@ def read_lines(path: Path, count: int | None = None) -> list[str]:
 
 
 def each_line(path: Path, count: int) -> Iterator[str]:
-    """The lines that `read_lines` would return, one after the other. Raises WorkFailed as that does."""
+    """Yield the lines that `read_lines` would return; raises like it."""
     found = 0
     try:
         with path.open(encoding="utf-8", newline="\n") as file:

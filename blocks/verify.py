@@ -1,4 +1,4 @@
-"""Whether a dataset is what was written: every file against its checksum, then the counts against each other."""
+"""Verify a dataset: every file against its checksum, then the counts against each other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from blocks.store import MANIFEST, check_file
 
 
 class Report(NamedTuple):
-    """What was found: a line for each problem, and what can still be done; and for each thing that was not checked."""
+    """Result of a verification: a line for each problem, remedies, and a line for each thing that was not checked."""
 
     files: int
     bytes: int
@@ -37,12 +37,12 @@ class Report(NamedTuple):
 
 
 def unreadable(files: Iterable[Path]) -> list[str]:
-    """A line for each of some files that this user may not read: that is no damage."""
+    """Return a line for each file that this user may not read, which is not damage."""
     return [f"{file}: no permission to read it" for file in files if file.exists() and not os.access(file, os.R_OK)]
 
 
 def verify_dataset(dataset: Dataset | Matrix | Samples | Design, bar: Callable[[str, int | None, str], Any]) -> Report:
-    """Read all files again. bar: makes a progress bar from what, total and unit."""
+    """Read all files again. bar: function of what, total and unit that makes a progress bar."""
     files = [*dataset.files(), *_of_kept_generations(dataset)]
     total = sum(entry["bytes"] for _, entry in files)
     progress = bar("verifying", total, "B")
@@ -61,7 +61,7 @@ def verify_dataset(dataset: Dataset | Matrix | Samples | Design, bar: Callable[[
 
 
 def together(reports: Sequence[Report]) -> Report:
-    """Several reports as one."""
+    """Combine several reports."""
     problems, remedies, unchecked = (
         [line for report in reports for line in getattr(report, name)] for name in ("problems", "remedies", "unchecked")
     )
@@ -70,14 +70,14 @@ def together(reports: Sequence[Report]) -> Report:
 
 
 def _of_kept_generations(dataset: Dataset | Matrix | Samples | Design) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """The files that only generations have that runs go on with, see `blocks.generations`."""
+    """Check the files of earlier generations that runs need; see `blocks.generations`."""
     known = {path for path, _ in dataset.files()}
     for manifest in sorted(dataset.path.glob("manifest-*.json")):
         yield from ((path, entry) for path, entry in Dataset(manifest).files() if path not in known)
 
 
 def verify_shards(path: Path, bar: Callable[[str, int | None, str], Any]) -> Report:
-    """Read all files of all shards in a directory again, and see whether they belong together."""
+    """Read all files of all shards in a directory again, and check that they belong together."""
     shards = [open_any(shard) for shard in shard_paths(path)]
     report = together([verify_dataset(shard, bar) for shard in shards])
     try:
@@ -89,7 +89,8 @@ def verify_shards(path: Path, bar: Callable[[str, int | None, str], Any]) -> Rep
 
 
 def repair_dataset(path: Path, report: Report) -> bool:
-    """Write damaged or missing slices anew from the blocks; False, and nothing done, if anything else is damaged.
+    """Write damaged or missing slices again from the blocks; returns False, without a change, if anything else is
+    damaged.
 
     Raises RequestError if another process appends to the dataset.
     """
@@ -122,7 +123,7 @@ def _repair(dataset: Dataset | Matrix | Samples, report: Report) -> bool:
 
 
 def _columns(matrix: Matrix, first: int, last: int) -> Iterator[Entries]:
-    """The entries of some columns in each block in turn, by column, with places in the matrix."""
+    """Return the entries of some columns in each block in turn, by column, with places in the matrix."""
     for number, place in enumerate(matrix.index.block_bounds[:-1].tolist()):
         entries = column_order(matrix.block(number))
         mine = slice(*np.searchsorted(entries.columns, (first, last)))
@@ -130,7 +131,7 @@ def _columns(matrix: Matrix, first: int, last: int) -> Iterator[Entries]:
 
 
 def _inside(dataset: Dataset | Matrix | Samples | Design) -> Iterator[str]:
-    """What does not agree within whole files."""
+    """Yield contradictions between undamaged files."""
     if isinstance(dataset, Design):
         yield from problems_of_design(dataset)
         return
@@ -142,7 +143,7 @@ def _inside(dataset: Dataset | Matrix | Samples | Design) -> Iterator[str]:
 
 
 def _in_samples(samples: Samples) -> Iterator[str]:
-    """Counts in whole files of samples that do not agree with each other."""
+    """Yield contradictions between undamaged files of a sample set."""
     seen = np.zeros(samples.rows, bool)
     for number, entry in enumerate(samples.manifest["blocks"]):
         block, path = samples.block(number), samples.path / entry["file"]
@@ -159,7 +160,7 @@ def _in_samples(samples: Samples) -> Iterator[str]:
 
 
 def _in_matrix(matrix: Matrix) -> Iterator[str]:
-    """Counts in whole files of a matrix that do not agree with each other."""
+    """Yield contradictions between undamaged files of a matrix."""
     manifest, index = matrix.path / MANIFEST, matrix.index
     if int(index.cells.sum()) != matrix.entries or int(index.column_entries.sum()) != matrix.entries:
         yield f"{manifest}: {matrix.entries} entries, but the cells sum to {int(index.cells.sum())}"
@@ -182,7 +183,7 @@ def _in_matrix(matrix: Matrix) -> Iterator[str]:
 
 
 def _in_corpus(dataset: Dataset) -> Iterator[str]:
-    """Counts in whole files of a corpus that do not agree with each other."""
+    """Yield contradictions between undamaged files of a corpus."""
     tokens = dataset.block_tokens()
     manifest = dataset.path / MANIFEST
     if int(tokens.sum()) != dataset.tokens or int(dataset.index.frequencies.sum()) != dataset.tokens:
@@ -207,7 +208,7 @@ def _in_corpus(dataset: Dataset) -> Iterator[str]:
 
 
 def _remedies(dataset: Dataset | Matrix | Samples | Design, damaged: set[str]) -> Iterator[str]:
-    """What can still be done."""
+    """Return the remedies for damaged files."""
     of_blocks, what = {entry["file"] for entry in dataset.manifest["blocks"]}, dataset.counted
     if damaged and damaged <= {entry["file"] for entry in dataset.manifest["slices"]}:
         yield f"All {len(of_blocks)} blocks are undamaged, and the damaged files can be made from them."

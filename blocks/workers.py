@@ -1,8 +1,8 @@
-"""Worker processes: one fresh interpreter loads and compiles everything once, then forks the workers from itself.
+"""Worker processes: a new interpreter loads and compiles everything once, then forks the workers from itself.
 
-The caller's process, which may have threads, is never forked; the interpreter that is has none. Messages between a
-caller and its own workers are Python objects on socket pairs, whose other ends the interpreter is handed. A worker
-whose caller is gone sees the end of its socket and exits; a worker that is gone is seen by its caller in the same way.
+The caller's process, which may have threads, is never forked; the new interpreter has none. Messages are Python objects
+on socket pairs. A worker exits when its caller is gone and its socket closes; a caller notices a dead worker in the
+same way.
 """
 
 from __future__ import annotations
@@ -45,16 +45,15 @@ _ahead: list[tuple[subprocess.Popen[bytes], Connection]] = []  # interpreters th
 
 
 class WorkerDied(WorkFailed):
-    """A worker process ended without being asked to."""
+    """A worker process has died."""
 
 
 class Workers:
-    """`count` processes that each answer messages with `handler(message)`.
+    """`count` processes that answer messages with `handler(message)`.
 
     target: "module:function"; `function(argument)` is called once, before the workers are forked, and returns the
-    handler. It may import and compile what it likes but must not start threads. An OocError that the handler raises
-    is raised here again, anything else as WorkFailed with the worker's traceback.
-    inherit: file descriptors that the workers may use.
+    handler. It may import and compile, but must not start threads. An OocError of the handler is raised again here,
+    other errors as WorkFailed with the worker's traceback. inherit: descriptors for the workers.
     """
 
     def __init__(self, target: str, argument: Any, count: int, *, inherit: Collection[int] = ()) -> None:
@@ -91,9 +90,9 @@ class Workers:
         return len(self._connections)
 
     def send(self, worker: int, message: Any) -> None:
-        """Give a message to a worker; it may have one waiting while it works on another.
+        """Send a message to a worker; one more message may wait while it works.
 
-        A large one is sent by a thread: the worker may be sending an answer, which somebody has to read meanwhile.
+        A large message is sent by a thread, as the worker may be sending an answer that must be read meanwhile.
         """
         self._asked[worker].append(message)
         # A copy: of the view that this gives, Python 3.12 may collect what it views first, and crash as it ends.
@@ -112,12 +111,11 @@ class Workers:
         wake: Connection | None = None,
         progress: Callable[[], object] = lambda: None,
     ) -> Iterator[tuple[int, Any, Any]]:
-        """Wait for answers; yields (worker, message, answer) for each that has come.
+        """Wait for answers; yields (worker, message, answer) for each.
 
-        wake: something else whose messages end the waiting; they are read and thrown away. progress: what it returns
-        changes as workers get on with a message.
-        Raises WorkerDied if a worker is gone, WorkFailed if none answers or gets on in `timeout` seconds (after the
-        stacks of all workers were written to standard error).
+        wake: another connection whose messages end the waiting and are dropped. progress: function whose result changes
+        while workers make progress. Raises WorkerDied if a worker is gone, WorkFailed if none answers or makes progress
+        in `timeout` seconds (after printing the stacks of all workers).
         """
         sources, known, left = [*self._connections, *([wake] if wake else [])], None, timeout
         while not (ready := wait(sources, glance := min(left, _GLANCE))) and left > 0:
@@ -145,12 +143,12 @@ class Workers:
             yield worker, self._asked[worker].popleft(), answer
 
     def ask(self, worker: int, message: Any) -> Any:
-        """Give a message to a worker while none has any, and wait for the answer."""
+        """Send a message to an idle worker, and wait for the answer."""
         self.send(worker, message)
         return next(answer for _, _, answer in self.receive())
 
     def map_unordered(self, messages: Iterable[Any], *, ahead: int = 2) -> Iterator[tuple[Any, Any]]:
-        """Deal messages to whichever worker is free, `ahead` at a time each; yields (message, answer) as they come."""
+        """Deal messages to free workers, at most `ahead` each; yields (message, answer) in order of completion."""
         source = iter(messages)
         for turn, message in enumerate(islice(source, ahead * len(self))):
             self.send(turn % len(self), message)
@@ -174,7 +172,8 @@ class Workers:
         raise WorkerDied(f"worker {worker} of {len(self)} (process {self.pids[worker + 1]}) died: {status}; {at}")
 
     def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
-        """Deal messages that each have a `number`; returns the answers in the order of these. done: called for each."""
+        """Deal messages with a `number`; returns the answers in order of the numbers. done: function called for
+        each."""
         answers = {}
         for message, answer in self.map_unordered(messages):
             answers[message.number] = answer
@@ -182,20 +181,20 @@ class Workers:
         return [answers[number] for number in sorted(answers)]
 
     def dump_stacks(self) -> None:
-        """Have every worker write its stack to standard error."""
+        """Have every worker print its stack to standard error."""
         for pid in self.pids[1:]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
         time.sleep(0.5)
 
     def go_on(self) -> None:
-        """Have processes that somebody stopped (SIGSTOP) go on; others do not notice."""
+        """Continue processes that were stopped (SIGSTOP); no effect on others."""
         for pid in (self._process.pid, *self.pids[1:]):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """End all workers; they finish the message they are at, or are killed after a few seconds."""
+        """End all workers after their present message; they are killed after a few seconds."""
         _live.discard(self)
         self.go_on()
         for connection, sender in zip(self._connections, self._senders, strict=True):
@@ -224,18 +223,18 @@ class Workers:
 
 
 def cores() -> int:
-    """Cores that this process may use, and that its control groups have the time of, rounded up."""
+    """Return the number of usable cores, limited by control groups, rounded up."""
     limit = cpu_limit()
     return min(usable_cores(), math.ceil(limit.amount)) if limit else usable_cores()
 
 
 def usable_cores() -> int:
-    """Cores that this process may be on."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def let_all_go_on() -> None:
-    """Have all workers go on that somebody stopped: what a command waits for before it ends, it must get."""
+    """Continue all stopped workers: a command must not wait for them at its end."""
     for workers in list(_live):
         workers.go_on()
 
@@ -253,9 +252,10 @@ def stopped() -> list[int]:
 
 
 def start_ahead(target: str) -> None:
-    """Start the interpreter of the first Workers that inherit nothing, and have it call "module:function" already.
+    """Start the interpreter for the first Workers without inherited descriptors, and call "module:function" in it in
+    advance.
 
-    What that fails at is told once the workers are wanted.
+    Errors are reported when the workers are needed.
     """
     _ahead.append(_start_interpreter())
     process, control = _ahead[-1]
@@ -264,12 +264,12 @@ def start_ahead(target: str) -> None:
 
 
 def _start_interpreter(inherit: Collection[int] = ()) -> tuple[subprocess.Popen[bytes], Connection]:
-    """A fresh interpreter that will fork workers, and the connection that tells it which."""
+    """Start an interpreter that will fork workers; returns it and its control connection."""
     return interpreters.start("blocks.workers", inherit=inherit)
 
 
 def _kill_children(pid: int) -> None:
-    """Kill the processes that one has started."""
+    """Kill the child processes of a process."""
     import psutil  # which takes a while, and is seldom needed
 
     with contextlib.suppress(psutil.NoSuchProcess):
@@ -278,7 +278,7 @@ def _kill_children(pid: int) -> None:
 
 
 def _hang_up(connection: Connection) -> None:
-    """End what both ends are sending and reading, in whatever thread they do."""
+    """Shut down a connection, ending all reading and writing in any thread."""
     with socket.socket(fileno=os.dup(connection.fileno())) as end, contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
 
@@ -289,7 +289,7 @@ def _resolve(target: str) -> Callable[..., Any]:
 
 
 def _template(control: Connection) -> None:
-    """The process that prepares the handler, forks the workers and reports how each of them ended."""
+    """Main function of the interpreter: prepare the handler, fork the workers, and report how each ended."""
     try:
         request = control.recv()
         if isinstance(request, str):
@@ -318,7 +318,7 @@ def _prepare(target: str, argument: Any) -> Callable[[Any], Any]:
 
 
 def _fork(handler: Callable[[Any], Any], control: Connection, descriptors: list[int]) -> None:
-    """One worker for each of the descriptors; returns once the last of them has ended."""
+    """Fork one worker for each descriptor; returns when the last has ended."""
     gc.collect()
     gc.freeze()
     numbers: dict[int, int] = {}
@@ -342,7 +342,7 @@ def _fork(handler: Callable[[Any], Any], control: Connection, descriptors: list[
 
 
 def _work_and_exit(connection: Connection, handler: Callable[[Any], Any]) -> NoReturn:
-    """What the interpreter does at its exit is for the process that was forked from."""
+    """Run a worker, then exit without the exit handlers of the parent process."""
     code = 1
     try:
         _work(connection, handler)

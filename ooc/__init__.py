@@ -1,4 +1,4 @@
-"""The engine (programs, workers, slices, commits), and the estimators of `samplers`."""
+"""ooc: out-of-core, model-parallel machine learning. Public names: programs, engines and the estimators."""
 
 from typing import TYPE_CHECKING
 

@@ -1,5 +1,4 @@
-"""The state that a rank of a training has committed: restoring the newest generation that is whole at all ranks, and
-making the present state the newest one."""
+"""Restore the newest generation that is intact on all ranks, and commit the present state as the newest."""
 
 from __future__ import annotations
 
@@ -17,10 +16,8 @@ from ooc.workers.engine_arrays import EngineArrays
 
 
 class CommittedState:
-    """The generations of one rank.
-
-    arrays, rotation, totals: of the engine; what a generation has is copied from them, and into them.
-    """
+    """The generations of one rank. arrays, rotation, totals: of the engine; a generation is copied from and into
+    them."""
 
     def __init__(
         self,
@@ -35,7 +32,7 @@ class CommittedState:
         self._beside: dict[str, np.ndarray] = {}  # in the generation that was restored, and of the ring alone
 
     def restore(self) -> Cursor:
-        """Bring the state to the newest generation that is whole at all ranks; returns where that is."""
+        """Restore the newest generation that is intact on all ranks; returns its cursor."""
         while True:
             fall_back_together(self._generations, self._ranks.gather)
             error = self._restore_own()
@@ -52,7 +49,7 @@ class CommittedState:
         return cursor
 
     def _restore_own(self) -> OocError | None:
-        """Bring arrays to the newest generation of this rank; returns what is wrong with it, if anything is."""
+        """Restore the newest generation of this rank; returns what is wrong with it, or None."""
         try:
             if self._arrays.resident:
                 self._arrays.resident.load(self._generations)
@@ -65,19 +62,19 @@ class CommittedState:
         return None
 
     def _fill(self, committed: dict[str, np.ndarray]) -> None:
-        """Set the program's arrays to those of a generation, flat; what it has beside them is kept for the ring."""
+        """Set the program's arrays to those of a generation (flat); keep the rest of the generation for the ring."""
         self._beside = {name: committed.pop(name) for name in self._kept_for_ring()}
         self._arrays.fill(committed, self._generations.directory)
         if self._generations.cursor.phase >= self._arrays.phases:
             raise WorkFailed(f"{self._generations.directory} is damaged: it names an unknown phase")
 
     def _kept_for_ring(self) -> tuple[str, ...]:
-        """What a generation has beside the program's arrays."""
+        """Return the arrays of a generation that are not the program's."""
         slices = (SIZES, RESTING) if self._rotation and self._rotation.in_generations else ()
         return (PENDING, *slices) if self._totals else slices
 
     def publish(self, cells: CellFile, cursor: Cursor) -> None:
-        """Make the present state the newest generation. cells: its local state, which has been written."""
+        """Commit the present state as the newest generation. cells: its local state, already written."""
         arrays: dict[str, np.ndarray | Pieces] = {**self._arrays.primary()}
         if self._totals:
             arrays |= self._totals.to_commit()

@@ -1,4 +1,4 @@
-"""What this machine gives a training, and what would make it faster: facts first, then advice as a function of them."""
+"""Examine this machine and advise how to train faster; advice is a function of the facts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FEW_FILES = 1024
 
 
 class Advice(NamedTuple):
-    """what: what was found. why: what comes of it. remedy: what to do."""
+    """A piece of advice. what: the finding. why: its effect. remedy: what to do."""
 
     what: str
     why: str
@@ -43,10 +43,7 @@ class Advice(NamedTuple):
 
 
 def examine(directory: Path, *, disk_bytes: int = 256 << 20) -> dict[str, Any]:
-    """The facts of this machine, JSON types only; the disk is that of a directory, and is written to and read from.
-
-    disk_bytes: how much, twice.
-    """
+    """Return the facts of this machine as JSON types; writes and reads `disk_bytes` bytes in a directory, twice."""
     return {
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in ("ooc", *REQUIRED)}},
         "extras": {name: _version(name) for name in EXTRAS},
@@ -61,7 +58,7 @@ def examine(directory: Path, *, disk_bytes: int = 256 << 20) -> dict[str, Any]:
 
 
 def advice(facts: dict[str, Any]) -> list[Advice]:
-    """What would make trainings faster, or safer, on a machine with such facts."""
+    """Return advice for faster or safer trainings on a machine with the given facts."""
     found = [
         *_of_processor(facts["processor"]),
         *_of_memory(facts["memory"]),
@@ -166,8 +163,11 @@ def _version(package: str) -> str | None:
 
 
 def _processor() -> dict[str, Any]:
-    """logical: cores of the machine. usable: that this process may be on. quota: whose time its control groups have.
-    workers: how many there are by default. load: cores that processes used in the last minute."""
+    """Return facts about cores.
+
+    logical: cores of the machine. usable: cores that this process may use. quota: control group limit in cores.
+    workers: default number of workers. load: cores used by all processes in the last minute.
+    """
     lines = _read(Path("/proc/cpuinfo")).splitlines()
     told = dict(line.partition(":")[::2] for line in lines if ":" in line)
     told = {name.strip(): value.strip() for name, value in told.items()}
@@ -186,7 +186,7 @@ def _processor() -> dict[str, Any]:
 
 
 def _memory() -> dict[str, Any]:
-    """Bytes. limit: of the control groups, that of which the least is left."""
+    """Return memory in bytes. limit: of the control group with the least memory left."""
     limit = memory_limit()
     return {
         "total": psutil.virtual_memory().total,
@@ -199,7 +199,7 @@ def _memory() -> dict[str, Any]:
 
 
 def _disk(directory: Path, size: int) -> dict[str, Any]:
-    """Bytes, and bytes a second of reading and writing at the same time."""
+    """Return disk space in bytes, and bytes per second of simultaneous reading and writing."""
     path = str(directory.absolute())
     try:
         usage, speed = shutil.disk_usage(directory), measure_disk(directory, size)
@@ -216,14 +216,14 @@ def _disk(directory: Path, size: int) -> dict[str, Any]:
 
 
 def _file_system(directory: Path) -> str | None:
-    """Of the longest mount point that the directory is below."""
+    """Return the file system of the longest mount point that contains a directory."""
     place = str(directory.resolve()) + "/"
     mounts = [part for part in psutil.disk_partitions(all=True) if place.startswith(part.mountpoint.rstrip("/") + "/")]
     return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else None
 
 
 def _chosen(path: Path) -> str | None:
-    """The word in brackets of a file that lists what could be chosen."""
+    """Return the word in brackets of a file that lists alternatives, such as transparent_hugepage/enabled."""
     words = [word[1:-1] for word in _read(path).split() if word.startswith("[")]
     return words[0] if words else None
 

@@ -112,7 +112,7 @@ class StaticEngine:
         self._state = CommittedState(generations, self._engine_arrays, self._ranks, self._rotation, self._totals)
 
     def counters(self) -> Counters:
-        """What has been done so far, on all machines."""
+        """Return counters summed over all machines."""
         cursor = self.cursor
         cursor.bytes_sent = self._sent_before + self._ranks.ring.bytes_sent + self._sums_sent
         counts = self.is_first or not self._replication  # else the first rank's are of all data
@@ -131,11 +131,11 @@ class StaticEngine:
 
     @property
     def is_first(self) -> bool:
-        """Whether this machine is the first of the ring, which writes what is for all."""
+        """Return whether this machine is rank 0, which writes results."""
         return self._ranks.is_first
 
     def gather(self, value: Any) -> list[Any]:
-        """What all machines say, JSON values, in the order of their ranks."""
+        """Return the JSON values of all machines in the order of ranks."""
         return self._ranks.gather(value)
 
     def __enter__(self) -> StaticEngine:
@@ -148,13 +148,14 @@ class StaticEngine:
 
     @property
     def pids(self) -> Sequence[int]:
-        """Processes of the workers."""
+        """Return the process ids of the workers."""
         return self._workers.pids
 
     def start(self, gives_up: Callable[[], object] = lambda: False) -> bool:
-        """Bring the state to the newest generation, or fill it for a new run and commit that.
+        """Restore the newest generation, or initialize a new run and commit it.
 
-        gives_up: asked after each stage that fills it; if it says so, False is returned and nothing is committed.
+        gives_up: function called after each stage of the initialization; if it returns true, nothing is committed and
+        False is returned.
         """
         have = self.gather(bool(self._generations))
         if any(have):
@@ -172,7 +173,7 @@ class StaticEngine:
         return True
 
     def start_stages(self) -> int:
-        """How often `start` will ask whether to give up."""
+        """Return how many times `start` calls gives_up."""
         if self._generations:
             return 0
         return sum(
@@ -183,7 +184,8 @@ class StaticEngine:
         )
 
     def commit(self) -> None:
-        """Make the present state durable as the newest generation, unless it is: streamed state, after each phase."""
+        """Commit the present state as the newest generation, unless it is committed; streamed state after each
+        phase."""
         if self._engine_arrays.resident and not self.committed:
             with self._watch.on("commit"):
                 cells = self._generations.create()
@@ -200,13 +202,13 @@ class StaticEngine:
 
     @property
     def commits(self) -> bool:
-        """Whether each phase that writes local state commits it, because it is streamed."""
+        """Return whether each phase that writes local state commits it, because the state is streamed."""
         return self._engine_arrays.resident is None
 
     def step(self, *, checkpoint: bool = False) -> None:
-        """Run the phase that the cursor points at and move the cursor; streamed state is committed.
+        """Run the phase at the cursor and advance the cursor; streamed state is committed.
 
-        checkpoint: state in memory is, too, if the phase writes it: in the background, while units are worked on.
+        checkpoint: also commit state in memory, written in the background during the phase, if the phase writes it.
         """
         if self.cursor.phase == 0:
             self.cursor.sums = {}
@@ -220,16 +222,16 @@ class StaticEngine:
             self.program.adapt(everywhere, self._exact())
 
     def _exact(self) -> dict[str, np.ndarray]:
-        """The program's arrays; summed ones are copies with all that ranks have added up to now."""
+        """Return the program's arrays; summed ones are copies with the current sums over all ranks."""
         return {**self.arrays, **(self._totals.exact() if self._totals else {})}
 
     @property
     def may_stop(self) -> bool:
-        """Whether the work so far would survive: streamed state is committed at each phase that writes it."""
+        """Return whether a stop would lose nothing: streamed state is committed after each phase that writes it."""
         return self.cursor.phase == 0 or (self.commits and self.committed)
 
     def _run(self, phase: Phase, gives_up: Callable[[], object] = lambda: False, *, checkpoint: bool = False) -> bool:
-        """Run a phase that writes and fold what it did into the shared arrays and the cursor; False if it gave up."""
+        """Run a phase that writes, and add its result to the shared arrays and the cursor; False if it gave up."""
         self.committed = False
         with self._watch.on("commit"):
             writes = phase.writes and self._layout.local.width > 0
@@ -253,7 +255,7 @@ class StaticEngine:
                 target.close()
 
     def _answers(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
-        """What workers answer until the next `aggregate`: of a stage, or of the whole phase."""
+        """Return the answers of workers up to the next `aggregate`: of a stage, or of the whole phase."""
         if phase.staged:
             yield from self._dispatcher.stages(phase, units, self.cursor.iteration, self._sum_up)
         else:
@@ -266,7 +268,7 @@ class StaticEngine:
             yield answers
 
     def _sum_up(self, phase: Phase, unit: int, stage: int) -> None:
-        """Add to the sums that a stage has left those of the other machines."""
+        """Add the sums of the other machines to the sums of a stage."""
         ring = self._ranks.ring
         before = ring.bytes_summed
         for sums in self.program.partial_sums(phase, unit, stage, self.arrays):
@@ -274,7 +276,7 @@ class StaticEngine:
         self._sums_sent += ring.bytes_summed - before
 
     def _put_together(self, phase: Phase) -> None:
-        """Let the other machines know what a phase has added, and hear it from them."""
+        """Exchange with the other machines what a phase has added."""
         if not self._totals or not self.program.summed_arrays():
             return
         with self._watch.on("network"):
@@ -297,7 +299,7 @@ class StaticEngine:
             self.cursor.samples_processed += self._dataset.samples
 
     def objective(self) -> dict[str, float]:
-        """The program's objective for the present state."""
+        """Return the program's objective at the present state."""
         if self._replication:
             sums = numbers_of(self.program.measure, self._divided_sweep, self.arrays)
         else:
@@ -305,7 +307,7 @@ class StaticEngine:
         return numbers_of(self.program.objective, sums, self._exact())
 
     def export(self, directory: Path) -> None:
-        """Write the model of the present state at the first machine; the others tell it what they have."""
+        """Write the model of the present state on rank 0, from the state of all ranks."""
         arrays, sweep = self._exact(), self.sweep if self._replication else self._everywhere
         if self.is_first:
             self.program.export(sweep, arrays, directory)
@@ -314,19 +316,19 @@ class StaticEngine:
                 deque(self._everywhere(phase), maxlen=0)
 
     def sweep(self, phase: Phase) -> Iterator[Any]:
-        """Run a phase that only reads over all cells; yields the answers in the order of units and parts."""
+        """Run a read-only phase over all cells; yields the answers in the order of units and parts."""
         with self._open(phase) as units:
             yield from self._dispatcher.walk(phase, units, self.cursor.iteration)
 
     def _divided_sweep(self, phase: Phase) -> Iterator[Any]:
-        """Run a phase that only reads, divided among the ranks, which all get the answers of all parts."""
+        """Run a read-only phase divided among the ranks; all ranks get the answers of all parts."""
         assert self._replication
         with self._open(phase) as units:
             mine = list(self._dispatcher.walk(phase, units, self.cursor.iteration, self._replication.schedule))
         yield from self._replication.exchange(phase, mine, self.arrays, self._engine_arrays.deltas, changes=False)
 
     def _everywhere(self, phase: Phase) -> Iterator[Any]:
-        """Run a phase that only reads at all ranks; at the first its answers, in the order of units, else none."""
+        """Run a read-only phase on all ranks; yields the answers in the order of units on rank 0, nothing on others."""
         first = self._rotation.rank_of_first(self.cursor) if self._rotation and phase.travels else 0
         return self._ranks.collect(self.sweep(phase), first)
 
@@ -339,7 +341,7 @@ class StaticEngine:
 
     @contextmanager
     def _open(self, phase: Phase, target: CellFile | None = None) -> Iterator[Pass]:
-        """The units of a phase that begins. target: where streamed state is written to."""
+        """Return the units of a phase that starts. target: file for streamed state."""
         with self._watch.rather("aggregation"):
             self.program.begin(phase, self.arrays)
         source = None
@@ -371,7 +373,7 @@ class StaticEngine:
 
 
 def _workers(attachment: Attachment, plan: Plan) -> Workers | InProcess:
-    """Processes, or this one where the plan says so."""
+    """Return worker processes, or a worker in this process if the plan says so."""
     if plan.in_process:
         return InProcess(attach(attachment))
     inherit = [descriptor for _, descriptor in attachment.arrays]

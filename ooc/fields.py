@@ -56,7 +56,7 @@ class Field:
     summed: bool = False
 
     def spec(self, dataset: Store, program: Any) -> ArraySpec:
-        """Shape and dtype of the whole array."""
+        """Return shape and dtype of the whole array."""
         sizes = self.shape if isinstance(self.shape, tuple) else (self.shape,)
         shape = tuple(getattr(program, size) if isinstance(size, str) else size for size in sizes)
         if self.per == "row":
@@ -66,12 +66,12 @@ class Field:
         return ArraySpec(shape, self.dtype)
 
     def fill(self, array: np.ndarray, seed: list[int]) -> None:
-        """Set an array to its first values."""
+        """Set an array to its initial values."""
         array[...] = self.initial(np.random.default_rng(seed), array.shape) if callable(self.initial) else self.initial
 
 
 def fields_of(program: type) -> dict[str, Field]:
-    """The fields of a class and of those that it is derived from, in the order in which they are declared."""
+    """Return the fields of a class and its base classes in the order of declaration."""
     return {
         name: value
         for parent in reversed(program.__mro__)
@@ -81,7 +81,7 @@ def fields_of(program: type) -> dict[str, Field]:
 
 
 def options_of(program: type) -> dict[str, Any]:
-    """The types of the options that a user's class declares: its annotated attributes."""
+    """Return the types of the options that a user's class declares as annotated attributes."""
     users = [each for each in program.__mro__ if each.__module__.partition(".")[0] not in _OWN]
     declared = {name for each in users for name in vars(each).get("__annotations__", {})}
     return {
@@ -92,7 +92,7 @@ def options_of(program: type) -> dict[str, Any]:
 
 
 def set_options(program: Any, given: Mapping[str, Any]) -> None:
-    """Set the options of a program to what is given, or leave their defaults; RequestError for what does not fit."""
+    """Set the options of a program to given values or their defaults; RequestError for unknown or invalid ones."""
     kinds, name_of = options_of(type(program)), type(program).__name__
     for name, value in given.items():
         if name not in kinds:

@@ -1,6 +1,6 @@
-"""The loop of every training: step after step, with commits, metrics, progress, and an orderly stop.
+"""The loop of every training: steps with commits, metrics, progress and an orderly stop.
 
-A training is `TrainingSteps`: iterations of an engine (`ooc.training`), or the lambdas of a path.
+A training implements `TrainingSteps`: iterations of an engine (`ooc.training`), or the lambdas of a path.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ MAX_TIME, JOB_END = "--max-time", "the end of the job"  # reasons to stop
 
 @dataclass
 class Stop:
-    """Why a training should stop after the step at hand: a signal, or no time left.
+    """The reason to stop after the present step: a signal, or no time left.
 
-    max_time: seconds from now on, a JobTime if a scheduler sets the limit; None if there is none.
+    max_time: seconds from now on, a JobTime if a scheduler sets the limit; None for no limit.
     """
 
     max_time: InitVar[float | None] = None
@@ -48,7 +48,7 @@ class Stop:
         self._limit = JOB_END if isinstance(max_time, JobTime) else MAX_TIME
 
     def is_overdue(self, seconds: float) -> bool:
-        """Whether there has been a reason for so long."""
+        """Return whether there has been a reason for `seconds` seconds."""
         return time.monotonic() > min(self.deadline, self.signalled) + seconds
 
     def reason(self) -> str | None:
@@ -58,9 +58,9 @@ class Stop:
 
 
 def interruption(run: Run, reason: str | None, told: str, remedy: str, ring: Ring | None) -> Interrupted:
-    """What to raise where a training stops for a reason. told: what is saved.
+    """Return the exception for a training that stops for a reason.
 
-    ring: of its machines the first has what `--json` tells.
+    told: what is saved, for the message. ring: on a ring, rank 0 carries the data for `--json`.
     """
     kind = TimeOver if reason in (MAX_TIME, JOB_END) else Interrupted
     facts = {"run": str(run.path), "stopped": reason, **run.last_metrics()}
@@ -68,7 +68,7 @@ def interruption(run: Run, reason: str | None, told: str, remedy: str, ring: Rin
 
 
 class Checkpoints:
-    """When state in memory is to be made durable: once a minute, but less often if that takes much of the time."""
+    """Decides when state in memory is committed: once a minute, less often if that takes much of the time."""
 
     def __init__(self) -> None:
         self._last, self._cost = time.monotonic(), 0.0
@@ -80,7 +80,8 @@ class Checkpoints:
 
     @contextmanager
     def ended(self, checkpoint: bool) -> Iterator[None]:
-        """The last phase of an iteration, with a checkpoint beside it or not: it costs what the phase takes longer."""
+        """Record the end of an iteration's last phase, with or without a checkpoint: the difference is the checkpoint's
+        cost."""
         began = time.monotonic()
         yield
         now = time.monotonic()
@@ -91,7 +92,7 @@ class Checkpoints:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """A checkpoint that nothing else goes on beside."""
+        """Record a checkpoint that ran alone."""
         began = time.monotonic()
         yield
         self._last = time.monotonic()
@@ -99,7 +100,7 @@ class Checkpoints:
 
 
 class TrainingSteps(Protocol):
-    """What the loop does step by step. A step need not complete an iteration."""
+    """The steps of a training. A step may be less than an iteration."""
 
     total: int | None  # iterations; None if that is not known
     unit: str  # what the progress bar calls an iteration
@@ -112,20 +113,20 @@ class TrainingSteps(Protocol):
 
     @property
     def position(self) -> str:
-        """How far it has come, as "at iteration 7"."""
+        """Return the progress as text, such as "at iteration 7"."""
         ...
 
     @property
     def may_stop(self) -> bool:
-        """Whether the work so far would survive a stop now."""
+        """Return whether a stop now would lose nothing."""
         ...
 
     def gather(self, value: Any) -> list[Any]:
-        """The values of all ranks, of JSON types."""
+        """Return the JSON values of all ranks."""
         ...
 
     def is_due(self, checkpoints: Checkpoints) -> bool:
-        """Whether the next step is to have a checkpoint."""
+        """Return whether the next step includes a checkpoint."""
         ...
 
     def begin(self) -> None:
@@ -133,20 +134,20 @@ class TrainingSteps(Protocol):
         ...
 
     def step(self, checkpoints: Checkpoints, *, due: bool) -> str | None:
-        """Make a step, and a checkpoint if one is due; returns what the progress bar shows, None if nothing new."""
+        """Do one step, with a checkpoint if due; returns text for the progress bar, None if unchanged."""
         ...
 
     def commit(self) -> None:
-        """Make the present state durable."""
+        """Commit the present state."""
         ...
 
     def finish(self) -> None:
-        """Publish the model of a training that is done; done again after a kill."""
+        """Publish the model of a finished training; repeated after a kill."""
         ...
 
 
 def run_steps(run: Run, steps: TrainingSteps, stop: Stop, *, quiet: bool) -> str | None:
-    """Make the steps that are left, and finish; returns why they stopped before they were done, or None."""
+    """Do the remaining steps and finish; returns the reason of an early stop, or None."""
     reason = None
     with ProgressBar(
         "training",
@@ -178,7 +179,7 @@ def run_steps(run: Run, steps: TrainingSteps, stop: Stop, *, quiet: bool) -> str
 
 
 def conclude(run: Run, steps: TrainingSteps, reason: str | None, ring: Ring | None) -> dict[str, Any]:
-    """Log how a training ended; returns the last line of the metrics. Raises Interrupted if there is a reason."""
+    """Log the end of a training; returns the last line of the metrics. Raises Interrupted if there is a reason."""
     run.log(f"{f'stopped by {reason}' if reason else 'done'} {steps.position}")
     if reason:
         saved = f"{steps.position}; everything is saved"
@@ -187,13 +188,13 @@ def conclude(run: Run, steps: TrainingSteps, reason: str | None, ring: Ring | No
 
 
 def go_back(run: Run, iteration: int, start: dict[str, Any]) -> dict[str, Any]:
-    """Drop the lines of the metrics after an iteration; returns the last one that is left, `start` if none is."""
+    """Drop the metrics after an iteration; returns the last remaining line, or `start`."""
     run.keep_metrics(iteration)
     return [start, *run.metrics()][-1]
 
 
 def add_line(run: Run, line: dict[str, Any], *, is_first: bool) -> dict[str, Any]:
-    """Add a line to the metrics, and to a file of the newest ones; returns it. is_first: of the ranks of a ring."""
+    """Add a line to the metrics and to the metrics file; returns it. is_first: this is rank 0."""
     line = run.add_metrics(line)
     if is_first:
         metrics_file.tell(run, line)
@@ -202,14 +203,14 @@ def add_line(run: Run, line: dict[str, Any], *, is_first: bool) -> dict[str, Any
 
 @contextmanager
 def trained(run: Run, stop: Stop) -> Iterator[None]:
-    """Hold the lock of a run, note signals in `stop`, and say of failures how to go on."""
+    """Hold the lock of a run, record signals in `stop`, and add to failures how to continue."""
     with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path):
         yield
 
 
 @contextmanager
 def together(ring: Ring | None) -> Iterator[None]:
-    """Have the others hear of a failure before anything is waited for that they will not do any more."""
+    """Inform the other ranks of a failure before they wait for this rank."""
     try:
         yield
     except BaseException as error:
@@ -220,7 +221,7 @@ def together(ring: Ring | None) -> Iterator[None]:
 
 @contextmanager
 def resumable(run: Run) -> Iterator[None]:
-    """Say how to go on after a failure that does not say it itself, and whether the run or its dataset is gone."""
+    """Add to a failure how to continue, and whether the run or its dataset is gone."""
     try:
         yield
     except WorkFailed as error:
@@ -234,7 +235,7 @@ def resumable(run: Run) -> Iterator[None]:
 
 @contextmanager
 def naming(iteration: int) -> Iterator[None]:
-    """Say in which iteration a model diverged."""
+    """Add the iteration to the error of a diverged model."""
     try:
         yield
     except Diverged as error:
@@ -244,9 +245,9 @@ def naming(iteration: int) -> Iterator[None]:
 
 @contextmanager
 def noted_signals(stop: Stop) -> Iterator[None]:
-    """Note SIGINT, SIGTERM and SIGHUP (a terminal that is gone) in `stop`; a second one ends the process as usual.
+    """Record SIGINT, SIGTERM and SIGHUP in `stop`; a second signal ends the process as usual.
 
-    Only the main thread gets signals. One that is ignored, as SIGHUP under nohup, stays so.
+    Only the main thread gets signals. Ignored signals, such as SIGHUP under nohup, stay ignored.
     """
 
     def note(number: int, frame: FrameType | None) -> None:

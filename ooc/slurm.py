@@ -20,11 +20,12 @@ _TASKS = "SLURM_STEP_NUM_TASKS"
 
 
 class JobTime(float):
-    """Seconds that a job leaves a training: a limit of the scheduler, where `--max-time` is one of the user."""
+    """Seconds that a scheduler leaves a training, as opposed to a limit by `--max-time`."""
 
 
 def time_to_train() -> JobTime | None:
-    """Seconds that a training may take so that it can stop in time; None if nothing says when the job ends."""
+    """Return the seconds that a training may take to stop before the job ends; None if the end of the job is
+    unknown."""
     end = os.environ.get("SLURM_JOB_END_TIME", "")
     if not end.isdecimal():
         return None
@@ -39,7 +40,7 @@ def time_to_train() -> JobTime | None:
 
 
 def check_ranks(ranks: int) -> None:
-    """Raise RequestError if a scheduler has started more ranks than know of each other."""
+    """Raise RequestError if a scheduler started more ranks than MPI connects."""
     started = os.environ.get(_TASKS, "")
     if ranks == 1 and started.isdecimal() and int(started) > 1:
         raise RequestError(
@@ -49,12 +50,12 @@ def check_ranks(ranks: int) -> None:
 
 
 def starter(ranks: int) -> str:
-    """The command that starts so many ranks as these were."""
+    """Return the command that starts `ranks` ranks as these were started."""
     return f"{'srun' if _TASKS in os.environ else 'mpirun'} -n {ranks}"
 
 
 def node_directory() -> Path:
-    """The directory on the node's own disk; RequestError if there is none."""
+    """Return the directory on the node's own disk; RequestError if there is none."""
     for name in _DISKS:
         if (place := os.environ.get(name)) and Path(place).is_dir():
             return Path(place)

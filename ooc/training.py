@@ -1,4 +1,4 @@
-"""Training: iterations of a program until they are enough, with commits, metrics, progress and an orderly stop."""
+"""Train a program: iterations with commits, metrics, progress and an orderly stop."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ _SHOWN = {  # values of a line that the progress bar shows
 
 
 class Observer(Protocol):
-    """What the caller of a training adds to it."""
+    """Hooks of a model in its training: additional metrics, and publishing."""
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
-        """More values for a line of the metrics that has the objective, by the present state.
+        """Return additional metrics for an iteration with an objective; `converged` true ends the training.
 
-        `converged`, if true, ends the training. A function of the state and of the lines before. `engine` can be asked
-        for sweeps and exports; it is changed by neither, and the time they take does not count.
+        A function of the state and of the lines before. It may call sweeps and exports of `engine` but not change it;
+        its time is not counted.
         """
         ...
 
     def finish(self, engine: StaticEngine) -> None:
-        """Publish the model of a training that is done; done again after a kill."""
+        """Publish the model of a finished training; repeated after a kill."""
         ...
 
 
@@ -57,7 +57,7 @@ def publish_model(run: Run, engine: StaticEngine) -> None:
 
 
 def publish_export(engine: StaticEngine, path: Path) -> None:
-    """Publish the model of the engine's present state in a directory; of several machines the first one has it."""
+    """Publish the model of the engine's present state in a directory, on rank 0."""
     if not engine.is_first:
         engine.export(path)
         return
@@ -75,12 +75,12 @@ def train(
     callback: Callback | None = None,
     ring: Ring | None = None,
 ) -> dict[str, Any]:
-    """Train a run to its configured iterations, from where its newest generation stands, then write its model.
+    """Train a run from its newest generation to its configured iterations, then write its model.
 
-    ring: of machines that train it together, each with a run of its own over its shard; the first writes the model.
-    max_time: seconds after which to stop as if interrupted. callback: called after each iteration; what it returns, if
-    true, makes this iteration the last. Returns the last line of the metrics.
-    With everything committed, raises Interrupted after SIGINT, SIGTERM or SIGHUP, TimeOver after max_time.
+    ring: machines that train together, each with its own run and shard; rank 0 writes the model. max_time: seconds
+    after which to stop as if interrupted. callback: called after each iteration; a true result makes it the last.
+    Returns the last line of the metrics. With everything committed, raises Interrupted after SIGINT, SIGTERM or SIGHUP,
+    TimeOver after max_time.
     """
     stop = Stop(max_time)
     dataset = run.dataset(open_rows)
@@ -108,13 +108,13 @@ def train(
 
 
 def _of_ring(run: Run) -> dict[str, Any]:
-    """What the settings of a run say of the ring."""
+    """Return the settings of the ring from the settings of a run."""
     settings = run.config["settings"]
     return {"staleness": settings.get("staleness"), "scratch": node_directory() if settings.get("on_node") else None}
 
 
 def _start(engine: StaticEngine, stop: Stop, *, quiet: bool, log: Callable[[str], None]) -> bool:
-    """Start the engine, unless a signal comes; but not for max_time: short trainings must come to an end, too."""
+    """Start the engine, unless a signal comes; max_time does not apply, as short trainings must make progress."""
     with ProgressBar("start", engine.start_stages(), "stage", quiet=quiet, log=log) as progress:
 
         def gives_up() -> object:
@@ -125,7 +125,7 @@ def _start(engine: StaticEngine, stop: Stop, *, quiet: bool, log: Callable[[str]
 
 
 class Training:
-    """The iterations of one run in one process, as `TrainingSteps`, and what is told of them. A step is a phase."""
+    """The iterations of one run in one process, as `TrainingSteps`, with their metrics. A step is a phase."""
 
     unit = "iteration"
 
@@ -156,7 +156,7 @@ class Training:
             self._tell()
 
     def _go_back_to(self, iteration: int) -> dict[str, Any]:
-        """Go back to the line of an iteration, if there is any; returns it."""
+        """Go back to the metrics of an iteration, if there are any; returns that line."""
         started = self.cursor.elapsed_s if self.cursor.iteration == 0 else 0.0
         return go_back(self._run, iteration, {"iteration": 0, "elapsed_s": started})
 
@@ -166,7 +166,7 @@ class Training:
 
     @property
     def done(self) -> bool:
-        """Not within an iteration: after the last one, or where the line or the caller says that it is enough."""
+        """Return whether training is done: after the last iteration, on convergence, or when the caller says so."""
         if self.cursor.phase:
             return False
         converged = self._told.get("converged") and self._told["iteration"] > self._run.config["extended_at"]
@@ -182,14 +182,14 @@ class Training:
 
     @property
     def _ends(self) -> bool:
-        """Whether the next phase is the last of its iteration."""
+        """Return whether the next phase is the last of its iteration."""
         return self.cursor.phase == len(self._engine.program.phases) - 1
 
     def is_due(self, checkpoints: Checkpoints) -> bool:
         return self._ends and (checkpoints.due or self.cursor.iteration + 1 >= self.total)
 
     def begin(self) -> None:
-        """The engine has started."""
+        """Record that the engine has started."""
 
     def step(self, checkpoints: Checkpoints, *, due: bool) -> str | None:
         engine, ends = self._engine, self._ends
@@ -214,7 +214,7 @@ class Training:
             self._observer.finish(self._engine) if self._observer else publish_model(self._run, self._engine)
 
     def _tell(self) -> str:
-        """Add the line of the iteration just done to the metrics; returns what the progress bar shows of it."""
+        """Add the metrics of the finished iteration; returns text for the progress bar."""
         cursor, config, told = self._engine.cursor, self._run.config, self._engine.counters()
         seconds = told.elapsed_s - self._told["elapsed_s"]
         line: dict[str, Any] = {

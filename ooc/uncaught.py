@@ -1,4 +1,4 @@
-"""What a script is told of a failure that it does not catch: what, where in the script, and what to do next."""
+"""Show uncaught errors of scripts without a traceback: message, line of the script, and remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OURS = tuple(str(_ROOT / name) + "/" for name in ("blocks", "ooc", "samplers"))
 
 
 def tell_instead_of_tracing() -> None:
-    """Tell of failures that are explained without the engine's inside; unless somebody else shows tracebacks."""
+    """Show explained errors without a traceback, unless another hook shows tracebacks."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _tell
 

@@ -1,4 +1,4 @@
-"""What users get wrong in the functions of a program, in their terms: before anything is compiled, and by compiling."""
+"""Report mistakes in the functions of a user's program in the user's terms, before and during compilation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PARSING = threading.Lock()  # Python 3.11 counts how deep a tree is for all thr
 
 
 class Function(NamedTuple):
-    """A function of a user: its parameters, its file, the line before its first one, and its text."""
+    """A function of a user: its parameters, file, number of the line before it, and source text."""
 
     name: str
     tree: ast.FunctionDef
@@ -33,12 +33,12 @@ class Function(NamedTuple):
     before: int
 
     def wrong(self, node: ast.AST, what: str, remedy: str = "") -> RequestError:
-        """The error for something on a line of it."""
+        """Return the error for a line of the function."""
         return RequestError(f"{self.file}, line {self.before + node.lineno}: {what}", remedy)  # type: ignore[attr-defined]
 
 
 def check(program: StochasticProgram) -> None:
-    """Raise RequestError, with file and line, for what the functions of a program do that cannot be."""
+    """Raise RequestError, with file and line, for invalid code in the functions of a program."""
     if taken := {*program.declared, *program.constants(), *program.locals} & set(OPERATORS):
         raise RequestError(
             f"{type(program).__name__}: {min(taken)!r} is the name of an operator", "Give the variable another name."
@@ -69,7 +69,7 @@ def _read(program: type, name: str) -> Function:
 
 
 def _check_names(function: Function, program: StochasticProgram, element: str, shared: str, local: str) -> None:
-    """What is asked of the element, of `shared` and of `local` has to be there."""
+    """Check that used attributes of the element, of `shared` and of `local` exist."""
     known = {
         element: ("an element has", ELEMENTS[type(program.dataset)]._fields),
         shared: ("shared variables and constants are", (*program.declared, *program.constants())),
@@ -84,7 +84,7 @@ def _check_names(function: Function, program: StochasticProgram, element: str, s
 
 
 def _check_operators(function: Function, program: StochasticProgram, shared: str) -> None:
-    """Shared variables are read and changed by operators alone, and by those that they have."""
+    """Check that shared variables are used only through operators that they have."""
     for node in ast.walk(function.tree):
         targets = node.targets if isinstance(node, ast.Assign) else []
         targets = [*targets, *([node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else [])]
@@ -129,7 +129,7 @@ def _check_operator(function: Function, program: StochasticProgram, call: ast.Ca
 
 
 def _of_shared(node: ast.AST, shared: str) -> str:
-    """The shared variable that an expression is of, or is a place of; or nothing."""
+    """Return the shared variable that an expression refers to, or None."""
     if isinstance(node, ast.Subscript):
         return _of_shared(node.value, shared)
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == shared:
@@ -139,7 +139,7 @@ def _of_shared(node: ast.AST, shared: str) -> str:
 
 @contextmanager
 def reported(program: StochasticProgram) -> Iterator[None]:
-    """What numba cannot compile of the functions of a program is told with file and line."""
+    """Report what numba cannot compile in the functions of a program with file and line."""
     from numba.core.errors import NumbaError
 
     try:

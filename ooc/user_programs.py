@@ -1,4 +1,4 @@
-"""Programs of one's own: how they are found, what is refused of them, and how their mistakes are told."""
+"""Import programs of users, validate them, and report their mistakes with file and line."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ _WHERE = re.compile(r'File "([^"]+)", line (\d+)')
 def build(target: str, dataset: Any, options: dict[str, Any]) -> StaticProgram:
     """Import a program, "module:Class", and make one for a dataset.
 
-    Raises RequestError if it cannot be imported, if it does not take the options, or if a part of it is missing or
-    cannot be.
+    Raises RequestError if it cannot be imported, does not take the options, or is incomplete or invalid.
     """
     program = find(target)
     with mistakes_told(program, RequestError):
@@ -55,7 +54,7 @@ def build(target: str, dataset: Any, options: dict[str, Any]) -> StaticProgram:
 
 
 def find(target: str) -> type[Any]:
-    """Import a program, "module:Class"; RequestError says what is wrong if that fails."""
+    """Import a program, "module:Class"; RequestError says why that fails."""
     name, _, program = target.partition(":")
     cannot = f"program {target} cannot be imported"
     try:
@@ -83,7 +82,7 @@ def find(target: str) -> type[Any]:
 
 
 def source_of(target: str) -> str | None:
-    """The file of a program, "module:Class", which is not run; None if there is none."""
+    """Return the file of a program, "module:Class", without running it; None if there is none."""
     try:
         found = importlib.util.find_spec(target.partition(":")[0])
     except (ImportError, ValueError):
@@ -92,13 +91,13 @@ def source_of(target: str) -> str | None:
 
 
 def source_checksum(target: str) -> str | None:
-    """XXH3-128 of the file of a program; None without one."""
+    """Return the XXH3-128 of the file of a program; None without a file."""
     file = source_of(target)
     return checksum(Path(file)) if file else None
 
 
 def place_of(what: Any) -> str:
-    """Where a class or a function is written, as "file, line n"."""
+    """Return where a class or function is defined, as "file, line n"."""
     try:
         return f"{inspect.getsourcefile(what)}, line {max(inspect.getsourcelines(what)[1], 1)}"
     except (OSError, TypeError):
@@ -106,7 +105,7 @@ def place_of(what: Any) -> str:
 
 
 def check(program: StaticProgram) -> None:
-    """Raise RequestError, with file and line, for what is missing of a program or cannot be."""
+    """Raise RequestError, with file and line, for missing or invalid parts of a program."""
     kind = type(program)
     if kind.update is StaticProgram.update:
         remedy = "Define the work on one part, which a worker does: def update(self, job)."
@@ -138,13 +137,13 @@ def check(program: StaticProgram) -> None:
 
 
 def _place_of_method(program: StaticProgram, name: str) -> str:
-    """Where a program says what a method returns: in the method, or by fields of its class."""
+    """Return where a program defines what a method returns: the method, or the class if fields define it."""
     own = getattr(type(program), name)
     return place_of(type(program) if own is getattr(StaticProgram, name) else own)
 
 
 def _checked_specs(program: StaticProgram, method: str) -> dict[str, ArraySpec]:
-    """What a method says of arrays; RequestError unless these can be."""
+    """Return the array specs of a method; RequestError if they are invalid."""
     specs = getattr(program, method)()
     if wrong := _wrong_in(specs):
         where = f"{_place_of_method(program, method)}: `{method}`"
@@ -153,7 +152,7 @@ def _checked_specs(program: StaticProgram, method: str) -> dict[str, ArraySpec]:
 
 
 def _wrong_in(specs: Any) -> str | None:
-    """What is wrong with the specs of arrays, to be read after where they stand; None if nothing is."""
+    """Return what is wrong with array specs, as the end of a message; None if nothing is."""
     if not isinstance(specs, Mapping):
         return f" must return a dictionary, got {_shortened(specs)}"
     for name, spec in specs.items():
@@ -172,7 +171,7 @@ def _wrong_in(specs: Any) -> str | None:
 
 
 def numbers_of(method: Callable[..., Any], *arguments: Any) -> dict[str, float]:
-    """What a method of a program returns, for the metrics; WorkFailed unless these are numbers by names."""
+    """Return the metrics that a method of a program returns; WorkFailed unless they are numbers by name."""
     found = method(*arguments)
     if not isinstance(found, Mapping):
         raise WorkFailed(
@@ -194,7 +193,7 @@ def _shortened(value: Any) -> str:
 
 @contextmanager
 def mistakes_told(program: StaticProgram | type, kind: type[OocError] = WorkFailed) -> Iterator[None]:
-    """Raise what goes wrong in the functions of a user's program as an error of a kind that has the user's line."""
+    """Raise errors in the functions of a user's program as errors of type `kind` that show the user's line."""
     of = program if isinstance(program, type) else type(program)
     try:
         yield
@@ -207,13 +206,13 @@ def mistakes_told(program: StaticProgram | type, kind: type[OocError] = WorkFail
 
 @lru_cache
 def _files(program: type) -> set[str]:
-    """The files of a program and of what it is derived from, but those of ooc."""
+    """Return the files of a program and its base classes, except those of ooc."""
     theirs = [each for each in program.__mro__ if each.__module__.partition(".")[0] not in (*_OURS, "builtins")]
     return {inspect.getfile(each) for each in theirs if each.__module__ in sys.modules}
 
 
 def _explained(error: Exception, files: Collection[str], kind: type[OocError]) -> OocError | None:
-    """The error that tells of one that was raised below a line of some files; None if it was not, or others tell it."""
+    """Return the explained form of an error raised in one of the files; None if it was raised elsewhere."""
     if isinstance(error, OocError | MemoryError) or getattr(error, "errno", None) in _PASSED_ON:
         return None
     frames = [frame for frame in _frames(error.__traceback__) if frame[0] in files]
@@ -234,7 +233,7 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int, str]]:
 
 
 def place_in(message: str, files: Collection[str]) -> tuple[str, int] | None:
-    """The file and the line that a message of numba tells of: the first that is one of these files."""
+    """Return file and line of a numba message, the first in one of the files."""
     for found in _WHERE.finditer(message):
         for file in files:
             if Path(found[1]).name == Path(file).name:
@@ -243,7 +242,7 @@ def place_in(message: str, files: Collection[str]) -> tuple[str, int] | None:
 
 
 def reason(message: str) -> str:
-    """The line of a message of numba that says why."""
+    """Return the line of a numba message that gives the reason."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Failed in", "During:", "File ", "- Resolution"))]
     return telling[0] if telling else lines[0]

@@ -1,4 +1,4 @@
-"""The models: kernels, programs, estimators, and what is done with a trained model."""
+"""Models: kernels, programs and estimators, and the use of trained models."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Training with a program of one's own: from its class and options to a run, a plan and the engine."""
+"""Train a program of a user: from its class and options to a run, a plan and the engine."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def train(
 ) -> dict[str, Any]:
     """Train a program on the dataset `data` in the new run directory `path`.
 
-    ring: of several machines, all of which call this with the same program and options and a run directory of their
-    own. Each has the whole dataset and does its share of the work; a program that trains on shards has its shard.
-    callback: see `ooc.training.train`. Returns the last line of the metrics. Raises RequestError, before anything is
-    written, if the program cannot be imported or does not take the options.
+    ring: several machines that all call this with the same program and options, each with its own run directory. Each
+    has the whole dataset and does a share of the work; a program that trains on shards has its shard. callback: see
+    `ooc.training.train`. Returns the last line of the metrics. Raises RequestError, before anything is written, if the
+    program cannot be imported or does not take the options.
     """
     ring, dataset = of_several(ring), open_rows(data)
     spec = ProgramSpec(options.program, _values(options.settings))
@@ -67,14 +67,14 @@ def train(
 
 
 def find_beside() -> None:
-    """Let modules of the current directory be imported, after those that are installed."""
+    """Allow imports of modules in the current directory, after installed ones."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
 
 
 def _values(settings: Sequence[str]) -> dict[str, Any]:
-    """The options of a program from NAME=VALUE."""
+    """Parse the options of a program from NAME=VALUE."""
     found: dict[str, Any] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -94,7 +94,7 @@ class ProgramRun(Run):
     """
 
     def more(self, iterations: int, **options: Any) -> ProgramRun:
-        """Train for `iterations` more iterations. options: `ring`, `callback`, `memory` and resources as of `fit`."""
+        """Train for `iterations` more iterations. options: `ring`, `callback`, `memory` and resources, as for `fit`."""
         planned = Run(self.path).config["iterations"]  # which another `more` may have changed since
         return self._go_on(planned + iterations, **options)
 
@@ -116,7 +116,7 @@ class ProgramRun(Run):
         return ProgramRun(self.path, self.config["program"])
 
     def model(self) -> dict[str, np.ndarray]:
-        """The arrays of the model, by their names; RequestError if training has not come to its end."""
+        """Return the arrays of the model by name; RequestError if training is not finished."""
         if not (found := sorted((self.path / "model").glob("*.npz"))):
             raise RequestError(f"{self.path} has no model yet", "Finish the training with resume().")
         arrays: dict[str, np.ndarray] = {}
@@ -129,7 +129,7 @@ class ProgramRun(Run):
         return self.model()[name]
 
     def metrics_frame(self) -> Any:
-        """The metrics as a pandas DataFrame, a row for each iteration."""
+        """Return the metrics as a pandas DataFrame with a row for each iteration."""
         from pandas import DataFrame
 
         return DataFrame(self.metrics()).set_index("iteration")
@@ -199,7 +199,7 @@ def fit(
 
 
 def _target(program: type[StaticProgram]) -> str:
-    """The name by which other processes import a class; RequestError if there is none."""
+    """Return the name by which other processes import a class; RequestError if there is none."""
     module, name = program.__module__, program.__qualname__
     if module == "__main__":
         file = getattr(sys.modules["__main__"], "__file__", None)

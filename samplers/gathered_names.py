@@ -1,4 +1,4 @@
-"""The names of rows or documents on a ring of machines: each tells the first one those that its shard has."""
+"""Gather the names of rows or documents on a ring: each rank sends those of its shard to rank 0."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from samplers.spool import Spool
 
 
 def names_of_block(dataset: Dataset | Matrix, text: str, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """A block's share of the numbers of all names in the whole, uint64, and of the bytes of these, uint8, line after
-    line, in a text of the dataset. If there is no such text all names are empty."""
+    """Return a block's share of the numbers of all names in the whole, uint64, and of the bytes of their lines, uint8.
+
+    text: of the dataset; if it does not exist, all names are empty.
+    """
     numbers, entry = dataset.originals(), dataset.manifest["texts"].get(text)
     if entry:
         lines: np.ndarray[Any, Any] = np.memmap(dataset.path / entry["file"], np.uint8, "r")
@@ -27,7 +29,8 @@ def names_of_block(dataset: Dataset | Matrix, text: str, block: int) -> tuple[np
 
 
 def gather_names(shares: Iterable[tuple[np.ndarray, np.ndarray]], directory: Path) -> tuple[np.ndarray, np.ndarray]:
-    """All that blocks have: the numbers of names, uint64 (n,), and the lines, uint8. directory: to keep them in."""
+    """Join the shares of all blocks: the numbers of names, uint64 (n,), and their lines, uint8. directory: for
+    temporary files."""
     with Spool(directory, "uint64") as numbers, Spool(directory, "uint8") as texts:
         for some, text in shares:
             numbers.add(some)

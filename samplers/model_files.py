@@ -1,4 +1,4 @@
-"""The directory of a trained model, of whatever kind: a manifest over files of arrays and of lines."""
+"""The directory of a trained model: a manifest over files of arrays and of lines."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ REMEDY = "Write the model again with `ooc resume RUN`."
 
 
 class ModelManifest(Kind):
-    """What those of all models have."""
+    """Manifest fields of all models."""
 
     dataset: str
 
 
 class ModelFiles:
-    """A model opened for reading; subclasses say what it holds. Attributes: `path`, `manifest`."""
+    """A model opened for reading; subclasses define its content. Attributes: `path`, `manifest`."""
 
     kind: ClassVar[str]
     holds: ClassVar[Any] = ModelManifest
@@ -41,33 +41,34 @@ class ModelFiles:
         require_fit(path / MANIFEST, self.manifest.get("files"), dict[str, File])
 
     def map(self, name: str, holds: Any) -> dict[str, np.ndarray]:
-        """Map the arrays of a file, given its name in the manifest; holds, raises: see `open_arrays`."""
+        """Map the arrays of a file given its name in the manifest; see `open_arrays` for holds and errors."""
         entry = self.manifest["files"][name]
         return open_arrays(self.path / entry["file"], entry, holds, remedy=REMEDY)
 
     def lines(self, name: str, count: int) -> list[str] | None:
-        """The lines of a file, given its name in the manifest, see `read_lines`; None if there is no such file."""
+        """Return the lines of a file given its name in the manifest, see `read_lines`; None if there is no such
+        file."""
         if name not in self.manifest["files"]:
             return None
         return read_lines(self.path / self.manifest["files"][name]["file"], count)
 
     def problems(self) -> Iterator[str]:
-        """What is wrong with the files, compared with their checksums."""
+        """Return what is wrong with the files compared with their checksums."""
         for entry in self.manifest["files"].values():
             if problem := check_file(self.path / entry["file"], entry):
                 yield problem
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """That of a model of any kind; the class of its kind then looks at all of it."""
+    """Read the manifest of a model of any kind, of which its class validates the rest later."""
     return read_json(path / MANIFEST, what="a trained model", schema=SCHEMA, holds=Kind)
 
 
 def write_manifest(path: Path, kind: str, dataset: str, files: dict[str, Any], **told: Any) -> None:
-    """Publish the manifest over files that are there: the commit point."""
+    """Publish the manifest over existing files: the commit point."""
     write_json(path / MANIFEST, {"schema": SCHEMA, "kind": kind, "dataset": dataset, **told, "files": files})
 
 
 def file_entry(path: Path) -> dict[str, Any]:
-    """The entry of a file in the manifest of its directory."""
+    """Return the entry of a file for the manifest of its directory."""
     return {"file": path.name, "bytes": path.stat().st_size, "checksum": checksum(path)}

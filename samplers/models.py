@@ -1,4 +1,4 @@
-"""Opening the model of a run, of whatever kind."""
+"""Open the model of a run, of any kind."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from samplers.topics.model import Model
 
 
 def model_directory(path: Path) -> Path:
-    """Where the model of a run is, or the model directory that is given; RequestError if the run is not finished.
+    """Return the model directory of a run, or `path` itself if it is one; RequestError if the run is not finished.
 
-    Of several chains it is that of the best, which is said on standard error.
+    Of several chains, the model of the best one, with a note on standard error.
     """
     if is_chains(path) and not read_chains(path)["best"] and (path / PREVIOUS).is_dir():
         return _previous(path)
@@ -41,23 +41,23 @@ def model_directory(path: Path) -> Path:
 
 
 def _previous(path: Path) -> Path:
-    """The model of the run that one replaces which has none yet."""
+    """Return the model of a replaced run that a run without a model still keeps."""
     stderr.note(f"{path} has no model yet: using the model of the run that it replaces")
     return path / PREVIOUS
 
 
 def open_model(path: Path) -> Model:
-    """The topic model of a run, or of a model directory."""
+    """Open the topic model of a run, or of a model directory."""
     return Model(model_directory(path))
 
 
 def open_factors(path: Path) -> FactorModel:
-    """The factorization of a run, or of a model directory."""
+    """Open the factorization of a run, or of a model directory."""
     return FactorModel(model_directory(path))
 
 
 def open_any_model(path: Path) -> Model | FactorModel | RegressionModel | SoftmaxModel:
-    """The model of a run, or of a model directory."""
+    """Open the model of a run, or of a model directory."""
     directory = model_directory(path)
     kind = read_manifest(directory)["kind"]
     return {opened.kind: opened for opened in (RegressionModel, SoftmaxModel, FactorModel)}.get(kind, Model)(directory)

@@ -1,8 +1,8 @@
-"""The description of an option: the annotation of a field of a frozen dataclass, and nothing anywhere else.
+"""Descriptions of options: each is the annotation of a field of a frozen dataclass, and stands nowhere else.
 
-From it are made the option of the command and its help, the key of a file of options and the variable
-(`ooc.cli.options`), the argument of the training function in Python (`by_keywords`), the check of its value, what
-several machines refuse, and the parameter of an estimator.
+They define the option of the command and its help, the key in config files and the variable (`ooc.cli.options`), the
+argument of the training function in Python (`by_keywords`), the check of the value, what several machines refuse, and
+the parameter of an estimator.
 """
 
 from __future__ import annotations
@@ -23,19 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Option:
-    """What is known of an option besides the name, the type and the default of its field.
+    """Description of an option, besides the name, type and default of its field.
 
-    help: one line for the command line; an option without it is for Python alone.
-    name, flags: on the command line, where it is not that of the field; all of them where there are several.
-    metavar: placeholder for the value in help. group: heading of the option in help; empty: the `group` of its class.
-    least, most: smallest and largest value, which the command line checks, too. choices: the possible words, as "a|b";
-    one in capitals stands for any. called: what a wrong word is not, in messages; empty: the engine checks it.
-    read: turns the text of the command line into a value, given the text and the option's name for messages.
-    takes: samplers or methods that have it, none for all.
-    alone: what to do on several machines, which cannot use it, unless its value is the default or in `harmless`.
-    together: what to do on one machine, if it is for several.
-    parameter: its name in the estimator, where it is not that of the field. without: why the "command" or the
-    "estimator" does not have it.
+    help: one line; an option without help is for Python only. name, flags: on the command line, if not the field's
+    name; flags: all spellings. metavar: placeholder for the value. group: heading in the help; empty for the `group` of
+    the class. least, most: bounds, also checked by the command line. choices: possible words, as "a|b"; a word in
+    capitals stands for any. called: noun for messages about a wrong word; empty if the engine checks it. read: function
+    from the text and the option's name to a value. takes: samplers or methods that have the option, none for all.
+    alone: remedy on several machines, which cannot use it, unless its value is the default or in `harmless`. together:
+    remedy on one machine, if it is only for several. parameter: name in the estimator, if not the field's name.
+    without: why the "command" or the "estimator" does not have it.
     """
 
     help: str = ""
@@ -57,13 +54,13 @@ class Option:
 
     @property
     def words(self) -> list[str]:
-        """The possible words, if there are no others."""
+        """Return the possible words, if there are no others."""
         words = self.choices.split("|") if self.choices else []
         return words if all(word.islower() for word in words) else []
 
 
 class Described(NamedTuple):
-    """A field with its description. type: of the value, None being left out. default: MISSING if it has to be given."""
+    """A field with its description. type: of the value, without None. default: MISSING if it is required."""
 
     field: str
     option: Option
@@ -72,12 +69,12 @@ class Described(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name on the command line and in a file, as evaluate-every."""
+        """Return the name on the command line and in a config file, such as evaluate-every."""
         return self.option.name or self.field.replace("_", "-")
 
     @property
     def parameter(self) -> str:
-        """The name in an estimator."""
+        """Return the name in an estimator."""
         return self.option.parameter or self.field
 
     @property
@@ -90,7 +87,7 @@ class Described(NamedTuple):
 
 
 def described(options: type) -> Mapping[str, Described]:
-    """The options of a class by the names of its fields, in order."""
+    """Return the options of a class by field name, in order."""
     return _described(options)
 
 
@@ -107,7 +104,7 @@ def _described(options: type) -> Mapping[str, Described]:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of a model; RequestError for a value that none can have."""
+    """Base class of options; raises RequestError for values that no model allows."""
 
     def __post_init__(self) -> None:
         for each in described(type(self)).values():
@@ -141,7 +138,7 @@ SyncPerPass = Annotated[
 
 
 def size_of(text: str, option: str) -> int:
-    """Bytes of a size as 2GB."""
+    """Return the bytes of a size such as 2GB."""
     from blocks.memory import parse_size
 
     return parse_size(text, option)
@@ -149,7 +146,7 @@ def size_of(text: str, option: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources(Options):
-    """What a training may take and where it works: the model does not depend on it."""
+    """Resources and place of a training; the model does not depend on them."""
 
     group = RESOURCES
 
@@ -206,7 +203,7 @@ class Resources(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeOptions(Options):
-    """How a run of any model goes on."""
+    """Options for resuming a run of any model."""
 
     iterations: Annotated[int | None, Option("Total number of iterations to train to [default: as planned].")] = None
     program: Annotated[
@@ -239,15 +236,12 @@ class ProgramOptions(Options):
 
 
 def takers(options: type) -> dict[str, tuple[str, ...]]:
-    """The samplers or methods that have an option, of those that not all have."""
+    """Return the samplers or methods that have an option, for options that not all have."""
     return {name: each.option.takes for name, each in described(options).items() if each.option.takes}
 
 
 def check_machines(options: type, values: Mapping[str, Any], *, several: bool) -> None:
-    """Raise RequestError for an option of a training that several machines cannot take, or only they can.
-
-    values: by the names of fields, as the command line or Python gives them.
-    """
+    """Raise RequestError for an option that several machines cannot use, or only they can. values: by field name."""
     for each in described(options).values():
         value, option = values.get(each.field, each.default), each.option
         if several and option.alone and value not in (each.default, *option.harmless):
@@ -257,16 +251,16 @@ def check_machines(options: type, values: Mapping[str, Any], *, several: bool) -
 
 
 def of_several(ring: Ring | None) -> Ring | None:
-    """A ring of several machines; None for one of a single machine, which trains as if there were none."""
+    """Return a ring of several machines; None for a ring of one, which trains like no ring."""
     return ring if ring is not None and ring.ranks > 1 else None
 
 
 def by_keywords(
     train: Callable[..., dict[str, Any]], options: type, *, positional: int = 0
 ) -> Callable[..., dict[str, Any]]:
-    """Let a training function take its options and resources by their names, besides data, path, ring and callback.
+    """Let a training function take options and resources as keywords, besides data, path, ring and callback.
 
-    positional: how many of the options can be given without their names.
+    positional: number of options that can also be given by position.
     """
 
     own = signature(train).parameters

@@ -1,4 +1,4 @@
-"""What a training would take: for data that is there, and on paper for data and machines that are not."""
+"""Estimate the training of a topic model, for an existing dataset or hypothetical data and machines."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def plan_lda(
     network: float = float("inf"),
     directory: Path = Path(),
 ) -> dict[str, Any]:
-    """Facts of a training of `dataset`, one machine's share of the documents, a shard if there are several machines;
-    JSON types only.
+    """Return the facts of a training of `dataset`, the share of one of several machines, as JSON types.
 
-    speed: tokens a second of a worker; None has the sampler try. disk, network: bytes a second of a machine; the disk
-    of `directory` is measured if it matters and is not given. Raises RequestError if the memory will not do.
+    speed: tokens per second of a worker; None to measure the sampler. disk, network: bytes per second of a machine; the
+    disk of `directory` is measured if it matters and is not given. Raises RequestError if the memory limit is too
+    small.
     """
     given = {"mh_steps": mh_steps}
     auto = auto_sampler(topics, dataset.vocabulary_size, given, on_ring=machines > 1)
@@ -92,7 +92,7 @@ def plan_lda(
 
 
 def _why(sampler: str, topics: int, vocabulary: int, machines: int) -> str:
-    """Why `auto` is the sampler that it is."""
+    """Return why `auto` chooses the sampler."""
     if machines > 1:
         return "the only sampler that streams its state on several machines"
     dense = f"topic-word counts take {_size(4 * topics * vocabulary)}"
@@ -101,7 +101,7 @@ def _why(sampler: str, topics: int, vocabulary: int, machines: int) -> str:
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
-    """Lines for a reader."""
+    """Yield the facts as lines of text."""
     machines = facts["machines"]
     each = f"; {facts['tokens_of_machine']:,} tokens on each of {machines} machines" if machines > 1 else ""
     corpus = ", ".join(
@@ -141,7 +141,7 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _size(size: float) -> str:
-    """Bytes in three figures or so, in the units that the options take."""
+    """Return bytes with about three digits, in the units of the options."""
     for unit, bytes_ in (("TB", 1e12), ("GB", 1e9)):
         if size >= bytes_:
             return f"{size / bytes_:,.1f} {unit}"

@@ -1,4 +1,4 @@
-"""What every training begins with: limits that make sense, data that is whole, a plan within the budget."""
+"""Start of every training: check limits, check the data, plan the memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMALL = 50_000  # samples: 100 iterations of the slowest sampler take about as l
 
 
 def check_limits(spec: ProgramSpec, resources: Resources) -> None:
-    """Raise RequestError unless the program can be trained by so many workers, and for so long."""
+    """Raise RequestError unless the program allows the number of workers and max_time is valid."""
     workers, max_time = resources.workers, resources.max_time
     if workers not in (None, 1) and spec.options.get("update") == "immediate":
         raise RequestError(f"--workers {workers}: --update immediate can only use 1 worker", "Leave --workers out.")
@@ -33,7 +33,7 @@ def check_limits(spec: ProgramSpec, resources: Resources) -> None:
 
 
 def check_dataset(dataset: Store) -> None:
-    """Read every file of a dataset and compare its checksum; raises WorkFailed that names each damaged one."""
+    """Read every file of a dataset and compare its checksum; WorkFailed names damaged files."""
     if problems := [problem for path, entry in dataset.files() if (problem := check_file(path, entry))]:
         raise WorkFailed(
             f"{dataset.path} is damaged: {'; '.join(problems)}",
@@ -42,9 +42,9 @@ def check_dataset(dataset: Store) -> None:
 
 
 def plan_training(dataset: Store, spec: ProgramSpec, resources: Resources, *, evaluators: bool = False) -> Plan:
-    """Choose workers, if they are not given, and what is resident. evaluators: whether evaluations start as many more.
+    """Choose the number of workers, if not given, and what stays in memory.
 
-    Raises RequestError if the budget will not do.
+    evaluators: evaluations start as many processes again. Raises RequestError if the memory limit is too small.
     """
     available, memory_bytes = memory.available(), resources.memory_bytes
     if memory_bytes and memory_bytes > available:
@@ -72,7 +72,7 @@ def train_planned(
     ring: Ring | None = None,
     callback: Callback | None = None,
 ) -> dict[str, Any]:
-    """Say what is trained on and what that takes, then train; see `ooc.training.train`."""
+    """Announce the training and its resources, then train; see `ooc.training.train`."""
     quiet, max_time = resources.quiet, resources.max_time
     if not quiet:
         many = count_of(run.config["iterations"], "iteration")

@@ -1,7 +1,7 @@
-"""The models' programs, by the names that runs remember them by: a name stays when its class moves.
+"""The programs of the models by the names that runs store: a name stays when its class moves.
 
-What a `ProgramSpec` names `samplers.programs:NAME` is one of these; programs of users go by their module. The option
-`on_ring` says that the dataset is a shard, and that all shards are trained on together.
+A `ProgramSpec` names one of these as `samplers.programs:NAME`; programs of users are named by module. The option
+`on_ring` says that the dataset is a shard, and that all shards are trained together.
 """
 
 from importlib import import_module
@@ -44,7 +44,7 @@ _CLASSES = frozenset([*_PLACES.values(), *_PLACES_ON_RING.values()])  # what sti
 
 
 def target(name: str) -> str:
-    """What a `ProgramSpec` of the program so named has."""
+    """Return the target of a program's name for a `ProgramSpec`."""
     return f"{__name__}:{name}"
 
 
@@ -53,7 +53,7 @@ TARGETS = frozenset([*map(target, [*_PLACES, *_RING_NAMES]), *_CLASSES])
 
 
 def current(named: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The target and the options that a training begun now would have in place of those of an earlier version."""
+    """Return the present target and options for those of an earlier version."""
     module, _, name = named.partition(":")
     if module == __name__ and name in _RING_NAMES:
         return target(_RING_NAMES[name]), options | {"on_ring": True}
@@ -61,7 +61,7 @@ def current(named: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def model_of(named: str) -> str:
-    """The model whose program a target is, "lda", "mf", "softmax" or "regression"; "" for a program of a user."""
+    """Return the model of a target: "lda", "mf", "softmax" or "regression"; "" for a user's program."""
     module, _, name = named.partition(":")
     if module != __name__:
         name = next((each for places in (_PLACES, _PLACES_ON_RING) for each, at in places.items() if at == named), "")
@@ -69,10 +69,8 @@ def model_of(named: str) -> str:
 
 
 def computes_alike(named: str, options: dict[str, Any]) -> bool:
-    """Whether each rank of a ring computes for itself what all have to have alike, bit for bit.
-
-    named, options: of a `ProgramSpec`.
-    """
+    """Return whether each rank of a ring computes replicated data itself, which must be equal bit for bit. named,
+    options: of a `ProgramSpec`."""
     named, options = current(named, options)
     if named not in TARGETS:  # a user's, whose ranks have the same arrays, or the same sums
         return True
@@ -81,7 +79,7 @@ def computes_alike(named: str, options: dict[str, Any]) -> bool:
 
 
 def find(named: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The class of one of TARGETS, and the options to build it with."""
+    """Return the class of one of TARGETS, and the options to build it with."""
     named, options = current(named, options)
     module, _, name = named.partition(":")
     if module == __name__:

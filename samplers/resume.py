@@ -1,7 +1,6 @@
-"""Going on with the run of any model.
+"""Resume the run of any model.
 
-What a model needs is imported when a run turns out to be one of it: a command would start a quarter of a second later
-if all models were.
+Modules of a model are imported only for its runs: importing all models would take a quarter of a second.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ def go_on(
     ring: Ring | None = None,
     callback: Callback | None = None,
 ) -> dict[str, Any]:
-    """Go on with a run of any program, also with other workers, another budget, or more iterations.
+    """Resume a run of any program, possibly with other workers, another memory limit, or more iterations.
 
-    options.program: "module:Class" of a user's own program, see `Run`. options.data, options.held_out: where its
-    datasets are now, if they were moved; the run notes that. ring: of machines that go on together, each with its own
-    run. Returns the last line of its metrics, as what began it does.
+    options.program: "module:Class" of a user's program, see `Run`. options.data, options.held_out: new paths of moved
+    datasets, which the run records. ring: machines that resume together, each with its own run. Returns the last line
+    of the metrics.
     """
     if is_chains(path):
         return _go_on_with_chains(path, options, resources)
@@ -80,7 +79,7 @@ def _go_on_with_regression(run: Run, options: ResumeOptions, resources: Resource
 
 
 def _go_on_with_chains(path: Path, options: ResumeOptions, resources: Resources) -> dict[str, Any]:
-    """The chains that are not done, one after the other."""
+    """Resume unfinished chains one after the other."""
     from samplers.lda.chains import extend_chains, train_chains
 
     chains = [Run(chain) for chain in chain_paths(path)]
@@ -99,9 +98,9 @@ def _go_on_with_chains(path: Path, options: ResumeOptions, resources: Resources)
 
 
 def ring_of(run: Run, ring: Ring | None) -> Ring | None:
-    """The ring that a run needs to go on, or none; RequestError if there is another, or none.
+    """Return the ring that a run needs, or None; RequestError if there is no ring or the wrong one.
 
-    A run that several machines made goes on on a ring, if of one machine, too.
+    A run made on several machines resumes on a ring, if only of one machine.
     """
     on_ring = "staleness" in run.config["settings"]
     if on_ring and not ring:
@@ -133,7 +132,7 @@ def _observer(run: Run, model: str, plan: Plan, *, first: bool) -> Observer | No
 
 
 def _check_iterations(run: Run, iterations: int, *, first: bool = True) -> None:
-    """Raise RequestError unless a run can be trained to so many iterations. first: of several machines, or the only."""
+    """Raise RequestError unless a run can be trained to `iterations` iterations. first: this is rank 0."""
     done = max((line["iteration"] for line in run.metrics()), default=0)
     if iterations < max(done, 1):
         raise RequestError(

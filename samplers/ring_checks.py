@@ -1,4 +1,4 @@
-"""Whether what ranks have fits together: asked over the ring, so that all of them are told alike."""
+"""Check over the ring that the ranks fit together, so that all ranks raise the same error."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from samplers.programs import computes_alike
 
 
 def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> None:
-    """Raise RequestError, at all ranks, unless they have parts of one and the same training, each its own.
+    """Raise RequestError on all ranks unless each has its part of the same training.
 
-    options: those of the program, as far as they are the same at all ranks, if not all are.
+    options: of the program, those that are equal on all ranks, if not all are.
     """
     dataset = run.dataset(open_any)
     if any(gather_values(ring, dataset.shards > 1)):
@@ -47,7 +47,7 @@ def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> N
 
 
 def check_alike(ring: Ring, options: dict[str, Any]) -> None:
-    """Raise RequestError, at all ranks, unless they were given the same options, by name."""
+    """Raise RequestError on all ranks unless they have the same options, by name."""
     if found := _different(ring, options):
         rank, names = found
         raise RequestError(
@@ -57,7 +57,7 @@ def check_alike(ring: Ring, options: dict[str, Any]) -> None:
 
 
 def _different(ring: Ring, told: dict[str, Any]) -> tuple[int, list[str]] | None:
-    """The first rank that tells something else, and the names of that."""
+    """Return the first rank with different values, and the names of these."""
     mine = json.loads(json.dumps(told))
     for rank, theirs in enumerate(gather_values(ring, told)):
         if names := [name for name, value in mine.items() if theirs[name] != value]:
@@ -66,7 +66,7 @@ def _different(ring: Ring, told: dict[str, Any]) -> tuple[int, list[str]] | None
 
 
 def check_processors(ring: Ring, spec: ProgramSpec) -> None:
-    """Raise RequestError, at all ranks, unless what all of them compute alike comes to the same bits at each."""
+    """Raise RequestError on all ranks unless their processors give equal bits for what all of them compute."""
     if not computes_alike(spec.target, spec.options):
         return
     told = gather_values(ring, [platform.node(), _processor()])
@@ -83,7 +83,7 @@ def check_processors(ring: Ring, spec: ProgramSpec) -> None:
 
 
 def _processor() -> tuple[str, list[str]]:
-    """The kind of the processor and its instruction sets, as kernels are compiled for them."""
+    """Return the type of the processor and its instruction sets, for which kernels are compiled."""
     config: Any = numba.config
     features = config.CPU_FEATURES or get_host_cpu_features().flatten()
     kind = f"{platform.machine()} {config.CPU_NAME or get_host_cpu_name()}"
@@ -91,14 +91,16 @@ def _processor() -> tuple[str, list[str]]:
 
 
 def check_shards(ring: Ring, dataset: Store) -> None:
-    """Raise RequestError, at all ranks, unless they have the shards of one dataset, each that of its number."""
+    """Raise RequestError on all ranks unless they have the shards of one dataset in order."""
     told = [json.loads(each) for each in ring.all_gather(json.dumps(dataset.manifest.get("shard")).encode())]
     check_order([f"the dataset of rank {rank}" for rank in range(ring.ranks)], told)
 
 
 def check_ranks_share(ring: Ring, dataset: Store, spec: ProgramSpec) -> None:
-    """Raise RequestError, at all ranks, unless they can train a program of one's own together: on the shards of one
-    dataset, each that of its number, or each on the whole of it, with the same options."""
+    """Raise RequestError on all ranks unless they can train a user's program together.
+
+    They need the shards of one dataset in order, or each the whole dataset, and the same options.
+    """
     options = {"program": spec.target, **spec.options}
     if any(gather_values(ring, dataset.shards > 1)):
         check_shards(ring, dataset)
@@ -109,7 +111,7 @@ def check_ranks_share(ring: Ring, dataset: Store, spec: ProgramSpec) -> None:
 
 
 def check_apart(ring: Ring, path: Path) -> None:
-    """Raise RequestError, at all ranks, if two would make the same path: on one machine, or on a shared disk."""
+    """Raise RequestError on all ranks if two would write to the same path, on one machine or a shared disk."""
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     owners: dict[str, int] = {}
     pairs = []
@@ -127,16 +129,14 @@ def check_apart(ring: Ring, path: Path) -> None:
 
 
 def _signs(there: Path, path: Path) -> list[str]:
-    """What two ranks have alike that make the same path: on one machine, or on a shared disk. there: its parent.
-
-    Others may have it alike, too: containers of one image, files that were made at the same time.
-    """
+    """Return facts that are equal for two ranks that would write to the same path, but also for containers of one
+    image. there: parent of the path."""
     rest, status = path.absolute().relative_to(there.absolute()), there.stat()
     return [f"{_machine()} {status.st_dev} {status.st_ino} {rest}", f"{status.st_ctime_ns} {status.st_ino} {rest}"]
 
 
 def _seen(ring: Ring, there: Path) -> list[list[int]]:
-    """For each rank the others whose files it sees in its directory, where each leaves one for a moment."""
+    """Return for each rank the other ranks whose temporary marker files it sees in its directory."""
     with ExitStack() as stack:
         mine = ""
         with suppress(OSError):  # where nothing can be made, that will be said

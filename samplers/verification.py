@@ -1,4 +1,4 @@
-"""Whether runs are what was written: their state, their metrics, and their models."""
+"""Verify runs: their state, metrics and models."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def verify_chains(path: Path) -> Report:
 
 
 def verify_run(run: Run) -> Report:
-    """Read the generations of a run and its model again, or the model that counts until it has one. Writes nothing."""
+    """Read the generations and the model of a run again, or the model that it keeps of a replaced run. Writes
+    nothing."""
     unchecked = unreadable(run.path.rglob("*"))
     found = list(run_problems(run)) if not unchecked else []
     problems = [problem for problem, remedy in found if remedy]

@@ -180,7 +180,7 @@ def test_bytes_of_all_ranks_are_gathered_in_their_order(transport, ranks):
 def test_too_many_bytes_to_gather_are_refused_at_all_ranks(transport):
     with transport.ring(2) as do:
         found = do(rings.gather, [b"", bytes(collectives.MOST_GATHERED + 1)])
-        assert all(text.startswith("rank 1 gives 1048577 bytes") for text in found)
+        assert all(text.startswith("rank 1 sent 1048577 bytes") for text in found)
         assert do(rings.gather, [b"a", b"b"]) == [[b"a", b"b"]] * 2
 
 
@@ -330,7 +330,7 @@ def test_what_other_ranks_tell_is_short_and_fit_to_be_shown():
     assert (rank, reason[:9]) == (0, " [31mred ")
     assert len(reason.encode()) < 2100
     for senseless in (b"", b"abc", b"\2\0\0\0reason"):
-        with pytest.raises(ValueError, match="no rank"):
+        with pytest.raises(ValueError, match="unknown rank"):
             failure.unpacked(senseless)
 
 

@@ -81,7 +81,7 @@ PHASES = '(Phase("add", "block", writes=False),)'
 SPEC = 'ArraySpec((self.dataset.rows,), "float64")'
 REFUSED = {
     "no phases": (f"phases = {PHASES}", "pass", "line 12: Sums has no `phases`"),
-    "one phase": (PHASES, PHASES[1:-2], "line 12: `phases` is Phase("),
+    "one phase": (PHASES, PHASES[1:-2], "line 12: `phases` must be a tuple of ooc.Phase, got Phase("),
     "order": ('"block"', '"rows"', "Phase('add'): order='rows' is not known"),
     "no update": ("def update", "def up", "line 12: Sums has no `update`"),
     "no arrays": ("def shared_arrays", "def arrays", "line 12: Sums has no arrays"),

@@ -1,1 +1,1 @@
-"""Documents and their words: ingestion of texts and bags of words, and datasets of them."""
+"""Corpora: datasets of documents and their words, and their ingestion."""

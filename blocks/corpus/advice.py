@@ -1,4 +1,4 @@
-"""Whether the words of a corpus look as if its text had been split in the wrong way."""
+"""Detect from its words that the text of a corpus was probably tokenized in the wrong way."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ _RUNS = {
 
 
 def advice_on(words: Sequence[str], frequencies: np.ndarray) -> list[str]:
-    """Sentences about words that are probably none, each with what to do; empty if there are few.
-
-    frequencies: int64 (V,), tokens of each word.
-    """
+    """Return sentences about suspicious words, each with a remedy; empty if there are few. frequencies: int64 (V,),
+    tokens of each word."""
     total = max(int(frequencies.sum()), 1)
     foreign = [number for number, word in enumerate(words) if not word.isascii()]
     if frequencies[foreign].sum() >= _SHARE * total:
@@ -39,7 +37,7 @@ def advice_on(words: Sequence[str], frequencies: np.ndarray) -> list[str]:
 def _on_runs(
     language: str, words: Sequence[str], foreign: Sequence[int], frequencies: np.ndarray, total: int
 ) -> str | None:
-    """The advice for a language; foreign: the words that are not of ASCII alone."""
+    """Return the advice for a language. foreign: words that are not pure ASCII."""
     import regex  # takes 12 ms, which most commands do without
 
     find = regex.compile(_RUNS[language]).search

@@ -1,4 +1,4 @@
-"""The batches of a dataset: one is the documents of the ingestion that made it, each other those of an append."""
+"""Batches of a dataset: the documents of the first ingestion, and of each append."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Batches(NamedTuple):
     blocks: range
 
     def lengths(self, dataset: Dataset) -> np.ndarray:
-        """int64 (D,), tokens of each document."""
+        """Return the number of tokens of each document, int64 (D,)."""
         return dataset.document_lengths()[self.documents.start : self.documents.stop]
 
     def names(self, dataset: Dataset) -> list[str] | None:
-        """Names of the documents. None if they have none and their numbers begin with 1."""
+        """Return the names of the documents; None if they have none and are numbered from 1."""
         names = dataset.document_names()
         if names is None:
             return [str(number + 1) for number in self.documents] if self.documents.start else None
@@ -35,16 +35,16 @@ class Batches(NamedTuple):
 
 
 def all_batches(dataset: Dataset) -> Batches:
-    """Everything that a dataset has."""
+    """Return all batches of a dataset."""
     return Batches(dataset.batches, range(dataset.documents), range(dataset.block_count))
 
 
 def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> Batches:
-    """Some batches of a dataset.
+    """Return some batches of a dataset.
 
-    choice: a number, from 1; N- for those from number N on; or `new` for those that came after a training. trained_on:
-    the identity of the dataset then. Raises RequestError if there are none of that number, or if the dataset does not
-    know that identity.
+    choice: a number, from 1; N- for batch N and later ones; or `new` for batches after a training. trained_on: identity
+    of the dataset at the training. Raises RequestError if there is no such batch, or the dataset does not know that
+    identity.
     """
     if "shard" in dataset.manifest:
         raise RequestError(f"--batch: {dataset.path} is a shard, and shards have no batches", "Leave --batch out.")
@@ -60,13 +60,13 @@ def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> Batches:
 
 
 def _ends(dataset: Dataset) -> list[int]:
-    """Documents before each batch, and of all."""
+    """Return the number of documents before each batch, and of all."""
     appended = [batch["documents"] for batch in dataset.batches[1:]]
     return [0, *accumulate([dataset.documents - sum(appended), *appended])]
 
 
 def _numbered(choice: str, dataset: Dataset, ends: list[int]) -> tuple[int, int]:
-    """The first document of the batches that a choice numbers, and the one after the last."""
+    """Return the first document of the chosen batches, and the one after the last."""
     found = re.fullmatch(r"([0-9]{1,9})(-?)", choice)
     if not found:
         raise RequestError(f"--batch must be a number N, N- for batch N and all later ones, or new; got {choice!r}")
@@ -80,7 +80,7 @@ def _numbered(choice: str, dataset: Dataset, ends: list[int]) -> tuple[int, int]
 
 
 def _documents_of(dataset: Dataset, identity: str) -> int:
-    """How many documents a dataset had when it had another identity."""
+    """Return the number of documents that a dataset had when it had another identity."""
     if not has_generation(dataset.path, identity):
         raise RequestError(
             f"--batch new: {dataset.path} has no record of its state when the run was started",

@@ -1,4 +1,4 @@
-"""From the inputs of a corpus to chunks for the workers, in the order of the inputs."""
+"""Cut the inputs of a corpus into chunks for workers, in the order of the inputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EMPTY = 1 << 19  # documents without tokens of a piece, that all of them fit in
 
 
 class UciFile(NamedTuple):
-    """A UCI or LDA-C input: what its header says and its first chunk."""
+    """A UCI or LDA-C input: its header and its first chunk."""
 
     name: str
     header: uci.Header
@@ -46,10 +46,8 @@ class UciFile(NamedTuple):
 def chunks_of(
     asked: Settled, most_words: int, uci_files: list[UciFile], opening: Opening, progress: Progress
 ) -> Iterator[Chunk]:
-    """Open and cut what is asked for.
-
-    most_words: of a UCI file, that the memory has room for. uci_files: an entry is appended for each such file.
-    """
+    """Yield the chunks of all inputs. most_words: limit on the words of a UCI file. uci_files: list to which an entry
+    is appended for each UCI file."""
     request = asked.request
     if request.kind == "uci":
         given = len(asked.words) if asked.words else None
@@ -67,7 +65,7 @@ def _uci_chunks(
     most_words: int,
     progress: Progress,
 ) -> Iterator[LinesChunk]:
-    """Chunks of UCI and LDA-C files; appends an entry to `found` for each file."""
+    """Yield chunks of UCI and LDA-C files; appends an entry to `found` for each file."""
     following = 0
     for path in inputs:
         source = Source(path, progress, **opening._asdict())
@@ -98,7 +96,7 @@ def _ldac_header(source: Source, words: int | None) -> uci.Header:
 
 
 def _row_chunks(request: Request, opening: Opening, progress: Progress) -> Iterator[LinesChunk | TextsChunk]:
-    """Chunks of whole lines, or of rows of CSV, Parquet and Arrow files."""
+    """Yield chunks of whole lines, or of rows of CSV, Parquet and Arrow files."""
     numbers = count()
     fields = records.JsonFields(request.text_field, request.name_field) if request.kind == "jsonl" else None
     for path in request.inputs:
@@ -133,10 +131,8 @@ def _arrow_chunks(numbers: Iterator[int], table: ArrowTable, request: Request) -
 
 
 def _file_chunks(files: Files, pattern: str, opening: Opening, progress: Progress) -> Iterator[Chunk]:
-    """Whole files, as many together as make a chunk; the workers read them, but for streams and files in archives.
-
-    pattern: of the names of files in archives that are documents.
-    """
+    """Yield chunks of whole files, read by the workers except streams and files in archives. pattern: glob for names in
+    archives."""
     numbers = count()
     together: list[tuple[str, str]] = []
     size = 0
@@ -179,10 +175,10 @@ def _listed(numbers: Iterator[int], files: list[tuple[str, str]]) -> Iterator[Fi
 
 
 def without_lines(files: Sequence[UciFile], chunks: Sequence[Parsed]) -> list[int]:
-    """Check the counts of whole UCI files and find the documents without lines.
+    """Check the counts of whole UCI files and find documents without lines.
 
     chunks: in order of their numbers. Returns the number of empty documents before each chunk, and after the last.
-    Raises RequestError if a header does not agree with its file, or a document is in two chunks.
+    Raises RequestError if a header does not match its file, or a document is in two chunks.
     """
     before: list[int] = []
     tail = 0
@@ -213,7 +209,7 @@ def without_lines(files: Sequence[UciFile], chunks: Sequence[Parsed]) -> list[in
 
 
 def pieces_of(chunks: Sequence[Parsed], empty: Sequence[int]) -> Iterator[Piece]:
-    """All documents in their order; long stretches of empty ones are cut. empty: as `without_lines` returns them."""
+    """Yield all documents in order; long ranges of empty ones are cut. empty: from `without_lines`."""
     for number, documents in enumerate(empty):
         for first in range(0, documents, _EMPTY):
             yield Piece(NOBODY, 0, min(_EMPTY, documents - first), 0)

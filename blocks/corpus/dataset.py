@@ -30,7 +30,7 @@ from blocks.store import OfWhole, Store, each_line, read_lines
 
 
 class Block(NamedTuple):
-    """The immutable data of one block of D documents and N tokens; n of the vocabulary's words occur in it."""
+    """Immutable data of one block with D documents and N tokens, of n different words."""
 
     documents: Uint64  # (D,), number of each document in the original order
     offsets: Int64  # (D+1,), where each document begins in `positions`
@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Where the tokens of a slice's W words lie, as runs in the word-major order of each block."""
+    """Tokens of the W words of a slice, as runs in the word-major order of each block."""
 
     run_offsets: Int64  # (W+1,), where the runs of each word begin
     blocks: Uint32  # (R,), block of each run
@@ -50,7 +50,7 @@ class Slice(NamedTuple):
 
 
 class Index(NamedTuple):
-    """The words by rank and the grid of B blocks and S slices."""
+    """Words by rank, and the grid of B blocks and S slices."""
 
     word_ids: Uint32  # (V,), line in vocabulary.txt (from 0) of the word of each rank
     frequencies: Int64  # (V,), tokens of the word of each rank
@@ -60,7 +60,7 @@ class Index(NamedTuple):
 
 
 class Planted(NamedTuple):
-    """Topics: the words of each, which may repeat, and how probable they are."""
+    """Known topics of synthetic data: the words of each topic, which may repeat, and their probabilities."""
 
     offsets: Int64  # (K+1,), where each topic begins
     words: Uint32  # (n,), line in vocabulary.txt
@@ -68,14 +68,14 @@ class Planted(NamedTuple):
 
 
 class CorpusTexts(TypedDict):
-    """The files of words and names."""
+    """Entries of the text files in the manifest."""
 
     vocabulary: File
     documents: NotRequired[File]
 
 
 class CorpusCounts(TypedDict):
-    """Of the whole that a shard is of."""
+    """Counts of the whole dataset that a shard belongs to."""
 
     identity: str
     hash: str
@@ -84,13 +84,13 @@ class CorpusCounts(TypedDict):
 
 
 class CorpusShard(Shard):
-    """Of a shard."""
+    """Entry "shard" of the manifest of a shard."""
 
     whole: CorpusCounts
 
 
 class CorpusBlock(ArrayFile):
-    """Of a block, in the manifest."""
+    """Entry of a block in the manifest."""
 
     documents: Count
     tokens: Count
@@ -99,7 +99,7 @@ class CorpusBlock(ArrayFile):
 
 
 class CorpusManifest(Manifest):
-    """Of a corpus."""
+    """Manifest of a corpus."""
 
     texts: CorpusTexts
     documents: Count
@@ -113,7 +113,7 @@ class CorpusManifest(Manifest):
 
 
 class Whole(NamedTuple):
-    """Counts of the dataset that a shard is of."""
+    """Counts of the whole dataset that a shard belongs to."""
 
     documents: int
     tokens: int
@@ -121,10 +121,10 @@ class Whole(NamedTuple):
 
 
 class Dataset(Store):
-    """A corpus opened for reading.
+    """A corpus opened for reading; a sample is a token.
 
-    Attributes besides those of every store: `documents`, `tokens`, `vocabulary_size`; a sample is a token. `whole`:
-    counts of the dataset that it is a shard of; its own if it is none.
+    Attributes besides those of every store: `documents`, `tokens`, `vocabulary_size`; `whole`, counts of the dataset
+    that it is a shard of (its own if it is not a shard).
     """
 
     kind = "corpus"
@@ -193,7 +193,8 @@ class Dataset(Store):
         return self.whole.frequencies
 
     def originals(self) -> np.ndarray:
-        """uint64 (D,), the number in the whole of each document, ascending; 0, 1, ... if it is no shard."""
+        """Return the number in the whole dataset of each document, uint64 (D,), ascending; 0, 1, ... if it is not a
+        shard."""
         arrays = self.of_whole()
         if arrays is None:
             return np.arange(self.documents, dtype=np.uint64)
@@ -203,11 +204,11 @@ class Dataset(Store):
 
     @property
     def longest_document(self) -> int:
-        """Tokens of the longest document."""
+        """Return the number of tokens of the longest document."""
         return max((entry["longest"] for entry in self.manifest["blocks"]), default=0)
 
     def document_lengths(self) -> np.ndarray:
-        """int64 (D,), tokens of each document, in the original order."""
+        """Return the number of tokens of each document, int64 (D,), in the original order."""
         lengths = np.empty(self.documents, np.int64)
         for number in range(self.block_count):
             block = self.block(number)
@@ -215,31 +216,31 @@ class Dataset(Store):
         return lengths
 
     def block_tokens(self) -> np.ndarray:
-        """int64 (B,), tokens of each block."""
+        """Return the number of tokens of each block, int64 (B,)."""
         return self.index.cells.sum(axis=1, dtype=np.int64)
 
     def vocabulary(self) -> list[str]:
-        """All words, in the order in which results are given."""
+        """Return all words in the original order."""
         return read_lines(self.path / self.manifest["texts"]["vocabulary"]["file"], self.vocabulary_size)
 
     @property
     def batches(self) -> list[dict[str, Any]]:
-        """How the documents were ingested, and each lot that was appended; see `blocks.schemas.Batch`."""
+        """Return how the documents were ingested and appended; see `blocks.schemas.Batch`."""
         made = self.manifest["made"]
         return [made, *made.get("appended", [])]
 
     def document_names(self) -> list[str] | None:
-        """Names of all documents in the original order, or None if they have none."""
+        """Return the names of all documents in the original order, None if they have none."""
         entry = self.manifest["texts"].get("documents")
         return read_lines(self.path / entry["file"], self.documents) if entry else None
 
     def each_name(self) -> Iterator[str]:
-        """The name of each document, without all being in memory; empty if it has none."""
+        """Yield the name of each document one by one; empty if it has none."""
         entry = self.manifest["texts"].get("documents")
         return each_line(self.path / entry["file"], self.documents) if entry else repeat("", self.documents)
 
     def planted_topics(self) -> dict[str, np.ndarray] | None:
-        """The topics that synthetic documents were drawn from, as `blocks.corpus.synthetic.plant` returns them."""
+        """Return the topics from which synthetic documents were drawn, as `blocks.corpus.synthetic.plant` does."""
         if "planted" not in self.manifest:
             return None
         entry = self.manifest["planted"]

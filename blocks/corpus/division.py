@@ -1,4 +1,4 @@
-"""How a corpus is divided: words into slices, documents into blocks."""
+"""Partition a corpus: words into slices, documents into blocks."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ DROPPED = np.uint32(0xFFFFFFFF)  # the rank of a token whose word was filtered o
 
 
 def slice_count(tokens: int) -> int:
-    """Number of slices of a dataset: as the square root of its blocks, so that cells, blocks and slices all grow."""
+    """Return the number of slices: the square root of the number of blocks, so that cells, blocks and slices all
+    grow."""
     return max(1, math.ceil(math.sqrt(tokens / BLOCK_TOKENS)))
 
 
 def least_slices(shards: int) -> int:
-    """Slices that so many shards need on a ring: a rank works on one while another arrives."""
+    """Return the number of slices that `shards` shards need on a ring: a rank works on one while another arrives."""
     return 2 * shards + 2
 
 
 def rank_words(frequencies: np.ndarray, slices: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rank the words: slice by slice, by descending frequency inside a slice.
+    """Rank the words: slice by slice, by descending frequency within a slice.
 
     frequencies: int64 (V,), in vocabulary order. Returns `word_ids` uint32 (V,) and `slice_bounds` int64 (S+1,), see
     `blocks.corpus.dataset.Index`. Words of equal frequency stay in vocabulary order; equally light slices are ordered
-    by seed."""
+    by seed.
+    """
     by_frequency = np.argsort(-frequencies, kind="stable")
     slice_order = np.random.default_rng(seed).permutation(slices)
     slice_of = deal(frequencies, by_frequency, slice_order)
@@ -39,11 +41,10 @@ def rank_words(frequencies: np.ndarray, slices: int, seed: int) -> tuple[np.ndar
 
 
 def deal(frequencies: np.ndarray, order: np.ndarray, slice_order: np.ndarray) -> np.ndarray:
-    """Deal words, most frequent first, each to the slice that has the fewest tokens so far.
+    """Deal words in descending order of frequency, each to the slice with the fewest tokens so far.
 
-    frequencies: int64 (V,), tokens of each word. order: int64 (V,), words by descending frequency.
-    slice_order: int64 (S,), which slice goes first among equally light ones.
-    Returns int64 (V,), the slice of each word.
+    frequencies: int64 (V,), tokens of each word. order: int64 (V,), words by descending frequency. slice_order: int64
+    (S,), precedence of equally light slices. Returns int64 (V,), the slice of each word.
     """
     slices = [(0, place, number) for place, number in enumerate(slice_order.tolist())]
     dealt = []
@@ -60,12 +61,12 @@ def deal(frequencies: np.ndarray, order: np.ndarray, slice_order: np.ndarray) ->
 def blocks_of_buckets(bucket_tokens: np.ndarray) -> np.ndarray:
     """Join buckets without tokens to their neighbours, so that no block is without tokens, unless all buckets are.
 
-    bucket_tokens: int64 (B,). Returns int64 (blocks+1,), the bucket at which each block begins; the last is B.
+    bucket_tokens: int64 (B,). Returns int64 (blocks+1,), the first bucket of each block; the last element is B.
     """
     begins = np.flatnonzero(bucket_tokens)[1:]
     return np.concatenate(([0], begins, [bucket_tokens.size]))
 
 
 def bucket_count(tokens: int, block_tokens: int) -> int:
-    """Buckets for so many tokens, at least one."""
+    """Return the number of buckets for `tokens` tokens, at least 1."""
     return max(1, -(-tokens // block_tokens))

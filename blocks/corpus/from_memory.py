@@ -1,4 +1,4 @@
-"""Datasets from arrays and token lists that fit in memory, for scripts and tests; files go through `ingestion`."""
+"""Make corpora from arrays and token lists in memory, for scripts and tests; for files see `ingestion`."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def write_corpus(
     made: dict[str, Any] | None = None,
     overwrite: bool = False,
 ) -> Dataset:
-    """Write a dataset from arrays.
+    """Write a dataset from arrays and return it.
 
-    offsets: int64 (D+1,), where each document begins in `words`. words: uint32 (N,), position in `vocabulary` of each
-    token. slices: their number, None for `slice_count`. vocab_from: a dataset of the same vocabulary whose ranks and
-    slices are kept. Returns the dataset. Raises RequestError if `out` exists, if there are no tokens and no
-    `vocab_from`, or if the arrays do not fit together.
+    offsets: int64 (D+1,), begin of each document in `words`. words: uint32 (N,), position in `vocabulary` of each
+    token. slices: number of slices, None for `slice_count`. vocab_from: dataset with the same vocabulary whose ranks
+    and slices are kept. Raises RequestError if `out` exists, if there are no tokens and no `vocab_from`, or if the
+    arrays do not fit together.
     """
     offsets, words = integers("offsets", offsets), integers("words", words)
     if isinstance(vocabulary, str):
@@ -93,11 +93,11 @@ def write_corpus(
 def ingest_documents(
     documents: Iterable[Sequence[str]], out: str | Path, *, vocabulary: Sequence[str] | None = None, **options: Any
 ) -> Dataset:
-    """Write a dataset from documents that are given as lists of tokens.
+    """Write a dataset from documents that are lists of tokens.
 
-    documents: a list or a generator; only 4 bytes per token are kept in memory. vocabulary: the words to keep, in this
-    order; tokens of other words are left out. None keeps all words, in alphabetical order. options: keyword arguments
-    of `write_corpus`.
+    documents: a list or a generator; only 4 bytes per token are kept in memory. vocabulary: words to keep, in this
+    order; tokens of other words are dropped. None keeps all words, in alphabetical order. options: keyword arguments of
+    `write_corpus`.
     """
     if isinstance(documents, str):
         raise RequestError(f"documents must be lists of words, got the string {_shortened(documents)}", _SPLIT)
@@ -121,7 +121,7 @@ def ingest_documents(
 
 
 def _tokens(number: int, document: Any) -> list[str]:
-    """The words of a document; RequestError if it is not a list of these."""
+    """Return the words of a document; RequestError if it is not a list of strings."""
     if isinstance(document, str) or not isinstance(document, Iterable):
         raise RequestError(f"document {number} is {_shortened(document)}, not a list of words", _SPLIT)
     tokens = list(document)
@@ -138,7 +138,7 @@ def _shortened(value: Any) -> str:
 def _checked_lengths(
     offsets: np.ndarray, words: np.ndarray, vocabulary_size: int, names: Sequence[str] | None
 ) -> np.ndarray:
-    """Tokens of each document, uint32 (D,), after checking that the arrays fit together."""
+    """Check that the arrays fit together; returns the tokens of each document, uint32 (D,)."""
     lengths = np.diff(offsets)
     if not offsets.size or offsets[0] != 0 or offsets[-1] != words.size or (lengths < 0).any():
         raise RequestError(
@@ -152,7 +152,7 @@ def _checked_lengths(
 
 
 def _document_frequencies(offsets: np.ndarray, words: np.ndarray, vocabulary_size: int) -> np.ndarray:
-    """Documents in which each word occurs, int64 (V,)."""
+    """Return the number of documents that contain each word, int64 (V,)."""
     tokens, documents, last_seen = np.zeros((3, vocabulary_size), np.int64)
     count_words(words, np.diff(offsets).astype(np.uint32), tokens, documents, last_seen - 1, 0)
     return documents

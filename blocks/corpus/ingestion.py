@@ -50,7 +50,7 @@ _WORKER_WORD_BYTES = 48  # of a word of a UCI file in a worker: tokens, document
 
 
 class Read(NamedTuple):
-    """What reading the inputs has found."""
+    """Result of reading the inputs."""
 
     chunks: list[Parsed]
     empty: list[int]  # documents before each chunk, and after the last, that have no lines in a UCI file
@@ -62,7 +62,7 @@ class Read(NamedTuple):
         return self.total("documents") + sum(self.empty)
 
     def total(self, name: str) -> int:
-        """Sum of a fact over all chunks."""
+        """Return the sum of a fact over all chunks."""
         return sum(getattr(chunk, name) for chunk in self.chunks)
 
 
@@ -74,12 +74,12 @@ def ingest(
     bar: Bar | None = None,
     others: Others | None = None,
 ) -> Dataset:
-    """Make a dataset, or append to one, as requested. With `skip_known` one that has all of it already stays as it is.
+    """Make a dataset, or append to one. With `skip_known`, a dataset that has all documents stays unchanged.
 
-    workers: processes, None for all cores. memory: bytes for the whole process tree, None for a quarter of what is
-    available; neither changes the result. bar: makes progress bars. others: machines that ingest at the same time, each
-    its own inputs, to shards of one whole; all call this. Raises RequestError for bad input, WorkFailed for a full disk
-    or a worker that died; nothing is left behind then.
+    workers: number of processes, None for all cores. memory: bytes for all processes, None for a quarter of the
+    available memory; neither changes the result. bar: function that makes progress bars. others: machines that ingest
+    at the same time, each its own inputs, into shards of one dataset; all must call this. Raises RequestError for bad
+    input, WorkFailed for a full disk or a dead worker; nothing is left behind then.
     """
     together, bar = Together(others) if others else None, bar or no_bar
     asked = settled(request, together=together is not None)
@@ -123,7 +123,7 @@ def _inputs_told(request: Request, bar: Bar) -> list[dict[str, Any]]:
 
 
 def _reading(asked: Settled, budget: Budget, target: Target) -> Reading:
-    """How workers read the inputs; writes what of the dataset they have to know."""
+    """Return how workers read the inputs; writes the files with known names and words that they need."""
     request = asked.request
     room = budget.names_bytes(_BYTES_OF_TOKEN * max(request.block_tokens, RUN))
     record = min(max(room // (4 * _RECORD_BYTES), _LEAST_RECORD), LONGEST_RECORD)
@@ -142,7 +142,7 @@ def _reading(asked: Settled, budget: Budget, target: Target) -> Reading:
 
 
 def _block_bytes(request: Request, read: Read) -> int:
-    """What a worker needs while it sorts or writes the largest block or run."""
+    """Return the bytes that a worker needs to sort or write the largest block or run."""
     tokens = read.total("tokens")
     largest = min(tokens, max(request.block_tokens, RUN))
     documents = read.documents // bucket_count(tokens, request.block_tokens)
@@ -187,7 +187,7 @@ def _choose(asked: Settled, read: Read, together: Together | None) -> Chosen:
 
 
 def _select(asked: Settled, found: Found) -> tuple[np.ndarray, dict[str, Any]]:
-    """See `vocabulary.select`; RequestError if nothing is kept."""
+    """Select the vocabulary (see `vocabulary.select`); RequestError if no word is kept."""
     is_uci, filters = asked.request.kind == "uci", asked.request.filters
     stop_words = asked.rules.stop_words if is_uci else ()
     kept, dropped = select(found.merged, found.documents, filters, in_order=is_uci, stop_words=stop_words)
@@ -217,7 +217,7 @@ def _finish(
     entries: list[dict[str, Any]],
     together: Together | None,
 ) -> None:
-    """Write the texts and everything that is derived from the blocks, then the manifest."""
+    """Write the texts and all derived files, then the manifest."""
     frequencies, document_frequencies = chosen.frequencies, chosen.document_frequencies
     texts, blocks = {}, entries
     if old := target.old:
@@ -252,7 +252,7 @@ def _finish(
 
 
 def _all_names(target: Target, read: Read) -> Iterator[str]:
-    """A name for each document, empty if it has none."""
+    """Yield a name for each document, empty if it has none."""
     if target.old:
         yield from target.old.each_name()
     for chunk, before in zip(read.chunks, read.empty, strict=False):
@@ -269,7 +269,7 @@ def _all_names(target: Target, read: Read) -> Iterator[str]:
 def _made(
     asked: Settled, inputs: list[dict[str, Any]], read: Read, chosen: Chosen, entries: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """How the documents were ingested."""
+    """Return the manifest entry on how the documents were ingested."""
     kind = asked.request.kind
     advice = [] if kind == "uci" else advice_on(chosen.words, chosen.frequencies)
     return how_made(

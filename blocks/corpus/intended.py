@@ -1,4 +1,5 @@
-"""A dataset that is not there: what ingestion would make of a corpus of some size, for plans on paper."""
+"""Hypothetical datasets: the blocks and slices that ingestion would make of a corpus of a given size, for `ooc
+plan`."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ _LONGEST = 10  # times the mean: of natural documents, most are shorter
 
 
 class Intended(Dataset):
-    """The sizes, the frequencies of words and the grid of cells; there are no files, and nothing can be trained.
+    """A hypothetical corpus with sizes, word frequencies and grid, but without files.
 
-    tokens are those of `documents` documents, over `vocabulary` words by the power law with exponent `zipf`. Where it
-    is a shard there are as many `shards`, alike.
+    tokens: in `documents` documents, over `vocabulary` words with a power law of exponent `zipf`. shards: number of
+    equal shards, of which this is one.
     """
 
     def __init__(self, *, tokens: int, documents: int, vocabulary: int, zipf: float = 1.1, shards: int = 1) -> None:
@@ -38,7 +39,7 @@ class Intended(Dataset):
             self.manifest["shard"] = {"number": 0, "shards": shards}
 
     def _index(self, zipf: float) -> Index:
-        """Words dealt to the slices in turn, blocks of equal size."""
+        """Return an index with words dealt to the slices in turn, and blocks of equal size."""
         law = (np.arange(self.vocabulary_size) + 1 + SHIFT) ** -zipf
         frequencies = np.rint(self.tokens * law / law.sum()).astype(np.int64)
         dealt = [np.arange(number, frequencies.size, self.slice_count) for number in range(self.slice_count)]

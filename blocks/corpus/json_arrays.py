@@ -1,4 +1,4 @@
-"""JSON files that are one array, turned into JSON Lines as they are read."""
+"""Convert JSON files that contain one array to JSON Lines while reading."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def begins_array(start: bytes) -> bool:
 
 
 def elements_as_lines(pieces: Iterator[bytes], name: str, longest: int) -> Iterator[bytes]:
-    """Yield the elements of the array that a file holds, one per line.
+    """Yield the elements of the array in a file, one per line.
 
-    longest: bytes that an element may have. Raises RequestError for an element that is not JSON, and if the array is
-    not closed or is not all there is.
+    longest: largest number of bytes of an element. Raises RequestError for an element that is not JSON, an array that
+    is not closed, or text after the array.
     """
     reader = _Reader(pieces, name, longest)
     reader.take("[")
@@ -46,7 +46,7 @@ def elements_as_lines(pieces: Iterator[bytes], name: str, longest: int) -> Itera
 
 
 class _Reader:
-    """Text that is read as far as it is needed. number: of the element that comes next, from 1."""
+    """Text that is read on demand. number: of the next element, from 1."""
 
     def __init__(self, pieces: Iterator[bytes], name: str, longest: int) -> None:
         self._pieces, self._name, self._longest = pieces, name, longest
@@ -55,7 +55,7 @@ class _Reader:
         self.number = 1
 
     def next_is(self, mark: str) -> bool:
-        """Whether a character is the next that is not white space."""
+        """Return whether a character is the next one after white space."""
         self._skip()
         return self._text.startswith(mark, self._at)
 
@@ -71,7 +71,7 @@ class _Reader:
         return self._at == len(self._text)
 
     def element(self) -> str:
-        """The next value as it stands there, in one line."""
+        """Return the text of the next value, in one line."""
         self._skip()
         while True:
             try:
@@ -98,7 +98,7 @@ class _Reader:
             self._read(_LEAST)
 
     def _read(self, size: int) -> None:
-        """Read on until `size` characters are left to look through, or the file ends."""
+        """Read until `size` characters are buffered, or the file ends."""
         parts = [self._text[self._at :]]
         length = len(parts[0])
         while length < max(size, _LEAST) and not self._ended:

@@ -1,4 +1,4 @@
-"""What a dataset has when more is appended: inputs, told by their content, and documents, told by their names."""
+"""What a dataset has before an append: inputs, identified by content, and documents, identified by name."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _REMEDY = "Leave it out, or give --skip-known to skip what the dataset already h
 
 
 def new_inputs(inputs: Sequence[dict[str, Any]], dataset: Dataset, *, skip: bool) -> list[dict[str, Any]]:
-    """Leave out inputs whose content the dataset has, or that are given twice.
+    """Leave out inputs that the dataset already has, or that are given twice.
 
-    inputs: their names and hashes, see `blocks.corpus.request.inputs_told`. Raises RequestError for one that would be
-    left out, unless `skip`.
+    inputs: names and hashes, see `blocks.corpus.request.inputs_told`. Raises RequestError instead of leaving out,
+    unless `skip`.
     """
     earlier = {
         told["hash"]: told["name"] for batch in dataset.batches for told in batch.get("inputs", ()) if "hash" in told
@@ -38,10 +38,10 @@ def new_inputs(inputs: Sequence[dict[str, Any]], dataset: Dataset, *, skip: bool
 
 
 class KnownNames:
-    """The names of the documents of a dataset, as sorted hashes of 64 bits in a file that all workers map.
+    """The document names of a dataset as sorted 64-bit hashes in a file that all workers map.
 
-    Where 10 million documents are appended to 10 million others, the probability that any is taken for another, and so
-    refused or left out, is 5 in a million.
+    If 10 million documents are appended to 10 million others, a false match, which refuses or skips a document, has a
+    probability of 5 in a million.
     """
 
     def __init__(self, path: str, *, skip: bool) -> None:
@@ -49,10 +49,8 @@ class KnownNames:
         self._skip = skip
 
     def are_new(self, names: Sequence[str], source: str) -> list[bool]:
-        """Which documents the dataset does not have; those without a name are new.
-
-        Raises RequestError, which tells the input, for one that it has, unless such are to be skipped.
-        """
+        """Return which documents are new to the dataset; documents without a name are. Raises RequestError for a known
+        one, unless they are to be skipped."""
         hashes = np.fromiter(map(_hash, names), np.uint64, len(names))
         places = np.minimum(np.searchsorted(self._hashes, hashes), self._hashes.size - 1)
         known = (self._hashes[places] == hashes) & np.fromiter(map(bool, names), bool, len(names))
@@ -63,7 +61,7 @@ class KnownNames:
 
 
 def write_known(path: Path, dataset: Dataset) -> str | None:
-    """Write the file that `KnownNames` reads, and return its path; None if no document has a name."""
+    """Write the file for `KnownNames` and return its path; None if no document has a name."""
     hashes = np.fromiter(map(_hash, filter(None, dataset.each_name())), np.uint64)
     if not hashes.size:
         return None

@@ -1,4 +1,5 @@
-"""LDA-C files: a document a line, `terms term:count term:count ...`; terms are words of a vocabulary, from 0."""
+"""LDA-C files: one document per line, `terms term:count term:count ...`; terms are positions in a vocabulary, from
+0."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from blocks.errors import RequestError, quoted
 
 
 def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGEST) -> Iterator[Bags]:
-    """Read whole lines; see `uci_bags.parse`. words: how many the vocabulary has. Documents count from the first."""
+    """Parse whole lines; see `uci_bags.parse`. words: size of the vocabulary. Documents are numbered from the first
+    line on."""
     lines = [(number, text) for number, text in enumerate(data.split(b"\n"), line) if text.strip()]
     terms = np.array([_terms(text, source, number) for number, text in lines], np.int64)
     numbers = np.fromstring(b" ".join(text for _, text in lines).replace(b":", b" "), np.int64, sep=" ")
@@ -32,7 +34,7 @@ def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGES
 
 
 def _terms(text: bytes, source: str, line: int) -> int:
-    """How many terms a line has."""
+    """Return the number of terms of a line."""
     found = LDAC_LINE.fullmatch(text)
     if not found:
         raise RequestError(

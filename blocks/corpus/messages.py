@@ -1,4 +1,4 @@
-"""What the ingestion of a corpus asks of its workers besides `LinesChunk`, and what they answer."""
+"""Messages to and answers from the workers that ingest a corpus, besides `LinesChunk`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reading(NamedTuple):
 
 @dataclass
 class FilesChunk:
-    """Some whole files, which the worker reads: path and name of each."""
+    """Whole files that the worker reads: path and name of each."""
 
     number: int
     source: str
@@ -40,7 +40,7 @@ class FilesChunk:
 
 @dataclass
 class MembersChunk:
-    """Some whole files of an archive, or what came from a stream."""
+    """The content of whole files of an archive or a stream."""
 
     number: int
     source: str
@@ -49,7 +49,7 @@ class MembersChunk:
 
 @dataclass
 class TextsChunk:
-    """Some rows of a table, the first of number `row`: the text and the name of each."""
+    """Rows of a table, the first one with number `row`: text and name of each."""
 
     number: int
     source: str
@@ -61,7 +61,7 @@ Chunk = LinesChunk | FilesChunk | MembersChunk | TextsChunk
 
 
 class Parsed(NamedTuple):
-    """What a chunk held. The names of documents follow the last piece."""
+    """Result of parsing a chunk. The document names follow the last piece in the spill file."""
 
     pieces: Sequence[Piece]
     name_bytes: int = 0  # of the names, one per line; 0 if none has one

@@ -1,4 +1,4 @@
-"""From the bytes of a chunk to documents: lines, JSON Lines, CSV rows, whole files."""
+"""Parse the bytes of a chunk into documents: lines, JSON Lines, CSV rows, or whole files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Text = str | list[str]  # a list holds tokens already
 
 @dataclass
 class Documents:
-    """Documents of a chunk in their order, and what was left out because it was bad."""
+    """The documents of a chunk in order, and the bad records that were skipped."""
 
     skip: bool  # leave bad records out instead of raising
     texts: list[Text] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Documents:
         self.names.append("" if name is None else as_name(name))
 
     def keep(self, which: Sequence[bool]) -> None:
-        """Leave the other documents out."""
+        """Keep only some of the documents."""
         self.texts, self.names = list(compress(self.texts, which)), list(compress(self.names, which))
 
     def bad(self, where: str, problem: str, remedy: str = SKIP) -> None:
@@ -53,18 +53,18 @@ class Documents:
 
 
 def as_name(name: object) -> str:
-    """The name of a document: one line."""
+    """Return a name of a document as one line."""
     return " ".join(str(name).split())
 
 
 def from_lines(data: bytes, source: str, line: int, found: Documents) -> None:
-    """One document per line; an empty line is an empty document."""
+    """Parse one document per line; an empty line is an empty document."""
     for _, text in _decoded(data, source, line, found):
         found.add(text)
 
 
 def from_file(data: bytes, source: str, name: str, found: Documents) -> None:
-    """One document: a whole file. A binary file is bad at the line of its first bad byte."""
+    """Parse a whole file as one document. A binary file is a bad record, located at the line of the first bad byte."""
     text = _text(data)
     if text is None:
         found.bad(f"{source}, line {data.count(10, 0, _first_bad(data)) + 1}", *not_text(_around(data)))
@@ -73,7 +73,7 @@ def from_file(data: bytes, source: str, name: str, found: Documents) -> None:
 
 
 def from_jsonl(data: bytes, source: str, line: int, fields: JsonFields, found: Documents) -> None:
-    """One JSON object per line; lines of white space are passed over."""
+    """Parse one JSON object per line; blank lines are ignored."""
     for number, text in _decoded(data, source, line, found):
         if not text or text.isspace():
             continue
@@ -89,7 +89,8 @@ def from_jsonl(data: bytes, source: str, line: int, fields: JsonFields, found: D
 
 
 def _parsed(text: str) -> Any:
-    """A JSON value; json is half as fast, but takes NaN and halves of surrogate pairs, and tells where a mistake is."""
+    """Parse a JSON value; falls back to the slower json module, which accepts NaN and lone surrogates and locates
+    errors."""
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -97,7 +98,7 @@ def _parsed(text: str) -> Any:
 
 
 def _field(record: object, name: str) -> Any:
-    """The value of a field of an object; `_ABSENT` if there is none of that name."""
+    """Return the value of a field of an object; `_ABSENT` if it does not exist."""
     if isinstance(record, dict) and name in record:
         return record[name]
     first, point, rest = name.partition(".")
@@ -112,7 +113,7 @@ def _name(record: dict[str, Any], field: str, text: str) -> object:
 
 
 def _problem(record: object, text_field: str, name_field: str | None) -> str:
-    """What is wrong with a JSON record, or nothing."""
+    """Return what is wrong with a JSON record, or nothing."""
     if not isinstance(record, dict):
         return "not a JSON object"
     for wanted, option in ((text_field, "--text-field"), (name_field, "--name-field")):
@@ -124,7 +125,7 @@ def _problem(record: object, text_field: str, name_field: str | None) -> str:
 
 
 def _token_problem(tokens: object) -> str:
-    """What is wrong with a value that should be a list of tokens, or nothing."""
+    """Return what is wrong with a value that should be a list of tokens, or nothing."""
     if not isinstance(tokens, list) or not set(map(type, tokens)) <= {str}:
         return "is neither a text nor a list of tokens"
     together = "".join(tokens)
@@ -138,8 +139,8 @@ def _token_problem(tokens: object) -> str:
 
 
 class JsonFields(NamedTuple):
-    """Which fields of JSON objects hold text and name: names, or names with points between them, of fields in objects
-    that are fields. name: None takes "id" where there is one."""
+    """Fields of JSON objects with text and name: names, or dotted paths of nested fields. name: None uses "id" if it
+    exists."""
 
     text: str
     name: str | None
@@ -147,7 +148,7 @@ class JsonFields(NamedTuple):
 
 @dataclass(frozen=True)
 class Columns:
-    """Where delimited text holds what: its dialect, the number of columns, and the position of those that are used."""
+    """Layout of delimited text: its dialect, the number of columns, and the positions of the used ones."""
 
     dialect: Dialect
     count: int
@@ -156,10 +157,8 @@ class Columns:
 
 
 def header_row(source: Source, dialect: Dialect) -> list[str]:
-    """Take the header of a source, if it has one; returns the names of the columns.
-
-    Raises RequestError if its first row is not text.
-    """
+    """Take the header row of a source, if it has one; returns the column names. Raises RequestError if the first row is
+    not text."""
     header = source.take(dialect.first_row) if dialect.header else source.peek(dialect.first_row)
     text = _text(header)
     if text is None:
@@ -174,7 +173,7 @@ def header_row(source: Source, dialect: Dialect) -> list[str]:
 
 
 def find_columns(source: Source, dialect: Dialect, text_column: str, name_column: str | None) -> Columns:
-    """Take a header row; raises RequestError, with the columns there are, if one is missing."""
+    """Take a header row; RequestError, with the existing columns, if one is missing."""
     names = header_row(source, dialect)
     require_columns(source.name, names, text_column, name_column, delimiter_remedy(names, dialect))
     return Columns(dialect, len(names), names.index(text_column), names.index(name_column) if name_column else None)
@@ -183,7 +182,7 @@ def find_columns(source: Source, dialect: Dialect, text_column: str, name_column
 def require_columns(
     source: str, names: Sequence[str], text_column: str, name_column: str | None, remedy: str = ""
 ) -> None:
-    """Raise RequestError, with the columns there are, if one is missing."""
+    """Raise RequestError, with the existing columns, if a column is missing."""
     for wanted, option in ((text_column, "--text-column"), (name_column, "--name-column")):
         if wanted is not None and wanted not in names:
             there = ", ".join(map(repr, names)) or "none"
@@ -193,19 +192,19 @@ def require_columns(
 
 
 def delimiter_remedy(names: Sequence[str], dialect: Dialect) -> str:
-    """What to do if the one column of a file is several whose delimiter is another; nothing if it is not."""
+    """Return a remedy if the only column of a file looks like several with another delimiter."""
     guess = likely_delimiter(names[0], dialect.delimiter) if len(names) == 1 else None
     return f"If they are more than one: --delimiter {name_of_delimiter(guess)}" if guess else ""
 
 
 def from_csv(data: bytes, source: str, line: int, columns: Columns, found: Documents) -> None:
-    """One document per row; blank lines are passed over. Raises RequestError for a quote that is never closed."""
+    """Parse one document per row; blank lines are ignored. Raises RequestError for an unclosed quote."""
     for row in _rows(data, source, line, columns, found):
         found.add(row[columns.text], None if columns.name is None else row[columns.name])
 
 
 def from_rows(rows: Iterable[tuple[str, str]], source: str, row: int, found: Documents) -> None:
-    """One document per text, with its name; the first is of number `row`."""
+    """Parse one document per text with its name; the first has number `row`."""
     for number, (text, name) in enumerate(rows, row):
         if "\0" in text or "\0" in name:
             found.bad(f"{source}, row {number}", *not_text(b"\0"))
@@ -214,7 +213,7 @@ def from_rows(rows: Iterable[tuple[str, str]], source: str, row: int, found: Doc
 
 
 def _rows(data: bytes, source: str, line: int, columns: Columns, found: Documents) -> Iterable[list[str]]:
-    """The rows of a chunk that are not bad: read together, or one by one if any of them is bad."""
+    """Return the valid rows of a chunk, parsed together, or one by one if any row is bad."""
     text = _text(data)
     if text is not None:
         with suppress(BadRow):
@@ -245,7 +244,7 @@ def _rows_apart(data: bytes, source: str, line: int, columns: Columns, found: Do
 
 
 def _decoded(data: bytes, source: str, line: int, found: Documents) -> Iterator[tuple[int, str]]:
-    """Number and text of each line, without those that are not UTF-8 text."""
+    """Yield number and text of each line, without lines that are not UTF-8 text."""
     data = data.removesuffix(b"\n")
     if (text := _text(data)) is not None:
         yield from enumerate(text.split("\n"), line)
@@ -258,7 +257,7 @@ def _decoded(data: bytes, source: str, line: int, found: Documents) -> Iterator[
 
 
 def _text(data: bytes) -> str | None:
-    """The text of some bytes, or None if they are none: not UTF-8, or with a NUL."""
+    """Decode bytes; None if they are not UTF-8 or contain a NUL."""
     if b"\0" in data:
         return None
     try:
@@ -277,13 +276,13 @@ def _first_bad(data: bytes) -> int:
 
 
 def _around(data: bytes) -> bytes:
-    """The line of the first bad byte."""
+    """Return the line of the first bad byte."""
     at = _first_bad(data)
     return data[data.rfind(b"\n", 0, at) + 1 : data.find(b"\n", at) + 1 or len(data)]
 
 
 def is_text(data: bytes) -> bool:
-    """Whether some bytes are UTF-8 text without a NUL."""
+    """Return whether bytes are UTF-8 text without a NUL."""
     return _text(data) is not None
 
 
@@ -302,5 +301,5 @@ def not_text(data: bytes, skip: str = _OR_SKIP) -> tuple[str, str]:
 
 
 def any_names(names: Sequence[str]) -> bool:
-    """Whether any document has a name."""
+    """Return whether any document has a name."""
     return any(names)

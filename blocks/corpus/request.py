@@ -1,4 +1,4 @@
-"""What is asked of an ingestion: the options, their defaults, and which of them go together."""
+"""Options of the ingestion of a corpus: defaults, and valid combinations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = ("uci", "text", "jsonl", "csv")
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of an ingestion. None stands for a default, which may depend on the kind or the vocabulary."""
+    """Options of an ingestion. None stands for a default, which may depend on the input kind or the vocabulary."""
 
     kind: str
     inputs: Sequence[str]
@@ -59,16 +59,15 @@ class Request:
 
     @property
     def reading(self) -> str:
-        """How chunks are read: text is `lines` or `files`, the other kinds are what they are called."""
+        """Return how chunks are read: `lines` or `files` for text, the input kind for others."""
         return self.kind if self.kind != "text" else "lines" if self.lines else "files"
 
 
 class Settled(NamedTuple):
-    """A request that makes sense, and what follows from it before anything is read.
+    """A validated request and its consequences before anything is read.
 
-    base: the dataset whose vocabulary is used, if any. rules: how text becomes tokens. words: those that a UCI
-    vocabulary file lists. options: those that have an influence on the result. files: those to be read whole, one for
-    each document; none if inputs are read by records.
+    base: dataset whose vocabulary is used, if any. rules: tokenization. words: of a UCI vocabulary file. options: those
+    that influence the result. files: inputs read whole, one document each; none if inputs are read by records.
     """
 
     request: Request
@@ -80,9 +79,9 @@ class Settled(NamedTuple):
 
 
 def settled(request: Request, *, together: bool) -> Settled:
-    """Settle what is asked for; an append to nothing is to make it. together: whether several machines ingest.
+    """Validate a request; an append to nothing makes the dataset. together: several machines ingest.
 
-    Raises RequestError if the options make no sense together, an input is not there, or `out` may not be replaced.
+    Raises RequestError if options contradict each other, an input does not exist, or `out` may not be replaced.
     """
     if request.kind == "csv":
         request = replace(request, inputs=table_files(request.inputs))
@@ -104,7 +103,7 @@ def settled(request: Request, *, together: bool) -> Settled:
 
 
 def _check(request: Request) -> None:
-    """Raise RequestError if the options make no sense together or an input is not there."""
+    """Raise RequestError if options contradict each other or an input does not exist."""
     if request.kind not in KINDS:
         raise RequestError(f"unknown input kind {request.kind!r}", f"Choose one of: {', '.join(KINDS)}.")
     if not request.inputs:
@@ -138,7 +137,7 @@ def _check(request: Request) -> None:
 
 
 def _base_of(request: Request) -> Dataset | None:
-    """The dataset whose vocabulary is used, if any."""
+    """Return the dataset whose vocabulary is used, if any."""
     if request.append:
         base = Dataset(request.out)
         if "shard" in base.manifest:
@@ -152,7 +151,7 @@ def _base_of(request: Request) -> Dataset | None:
 
 
 def _require_same_choice(request: Request, base: Dataset) -> None:
-    """Raise RequestError if options would choose another vocabulary than the one that the dataset has."""
+    """Raise RequestError if options would choose another vocabulary than that of the dataset."""
     earlier = base.manifest["made"].get("options", {})
     for name, given in (*request.filters._asdict().items(), ("vocab_from", request.vocab_from)):
         if given is not None and given != (before := earlier.get(name)):
@@ -165,7 +164,7 @@ def _require_same_choice(request: Request, base: Dataset) -> None:
 
 
 def _rules_of(request: Request, base: Dataset | None) -> Rules:
-    """How text becomes tokens: as requested, or else as the dataset of the vocabulary was made, or else by default."""
+    """Return the tokenization rules: as requested, else those of the base dataset, else the defaults."""
     earlier = base.manifest["made"].get("options", {}) if base else {}
 
     def choice(name: str, default: Any) -> Any:
@@ -183,7 +182,7 @@ def _rules_of(request: Request, base: Dataset | None) -> Rules:
 
 
 def _options_told(request: Request, rules: Rules) -> dict[str, Any]:
-    """The options that have an influence on the result."""
+    """Return the options that influence the result."""
     names = {"uci": ["vocab"], "text": ["lines", "glob"], "jsonl": ["text_field", "name_field", "on_error"]}
     names["csv"] = ["text_column", "name_column", "delimiter", "quote", "no_header", "query", "on_error"]
     options = {name: getattr(request, name) for name in [*names[request.kind], "encoding"]}
@@ -196,17 +195,17 @@ def _options_told(request: Request, rules: Rules) -> dict[str, Any]:
 
 
 def _stop_words_told(rules: Rules) -> str | list[str]:
-    """`none`, `english`, or the words of another list."""
+    """Return `none`, `english`, or the words of another list."""
     if not rules.stop_words:
         return "none"
     return "english" if rules.stop_words == read_stop_words("english") else list(rules.stop_words)
 
 
 def inputs_told(request: Request, progress: Progress) -> list[dict[str, Any]]:
-    """Name and size of each input; the size of a directory is that of the files that are read from it.
+    """Return name, size and content hash of each input; a directory has the total size of its files.
 
-    And the hash of the content of files of records, but for databases that are queried: of these, and of files that are
-    documents, the same content may be meant to be other documents. progress: called with bytes read.
+    Only files of records are hashed, not queried databases or files that are documents, whose equal content may be
+    intended. progress: function called with numbers of bytes read.
     """
     return [
         {"name": path, "bytes": sum(size_of(file) for file, _ in find_files([path], request.glob).found)}

@@ -1,4 +1,4 @@
-"""How text becomes tokens: its normal form, the pattern of a token, stop words, n-grams."""
+"""Tokenization rules: normalization, token pattern, stop words, n-grams."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DOTTED_I = "i\N{COMBINING DOT ABOVE}"  # what a Turkish capital I with a dot be
 
 
 class Rules(NamedTuple):
-    """How text becomes tokens."""
+    """Tokenization rules."""
 
     token_pattern: str = TOKEN_PATTERN
     lower: bool = True
@@ -27,7 +27,7 @@ class Rules(NamedTuple):
 
 
 def normalized(text: str, lower: bool) -> str:
-    """Text in Unicode's form NFC, in which letters that look the same are the same; in lower case if asked for."""
+    """Return text in Unicode's form NFC, in which equal letters have equal code points; in lower case if `lower`."""
     if text.isascii():
         return text.lower() if lower else text
     text = unicodedata.normalize("NFC", text)
@@ -35,7 +35,7 @@ def normalized(text: str, lower: bool) -> str:
 
 
 def checked_rules(rules: Rules) -> Rules:
-    """Return the rules. Raises RequestError if the pattern, the n-grams or the language to segment are not possible."""
+    """Return the rules. Raises RequestError for an invalid pattern, n-gram size or language."""
     if rules.token_pattern not in (TOKEN_PATTERN, SEGMENT_PATTERN):
         compiled_pattern(rules.token_pattern)
     if rules.ngrams < 1:
@@ -46,7 +46,7 @@ def checked_rules(rules: Rules) -> Rules:
 
 
 def compiled_pattern(pattern: str) -> regex.Pattern[str]:
-    """A token pattern; raises RequestError if it is not a regular expression or has more than one group."""
+    """Compile a token pattern; RequestError if it is not a regular expression or has more than one group."""
     import regex  # takes 12 ms, which most commands do without
 
     try:

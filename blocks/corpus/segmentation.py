@@ -1,4 +1,4 @@
-"""Words of languages that are written without spaces between them, by the usual library for each."""
+"""Word segmentation for languages written without spaces, with the usual library for each language."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ LANGUAGES = tuple(_LIBRARIES)
 
 @cache
 def segmenter(language: str) -> Segmenter:
-    """A function from a text to its words and the characters between them; raises RequestError if it is not installed.
+    """Return a function that splits a text into words and the characters between them; RequestError if the library is
+    missing.
 
     Japanese and Thai dictionaries take 40 to 100 MB in each process.
     """
@@ -55,5 +56,5 @@ def segmenter(language: str) -> Segmenter:
 
 
 def separated(text: str, language: str) -> str:
-    """The text with spaces between its words."""
+    """Return the text with spaces between its words."""
     return "\n".join(" ".join(segmenter(language)(line)) for line in text.split("\n"))

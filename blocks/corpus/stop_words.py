@@ -24,9 +24,9 @@ _CODES = {name: code for code, name in LANGUAGES.items()}
 
 
 def read_stop_words(names: str) -> tuple[str, ...]:
-    """The words of several lists, sorted.
+    """Return the words of several lists, sorted.
 
-    names: `none`, or languages, as `german` or `de`, and files with one word per line, separated by commas. Raises
+    names: `none`, or languages (`german` or `de`) and files with one word per line, separated by commas. Raises
     RequestError.
     """
     if names == "none":
@@ -46,7 +46,7 @@ def _list_of(name: str) -> set[str]:
 
 
 def _of_language(code: str) -> set[str]:
-    """Return the stop words of a language, and their tokens where the default pattern splits them, as aujourd'hui."""
+    """Return the stop words of a language, and their parts if the default pattern splits them, such as aujourd'hui."""
     import stopwordsiso
 
     words, find = stopwordsiso.stopwords(code), compiled_pattern(TOKEN_PATTERN).findall

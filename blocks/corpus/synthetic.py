@@ -41,10 +41,8 @@ _BASE_BYTES = 170 << 20
 
 @dataclass(frozen=True)
 class Synthetic:
-    """What is asked for. length: mean tokens of a document. concentration: c. zipf: s. alpha: of each topic.
-
-    topics_seed: of the topics, if they are to be those of a dataset of another seed.
-    """
+    """Parameters of a synthetic corpus. length: mean tokens of a document. concentration: c. zipf: s. alpha: of each
+    topic. topics_seed: seed of the topics, to share the topics of another dataset."""
 
     documents: int
     vocabulary: int
@@ -60,7 +58,7 @@ class Synthetic:
 
     @property
     def block_documents(self) -> int:
-        """Documents of a block; the last has what is left."""
+        """Return the number of documents of each block; the last block has the rest."""
         return max(1, round(self.block_tokens / self.length))
 
     @property
@@ -69,13 +67,14 @@ class Synthetic:
 
     @property
     def sticks(self) -> int:
-        """Of a topic: what they leave over is exp(-sticks / c) of it in the mean of its logarithm."""
+        """Return the number of sticks of a topic; the rest of the stick is exp(-sticks / c) in the mean of its
+        logarithm."""
         return max(1, math.ceil(self.concentration * math.log(1.0 / _LEFT)))
 
 
 @dataclass
 class Generate:
-    """A block to be generated and counted; or, with the bounds of slices, to be written by the ranks of words."""
+    """A block to generate and count; or, if slice bounds are given, to write by word ranks."""
 
     number: int
     slice_bounds: np.ndarray | None = None
@@ -90,10 +89,10 @@ def synthesize(
     overwrite: bool = False,
     bar: Bar = no_bar,
 ) -> Dataset:
-    """Make a dataset as requested; word r of the vocabulary is called `w<r>`, and `planted_topics` knows phi.
+    """Make a synthetic dataset; word r of the vocabulary is called `w<r>`, and `planted_topics` returns phi.
 
-    workers: processes, None for all cores; no influence on the result. memory: bytes for all processes, None for a
-    quarter of what is available. Raises RequestError if the request makes no sense or the budget is too small.
+    workers: number of processes, None for all cores; does not change the result. memory: bytes for all processes, None
+    for a quarter of the available memory. Raises RequestError if the request is invalid or the memory too small.
     """
     count = workers or cores()
     _check(request, count, memory)
@@ -145,8 +144,8 @@ def _check(request: Synthetic, workers: int, memory: int | None) -> None:
 
 
 def plant(request: Synthetic) -> dict[str, np.ndarray]:
-    """The topics: `offsets` int64 (K+1,), `words` uint32 (from 0) and `probabilities` float32; the words of a topic may
-    repeat."""
+    """Return the topics: `offsets` int64 (K+1,), `words` uint32 (from 0) and `probabilities` float32; the words of a
+    topic may repeat."""
     seed = request.seed if request.topics_seed is None else request.topics_seed
     random = np.random.default_rng([seed, 0])
     law = np.cumsum((np.arange(request.vocabulary) + 1 + SHIFT) ** -request.zipf)
@@ -164,7 +163,7 @@ def plant(request: Synthetic) -> dict[str, np.ndarray]:
 
 
 def _counted(pool: Workers, vocabulary: int) -> np.ndarray:
-    """int64 (2, V): tokens of each word and documents it occurs in, of all workers."""
+    """Return tokens and documents of each word over all workers, int64 (2, V)."""
     counts = np.zeros((2, vocabulary), np.int64)
     for worker in range(len(pool)):
         counts += np.fromfile(pool.ask(worker, None), np.int64).reshape(2, vocabulary)

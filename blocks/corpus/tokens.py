@@ -1,4 +1,4 @@
-"""From text to word ids: which runs of letters are its tokens, and how many of each word there are."""
+"""Tokenize text and number its words."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ _ENTRY_BYTES = 170  # of a word in memory, besides its letters: dictionary entry
 
 
 class Tokenizer:
-    """Splits texts and numbers their words, which `table` collects; a fixed vocabulary takes no others.
-
-    Stop words that a fixed vocabulary has are kept.
-    """
+    """Splits texts and numbers their words in `table`; with a fixed vocabulary other words are dropped. Stop words in a
+    fixed vocabulary are kept."""
 
     def __init__(self, rules: Rules, fixed: Sequence[str] | None = None) -> None:
         self._rules = rules
@@ -36,9 +34,9 @@ class Tokenizer:
             raise RequestError(f"the vocabulary has {f'the word {word!r} twice' if word else 'an empty word'}")
 
     def __call__(self, texts: Iterable[Text]) -> tuple[np.ndarray, np.ndarray, int, int]:
-        """Word ids uint32 (N,), lengths uint32 (D,), and tokens left out as stop words and as unknown.
+        """Return word ids uint32 (N,), lengths uint32 (D,), and the numbers of dropped stop words and unknown tokens.
 
-        Lists of tokens are taken as they are, stop words with them. Raises RequestError if a token has a line break.
+        Lists of tokens are used as they are, with stop words. Raises RequestError if a token has a line break.
         """
         ids, lengths = [np.empty(0, np.uint32)], [np.empty(0, np.uint32)]
         stopped = unknown = 0
@@ -63,11 +61,11 @@ class Tokenizer:
         return compiled_pattern(_SENTENCE_END).split
 
     def bytes(self) -> int:
-        """About what the words take in memory, here and where those of all workers are merged."""
+        """Return the approximate bytes of the words, here and in the merged vocabulary of all workers."""
         return _ENTRY_BYTES * len(self.table) + self.table.letters
 
     def _split(self, text: Text) -> str:
-        """The tokens of a text, one per line; or the text itself if its tokens are its runs of letters of ASCII."""
+        """Return the tokens of a text, one per line; or the text itself if its tokens are its runs of ASCII letters."""
         if isinstance(text, list):
             return "\n".join(text)
         if self._plain and text.isascii():
@@ -84,7 +82,7 @@ class Tokenizer:
         return lines
 
     def _joined(self, text: str) -> Iterator[str]:
-        """Runs of 1 to n words, joined by underscores, across no stop word and no end of a sentence."""
+        """Return n-grams of 1 to n words, joined by underscores; they do not cross stop words or ends of sentences."""
         for sentence in self._sentences(text):
             for is_stop_word, group in groupby(self._find(sentence), self._stop_words.__contains__):
                 run = [] if is_stop_word else list(group)

@@ -1,4 +1,4 @@
-"""UCI bag-of-words files: three header lines D, W, NNZ, then `document word count`, ids from 1; and LDA-C files."""
+"""UCI bag-of-words files (three header lines D, W, NNZ, then `document word count`, ids from 1), and LDA-C files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ LARGEST = 1 << 40  # of any number in the file: sums of a chunk then fit in 64 b
 
 
 class Header(NamedTuple):
-    """What the first three lines say: documents, words, and lines that follow. An LDA-C file says nothing; its
-    vocabulary tells the words."""
+    """Numbers in the first three lines: documents, words, and lines that follow. An LDA-C file has none; its words come
+    from the vocabulary."""
 
     documents: int
     words: int
@@ -26,13 +26,13 @@ class Header(NamedTuple):
 
 
 def is_ldac(line: bytes) -> bool:
-    """Whether a line, of an LDA-C file, tells of a document that has words."""
+    """Return whether a line of an LDA-C file is a document with words."""
     found = LDAC_LINE.fullmatch(line.rstrip(b"\n"))
     return bool(found and found[2])
 
 
 def read_header(source: Source) -> Header:
-    """Take the header from a source; raises RequestError if it is not one."""
+    """Take the header from a source; RequestError if it is not a header."""
     numbers: list[int] = []
     for meaning in ("documents", "words", "non-zero counts"):
         line = source.take(first_line)
@@ -47,7 +47,7 @@ def read_header(source: Source) -> Header:
 
 
 def require_words(header: Header, name: str, most: int) -> None:
-    """Raise RequestError if the memory has no room for the words that a header tells of."""
+    """Raise RequestError if the words of a header do not fit in memory."""
     if header.words > most:
         raise RequestError(
             f"{name}, line 2: the header says {header.words:,} words, but --memory has room for {most:,}",
@@ -56,7 +56,8 @@ def require_words(header: Header, name: str, most: int) -> None:
 
 
 def whole_documents(buffer: bytearray) -> int:
-    """Where the last document begins, so that a chunk that ends there holds whole documents; 0 if it begins first."""
+    """Return the begin of the last document, so that a chunk that ends there has whole documents; 0 if it is the
+    first."""
     end = whole_line(buffer)
     last = buffer.rfind(b"\n", 0, max(end - 1, 0)) + 1
     fields = buffer[last:end].split(None, 1)
@@ -67,7 +68,7 @@ def whole_documents(buffer: bytearray) -> int:
 
 
 def not_sorted(where: str, document: int) -> RequestError:
-    """The error for a document whose lines come after those of a later one."""
+    """Return the error for a document whose lines follow those of a later document."""
     return RequestError(
         f"{where}: document {document} comes after a document with a higher number",
         "Lines must be sorted by document. "
@@ -76,7 +77,7 @@ def not_sorted(where: str, document: int) -> RequestError:
 
 
 def read_vocabulary(path: str, encoding: str | None = None) -> list[str]:
-    """The words of a vocabulary file: word i on line i. Raises RequestError if a line is empty or repeated."""
+    """Return the words of a vocabulary file, word i on line i. Raises RequestError if a line is empty or repeated."""
     data = b"".join(data for _, data in Source(path, encoding=encoding).chunks(whole_line))
     words = decoded(data, path).removesuffix("\n").split("\n")
     line_of: dict[str, int] = {}

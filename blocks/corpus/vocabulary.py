@@ -1,4 +1,4 @@
-"""The vocabulary of a dataset: the words of all workers merged, filtered by frequency, and ordered."""
+"""The vocabulary of a dataset: merge the words of all workers, filter them by frequency, and order them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_FILTERS = Filters()
 
 
 def require_ngrams(filters: Filters, rules: Rules) -> None:
-    """Raise RequestError if n-grams are to be filtered, but there are none."""
+    """Raise RequestError if filters are for n-grams, but there are none."""
     if filters.min_npmi is not None and rules.ngrams == 1:
         raise RequestError(
             "--min-npmi can only be used with --ngrams 2 or more", "Add --ngrams 2, or leave --min-npmi out."
@@ -39,9 +39,9 @@ def select(
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Choose the words to keep.
 
-    documents: their number, for fractions. in_order: keep the order of `merged.terms` and words that never occur;
-    otherwise words are ordered alphabetically and must occur. Returns the positions in `merged.terms` of the kept
-    words, int64 (V',), in the order of the vocabulary, and {filter: {"words": dropped, "tokens": dropped}}.
+    documents: number of documents, for fractions. in_order: keep the order of `merged.terms` and words that never
+    occur; otherwise words are sorted and must occur. Returns the positions in `merged.terms` of the kept words, int64
+    (V',), in the order of the vocabulary, and {filter: {"words": dropped, "tokens": dropped}}.
     """
     alphabetical = np.array(sorted(range(len(merged.terms)), key=merged.terms.__getitem__), np.int64)
     if not in_order:
@@ -70,11 +70,11 @@ def select(
 
 
 def associations(merged: Merged) -> np.ndarray:
-    """How much more often the words of each n-gram stand together than by chance, float64 (V,), infinite for a word.
+    """Return the normalised pointwise mutual information of the words of each n-gram, float64 (V,), infinite for single
+    words.
 
-    The normalised pointwise mutual information (Bouma, GSCL 2009, equation 5), for n words divided by n - 1: 1 where
-    none of them occurs elsewhere, 0 where they are independent. An n-gram is a term whose parts between underscores are
-    terms.
+    (Bouma, GSCL 2009, equation 5, divided by n - 1 for n words): 1 if the words occur nowhere else, 0 if they are
+    independent. An n-gram is a term whose parts between underscores are terms.
     """
     number_of = dict(zip(merged.terms, range(len(merged.terms)), strict=True))
     joined = {
@@ -103,7 +103,7 @@ def _absolute(limit: int | float, documents: int, option: str) -> float:
 
 
 class Chosen(NamedTuple):
-    """The vocabulary of a dataset and how the words of the input map to it."""
+    """The vocabulary of a dataset, and the mapping of input words to it."""
 
     words: list[str]
     word_ids: np.ndarray  # uint32 (V,), position in `words` by rank
@@ -115,7 +115,7 @@ class Chosen(NamedTuple):
 
 
 def choose(merged: Merged, kept: np.ndarray, dropped: dict[str, Any], seed: int) -> Chosen:
-    """A new vocabulary of the words that `select` kept."""
+    """Make a new vocabulary of the words that `select` kept."""
     frequencies = merged.tokens[kept]
     word_ids, slice_bounds = rank_words(frequencies, slice_count(int(frequencies.sum())), seed)
     rank_of_term = np.full(len(merged.terms), DROPPED, np.uint32)
@@ -125,7 +125,8 @@ def choose(merged: Merged, kept: np.ndarray, dropped: dict[str, Any], seed: int)
 
 
 def keep_fixed(merged: Merged, dataset: Dataset, stop_words: Sequence[str]) -> Chosen:
-    """The vocabulary of a dataset, its ranks and slices; words that it lacks are dropped, stop words counted apart."""
+    """Return the vocabulary of a dataset with its ranks and slices; other words are dropped, stop words counted
+    separately."""
     index = dataset.index
     return keep(merged, dataset.vocabulary(), np.array(index.word_ids), np.array(index.slice_bounds), stop_words)
 
@@ -133,7 +134,7 @@ def keep_fixed(merged: Merged, dataset: Dataset, stop_words: Sequence[str]) -> C
 def keep(
     merged: Merged, words: list[str], word_ids: np.ndarray, slice_bounds: np.ndarray, stop_words: Sequence[str] = ()
 ) -> Chosen:
-    """A vocabulary that is given, as in `Chosen`; words that it lacks are dropped, stop words counted apart."""
+    """Return a given vocabulary as `Chosen`; other words are dropped, stop words counted separately."""
     place_of = dict(zip(words, range(len(words)), strict=True))
     places = np.fromiter((place_of.get(term, -1) for term in merged.terms), np.int64, len(merged.terms))
     known = places >= 0

@@ -1,4 +1,4 @@
-"""What a worker process does while a corpus is ingested: parse and tokenise chunks, write blocks."""
+"""Worker process of the ingestion of a corpus: parse and tokenize chunks, write blocks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ from blocks.sources import read_whole
 
 
 class IngestWorker(SortingWorker):
-    """A row is a document: its length, once it is sorted its number, and its tokens, as ids or ranks of words."""
+    """Worker for documents: a row is a document with its length (once sorted, its number), an entry is a token (word id
+    or rank)."""
 
     parsed = SpillForm(("u4",), ("u4",))
     sorted = SpillForm(("u8", "u4"), ("u4",))
@@ -42,7 +43,7 @@ class IngestWorker(SortingWorker):
             self.tasks[LinesChunk] = self._parse_bags
 
     def warm_up(self) -> None:
-        """Run every kernel once, on next to nothing."""
+        """Run every kernel once on tiny input, to compile it."""
         nothing, none = np.empty(0, np.uint32), np.empty(0, np.int64)
         self._tokenizer(["a word"])
         self._counts.add(nothing, nothing, 0)
@@ -86,7 +87,8 @@ class IngestWorker(SortingWorker):
         return Parsed(pieces, first_document=first, lines=lines)
 
     def _new_documents(self, chunk: Chunk) -> tuple[records.Documents, int]:
-        """The documents of a chunk that the dataset does not have, and how many it has; their files are not read."""
+        """Return the documents of a chunk that the dataset does not have, and the number of others, whose files are not
+        read."""
         found = records.Documents(self._reading.skip)
         if self._known is None:
             self._read(chunk, found)
@@ -120,7 +122,7 @@ class IngestWorker(SortingWorker):
                 records.from_lines(chunk.data, chunk.source, chunk.line, found)
 
     def counted(self) -> WorkerNames:
-        """The words and how often they occur."""
+        """Return the words and their counts."""
         table = self._tokenizer.table
         own = None if self._reading.bags or self._reading.vocabulary is not None else table
         counted = leave_names(self.spill, WORDS, own, self._counts, self._words or len(table))
@@ -144,12 +146,12 @@ class IngestWorker(SortingWorker):
 
 
 def load() -> None:
-    """Have all kernels ready, whatever will be read."""
+    """Compile all kernels that any input may need."""
     nothing = Reading("", Rules(), skip=False, bags=False, vocabulary=None, vocabulary_bytes=0, longest=0)
     prepare(IngestWorker(nothing).warm_up)
 
 
 def start(reading: Reading) -> IngestWorker:
-    """The handler of `blocks.workers.Workers`."""
+    """Return the message handler for `blocks.workers.Workers`."""
     load()
     return IngestWorker(reading)

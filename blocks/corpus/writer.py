@@ -1,4 +1,4 @@
-"""Writing what belongs to a whole dataset: its slices, texts and index, and the manifest last."""
+"""Write the files of a whole corpus: slices, texts, index, and the manifest last."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from blocks.ingestion.manifest import Written, write_manifest
 
 
 def write_slice(root: Path, file_name: str, blocks: Sequence[Block], first: int, last: int) -> dict[str, Any]:
-    """Collect and publish the runs of the words of rank `first` to `last` (exclusive) from all blocks."""
+    """Collect from all blocks and publish the runs of the words of rank `first` to `last` (exclusive)."""
     found = [np.searchsorted(block.words, (first, last)) for block in blocks]
     ranks = np.concatenate([block.words[low:high] for block, (low, high) in zip(blocks, found, strict=True)])
     starts = np.concatenate([block.word_offsets[low:high] for block, (low, high) in zip(blocks, found, strict=True)])
@@ -56,13 +56,13 @@ def finish(
     planted: dict[str, Any] | None = None,
     shard: dict[str, Any] | None = None,
 ) -> None:
-    """Write the slices, the index and, last, the manifest over blocks that are on disk already.
+    """Write the slices, the index and, last, the manifest over existing blocks.
 
-    blocks: the entries that `write_block` returned, in order. frequencies, document_frequencies: int64 (V,), in
-    vocabulary order. texts: entries of the "vocabulary" and, if documents have names, the "documents" file.
-    made: how the dataset was made. generation: counts appends; files of the generation before are left alone, so that
-    the dataset stays whole until its manifest is replaced. planted: the entry of the known topics of synthetic data.
-    shard: what the manifest of a shard says of it, see `blocks.shards.whole`.
+    blocks: entries from `write_block`, in order. frequencies, document_frequencies: int64 (V,), in vocabulary order.
+    texts: entries of the "vocabulary" and, if documents have names, the "documents" file. made: how the dataset was
+    made. generation: number of appends; files of the generation before are kept, so that the dataset stays valid until
+    its manifest is replaced. planted: entry of the known topics of synthetic data. shard: entry "shard" of the
+    manifest, see `blocks.shards.whole`.
     """
     suffix = f"-{generation}" if generation else ""
     slice_folder = f"slices{suffix}"

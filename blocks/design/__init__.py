@@ -1,1 +1,1 @@
-"""Design matrices: columns of features, for regressions."""
+"""Design matrices: features stored by column, for regressions."""

@@ -1,4 +1,4 @@
-"""Whether what a design matrix says of itself agrees with its blocks."""
+"""Check that counts and moments in the files of a design matrix agree with its blocks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blocks.store import MANIFEST
 
 
 def problems_of_design(design: Design) -> Iterator[str]:
-    """Counts and moments in whole files that do not agree with each other."""
+    """Yield counts and moments that do not agree, given undamaged files."""
     from blocks.design.moments import moments
 
     manifest, bounds = design.path / MANIFEST, design.block_bounds
@@ -41,7 +41,7 @@ def problems_of_design(design: Design) -> Iterator[str]:
 
 
 def _problems_of_shard(design: Design) -> Iterator[str]:
-    """What a shard knows of its whole that does not agree with the shard."""
+    """Yield data about the whole dataset that does not agree with the shard."""
     from blocks.design.row_shards import RowShard
 
     if "shard" not in design.manifest:
@@ -55,7 +55,7 @@ def _problems_of_shard(design: Design) -> Iterator[str]:
 
 
 def _ascending(offsets: np.ndarray, rows: np.ndarray, most: int) -> bool:
-    """Whether rows ascend within each column, and are below `most`."""
+    """Return whether rows ascend within each column and are below `most`."""
     if offsets[0] != 0 or offsets[-1] != rows.size or (np.diff(offsets) < 0).any():
         return False
     inside = np.ones(rows.size, bool)

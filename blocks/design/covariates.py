@@ -1,4 +1,4 @@
-"""Covariates of individuals, in a text file as PLINK has them: a line for each, joined to genotypes by their names."""
+"""Covariates of individuals from a text file in PLINK's format, joined to genotypes by FID and IID."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Line = tuple[int, list[str]]  # its number and its fields
 
 
 def number_or_missing(text: str) -> float | None:
-    """A number as PLINK reads it: NaN for -9, NA and nan, which mean that it is missing. None if there is none."""
+    """Parse a number as PLINK does: NaN for the missing codes -9, NA and nan; None if it is not a number."""
     if text.casefold() in ("na", "nan"):
         return np.nan
     number = plain_number(text)
@@ -29,8 +29,10 @@ def number_or_missing(text: str) -> float | None:
 
 
 class Covariates(NamedTuple):
-    """names: of the m columns. values: float64 (n, m), NaN where one is missing, and of individuals that are not in the
-    file. strangers: how many are in the file without genotypes. path: of the file. individuals: all n.
+    """Covariates of all n individuals.
+
+    names: of the m covariates. values: float64 (n, m), NaN if missing or the individual is not in the file. strangers:
+    number of individuals in the file without genotypes. path: of the file. individuals: names.
     """
 
     names: list[str]
@@ -40,7 +42,7 @@ class Covariates(NamedTuple):
     individuals: Sequence[Name]
 
     def complete(self, missing: bool) -> np.ndarray:
-        """Which individuals have all values, bool (n,). missing: whether some may be missing; RequestError if not."""
+        """Return which individuals have all values, bool (n,). missing: allow missing values, else RequestError."""
         found = ~np.isnan(self.values).any(axis=1)
         if missing or found.all():
             return found
@@ -54,10 +56,9 @@ class Covariates(NamedTuple):
 def read_covariates(path: str, individuals: Sequence[Name], room: int) -> Covariates:
     """Read the covariates of individuals.
 
-    A header begins with `FID IID` or `IID`, maybe after a `#`, and goes on with the names of the covariates. Without a
-    header each line begins with FID and IID, and the covariates are called COV1, COV2, ... room: bytes for the values.
-
-    Raises RequestError for what cannot be read, and for an individual that is there twice.
+    A header starts with `FID IID` or `IID`, possibly after a `#`, followed by the covariate names. Without a header,
+    lines start with FID and IID, and covariates are called COV1, COV2, ... room: bytes for the values. Raises
+    RequestError for unreadable lines and repeated individuals.
     """
     lines = _lines(Source(path))
     number, fields = next(lines, (1, []))
@@ -83,7 +84,7 @@ def read_covariates(path: str, individuals: Sequence[Name], room: int) -> Covari
 def _fill(
     values: np.ndarray, rows: dict[tuple[str, ...], int], lines: Iterator[Line], path: str, names: list[str]
 ) -> int:
-    """Set the values of those who have a row; returns how many have none."""
+    """Fill in the values of known individuals; returns the number of unknown ones."""
     before = len(next(iter(rows)))
     seen, strangers = np.zeros(len(values), bool), 0
     for line, fields in lines:
@@ -104,7 +105,7 @@ def _fill(
 
 
 def _lines(source: Source) -> Iterator[Line]:
-    """All lines that are not blank."""
+    """Yield all lines that are not blank."""
     for first, data in source.chunks(whole_line):
         for number, line in enumerate(decoded(data, source.name, first).split("\n"), first):
             if fields := line.split():
@@ -112,7 +113,7 @@ def _lines(source: Source) -> Iterator[Line]:
 
 
 def _rows_of(individuals: Sequence[Name], before: int, path: str) -> dict[tuple[str, ...], int]:
-    """Where each individual is, by the names that the file has: with or without the family."""
+    """Return the row of each individual by the names in the file: IID, or FID and IID."""
     named = [name[2 - before :] for name in individuals]
     if len(rows := dict(zip(named, range(len(named)), strict=True))) < len(named):
         twice = next(name for name, times in Counter(named).items() if times > 1)

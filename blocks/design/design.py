@@ -36,7 +36,7 @@ _DENSE = {FLOATS: (FLOATS,), GENOTYPES: (GENOTYPES,), MIXED: (GENOTYPES, FLOATS)
 
 
 class SparseBlock(NamedTuple):
-    """The N entries other than zero of W consecutive columns."""
+    """The N nonzero entries of W consecutive columns."""
 
     offsets: Int64  # (W+1,), where the entries of each column begin
     rows: Uint32  # (N,), row of each entry, ascending within a column
@@ -44,7 +44,7 @@ class SparseBlock(NamedTuple):
 
 
 class DenseBlock(NamedTuple):
-    """All n values of W consecutive columns; a value that is missing counts as the mean of its column."""
+    """All n values of W consecutive columns; a missing value counts as the mean of its column."""
 
     values: Annotated[
         np.ndarray, FLOATS, GENOTYPES
@@ -54,7 +54,7 @@ class DenseBlock(NamedTuple):
 
 
 class DesignIndex(NamedTuple):
-    """The labels of n rows, and the p columns as they are stored, all rows of the same weight."""
+    """Target of n rows, and moments of the p columns as stored, with equal row weights."""
 
     y: Float64  # (n,); (0,) if there are none
     means: Float64  # (p,)
@@ -65,7 +65,7 @@ class DesignIndex(NamedTuple):
 
 
 class OfWholeDesign(NamedTuple):
-    """What a shard knows of the design matrix that it is of, see `blocks.design.row_shards`."""
+    """Data of the whole design matrix that a shard has; see `blocks.design.row_shards`."""
 
     y: Float64  # (n,)
     means: Float64  # (p,)
@@ -74,13 +74,13 @@ class OfWholeDesign(NamedTuple):
 
 
 class DesignTexts(TypedDict):
-    """The file of names."""
+    """Entry of the names file in the manifest."""
 
     columns: NotRequired[File]
 
 
 class DesignCounts(TypedDict):
-    """Of the whole that a shard is of."""
+    """Counts of the whole design matrix that a shard belongs to."""
 
     identity: str
     rows: Count
@@ -88,13 +88,13 @@ class DesignCounts(TypedDict):
 
 
 class DesignShard(Shard):
-    """Of a shard."""
+    """Entry "shard" of the manifest of a shard."""
 
     whole: DesignCounts
 
 
 class DesignBlock(ArrayFile):
-    """Of a block, in the manifest."""
+    """Entry of a block in the manifest."""
 
     columns: Count
     entries: Count
@@ -102,7 +102,7 @@ class DesignBlock(ArrayFile):
 
 
 class DesignManifest(Manifest):
-    """Of a design matrix."""
+    """Manifest of a design matrix."""
 
     texts: DesignTexts
     rows: Count
@@ -118,12 +118,11 @@ class DesignManifest(Manifest):
 
 
 class Design(Store):
-    """A design matrix opened for reading.
+    """A design matrix opened for reading; a sample is an entry.
 
-    Attributes besides those of every store: `rows` and `columns`, their numbers; `entries`, values other than zero;
-    `missing`, values that count as means; `form`, a key of `FORMS`; `index`, of which `means`, `norms`, `deviations`
-    and `block_bounds` are attributes, too; `offsets` float64 (p,), or None if all are 0; `y` float64 (n,), or None if
-    there are no labels. A sample is an entry.
+    Attributes besides those of every store: `rows`, `columns`; `entries`, number of nonzero values; `missing`, number
+    of missing values; `form`, a key of `FORMS`; `index`, whose `means`, `norms`, `deviations` and `block_bounds` are
+    attributes, too; `offsets` float64 (p,), None if all are 0; `y` float64 (n,), None if there is no target.
     """
 
     kind = "design matrix"
@@ -149,7 +148,7 @@ class Design(Store):
 
     @property
     def cells(self) -> np.ndarray:
-        """Designs are not walked as a grid: one empty cell."""
+        """Return one empty cell, as designs are not walked as a grid."""
         return np.zeros((1, 1), np.int64)
 
     def _open_index(self, entry: dict[str, Any]) -> DesignIndex:
@@ -163,23 +162,23 @@ class Design(Store):
 
     @property
     def dense(self) -> bool:
-        """Whether blocks are DenseBlock rather than SparseBlock."""
+        """Return whether blocks are DenseBlock rather than SparseBlock."""
         return self.form in _DENSE
 
     @property
     def block_forms(self) -> tuple[str, ...]:
-        """The forms of its blocks, keys of `FORMS`: two of a mixed design, else one."""
+        """Return the forms of its blocks, keys of `FORMS`: two for a mixed design, else one."""
         return _DENSE.get(self.form, (self.form,))
 
     def block(self, number: int) -> SparseBlock | DenseBlock:
-        """Map the columns of a block, from `block_bounds[number]` on, to be read from end to end."""
+        """Map the columns of a block, from `block_bounds[number]` on, for sequential reading."""
         if not self.dense:
             return self.mapped("blocks", number, SparseBlock, self._check_sparse, streamed=True)
         dense = self.mapped("blocks", number, DenseBlock, self._check_dense, streamed=True)
         return dense._replace(values=dense.values.reshape(self._shape(number)))
 
     def _shape(self, number: int) -> tuple[int, int]:
-        """Columns and rows of a block; of a shard: its own."""
+        """Return columns and rows of a block (of a shard: its own rows)."""
         return int(np.diff(self.block_bounds)[number]), self.manifest["rows"]
 
     def _check_sparse(self, number: int, path: Path, block: SparseBlock) -> None:
@@ -198,12 +197,12 @@ class Design(Store):
         require_below(path, "missing_rows", block.missing_rows, rows)
 
     def names_of(self, columns: np.ndarray) -> list[str]:
-        """What users call some columns, integers (m,): their names, or numbers if they have none."""
+        """Return the names of columns, integers (m,), or their numbers if they have no names."""
         names = self.column_names() if columns.size else None
         first = self.manifest["first_column"]
         return [names[column] if names else str(first + column) for column in columns.tolist()]
 
     def column_names(self) -> list[str] | None:
-        """Names of all columns; None if they go by their numbers, counted from `manifest["first_column"]` on."""
+        """Return the names of all columns; None if they are numbered, from `manifest["first_column"]` on."""
         entry = self.manifest["texts"].get("columns")
         return read_lines(self.path / entry["file"], self.columns) if entry else None

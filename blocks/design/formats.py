@@ -1,4 +1,4 @@
-"""How the lines of a design matrix are read, and what stands before them in a file."""
+"""Formats of the lines of a design matrix, and parsing of file headers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ _MIRRORED = {b"general": 0, b"symmetric": 1, b"skew-symmetric": -1}
 
 
 class Svmlight(NamedTuple):
-    """columns: how many there may be. first: the index of the first, 0 or 1."""
+    """Format of svmlight lines. columns: upper bound on the number of columns. first: index of the first column, 0 or
+    1."""
 
     columns: int = MOST_COLUMNS
     first: int = 1
 
 
 class Market(NamedTuple):
-    """A MatrixMarket file: its sizes, how many lines tell of entries and how many numbers are on one.
+    """A MatrixMarket file: sizes, number of lines with entries and of numbers per line.
 
-    first: the number of the first entry of a chunk among all, if the matrix is dense; it says which entry it is.
-    mirrored: what an entry is multiplied by to be the one across the diagonal, 0 if it says nothing of that one.
+    first: for a dense matrix, the number of a chunk's first entry among all, which gives its position. mirrored: factor
+    of the entry across the diagonal, 0 if the file is not symmetric.
     """
 
     rows: int
@@ -50,9 +51,8 @@ class Market(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A file of columns. decimal: `.` or `,`, in numbers. names: of its fields. places: the column of the design that
-    each is, or LABEL or LEFT_OUT.
-    """
+    """Format of a table. decimal: `.` or `,`. names: of its fields. places: design column of each field, or LABEL or
+    LEFT_OUT."""
 
     dialect: Dialect
     decimal: str
@@ -65,7 +65,8 @@ class Table(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Which columns of a table are used. known: these, in their order; None for all but the target and the dropped."""
+    """Which columns of a table are used. known: these, in order; None for all except the target and the dropped
+    ones."""
 
     target: str | None
     dropped: Collection[str]
@@ -77,8 +78,7 @@ NUMBERS = Table(Dialect(), ".", ["number"], [LABEL])  # a number on each line: l
 
 
 def market_header(source: Source) -> Market:
-    """Take what comes before the entries; raises RequestError if it does not tell of a real matrix, or of half of a
-    dense one."""
+    """Take the lines before the entries; RequestError if it is not a real matrix, or a symmetric dense one."""
     banner = source.take(first_line)
     words = banner.lower().split()
     fields = _FIELDS.get(tuple(words[2:4])) if words[:2] == [b"%%matrixmarket", b"matrix"] else None  # type: ignore[arg-type]
@@ -104,14 +104,14 @@ def market_header(source: Source) -> Market:
 
 
 def lines_with_entries(data: bytes) -> int:
-    """Lines that are not blank."""
+    """Return the number of lines that are not blank."""
     if not data.startswith(b"\n") and not any(mark in data for mark in (b"\n\n", b" \n", b"\t\n")):
         return data.count(b"\n") + (not data.endswith(b"\n"))
     return sum(map(bool, map(bytes.strip, data.split(b"\n"))))
 
 
 def table_header(source: Source, dialect: Dialect, decimal: str, choice: Choice) -> Table:
-    """Take the names of the columns; raises RequestError if one is not there or stands twice."""
+    """Take the column names of a table; RequestError if one is missing or repeated."""
     names = records.header_row(source, dialect)
     remedy = records.delimiter_remedy(names, dialect) or "Names are in its line 1."
     return table_of(source.name, names, dialect, decimal, choice, ", line 1", remedy)
@@ -126,7 +126,8 @@ def table_of(
     place: str = "",
     remedy: str = "",
 ) -> Table:
-    """A table whose columns have these names. place: where they stand in it. remedy: for names that are not there."""
+    """Return the format of a table with these column names. place: position of the names, for messages. remedy: for
+    missing names."""
     names = [" ".join(name.split()) for name in columns]
     there = Counter(names)
     if twice := [name for name in names if there[name] > 1]:

@@ -1,4 +1,4 @@
-"""PLINK 1 genotypes: .bed, .bim and .fam, read by the package bed-reader (the extra `plink`)."""
+"""PLINK 1 genotypes: .bed, .bim and .fam files, read with the package bed-reader (extra `plink`)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ _BY_VARIANT = b"\x01"
 
 
 class Individuals(NamedTuple):
-    """What .fam and .bim say: names of individuals and of variants, phenotypes float64 (n,), NaN where one is missing.
-
-    y is None if all phenotypes are missing.
-    """
+    """Content of .fam and .bim: names of individuals and variants; phenotypes float64 (n,), NaN if missing, y None if
+    all are missing."""
 
     individuals: list[Name]
     variants: list[str]
@@ -29,7 +27,7 @@ class Individuals(NamedTuple):
 
 
 def bed_reader() -> ModuleType:
-    """The package; RequestError if it is not installed."""
+    """Return the package bed_reader; RequestError if it is not installed."""
     try:
         import bed_reader
     except ImportError:
@@ -41,17 +39,14 @@ def bed_reader() -> ModuleType:
 
 
 def files_of(given: str) -> tuple[str, ...]:
-    """The .bed, .bim and .fam file that belong together, given one of them or what their names begin with."""
+    """Return the .bed, .bim and .fam files that belong together, given one of them or their common prefix."""
     stem = Path(given).with_suffix("") if Path(given).suffix in (".bed", ".bim", ".fam") else Path(given)
     return tuple(f"{stem}{suffix}" for suffix in (".bed", ".bim", ".fam"))
 
 
 def read_individuals(given: str, *, labelled: bool, missing: bool = False) -> Individuals:
-    """Read the .fam and .bim files.
-
-    labelled: take y from there. missing: whether phenotypes may be missing. Raises RequestError for what is not as it
-    should be.
-    """
+    """Read the .fam and .bim files. labelled: take y from the phenotypes. missing: allow missing phenotypes. Raises
+    RequestError for invalid files."""
     bed, bim, fam = files_of(given)
     (names,), (families, individuals, phenotypes) = _fields(bim, 1), _fields(fam, 0, 1, 5)
     for path, found_there, what in ((fam, phenotypes, "individuals"), (bim, names, "variants")):
@@ -69,7 +64,7 @@ def read_individuals(given: str, *, labelled: bool, missing: bool = False) -> In
 
 
 def _require_by_variant(bed: str) -> None:
-    """Raise RequestError if the file does not begin as one that holds the genotypes variant by variant."""
+    """Raise RequestError if the .bed file is not in variant-major order."""
     with Path(bed).open("rb") as file:
         begin = file.read(3)
     if begin[:2] != _MAGIC:
@@ -81,7 +76,7 @@ def _require_by_variant(bed: str) -> None:
 
 
 def _fields(path: str, *places: int) -> list[list[str]]:
-    """The fields in some places of all lines, which must have six."""
+    """Return the fields at some positions of all lines, which must have six fields."""
     found: list[list[str]] = [[] for _ in places]
     with Path(path).open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
@@ -96,7 +91,8 @@ def _fields(path: str, *places: int) -> list[list[str]]:
 
 
 def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | None:
-    """float64, or None if there is none at all; RequestError if one is no number, or is missing but may not be."""
+    """Return phenotypes as float64, None if all are missing; RequestError if one is not a number, or missing but not
+    allowed."""
     found = [number_or_missing(phenotype) for phenotype in phenotypes]
     if None in found:
         line = found.index(None)
@@ -118,9 +114,9 @@ def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | Non
 
 
 def read_variants(bed: str, shape: tuple[int, int], variants: slice, individuals: np.ndarray | None) -> DenseBlock:
-    """For some variants counts of allele A1, the one in column 5 of the .bim file.
+    """Read the A1 allele counts of some variants; A1 is the allele in column 5 of the .bim file.
 
-    shape: individuals and variants in the .bed file. individuals: int64, those to keep, in order; None for all.
+    shape: individuals and variants in the .bed file. individuals: int64, rows to keep, in order; None for all.
     """
     with bed_reader().open_bed(bed, *shape, num_threads=1) as file:
         values = file.read(index=np.s_[:, variants], dtype="int8", order="F").T

@@ -56,11 +56,11 @@ _ITEM = {SPARSE: 8, ONES: 4, FLOATS: 4, GENOTYPES: 1}  # bytes of an entry, or o
 
 
 class Read(NamedTuple):
-    """A design before its blocks are written. names: of its columns, if they have any. y: float64 (n,), if known.
+    """A design before its blocks are written.
 
-    counts: uint32 (p,), entries of each column, if these are in runs. covariates: the last columns, which follow
-    genotypes. kept: int64 (n,), which rows of the input these are, None for all; left_out: how many are not. strangers:
-    individuals who have covariates, but no genotypes.
+    names: of its columns, if any. y: float64 (n,), if known. counts: uint32 (p,), entries of each column, if they are
+    in runs. covariates: the last columns, after the genotypes. kept: int64 (n,), input rows that are kept, None for
+    all; left_out: number of others. strangers: number of individuals with covariates but no genotypes.
     """
 
     rows: int
@@ -79,11 +79,11 @@ class Read(NamedTuple):
 def ingest_design(
     request: DesignRequest, *, workers: int | None = None, memory: int | None = None, bar: Bar = no_bar
 ) -> Design:
-    """Make a design matrix, as requested.
+    """Make a design matrix.
 
-    workers: processes, None for all cores. memory: bytes for the whole process tree, None for a quarter of what is
-    available; neither changes the result. bar: makes progress bars. Raises RequestError for bad input, WorkFailed for
-    a full disk or a worker that died; nothing is left behind then.
+    workers: number of processes, None for all cores. memory: bytes for all processes, None for a quarter of the
+    available memory; neither changes the result. bar: function that makes progress bars. Raises RequestError for bad
+    input, WorkFailed for a full disk or a dead worker; nothing is left behind then.
     """
     if request.kind == "csv":
         request = replace(request, inputs=table_files(request.inputs))
@@ -104,7 +104,7 @@ def ingest_design(
 
 
 def _read(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> Read:
-    """Have the inputs parsed and left by column."""
+    """Parse the inputs and spill them by column."""
     size = min(max(room // BYTES_OF_CHUNK, _SMALLEST_CHUNK), _LARGEST_CHUNK)
     total = None if request.kind == "npz" else sum(map(size_of, request.inputs))  # arrays are compressed
     with ExitStack() as until, pipeline.reading(total) as progress:
@@ -155,7 +155,7 @@ def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) 
 
 
 def _shape(request: DesignRequest, opened: Opened, spilled: Sequence[Spilled]) -> tuple[int, int]:
-    """Rows and columns; raises RequestError if there are none, or other than the header says."""
+    """Return the numbers of rows and columns; RequestError if there are none, or the header says otherwise."""
     where, records = ", ".join(request.inputs), sum(piece.records for piece in spilled)
     if opened.entries not in (None, records):
         raise RequestError(
@@ -174,7 +174,7 @@ def _shape(request: DesignRequest, opened: Opened, spilled: Sequence[Spilled]) -
 
 
 def _counts(files: Sequence[str], columns: int) -> np.ndarray:
-    """uint32 (p,): the sum of what the workers have counted."""
+    """Return the sum of the workers' counts, uint32 (p,)."""
     counts = np.zeros(columns, np.uint32)
     for file in files:
         found = np.fromfile(file, np.uint32, columns)
@@ -183,7 +183,7 @@ def _counts(files: Sequence[str], columns: int) -> np.ndarray:
 
 
 def _form(rows: int, columns: int, spilled: Sequence[Spilled]) -> str:
-    """The form that takes fewest bytes; of two that take as many, the dense one."""
+    """Return the smallest form, dense for equal sizes."""
     facts = Facts(
         sum(piece.facts.entries for piece in spilled),
         all(piece.facts.ones for piece in spilled),
@@ -208,7 +208,7 @@ def _check_labels(request: DesignRequest, read: Read) -> None:
 
 
 def _block_bounds(read: Read, block_bytes: int) -> np.ndarray:
-    """int64 (B+1,): the first column of each block; it depends on nothing but the design."""
+    """Return the first column of each block, int64 (B+1,); it depends on nothing but the design."""
     if read.form in (SPARSE, ONES) and read.counts is not None:
         cost = np.zeros(read.columns + 1, np.int64)
         np.multiply(read.counts, _ITEM[read.form], out=cost[1:], dtype=np.int64)
@@ -219,7 +219,7 @@ def _block_bounds(read: Read, block_bytes: int) -> np.ndarray:
 
 
 def _stretches(read: Read) -> Iterator[tuple[int, int, int]]:
-    """Columns of one form, from the first to the last (exclusive), and the bytes of each while it is written."""
+    """Yield ranges of columns with one form, and the bytes of each column while it is written."""
     genotypes = read.covariates.first if read.covariates else read.columns
     yield 0, genotypes, read.rows * (_ITEM[GENOTYPES] if read.form in (GENOTYPES, MIXED) else _ITEM[FLOATS])
     if read.covariates:
@@ -227,7 +227,7 @@ def _stretches(read: Read) -> Iterator[tuple[int, int, int]]:
 
 
 def _writing_bytes(read: Read, bounds: np.ndarray) -> int:
-    """What a worker holds, at most, while it writes a block."""
+    """Return the largest number of bytes that a worker holds while it writes a block."""
     widths = np.diff(bounds)
     if read.form in (SPARSE, ONES) and read.counts is not None:
         entries = np.add.reduceat(read.counts, bounds[:-1], dtype=np.int64)
@@ -239,7 +239,7 @@ def _writing_bytes(read: Read, bounds: np.ndarray) -> int:
 
 
 def _messages(request: DesignRequest, read: Read, bounds: np.ndarray) -> Iterator[BlockToWrite]:
-    """What the workers are to write."""
+    """Yield the messages for writing all blocks."""
     given = Design(request.columns_from).offsets if request.columns_from else None
     runs = [piece.spill for piece in read.spilled if isinstance(piece.spill, Run)]
     panels = [piece.spill for piece in read.spilled if isinstance(piece.spill, Panel)]
@@ -267,7 +267,7 @@ def _messages(request: DesignRequest, read: Read, bounds: np.ndarray) -> Iterato
 def _finish(
     request: DesignRequest, target: Target, read: Read, bounds: np.ndarray, blocks: list[dict[str, Any]]
 ) -> None:
-    """Write what stands beside the blocks, and the manifest."""
+    """Write the files beside the blocks, and the manifest."""
     moments = [target.spill / moments_file(number) for number in range(len(blocks))]
     y = np.empty(0) if read.y is None else read.y
     index = write_index(target.root, y, read.columns, moments, bounds, _offsets(target.spill, read.columns, bounds))
@@ -287,7 +287,7 @@ def _finish(
 
 
 def _offsets(spill: Path, columns: int, bounds: np.ndarray) -> np.ndarray | None:
-    """float64 (p,): the offsets that workers have found for their blocks; None if all are 0."""
+    """Return the offsets that workers found, float64 (p,); None if all are 0."""
     found: np.ndarray | None = None
     for number, (first, last) in enumerate(pairwise(bounds.tolist())):
         if (file := spill / offsets_file(number)).exists():
@@ -297,7 +297,7 @@ def _offsets(spill: Path, columns: int, bounds: np.ndarray) -> np.ndarray | None
 
 
 def _made(request: DesignRequest, read: Read) -> dict[str, Any]:
-    """How the design was made."""
+    """Return the manifest entry on how the design was made."""
     others = {"kind", "inputs", "out", "block_bytes", "overwrite"}
     given = {each.name: value for each in fields(request) if (value := getattr(request, each.name)) != each.default}
     return how_made(

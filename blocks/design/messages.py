@@ -1,4 +1,4 @@
-"""What the ingestion of a design matrix asks of its workers, and what they answer."""
+"""Messages to and answers from the workers that ingest a design matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from blocks.design.runs import Run, Segment
 
 
 class DesignReading(NamedTuple):
-    """The same for all workers. spill: a directory. counts_bytes: a worker may use to count entries of columns."""
+    """Settings of all workers. spill: directory. counts_bytes: memory of a worker for counting the entries of
+    columns."""
 
     spill: str
     counts_bytes: int
@@ -33,10 +34,10 @@ class EntriesChunk:
 
 @dataclass
 class CellsChunk:
-    """Rows of a dense array, from number `row` on: values (R, p) of any real dtype.
+    """Rows of a dense array, the first with number `row`: values (R, p) of any real dtype.
 
-    names: of its columns, if they have any. y: float64 (R,) or (0,). first: the number of the first column; the rows of
-    those from 0 on count.
+    names: of its columns, if any. y: float64 (R,) or (0,). first: number of the first column; the chunks with column 0
+    count rows.
     """
 
     number: int
@@ -49,10 +50,8 @@ class CellsChunk:
 
 
 class Spilled(NamedTuple):
-    """What a chunk held, and where it is. records: rows, or lines of entries. columns: at least so many are there.
-
-    queries: see `SparseRows`.
-    """
+    """Result of a chunk, and where it is. records: number of rows or lines of entries. columns: lower bound on their
+    number. queries: see `SparseRows`."""
 
     records: int
     columns: int
@@ -64,9 +63,9 @@ class Spilled(NamedTuple):
 
 @dataclass
 class BlockToWrite:
-    """The columns from `first` to `last` (exclusive) of so many rows. The answer is the manifest entry.
+    """The columns from `first` to `last` (exclusive) to write; the answer is the manifest entry.
 
-    offsets: float64 (W,), which the columns have in any case where they are not 0; None if all are to be found.
+    offsets: float64 (W,), prescribed offsets where not 0; None to find all.
     """
 
     number: int
@@ -77,13 +76,13 @@ class BlockToWrite:
     offsets: np.ndarray | None = field(repr=False)
 
     def given(self, columns: slice) -> np.ndarray | None:
-        """The offsets of some columns, which are counted from the first of the block on."""
+        """Return the prescribed offsets of some columns, counted from the first of the block."""
         return None if self.offsets is None else self.offsets[columns]
 
 
 @dataclass
 class FromRuns(BlockToWrite):
-    """counts: uint32 (W,), the entries of each column. source: what messages call the inputs."""
+    """Columns in runs. counts: uint32 (W,), entries of each column. source: name of the inputs in messages."""
 
     source: str
     segments: list[Segment] = field(repr=False)
@@ -97,7 +96,8 @@ class FromPanels(BlockToWrite):
 
 @dataclass
 class FromBed(BlockToWrite):
-    """shape: individuals and variants in the file. individuals: int64, those to keep; None for all."""
+    """Columns in a .bed file. shape: individuals and variants in the file. individuals: int64, rows to keep; None for
+    all."""
 
     bed: str
     shape: tuple[int, int]
@@ -105,10 +105,10 @@ class FromBed(BlockToWrite):
 
 
 def moments_file(number: int) -> str:
-    """Where, in the spill directory, the moments of the columns of a block are."""
+    """Return the path, in the spill directory, of the moments of a block's columns."""
     return f"moments-{number}"
 
 
 def offsets_file(number: int) -> str:
-    """Where their offsets are; there is none if all are 0."""
+    """Return the path of the offsets of a block's columns; the file does not exist if all are 0."""
     return f"offsets-{number}"

@@ -1,4 +1,5 @@
-"""Designs in .npz files: sparse, as scipy.sparse.save_npz writes them, or a dense array `X`; and labels `y`, if any."""
+"""Design matrices in .npz files: sparse, from scipy.sparse.save_npz, or a dense array `X`; with a target `y`, if
+any."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _COPIES = 16  # of a row while it is read, in bytes for each byte of it, at wors
 
 
 class Shape(NamedTuple):
-    """What is to be read: rows, columns, and labels float64 (n,) if there are any."""
+    """Sizes of the matrix, and the target float64 (n,), if any."""
 
     rows: int
     columns: int
@@ -27,7 +28,7 @@ class Shape(NamedTuple):
 
 
 def shape_of(archive: Archive, source: str, room: int) -> Shape:
-    """The sizes; raises RequestError if the file is neither of the two kinds. room: bytes that labels may take."""
+    """Return the sizes; RequestError if the file is of neither kind. room: bytes for the target."""
     if "X" in archive.names:
         shape = archive.open("X").shape
     elif {"format", "shape"} <= archive.names:
@@ -51,10 +52,8 @@ def shape_of(archive: Archive, source: str, room: int) -> Shape:
 def chunks(
     archive: Archive, source: str, shape: Shape, size: int, room: int, progress: Callable[[int], object]
 ) -> Iterator[EntriesChunk | CellsChunk]:
-    """All that is in the matrix, about `size` bytes at a time. room: bytes that offsets, or a row, may take.
-
-    progress: called with bytes read.
-    """
+    """Yield the matrix in chunks of about `size` bytes. room: bytes for offsets or a row. progress: function called
+    with numbers of bytes read."""
     if "X" in archive.names:
         yield from _dense(archive.open("X"), source, shape, size, room, progress)
         return
@@ -97,7 +96,7 @@ def _coordinates(archive: Archive, source: str, size: int) -> Iterator[tuple[np.
 
 
 def _length(members: Sequence[Member], source: str) -> int:
-    """Of arrays of which each has an element for each entry; RequestError if they differ."""
+    """Return the common length of arrays with an element per entry; RequestError if they differ."""
     if len({member.shape for member in members}) > 1 or len(members[0].shape) != 1:
         told = ", ".join(f"{member.name} {member.shape}" for member in members)
         raise RequestError(
@@ -109,7 +108,8 @@ def _length(members: Sequence[Member], source: str) -> int:
 def _compressed(
     archive: Archive, source: str, lines: int, size: int, room: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Rows, columns and values of CSR; of CSC columns, rows and values. lines: rows of CSR, columns of CSC."""
+    """Yield rows, columns and values of a CSR matrix; columns, rows and values of CSC. lines: rows of CSR, columns of
+    CSC."""
     offsets, minor, data = archive.open("indptr").whole(room), archive.open("indices"), archive.open("data")
     total = _length([minor, data], source)
     if offsets.size != lines + 1 or offsets[0] != 0 or offsets[-1] > total or (offsets[1:] < offsets[:-1]).any():

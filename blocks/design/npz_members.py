@@ -1,4 +1,4 @@
-"""Arrays of an .npz file, read from end to end in pieces: none need fit in memory."""
+"""Arrays of an .npz file, read sequentially in pieces, so that none needs to fit in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _wanted(name: str) -> str:
 
 
 class Member:
-    """An array of an archive that is being read. Attributes: `name`, `shape`, `dtype`, `by_column` (Fortran order)."""
+    """An array that is being read. Attributes: `name`, `shape`, `dtype`, `by_column` (Fortran order)."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str, path: str) -> None:
         self.name, self._path = name, path
@@ -38,7 +38,7 @@ class Member:
             )
 
     def take(self, count: int) -> np.ndarray:
-        """The next so many elements, one after the other."""
+        """Return the next `count` elements."""
         data = self._file.read(count * self.dtype.itemsize)
         if len(data) < count * self.dtype.itemsize:
             raise EOFError(f"array {self.name} ends in the middle")
@@ -57,20 +57,20 @@ class Member:
 
 
 class Archive:
-    """An .npz file. Attributes: `names`, of its arrays."""
+    """An .npz file. Attributes: `names` of its arrays."""
 
     def __init__(self, file: zipfile.ZipFile, path: str) -> None:
         self._file, self._path = file, path
         self.names = {name.removesuffix(".npy") for name in file.namelist()}
 
     def open(self, name: str) -> Member:
-        """Begin to read an array; several may be read at once. Raises RequestError if it is of another kind."""
+        """Start to read an array; several can be read at once. Raises RequestError if it has another dtype."""
         return Member(self._file, name, self._path)
 
 
 @contextmanager
 def opened(path: str) -> Iterator[Archive]:
-    """An .npz file; what is wrong with it becomes a RequestError that names it."""
+    """Open an .npz file; errors become RequestErrors that name it."""
     try:
         with open_input(path) as file, zipfile.ZipFile(file) as archive:
             yield Archive(archive, path)

@@ -1,7 +1,7 @@
 """Offsets of columns whose values are far from 0 and close together, such as times in seconds since 1970.
 
-float32 has 24 bits, and rounds 1,700,000,123.4 to a multiple of 128. Of such a column a design holds the differences
-from a number, its offset, which float32 rounds by 6e-8 of the difference instead.
+float32 has 24 bits and rounds 1,700,000,123.4 to a multiple of 128. Of such a column a design stores the differences
+from a number, its offset, with a relative error of 6e-8.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ _LOOKED_AT = 1001  # values of a column, evenly spaced, that its median is taken
 
 
 def offset_of(values: np.ndarray) -> float:
-    """The offset of a column, float64 (n,); 0 if float32 holds its values, or they are not far from 0.
+    """Return the offset of a column, float64 (n,); 0 if float32 represents its values, or they are not far from 0.
 
-    A number of 17 digits may be read a few units beside the float64 next to it: see `blocks.fields.number_at`.
-
-    It has few binary digits, so that the differences of whole numbers from it are whole.
+    A number of 17 digits may be parsed a few units in the last place off, see `blocks.fields.number_at`. The offset has
+    few binary digits, so that differences of whole numbers are whole.
     """
     if (np.abs(values - values.astype(np.float32)) <= _READ * np.abs(values)).all():
         return 0.0
@@ -39,15 +38,18 @@ def offset_of(values: np.ndarray) -> float:
 def differences(
     columns: np.ndarray | SparseBlock, rows: int, given: np.ndarray | None
 ) -> tuple[SparseBlock | DenseBlock, np.ndarray]:
-    """The block of some columns of so many rows, (W, n) or a block with values float32 or float64, and their offsets,
-    float64 (W,). given: float64 (W,), offsets that they have in any case where these are not 0."""
+    """Return the block of differences and the offsets, float64 (W,), of columns (W, n) or of a block with float32 or
+    float64 values.
+
+    given: float64 (W,), prescribed offsets where not 0.
+    """
     if isinstance(columns, SparseBlock):
         return sparse_differences(columns, rows, given)
     return dense_differences(columns, given)
 
 
 def dense_differences(values: np.ndarray, given: np.ndarray | None) -> tuple[DenseBlock, np.ndarray]:
-    """See `differences`; the values, (W, n), are changed."""
+    """Subtract offsets from dense columns (W, n), in place; see `differences`."""
     offsets = np.zeros(len(values)) if given is None else given.copy()
     for column in np.flatnonzero(offsets == 0).tolist() if values.dtype == np.float64 else ():
         offsets[column] = offset_of(values[column])
@@ -57,7 +59,8 @@ def dense_differences(values: np.ndarray, given: np.ndarray | None) -> tuple[Den
 
 
 def sparse_differences(block: SparseBlock, rows: int, given: np.ndarray | None) -> tuple[SparseBlock, np.ndarray]:
-    """See `differences`; a column that has an offset has entries in the rows where it has another value."""
+    """Subtract offsets from sparse columns; a column with an offset has entries where its value differs. See
+    `differences`."""
     sizes = np.diff(block.offsets)
     offsets = np.zeros(sizes.size) if given is None else given.copy()
     dense = (offsets == 0) & (sizes > rows // 2) & (block.values.dtype == np.float64)  # of others the median is 0
@@ -77,7 +80,7 @@ def sparse_differences(block: SparseBlock, rows: int, given: np.ndarray | None) 
 
 
 def _values_of(block: SparseBlock, column: int, rows: int) -> np.ndarray:
-    """All values of a column, float64 (n,)."""
+    """Return all values of a column, float64 (n,)."""
     values, mine = np.zeros(rows), slice(*block.offsets[column : column + 2])
     values[block.rows[mine]] = block.values[mine]
     return values

@@ -1,4 +1,4 @@
-"""From dense rows to dense columns, out of core: each chunk of rows is left, transposed, in a file, a panel."""
+"""Convert dense rows to dense columns out of core: each chunk of rows is spilled, transposed, to a file (a panel)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from blocks.design.design import DenseBlock, SparseBlock
 
 
 class Panel(NamedTuple):
-    """A file of cells, column by column, of so many rows and of the columns from `first` to `last` (exclusive).
-
-    dtype: a name.
-    """
+    """A file of cells by column, for `rows` rows and the columns from `first` to `last` (exclusive). dtype: a name."""
 
     path: str
     rows: int
@@ -25,18 +22,18 @@ class Panel(NamedTuple):
 
 
 def write_panel(path: Path, cells: np.ndarray, first: int) -> Panel:
-    """Leave the cells (R, p) of some rows and of the columns from `first` on."""
+    """Spill the cells (R, p) of some rows and the columns from `first` on."""
     path.write_bytes(np.ascontiguousarray(cells.T).data)
     return Panel(str(path), len(cells), str(cells.dtype), first, first + cells.shape[1])
 
 
 def kind_of(panels: Sequence[Panel]) -> np.dtype[Any]:
-    """Of the values of panels, as float32 if that holds them."""
+    """Return the dtype of the values of panels, float32 if it represents them."""
     return np.dtype(np.float64 if any(panel.dtype == "float64" for panel in panels) else np.float32)
 
 
 def gather(panels: Sequence[Panel], first: int, last: int, rows: int, dtype: Any) -> np.ndarray:
-    """The columns from `first` to `last` (exclusive), (last - first, rows), from all panels."""
+    """Gather the columns from `first` to `last` (exclusive), (last - first, rows), from all panels."""
     values = np.empty((last - first, rows), dtype)
     filled = np.zeros(last - first, np.int64)
     for panel in panels:
@@ -54,14 +51,14 @@ def gather(panels: Sequence[Panel], first: int, last: int, rows: int, dtype: Any
 
 
 def sparse(values: np.ndarray) -> SparseBlock:
-    """The entries that float32 tells from zero of some columns (W, n)."""
+    """Return the entries of columns (W, n) that are not zero in float32."""
     columns, rows = np.nonzero(values.astype(np.float32, copy=False))
     offsets = np.searchsorted(columns, np.arange(len(values) + 1))
     return SparseBlock(offsets.astype(np.int64), rows.astype(np.uint32), values[columns, rows])
 
 
 def joined(blocks: Sequence[SparseBlock | DenseBlock]) -> SparseBlock | DenseBlock:
-    """The columns of blocks, one after the other, of which all values are there."""
+    """Join the columns of blocks without missing values."""
     if len(blocks) == 1:
         return blocks[0]
     if isinstance(blocks[0], DenseBlock):
@@ -72,5 +69,5 @@ def joined(blocks: Sequence[SparseBlock | DenseBlock]) -> SparseBlock | DenseBlo
 
 
 def complete(values: np.ndarray) -> DenseBlock:
-    """Columns (W, n) of which no value is missing."""
+    """Return columns (W, n) as a block without missing values."""
     return DenseBlock(values, np.zeros(len(values) + 1, np.int64), np.empty(0, np.uint32))

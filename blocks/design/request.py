@@ -1,4 +1,4 @@
-"""What is asked of the ingestion of a design matrix."""
+"""Options of the ingestion of a design matrix."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ BLOCK_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class DesignRequest:
-    """What is asked for. kind: one of `KINDS`.
+    """Options of an ingestion.
 
-    target: of a CSV file the column that holds y; of others, but svmlight, a file of it. drop: columns of a CSV file to
-    leave out. delimiter, quote: of its fields, see `dialect_of`. no_header: its columns are called by their numbers,
-    from 1. decimal: `.` or `,`, in its numbers. encoding: of text, None for UTF-8. query: of a SQLite database.
-    zero_based: whether indices of svmlight count from 0. covariates: a file of
-    them, joined to PLINK files by the names of individuals. skip_missing: leave out rows of PLINK files whose y (NaN in
-    a target of .npy) or a covariate is missing. columns_from: a design whose columns these are to be. block_bytes: of
-    the columns of a block, about.
+    kind: one of `KINDS`. target: column of y in a CSV file; for others, except svmlight, a file with y. drop: columns
+    of a CSV file to leave out. delimiter, quote: see `dialect_of`. no_header: columns are named by number, from 1.
+    decimal: `.` or `,`. encoding: of text, None for UTF-8. query: of a SQLite database. zero_based: svmlight indices
+    count from 0. covariates: file joined to PLINK files by names of individuals. skip_missing: leave out rows of PLINK
+    files with a missing y (NaN in an .npy target) or covariate. columns_from: design whose columns are used.
+    block_bytes: approximate size of a block.
     """
 
     kind: str
@@ -49,14 +48,14 @@ class DesignRequest:
     overwrite: bool = False
 
     def files(self) -> list[str]:
-        """All files that are read, but for that of y."""
+        """Return all input files, except that of y."""
         if self.kind != "plink":
             return list(self.inputs)
         return [*files_of(self.inputs[0]), *([self.covariates] if self.covariates else [])]
 
 
 def check(request: DesignRequest) -> None:
-    """Raise RequestError if the options make no sense together or an input is not there."""
+    """Raise RequestError if options contradict each other or an input does not exist."""
     if request.kind not in KINDS:
         raise RequestError(f"unknown input kind {request.kind!r}", f"Choose one of: {', '.join(KINDS)}.")
     if not request.inputs:

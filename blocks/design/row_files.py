@@ -1,7 +1,7 @@
-"""Files that tell of the rows of a design matrix: which of them to use, what they weigh; and folds, drawn by a seed.
+"""Files that select or weight the rows of a design matrix, and random folds.
 
-A .npy file, or a text file with a number on each line. Rows to use are a number for each of them, from 1 on in text and
-from 0 on in a .npy file, or, there, true or false for each row of the design.
+A .npy file, or a text file with one number per line. Selected rows are row numbers, from 1 in text and from 0 in a .npy
+file; or, in .npy, a boolean for each row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from blocks.sources import Source, whole_line
 
 
 def read_rows(path: str, rows: int) -> np.ndarray:
-    """bool (n,): which of the rows to use; RequestError if a number is no row of the design, or stands twice."""
+    """Read the selected rows, bool (n,); RequestError if a number is not a row of the design, or is repeated."""
     found = _numbers(path)
     if found.dtype == bool:
         if found.size != rows:
@@ -45,7 +45,7 @@ def read_rows(path: str, rows: int) -> np.ndarray:
 
 
 def read_weights(path: str, rows: int) -> np.ndarray:
-    """float64 (n,): what each row weighs; RequestError unless they are finite, not below 0, and not all 0."""
+    """Read the sample weights, float64 (n,); RequestError unless they are finite, at least 0, and not all 0."""
     found = _numbers(path).astype(np.float64)
     if found.size != rows:
         raise _other_size(path, found.size, rows)
@@ -59,10 +59,9 @@ def read_weights(path: str, rows: int) -> np.ndarray:
 
 
 def draw_folds(rows: int, folds: int, seed: int, classes: np.ndarray | None = None) -> np.ndarray:
-    """int64 (n,): the fold of each row; folds differ by one row at most.
+    """Draw the fold of each row, int64 (n,); fold sizes differ by at most one.
 
-    classes: (n,), labels of which each fold gets its share, to one row. Raises RequestError for fewer than 2 folds, or
-    fewer rows than folds.
+    classes: (n,), labels for stratified folds. Raises RequestError for fewer than 2 folds, or fewer rows than folds.
     """
     if not 2 <= folds <= rows:
         raise RequestError(f"the number of folds must be from 2 to {rows}, the number of rows; got {folds}")
@@ -75,7 +74,7 @@ def draw_folds(rows: int, folds: int, seed: int, classes: np.ndarray | None = No
 
 
 def _numbers(path: str) -> np.ndarray:
-    """One-dimensional: bool or numbers."""
+    """Read a one-dimensional array of bool or numbers."""
     if Path(path).suffix != ".npy":
         return _of_text(path)
     try:

@@ -1,7 +1,7 @@
-"""A design matrix split by rows into shards, one for each rank of a ring.
+"""Split a design matrix by rows into shards, one for each rank of a ring.
 
-A shard is a design matrix of a run of rows and of all columns, in the same blocks. The manifest says under "shard" what
-`blocks.shards.whole` says; the file whole.h5 has y and the moments of the columns of the whole.
+A shard is a design matrix of a range of rows and all columns, in the same blocks. The manifest entry "shard" is
+described in `blocks.shards.whole`; whole.h5 has y and the column moments of the whole matrix.
 """
 
 from __future__ import annotations
@@ -25,13 +25,16 @@ from blocks.store import write_lines
 
 
 def row_bounds(rows: int, shards: int) -> np.ndarray:
-    """int64 (N+1,), the first row of each shard, and the number of rows."""
+    """Return the first row of each shard and the number of rows, int64 (N+1,)."""
     return np.arange(shards + 1) * rows // shards
 
 
 class RowShard(Design):
-    """A shard of a design matrix, as far as possible like the whole: `rows`, `y`, `means`, `norms` and `deviations` are
-    those of the whole. Blocks have the rows from `own.start` to `own.stop` (exclusive), numbered from 0 on."""
+    """A shard of a design matrix with the interface of the whole: `rows`, `y`, `means`, `norms` and `deviations` are
+    those of the whole.
+
+    Blocks have the rows from `own.start` to `own.stop` (exclusive), numbered from 0.
+    """
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
@@ -52,13 +55,13 @@ class RowShard(Design):
 
 
 def shard_or_whole(path: str | Path) -> Design:
-    """The shard of a rank; or the design of a ring of one rank that is none."""
+    """Open the shard of a rank; or a whole design for a ring of one."""
     design = Design(path)
     return RowShard(path) if "shard" in design.manifest else design
 
 
 def split_design(whole: Design, targets: Sequence[Target], bar: Bar) -> None:
-    """Write the shards of a design to their targets, complete. Raises RequestError if there are too few rows."""
+    """Write the shards of a design to their targets. Raises RequestError if there are too few rows."""
     bounds = row_bounds(whole.rows, len(targets))
     if np.diff(bounds).min() == 0:
         raise RequestError(f"{whole.rows} rows cannot be split into {len(targets)} shards", "Give a smaller --shards.")
@@ -111,7 +114,7 @@ def _finish(
 
 
 def rows_of(block: SparseBlock | DenseBlock, first: int, last: int) -> SparseBlock | DenseBlock:
-    """The rows from `first` to `last` (exclusive) of a block, as a block."""
+    """Return the rows from `first` to `last` (exclusive) of a block, as a block."""
     if isinstance(block, SparseBlock):
         kept = _within(block.rows, first, last)
         rows = (block.rows[kept] - first).astype(np.uint32)
@@ -127,5 +130,5 @@ def _within(rows: np.ndarray, first: int, last: int) -> np.ndarray:
 
 
 def _offsets(offsets: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Where columns begin if only those of their entries are kept; int64 (W+1,)."""
+    """Return the begin of each column if only some entries are kept; int64 (W+1,)."""
     return np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])[offsets]

@@ -1,4 +1,4 @@
-"""Rows of a design matrix as they are read, and what to know of them before their columns can be written."""
+"""Parsed rows of a design matrix, and facts about their values needed to write columns."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ WIDE_ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f8")])
 
 
 class SparseRows(NamedTuple):
-    """Entries other than zero of some rows, in any order; and how many rows, or lines of entries, were read.
-
-    queries: whether it was said which queries rows belong to.
-    """
+    """Nonzero entries of some rows, in any order, and the number of rows or lines of entries. queries: the lines had
+    query ids."""
 
     entries: np.ndarray  # WIDE_ENTRY (N,)
     records: int
@@ -35,7 +33,7 @@ class DenseRows(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What the form of the blocks is chosen by. ones: all entries are 1. small: all are whole and fit in int8."""
+    """Facts that decide the form of blocks. ones: all entries are 1. small: all are whole and fit in int8."""
 
     entries: int
     ones: bool
@@ -43,7 +41,7 @@ class Facts(NamedTuple):
 
 
 def facts_of(values: np.ndarray) -> Facts:
-    """Of all values of some rows, as float32 holds them, zeros among them or not."""
+    """Return facts about all values of some rows in float32, with or without zeros."""
     values = values.astype(np.float32) if values.dtype == np.float64 else values
     entries = int(np.count_nonzero(values))
     ones = entries == int(np.count_nonzero(values == 1))
@@ -52,9 +50,9 @@ def facts_of(values: np.ndarray) -> Facts:
 
 
 def checked(values: np.ndarray, name: str, place: object) -> np.ndarray:
-    """Values as float32 or float64, or as they are if they have 8 bits; RequestError for one beyond float32.
+    """Return values as float32 or float64, unchanged if they have 8 bits; RequestError for one beyond float32.
 
-    place: says where a value stands, given its number in `values`, flattened.
+    place: function from an index into the flattened values to a position for messages.
     """
     if values.dtype.itemsize == 1:
         return values.astype(np.int8) if values.dtype == np.bool_ else values
@@ -67,7 +65,7 @@ def checked(values: np.ndarray, name: str, place: object) -> np.ndarray:
 
 
 def narrowed(values: np.ndarray) -> np.ndarray:
-    """Values as float32 instead of float64 if that changes none of them."""
+    """Return float64 values as float32 if that changes none of them."""
     if values.dtype != np.float64:
         return values
     narrow = values.astype(np.float32)
@@ -75,7 +73,7 @@ def narrowed(values: np.ndarray) -> np.ndarray:
 
 
 def narrowed_entries(entries: np.ndarray) -> np.ndarray:
-    """WIDE_ENTRY (N,) as ENTRY (N,) if float32 holds all their values."""
+    """Return WIDE_ENTRY (N,) as ENTRY (N,) if float32 represents all values."""
     values = narrowed(entries["value"])
     if values.dtype == np.float64:
         return entries
@@ -85,7 +83,7 @@ def narrowed_entries(entries: np.ndarray) -> np.ndarray:
 
 
 def not_finite(where: str, value: object) -> RequestError:
-    """The error for a value that is NaN, infinite or beyond float32."""
+    """Return the error for a value that is NaN, infinite or beyond float32."""
     return RequestError(
         f"{where}: {value} is not a finite float32 number", "Fill in missing values, or leave them out."
     )

@@ -1,4 +1,4 @@
-"""Where the entries of some columns lie in runs that are sorted by column: see `blocks.design.column_runs`."""
+"""Positions of the entries of some columns in runs that are sorted by column; see `blocks.design.column_runs`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LANDMARK = 512  # entries between two whose columns are known without reading th
 
 
 class Run(NamedTuple):
-    """A file of entries by column; landmarks: uint32, the column of every `LANDMARK`th. wide: values are float64."""
+    """A file of entries by column. landmarks: uint32, column of every `LANDMARK`th entry. wide: values are float64."""
 
     path: str
     wide: bool
@@ -20,7 +20,7 @@ class Run(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Entries of a run from `begin` to `end` (exclusive), whose rows are counted from row `place` on."""
+    """Entries of a run from `begin` to `end` (exclusive), whose rows are counted from row `place`."""
 
     path: str
     wide: bool
@@ -30,7 +30,8 @@ class Segment(NamedTuple):
 
 
 def segments(runs: Sequence[Run], places: Sequence[int], first: int, last: int) -> Iterator[Segment]:
-    """What to read of each run for the columns from `first` to `last` (exclusive): those, and up to a landmark more."""
+    """Return what to read of each run for the columns from `first` to `last` (exclusive), plus up to a landmark
+    more."""
     for run, place in zip(runs, places, strict=True):
         begin, end = (LANDMARK * int(mark) for mark in np.searchsorted(run.landmarks, (first, last)))
         begin, end = max(begin - LANDMARK, 0), min(end, run.entries)

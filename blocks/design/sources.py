@@ -1,4 +1,4 @@
-"""The inputs of a design matrix, opened: what is known of them beforehand, and their chunks for the workers."""
+"""Open the inputs of a design matrix: facts known beforehand, and chunks for workers."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ MAIN_BYTES_OF_COLUMN = 24  # in the main process: counts, costs, and moments on 
 
 @dataclass(frozen=True)
 class Opened:
-    """chunks: to be dealt to workers. rows, columns: None if only the chunks tell. names: of the columns, if they have
-    any. y: float64 (n,), if it does not come with the rows. entries: lines of entries there must be, if that is known.
+    """Opened inputs.
+
+    chunks: for workers. rows, columns: None if unknown before reading. names: of the columns, if any. y: float64 (n,),
+    if it is separate from the rows. entries: expected lines of entries, if known.
     """
 
     chunks: Iterator[Any]
@@ -55,10 +57,10 @@ class Opened:
 
 
 def open_inputs(request: DesignRequest, size: int, room: int, progress: Progress, until: ExitStack) -> Opened:
-    """Open the inputs of any kind but PLINK.
+    """Open the inputs of any kind except PLINK.
 
-    size: bytes of a chunk. room: bytes that there are for a row in work, and for what there is of each column. until:
-    when the inputs may be closed. Raises RequestError if a header tells of more than there is room for.
+    size: bytes of a chunk. room: bytes for a row in memory, and for data of each column. until: context that closes the
+    inputs. Raises RequestError if a header exceeds the room.
     """
     longest = max(room // BYTES_OF_CHUNK, size)
     base = Design(request.columns_from) if request.columns_from else None
@@ -123,7 +125,7 @@ def _open_tables(
 
 
 def _writing(request: DesignRequest, path: str, source: Source) -> tuple[Dialect, str]:
-    """How the rows of a table are written, and the mark before the fraction of a number."""
+    """Return the dialect of a table and its decimal mark."""
     if source.is_database:
         return Dialect(), "."
     return dialect_of(path, request.delimiter, request.quote, not request.no_header), request.decimal
@@ -145,7 +147,7 @@ def _lines(opened: Iterable[tuple[Source | ArrowTable, Form]], size: int) -> Ite
 
 
 def _cells(source: ArrowTable, table: Table, size: int, numbers: Iterator[int]) -> Iterator[CellsChunk]:
-    """The rows of a Parquet or Arrow file, of some columns of the design after the other."""
+    """Yield the rows of a Parquet or Arrow file, for groups of columns one after the other."""
     by_place = {place: name for name, place in zip(source.columns, table.places, strict=True)}
     wanted = [by_place[place] for place in range(table.columns)]
     labels = [by_place[LABEL]] if LABEL in by_place else []
@@ -164,7 +166,7 @@ def _cells(source: ArrowTable, table: Table, size: int, numbers: Iterator[int]) 
 
 
 def read_labels(pool: Pool, path: str) -> np.ndarray:
-    """float64 (n,): the numbers of a .npy file, or of a text file with one on each line."""
+    """Read y, float64 (n,), from a .npy file or a text file with one number per line."""
     if Path(path).suffix != ".npy":
         chunks = Source(path).chunks(whole_line)
         labels = [pool.ask(0, LinesChunk(0, path, line, data, NUMBERS)) for line, data in chunks]

@@ -1,4 +1,4 @@
-"""What a worker process does while a design matrix is ingested: parse chunks, leave them by column, write blocks."""
+"""Worker process of the ingestion of a design matrix: parse chunks, spill them by column, write blocks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _READERS: dict[type, Callable[..., SparseRows | DenseRows]] = {
 
 
 class DesignWorker(Worker):
-    """Answers the messages of `blocks.design.messages`, and `Report` with the path of the counts it has collected."""
+    """Handles the messages of `blocks.design.messages`, and `Report`, whose answer is the path of its counts."""
 
     def __init__(self, reading: DesignReading) -> None:
         super().__init__(reading.spill)
@@ -129,7 +129,7 @@ class DesignWorker(Worker):
 
 
 def _gathered(message: BlockToWrite) -> tuple[SparseBlock | DenseBlock, np.ndarray]:
-    """The columns of a block, in the form they are to have, and their offsets, float64 (W,) or (0,)."""
+    """Return the columns of a block in their final form, and their offsets, float64 (W,) or (0,)."""
     if isinstance(message, FromBed):
         variants = slice(message.first, message.last)
         return genotypes.read_variants(message.bed, message.shape, variants, message.individuals), np.empty(0)
@@ -146,7 +146,7 @@ def _gathered(message: BlockToWrite) -> tuple[SparseBlock | DenseBlock, np.ndarr
 
 
 def _columns(message: FromPanels | FromRuns, mine: slice, kind: np.dtype[Any]) -> np.ndarray | SparseBlock:
-    """Some columns of a block, (W, n), or a block of them if they are sparse, with values of a kind."""
+    """Return some columns of a block, (W, n), or a sparse block, with values of a dtype."""
     first, last, dense = message.first + mine.start, message.first + mine.stop, message.form in (FLOATS, GENOTYPES)
     if isinstance(message, FromPanels):
         values = panels.gather(message.panels, first, last, message.rows, kind)
@@ -161,7 +161,7 @@ def _columns(message: FromPanels | FromRuns, mine: slice, kind: np.dtype[Any]) -
 
 
 def warm_up() -> None:
-    """Run every kernel once, on next to nothing."""
+    """Run every kernel once on tiny input, to compile it."""
     svmlight.read(b"1 1:1\n", "", 1, Svmlight())
     market.read(b"1 1 1\n", "", 1, Market(1, 1, 1, 3))
     table.read(b"1\n", "", 1, NUMBERS)
@@ -175,11 +175,11 @@ def warm_up() -> None:
 
 
 def load() -> None:
-    """Have all kernels ready, whatever will be read."""
+    """Compile all kernels that any input may need."""
     prepare(warm_up)
 
 
 def start(reading: DesignReading) -> DesignWorker:
-    """The handler of `blocks.workers.Workers`."""
+    """Return the message handler for `blocks.workers.Workers`."""
     load()
     return DesignWorker(reading)

@@ -1,4 +1,4 @@
-"""Writing a design matrix: its blocks, and the index and manifest last."""
+"""Write a design matrix: blocks, index, and the manifest last."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def write_index(
 ) -> dict[str, Any]:
     """Publish index.h5; returns its manifest entry.
 
-    y: float64 (n,) or (0,). moments: for each block a file of float64 (3, W), its means, norms and deviations.
-    block_bounds: int64 (B+1,). offsets: float64 (p,), or None if all are 0.
+    y: float64 (n,) or (0,). moments: for each block a file of float64 (3, W): means, norms and deviations.
+    block_bounds: int64 (B+1,). offsets: float64 (p,), None if all are 0.
     """
 
     def of_all(place: int) -> Iterator[np.ndarray]:
@@ -63,10 +63,10 @@ def finish_design(
     made: dict[str, Any],
     shard: dict[str, Any] | None = None,
 ) -> None:
-    """Write the manifest over files that are on disk already.
+    """Write the manifest over existing files.
 
-    index, blocks, texts: the entries that writing them returned. first_column: the number by which the first column
-    goes if columns have no names. shard: see `blocks.design.row_shards`.
+    index, blocks, texts: entries of the files. first_column: number of the first column if columns have no names.
+    shard: see `blocks.design.row_shards`.
     """
     counts = {
         "rows": rows,

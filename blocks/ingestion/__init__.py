@@ -1,1 +1,1 @@
-"""The ingestion of any kind of dataset: inputs are read, sorted and written by workers."""
+"""Ingestion of datasets of any kind: workers read, sort and write."""

@@ -1,4 +1,4 @@
-"""The last step of an ingestion: the manifest over files that are on disk already, which makes them a dataset."""
+"""Write the manifest over existing files, the last step of an ingestion, which makes them a dataset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Entry = dict[str, Any]  # of a file in a manifest
 
 @dataclass(frozen=True)
 class Written:
-    """The entries of the files of a dataset. slices: empty if the kind has none."""
+    """Entries of the files of a dataset. slices: empty for kinds without slices."""
 
     index: Entry
     texts: dict[str, Entry]
@@ -28,7 +28,7 @@ class Written:
 
 
 def how_made(**facts: Any) -> dict[str, Any]:
-    """How `ooc ingest` made a dataset; of `facts` nothing may depend on the time, the workers or the memory."""
+    """Return the manifest entry on how a dataset was made; `facts` must not depend on time, workers or memory."""
     from importlib.metadata import version
 
     return {"ooc": version("ooc"), "command": "ingest", **facts}
@@ -49,8 +49,8 @@ def write_manifest(
 ) -> None:
     """Publish the manifest of a dataset.
 
-    counts: what else it says of it. identified_by: what makes it another dataset besides its files. planted: the entry
-    of the known topics of synthetic documents. shard: of what whole it is one, see `blocks.shards.whole`.
+    counts: additional entries. identified_by: data besides the files that the identity depends on. planted: entry of
+    the known topics of synthetic documents. shard: entry "shard", see `blocks.shards.whole`.
     """
     of_shard = [shard["index"]] if shard and not identified_by else []
     content: Any = [

@@ -1,4 +1,4 @@
-"""How much memory an ingestion has for what, and whether it suffices."""
+"""Divide the memory limit of an ingestion, and check that it suffices."""
 
 from __future__ import annotations
 
@@ -16,11 +16,8 @@ _WORKER_NAME_BYTES = 170  # of a name in a worker besides its letters, as the wo
 
 
 class Budget(NamedTuple):
-    """Memory of a process tree.
-
-    memory: bytes, None for a quarter of what is available. workers: processes besides the main one. beside: bytes that
-    the main process needs to read inputs of a kind.
-    """
+    """Memory of all processes. memory: bytes, None for a quarter of the available memory. workers: processes besides
+    the main one. beside: bytes that the main process needs to read some kinds of inputs."""
 
     memory: int | None
     workers: int
@@ -28,21 +25,21 @@ class Budget(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Bytes for the whole process tree."""
+        """Return the bytes for all processes."""
         from blocks.memory import available
 
         return available() // 4 if self.memory is None else self.memory
 
     @property
     def each_worker(self) -> int:
-        """Bytes that a worker has for documents in work, when it has no names and no block."""
+        """Return the bytes of a worker for documents, apart from names and blocks."""
         return (self.total - self.beside - _TEMPLATE) // self.workers - ONE_WORKER
 
     def names_bytes(self, block_bytes: int) -> int:
-        """What the names (words, users, items) or the counts of columns of one worker may take while it reads.
+        """Return the bytes that the names (words, users, items) or column counts of one worker may take while it reads.
 
-        block_bytes: of the block or run that each worker writes afterwards, when it has no names any more. Raises
-        RequestError if the memory does not reach for these blocks and for some hundred thousand names.
+        block_bytes: of the block or run that each worker writes later, when it has no names any more. Raises
+        RequestError if these blocks and some hundred thousand names do not fit.
         """
         needed = self.beside + _TEMPLATE + self.workers * (ONE_WORKER + (1 << 20) + block_bytes) + (3 << 20)
         if needed > self.total:
@@ -51,19 +48,19 @@ class Budget(NamedTuple):
         return (self.total - self.beside - _COMPILED) // self.workers - ONE_WORKER
 
     def require_names(self, block_bytes: int, *names: Sequence[str]) -> None:
-        """Raise RequestError, which tells how much suffices, if names that were read do not fit beside the blocks.
+        """Raise RequestError, with the required limit, if the names that were read do not fit beside the blocks.
 
-        block_bytes: see `names_bytes`. names: the distinct names that all workers have read.
+        block_bytes: see `names_bytes`. names: distinct names of all workers.
         """
         count, letters = sum(map(len, names)), sum(len(name) for several in names for name in several)
         each = _WORKER_NAME_BYTES * count + letters  # a worker may meet all names
         self.require_room(block_bytes, NAME_BYTES * count + letters, self.workers * each)
 
     def require_room(self, block_bytes: int, main_bytes: int, reading_bytes: int = 0) -> None:
-        """Raise RequestError, which tells how much suffices, if the memory does not reach for writing what was read.
+        """Raise RequestError, with the required limit, if writing needs more memory.
 
-        block_bytes: see `names_bytes`. main_bytes: what the main process holds meanwhile. reading_bytes: what all
-        workers hold while they read, of which the message tells, too.
+        block_bytes: see `names_bytes`. main_bytes: of the main process while writing. reading_bytes: of all workers
+        while reading, for the message.
         """
         base, writing = self.beside + _COMPILED + self.workers * ONE_WORKER, self.workers * block_bytes + main_bytes
         if base + writing > self.total:

@@ -1,4 +1,4 @@
-"""What the ingestion of any kind of dataset asks of its workers, and what they answer."""
+"""Messages to and answers from the workers of every ingestion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOBODY = 0  # instead of a worker, of rows that were not spilled, as they have n
 
 @dataclass
 class LinesChunk:
-    """Some whole lines, or rows, of one input. form: how they are read, which says the worker what reads them."""
+    """Whole lines or rows of one input. form: their format, whose type selects the parser."""
 
     number: int
     source: str
@@ -24,11 +24,11 @@ class LinesChunk:
 
 @dataclass
 class Report:
-    """Ask a worker for what it has counted while it read; it forgets that."""
+    """Request for what a worker has counted while reading; it then forgets its counts."""
 
 
 class Piece(NamedTuple):
-    """Consecutive rows and their entries in the spill file of a worker, from the byte `offset` on."""
+    """Consecutive rows and their entries in the spill file of a worker, starting at byte `offset`."""
 
     worker: int  # process id: whose numbering ids have
     offset: int
@@ -38,7 +38,7 @@ class Piece(NamedTuple):
 
 @dataclass
 class Run:
-    """Consecutive pieces to be sorted by the bucket of their rows. first: the number of the first row."""
+    """Consecutive pieces to be sorted by the bucket of their rows. first: number of the first row."""
 
     number: int
     pieces: list[Piece] = field(repr=False)
@@ -48,7 +48,7 @@ class Run:
 
 
 class SortedRun(NamedTuple):
-    """Where each bucket begins in a sorted run."""
+    """The begin of each bucket in a sorted run."""
 
     rows: np.ndarray  # int64 (buckets+1,)
     entries: np.ndarray  # int64 (buckets+1,)
@@ -64,7 +64,7 @@ class RunSegment(NamedTuple):
 
 @dataclass
 class BucketsToWrite:
-    """A block: some consecutive buckets of all runs. `number` keys the shuffle and names the file."""
+    """A block: consecutive buckets of all runs. number: seeds the shuffle and names the file."""
 
     number: int
     segments: list[RunSegment] = field(repr=False)
@@ -73,5 +73,5 @@ class BucketsToWrite:
 
 
 def spill_file(spill: Path, worker: int) -> Path:
-    """Where a worker leaves the rows that it has parsed."""
+    """Return the path of the spill file of a worker."""
     return spill / f"parsed-{worker}"

@@ -1,4 +1,4 @@
-"""Names (words, users, items) that workers have numbered each for itself: their counts merged, and places for them."""
+"""Merge the names (words, users, items) that workers have numbered independently, with their counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class WorkerNames(NamedTuple):
-    """The names of a worker: files with one name a line, and with int64 tokens (V,) and documents (V,)."""
+    """Files with the names of a worker, one per line, and with int64 tokens (V,) and documents (V,)."""
 
     worker: int
     terms: str | None  # None if all workers use the ids of one shared vocabulary
@@ -24,7 +24,7 @@ class WorkerNames(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """The names of V kinds that all workers have seen."""
+    """The V distinct names of all workers."""
 
     terms: list[str]
     tokens: np.ndarray  # int64 (V,)
@@ -33,7 +33,7 @@ class Merged(NamedTuple):
 
 
 class _Numbers(dict[str, int]):
-    """Numbers for names in the order in which they come."""
+    """Dictionary that numbers names in the order of their first use."""
 
     def __missing__(self, term: str) -> int:
         number = self[term] = len(self)
@@ -41,14 +41,14 @@ class _Numbers(dict[str, int]):
 
 
 class Tally:
-    """Names, in the order in which they come, and their counts added up."""
+    """Names in the order of their first use, and their summed counts."""
 
     def __init__(self) -> None:
         self._number_of = _Numbers()
         self._counts = np.zeros((2, 0), np.int64)
 
     def add(self, terms: Sequence[str], counts: np.ndarray) -> np.ndarray:
-        """Add the counts, int64 (2, n), of tokens and documents, of different names; returns their numbers, uint32."""
+        """Add counts, int64 (2, n), of tokens and documents of distinct names; returns their numbers, uint32."""
         numbers = np.fromiter(map(self._number_of.__getitem__, terms), np.uint32, len(terms))
         missing = len(self._number_of) - self._counts.shape[1]
         self._counts = np.concatenate((self._counts, np.zeros((2, missing), np.int64)), axis=1)
@@ -56,13 +56,13 @@ class Tally:
         return numbers
 
     def merged(self, numbers: dict[int, np.ndarray | None]) -> Merged:
-        """All that was added. numbers: see `Merged`."""
+        """Return all added names and counts. numbers: see `Merged`."""
         tokens, documents = self._counts
         return Merged(list(self._number_of), tokens, documents, numbers)
 
 
 def leave_names(spill: Path, kind: str, table: WordTable | None, counts: Counts, size: int) -> WorkerNames:
-    """Have a worker write its names and their counts. table: None if all workers share a vocabulary of that size."""
+    """Write the names and counts of a worker. table: None if all workers share a vocabulary of `size` words."""
     me = os.getpid()
     counts_file, terms = spill / f"{kind}-counts-{me}", None
     counts.write(counts_file, size)
@@ -73,7 +73,7 @@ def leave_names(spill: Path, kind: str, table: WordTable | None, counts: Counts,
 
 
 def merge(reports: Sequence[WorkerNames], shared: list[str] | None) -> Merged:
-    """Add up the counts of all workers. shared: the vocabulary whose ids all workers use, None if each has its own."""
+    """Sum the counts of all workers. shared: vocabulary whose ids all workers use, None if each has its own."""
     counts = [np.fromfile(report.counts, np.int64).reshape(2, report.size) for report in reports]
     if shared is not None:
         tokens, documents = sum(counts, np.zeros((2, len(shared)), np.int64))
@@ -87,12 +87,12 @@ def merge(reports: Sequence[WorkerNames], shared: list[str] | None) -> Merged:
 
 
 def write_places(spill: Path, kind: str, merged: Merged, place_of_term: np.ndarray) -> None:
-    """Tell each worker the place of each of its ids. place_of_term: uint32, of each of the merged names, or DROPPED."""
+    """Write the place of each id of each worker. place_of_term: uint32, of each merged name, or DROPPED."""
     for worker, numbers in merged.numbers.items():
         places = place_of_term if numbers is None else place_of_term[numbers]
         places_file(spill, kind, worker).write_bytes(places.data)
 
 
 def places_file(spill: Path, kind: str, worker: int) -> Path:
-    """Where the places of the names of a worker are: uint32."""
+    """Return the path of a worker's places, uint32."""
     return spill / f"{kind}-places-{worker}"

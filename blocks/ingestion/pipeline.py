@@ -32,24 +32,25 @@ Pool = Workers | InProcess
 
 
 class IngestionPipeline:
-    """The steps of an ingestion. bar: makes progress bars."""
+    """The steps of an ingestion. bar: function that makes progress bars."""
 
     def __init__(self, pool: Pool, target: Target, bar: Bar) -> None:
         self.pool, self.target, self._bar = pool, target, bar
 
     @contextmanager
     def reading(self, total: int | None) -> Iterator[Progress]:
-        """While inputs are read; yields what is to be called with bytes read. total: of them, None if not known."""
+        """Show the progress of reading; yields a function to call with numbers of bytes read. total: bytes, None if
+        unknown."""
         progress = self._bar("reading", total or None, "B")
         yield progress.update
         progress.close()
 
     def parse(self, chunks: Iterable[Any]) -> list[Any]:
-        """Have all chunks parsed; returns the answers in the order of the inputs."""
+        """Parse all chunks; returns the answers in the order of the inputs."""
         return self.pool.map_numbered(chunks)
 
     def reports(self) -> list[Any]:
-        """What workers have counted; of those that have anything to tell."""
+        """Return what workers have counted."""
         answers = (self.pool.ask(worker, Report()) for worker in range(len(self.pool)))
         return [answer for answer in answers if answer is not None]
 
@@ -61,10 +62,10 @@ class IngestionPipeline:
         slice_bounds: np.ndarray | None = None,
         none_without: Literal["rows", "entries"] = "entries",
     ) -> list[dict[str, Any]]:
-        """Have rows sorted by bucket and written; returns the manifest entries of the new blocks.
+        """Sort rows by bucket and write the blocks; returns their manifest entries.
 
-        pieces: all rows in input order. slice_bounds: int64 (S+1,), first column of each slice, passed on to workers.
-        none_without: no block is written without any of these, rows or entries, if the dataset has some.
+        pieces: all rows in input order. slice_bounds: int64 (S+1,), first column of each slice, passed to workers.
+        none_without: avoid blocks without rows or entries (named here), if the dataset has any.
         """
         runs = list(_runs(pieces, self.target.first_document, seed, buckets))
         progress = self._bar("writing", len(runs) + buckets, "block")
@@ -84,7 +85,7 @@ class IngestionPipeline:
         return entries
 
     def write(self, what: str, messages: list[Any], unit: str) -> list[Any]:
-        """Have workers do a step of another kind; returns their answers in the order of the messages."""
+        """Run another step on the workers; returns their answers in the order of the messages."""
         progress = self._bar(what, len(messages), unit)
         answers = self.pool.map_numbered(messages, lambda: progress.update(1))
         progress.close()
@@ -92,7 +93,7 @@ class IngestionPipeline:
 
 
 def _runs(pieces: Iterable[Piece], first: int, seed: int, buckets: int) -> Iterator[Run]:
-    """Consecutive pieces, about `RUN` rows and entries together. first: the number of the first row."""
+    """Yield runs of consecutive pieces with about `RUN` rows and entries. first: number of the first row."""
     together: list[Piece] = []
     rows, entries, number = 0, 0, 0
     for piece in pieces:
@@ -106,7 +107,7 @@ def _runs(pieces: Iterable[Piece], first: int, seed: int, buckets: int) -> Itera
 
 
 def _segment(run: int, bounds: SortedRun, first: int, last: int) -> RunSegment:
-    """Where buckets `first` to `last` (exclusive) lie in a run."""
+    """Return the position of the buckets `first` to `last` (exclusive) in a run."""
     sizes = int(bounds.rows[-1]), int(bounds.entries[-1])
     rows, entries = (slice(int(starts[first]), int(starts[last])) for starts in bounds)
     return RunSegment(run, sizes, (rows, entries))

@@ -1,6 +1,6 @@
-"""What a worker process does while a dataset is ingested, whatever its kind.
+"""Worker process of every ingestion.
 
-Bulk goes through files in the spill directory, each written by one worker; answers hold small facts only.
+Large data go through files in the spill directory, each written by one worker; answers only hold small facts.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ Arrays = Sequence[np.ndarray]
 
 
 class SpillForm(NamedTuple):
-    """The dtypes of arrays that are spilled together: with an element for each row, then with one for each entry."""
+    """Dtypes of arrays that are spilled together: with an element per row, then per entry."""
 
     rows: tuple[Any, ...]
     entries: tuple[Any, ...]
 
     def write(self, file: IO[bytes], arrays: Arrays) -> None:
-        """Add arrays to a file."""
+        """Append arrays to a file."""
         for array, dtype in zip(arrays, (*self.rows, *self.entries), strict=True):
             file.write(np.ascontiguousarray(array, dtype).data)
 
     def read(self, path: Path, at: int, sizes: tuple[int, int], parts: tuple[slice, slice]) -> Iterator[np.ndarray]:
-        """Some rows and entries of those that were written from the byte `at` on; sizes: how many these are."""
+        """Read rows and entries that were written from byte `at` on. sizes: their numbers."""
         with path.open("rb") as file:
             for dtypes, size, part in zip(self, sizes, parts, strict=True):
                 for dtype in map(np.dtype, dtypes):
@@ -42,26 +42,23 @@ class SpillForm(NamedTuple):
 
 
 class Worker:
-    """Answers messages. spill: the spill directory, which lies in the directory of the dataset.
-
-    tasks: the method that answers each type of message; subclasses add those for the chunks and blocks of their kind
-    of dataset.
-    """
+    """Handles messages. spill: spill directory, inside the directory of the dataset. tasks: method by type of message;
+    subclasses add the chunks and blocks of their kind of dataset."""
 
     def __init__(self, spill: str) -> None:
         self.spill, self.root = Path(spill), Path(spill).parent
         self.tasks: dict[type, Callable[[Any], Any]] = {}
 
     def __call__(self, message: Any) -> Any:
-        """Do what a message asks."""
+        """Handle a message."""
         with disk_errors(self.spill):
             return self.tasks[type(message)](message)
 
 
 class SortingWorker(Worker, ABC):
-    """Leaves the rows that it has parsed in a file, sorts runs of them by bucket, and writes the buckets of a block.
+    """Spills parsed rows to a file, sorts runs of them by bucket, and writes the buckets of a block.
 
-    parsed: the form of rows in the order of the inputs. sorted: of those that are sorted by bucket.
+    parsed: form of rows in input order. sorted: form of rows sorted by bucket.
     """
 
     parsed: ClassVar[SpillForm]
@@ -75,22 +72,22 @@ class SortingWorker(Worker, ABC):
 
     @abstractmethod
     def counted(self) -> Any:
-        """What is reported after the last chunk; forgets what has been counted."""
+        """Return the counts of all chunks, and forget them."""
 
     @abstractmethod
     def by_bucket(self, arrays: list[np.ndarray], run: Run) -> tuple[Arrays, SortedRun]:
-        """Sort the rows of a run by bucket; from arrays in the form `parsed` to such in the form `sorted`."""
+        """Sort the rows of a run by bucket; converts arrays from the form `parsed` to `sorted`."""
 
     @abstractmethod
     def write(self, arrays: list[np.ndarray], block: BucketsToWrite) -> dict[str, Any]:
         """Shuffle and publish the rows of a block, in the form `sorted`; returns its manifest entry."""
 
     def placed(self, arrays: Arrays, worker: int) -> Arrays:
-        """What a worker has parsed, with the places of names instead of the ids that they have there."""
+        """Replace a worker's ids in parsed arrays by places."""
         return arrays
 
     def leave(self, arrays: Arrays, rows: int, entries: int, tail: bytes = b"") -> Piece:
-        """Add rows, in the form `parsed`, to the spill file of this worker; tail: follows them."""
+        """Append rows, in the form `parsed`, to the spill file; tail: bytes that follow them."""
         if self._file is None:
             self._file = spill_file(self.spill, os.getpid()).open("wb")
         offset = self._file.tell()
@@ -100,7 +97,7 @@ class SortingWorker(Worker, ABC):
         return Piece(os.getpid(), offset, rows, entries)
 
     def places(self, kind: str, worker: int) -> np.ndarray:
-        """uint32: the places of the names of a worker, see `write_places`."""
+        """Return the places of a worker's names, uint32, see `write_places`."""
         if (kind, worker) not in self._places:
             self._places[kind, worker] = np.memmap(places_file(self.spill, kind, worker), np.uint32, "r")
         return self._places[kind, worker]
@@ -141,6 +138,6 @@ def _all(sizes: tuple[int, int]) -> tuple[slice, slice]:
 
 
 def _joined(pieces: Iterator[Arrays]) -> list[np.ndarray]:
-    """The arrays of pieces, one after the other."""
+    """Concatenate the arrays of pieces."""
     columns = list(map(list, zip(*pieces, strict=True)))
     return [np.concatenate(columns.pop(0)) for _ in range(len(columns))]

@@ -1,4 +1,4 @@
-"""From inputs of ratings to chunks, which workers read."""
+"""Cut inputs of ratings into chunks for workers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ BLANKS = " \t\r"  # around a name
 
 @dataclass
 class RowsChunk:
-    """Some rows of a Parquet or Arrow file, the first of number `row`.
+    """Rows of a Parquet or Arrow file, the first with number `row`.
 
-    users, items: the different names, as `trimmed_lines` gives them, and uint32 (N,), which of them each rating has.
-    values: (N,), NaN where none is.
+    users, items: distinct names from `trimmed_lines`, and uint32 (N,), the index of each rating's name. values: (N,),
+    NaN if missing.
     """
 
     number: int
@@ -33,10 +33,8 @@ class RowsChunk:
 
 
 class Input:
-    """An input of ratings. `name` is what messages call it, `entries` how many its header tells of, if it has one.
-
-    numbers: of its chunks. Raises RequestError if it is unclear how the ratings are written.
-    """
+    """An input of ratings. Attributes: `name` for messages; `entries`, number in its header, if any; numbers of its
+    chunks. Raises RequestError if the format is unclear."""
 
     def __init__(
         self,

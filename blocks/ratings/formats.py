@@ -43,10 +43,10 @@ _KNOWN = {side: frozenset(names.split()) for side, names in _NAMES.items()}
 
 
 class FormatOptions(NamedTuple):
-    """Options that say how lines of ratings are written.
+    """Options on the format of ratings.
 
-    delimiter, quote: see `dialect_of`; a delimiter of None is detected. decimal: `.` or `,`. user, item, rating:
-    columns, by name or by number from 1; None to detect them. A rating of `none` makes all ratings 1.
+    delimiter, quote: see `dialect_of`; None detects the delimiter. decimal: `.` or `,`. user, item, rating: columns by
+    name or number from 1; None to detect them; a rating of `none` makes all ratings 1.
     """
 
     delimiter: str | None = None
@@ -58,12 +58,12 @@ class FormatOptions(NamedTuple):
 
 
 class Format(NamedTuple):
-    """How the lines of an input are read.
+    """Format of the lines of an input.
 
-    separator: a byte, TWO_COLONS, or a blank for any run of blanks and tabs. order: which fields, from 0, are the
-    user, the item and the rating, -1 for what is not on the line. sections: whether lines `item:` name the item of
-    those that follow. quote: a byte, or -1. decimal: a byte. sizes: rows, columns and entries of a matrix, whose users
-    and items are numbers from 1; zeros where they are names. two_fields: whether a line may have no third field.
+    separator: a byte, TWO_COLONS, or a blank for any run of blanks and tabs. order: fields, from 0, of user, item and
+    rating, -1 if absent. sections: lines `item:` name the item of the lines that follow. quote: a byte, or -1. decimal:
+    a byte. sizes: rows, columns and entries of a matrix whose users and items are numbers from 1; zeros for names.
+    two_fields: a line may lack the third field.
     """
 
     separator: int
@@ -75,17 +75,17 @@ class Format(NamedTuple):
     two_fields: bool = False
 
     def split(self, line: bytes) -> list[str]:
-        """The fields of a line."""
+        """Return the fields of a line."""
         return _split(line.decode("utf-8", "replace"), self.separator, self.quote)
 
 
 def check_options(options: FormatOptions) -> None:
-    """Raise RequestError if the options make no sense."""
+    """Raise RequestError if the options are invalid."""
     require_decimal(options.decimal, options.delimiter if options.delimiter != "::" else None)
 
 
 def detect(source: Source, options: FormatOptions) -> Format:
-    """Take what comes before the first rating, and say how the ratings are written; RequestError if that is unclear."""
+    """Take the lines before the first rating and return the format; RequestError if it is unclear."""
     if source.is_database:
         options = options._replace(delimiter=",", quote=None, decimal=".")
     line = source.peek(first_line)
@@ -119,10 +119,7 @@ def detect(source: Source, options: FormatOptions) -> Format:
 
 
 def columns_of(names: Sequence[str], options: FormatOptions, where: str) -> dict[str, str]:
-    """The columns, of a table whose columns have these names, that are the user, the item and the rating, if any is.
-
-    Raises RequestError if that is unclear.
-    """
+    """Return the columns of user, item and rating (if any) of a table; RequestError if they are unclear."""
     order = _order_of_numbers(options) or _order_of_names(names, options, where)
     if order is None or max(order) >= len(names):
         raise RequestError(
@@ -138,7 +135,7 @@ def _quote(options: FormatOptions) -> int:
 
 
 def _separator(line: str, where: str, quote: int, options: FormatOptions) -> int:
-    """What stands between the fields: the first that gives a rating in its place, or a header, or else two fields."""
+    """Return the separator: the first one that gives a rating in its place, or a header, or else two fields."""
     if options.delimiter:
         return TWO_COLONS if options.delimiter == "::" else ord(character_of("--delimiter", options.delimiter))
     marks = [TWO_COLONS if mark == "::" else ord(mark) for mark in ("::", "\t", ",", ";", "|") if mark in line]
@@ -163,7 +160,7 @@ def _is_rating(field: str, decimal: str) -> bool:
 
 
 def _split(line: str, separator: int, quote: int) -> list[str]:
-    """The fields of a line, without blanks and quotes around them, as `split_line` finds them."""
+    """Return the fields of a line without blanks and quotes around them, as `split_line` does."""
     mark = r"[ \t]+" if separator == BLANK else "::" if separator == TWO_COLONS else re.escape(chr(separator))
     unquoted = rf"((?:(?!{mark}).)*+)"
     q = re.escape(chr(quote)) if quote >= 0 else ""
@@ -184,7 +181,7 @@ def _is_number_of(column: str | None) -> bool:
 
 
 def _order_of_numbers(options: FormatOptions) -> tuple[int, int, int] | None:
-    """The order of fields whose numbers are given, from 1; None if none is."""
+    """Return the order of fields given by number, from 1; None if none is."""
     given = (options.user, options.item, options.rating)
     if not any(map(_is_number_of, given)):
         return None
@@ -204,7 +201,7 @@ def _order_of_numbers(options: FormatOptions) -> tuple[int, int, int] | None:
 
 
 def _order_of_names(fields: Sequence[str], options: FormatOptions, where: str) -> tuple[int, int, int] | None:
-    """The order of fields by the names of the columns, which are asked for or known; None if these are no names."""
+    """Return the order of fields by requested or well-known column names; None if these are not names."""
     sides = _sides(fields)
     wanted = dict(zip(SIDES, (options.user, options.item, options.rating), strict=True))
     for side, name in wanted.items():
@@ -237,7 +234,7 @@ def _order_of_names(fields: Sequence[str], options: FormatOptions, where: str) -
 
 
 def _sides(fields: Sequence[str]) -> dict[str, int]:
-    """The places of the columns whose names are known."""
+    """Return the positions of well-known column names."""
     plain = ["".join(filter(str.isalnum, field.lower())) for field in fields]
     return {
         side: next(place for place, name in enumerate(plain) if name in known)
@@ -267,6 +264,6 @@ def _matrix_market(source: Source) -> Format:
 
 
 def last_section(data: bytes) -> bytes:
-    """The last line `item:` of some whole lines, or nothing."""
+    """Return the last line `item:` of some whole lines, or nothing."""
     end = data.rfind(b":\n")
     return data[data.rfind(b"\n", 0, end) + 1 : end] + b":\n" if end >= 0 else b""

@@ -53,11 +53,11 @@ _INTEGER = re.compile(r"0|[1-9][0-9]*")
 
 @dataclass(frozen=True)
 class RatingsRequest:
-    """What is asked for. names_from: a matrix whose users and items are kept; ratings of others are left out.
-    items_from: one whose items alone are.
+    """Options of an ingestion of ratings.
 
-    low, high: the least and the largest rating there may be. format_options: how the lines are written. encoding: of
-    the inputs, None for UTF-8. query: of a SQLite database. grid: blocks and slices, None to choose by the entries.
+    names_from: matrix whose users and items are kept; other ratings are left out. items_from: matrix whose items are
+    kept. low, high: allowed range of ratings. format_options: format of the lines. encoding: None for UTF-8. query: of
+    a SQLite database. grid: numbers of blocks and slices, None to choose by the number of entries.
     """
 
     inputs: Sequence[str]
@@ -77,7 +77,7 @@ class RatingsRequest:
 
 @dataclass(frozen=True)
 class Names:
-    """The rows or columns of a matrix: their names in order, and the place of each of the merged terms among them."""
+    """Rows or columns of a matrix: names in order, and the place of each merged term among them."""
 
     names: list[str]
     place_of_term: np.ndarray  # uint32, or DROPPED
@@ -87,11 +87,11 @@ class Names:
 def ingest_ratings(
     request: RatingsRequest, *, workers: int | None = None, memory: int | None = None, bar: Bar = no_bar
 ) -> Matrix:
-    """Make a matrix of ratings, as requested.
+    """Make a matrix of ratings.
 
-    workers: processes, None for all cores. memory: bytes for the whole process tree, None for a quarter of what is
-    available; neither changes the result. bar: makes progress bars. Raises RequestError for bad input, WorkFailed for
-    a full disk or a worker that died; nothing is left behind then.
+    workers: number of processes, None for all cores. memory: bytes for all processes, None for a quarter of the
+    available memory; neither changes the result. bar: function that makes progress bars. Raises RequestError for bad
+    input, WorkFailed for a full disk or a dead worker; nothing is left behind then.
     """
     request = replace(request, inputs=table_files(request.inputs))
     check(request)
@@ -117,7 +117,7 @@ def ingest_ratings(
 
 
 def check(request: RatingsRequest) -> None:
-    """Raise RequestError if the options make no sense together or an input is not there."""
+    """Raise RequestError if options contradict each other or an input does not exist."""
     if not request.inputs:
         raise RequestError("no input file is given")
     if request.on_error not in ("fail", "skip"):
@@ -141,7 +141,7 @@ def check(request: RatingsRequest) -> None:
 def _read(
     pipeline: IngestionPipeline, request: RatingsRequest
 ) -> tuple[list[ParsedRatings], list[dict[str, WorkerNames]]]:
-    """Have all inputs parsed; returns what was parsed, in the order of the inputs, and the names of each worker."""
+    """Parse all inputs; returns the answers in input order, and the names of each worker."""
     matrices: list[_MarketFile] = []
     with pipeline.reading(sum(map(size_of, request.inputs))) as progress:
         parsed: list[ParsedRatings] = pipeline.parse(_chunks(request, matrices, progress))
@@ -160,7 +160,7 @@ def _read(
 
 
 class _MarketFile(NamedTuple):
-    """A MatrixMarket input: the entries that its header tells of, and its first chunk and the one after its last."""
+    """A MatrixMarket input: entries in its header, number of its first chunk, and of the one after its last."""
 
     name: str
     entries: int
@@ -171,7 +171,7 @@ class _MarketFile(NamedTuple):
 def _chunks(
     request: RatingsRequest, matrices: list[_MarketFile], progress: Progress
 ) -> Iterator[LinesChunk | RowsChunk]:
-    """Chunks of all inputs; appends an entry to `matrices` for each MatrixMarket file."""
+    """Yield the chunks of all inputs; appends an entry to `matrices` for each MatrixMarket file."""
     opening, numbers, last = Opening(request.encoding, _LONGEST_LINE, request.query), count(), -1
     for path in request.inputs:
         given, first = Input(path, request.format_options, opening, numbers, progress), last + 1
@@ -183,7 +183,7 @@ def _chunks(
 
 
 def _name(merged: Merged, fixed: list[str] | None) -> Names:
-    """Put names in order: by number if all are whole numbers, else alphabetically; or as they are fixed."""
+    """Order names: numerically if all are whole numbers, else alphabetically; or as they are fixed."""
     names = fixed or sorted(merged.terms, key=_by_number if all(map(_INTEGER.fullmatch, merged.terms)) else None)
     place_of = dict(zip(names, range(len(names)), strict=True))
     places = np.fromiter((place_of.get(term, DROPPED) for term in merged.terms), np.uint32, len(merged.terms))
@@ -201,7 +201,7 @@ def _write(
     sides: tuple[Names, Names],
     base: Matrix | None,
 ) -> None:
-    """Write blocks, slices, names, the index and the manifest."""
+    """Write blocks, slices, names, index and manifest."""
     target, (users, items) = pipeline.target, sides
     known = items.place_of_term != DROPPED
     entries = np.zeros(len(items.names), np.int64)
@@ -249,12 +249,13 @@ def _block_entries(request: RatingsRequest, entries: int) -> int:
 
 
 def grid_size(entries: int) -> int:
-    """Blocks, and as many slices: each cell is worked on by one worker, and all cells of a diagonal at once."""
+    """Return the numbers of blocks and slices, which are equal: each cell is worked on by one worker, all cells of a
+    diagonal at once."""
     return max(min(LEAST_BLOCKS, entries // LEAST_ENTRIES), bucket_count(entries, BLOCK_ENTRIES))
 
 
 def _made(request: RatingsRequest, parsed: list[ParsedRatings], blocks: list[dict[str, Any]]) -> dict[str, Any]:
-    """How the matrix was made."""
+    """Return the manifest entry on how the matrix was made."""
     read = sum(each.piece.entries for each in parsed)
     written, duplicates = (sum(block[name] for block in blocks) for name in ("entries", "duplicates"))
     return how_made(

@@ -29,7 +29,7 @@ PART_ENTRIES = 1 << 15  # of the rows of a block, or the columns of a slice, tha
 
 
 class RowBlock(NamedTuple):
-    """The N entries of D consecutive rows; `documents` and `offsets` are called as in a corpus."""
+    """The N entries of D consecutive rows; `documents` and `offsets` have the names of a corpus."""
 
     rows: Uint32  # (D,), line in rows.txt (from 0) of each row
     offsets: Int64  # (D+1,), where the entries of each begin
@@ -65,7 +65,7 @@ class Values(TypedDict):
 
 
 class MatrixCounts(TypedDict):
-    """Of the whole that a shard is of."""
+    """Counts of the whole matrix that a shard belongs to."""
 
     identity: str
     hash: str
@@ -75,27 +75,27 @@ class MatrixCounts(TypedDict):
 
 
 class MatrixShard(Shard):
-    """Of a shard."""
+    """Entry "shard" of the manifest of a shard."""
 
     whole: MatrixCounts
 
 
 class MatrixBlock(ArrayFile):
-    """Of a block, in the manifest. longest: entries of the longest row."""
+    """Entry of a block in the manifest. longest: entries of the longest row."""
 
     rows: Count
     longest: Count
 
 
 class MatrixTexts(TypedDict):
-    """The files of names."""
+    """Entries of the name files in the manifest."""
 
     rows: File
     columns: File
 
 
 class MatrixManifest(Manifest):
-    """Of a matrix."""
+    """Manifest of a matrix."""
 
     texts: MatrixTexts
     rows: Count
@@ -108,7 +108,7 @@ class MatrixManifest(Manifest):
 
 
 class WholeMatrix(NamedTuple):
-    """Counts of the matrix that a shard is of, and statistics of its values."""
+    """Counts and value statistics of the whole matrix that a shard belongs to."""
 
     rows: int
     entries: int
@@ -120,11 +120,11 @@ class WholeMatrix(NamedTuple):
 
 
 class Matrix(Store):
-    """A sparse matrix opened for reading.
+    """A sparse matrix opened for reading; a sample is an entry.
 
     Attributes besides those of every store: `rows`, `columns` and `entries`, their numbers; `index`; `low`, `high`,
-    `mean` and (standard) `deviation` of the values; `whole`: the same of the matrix that it is a shard of, its own if
-    it is none. A sample is an entry.
+    `mean` and (standard) `deviation` of the values; `whole`, the same of the matrix that it is a shard of (its own if
+    it is not a shard).
     """
 
     kind = "matrix"
@@ -191,18 +191,19 @@ class Matrix(Store):
         return self.whole.column_entries
 
     def originals(self) -> np.ndarray:
-        """uint64 (n,), the line in the whole's rows.txt of each of its own; ascending; 0, 1, ... if it is no shard."""
+        """Return the line in the whole's rows.txt of each own row, uint64 (n,), ascending; 0, 1, ... if it is not a
+        shard."""
         arrays = self.of_whole()
         return np.arange(len(self.row_names()), dtype=np.uint64) if arrays is None else arrays["numbers"]
 
     def row_names(self) -> list[str]:
-        """Names of all rows, in the order in which results are given."""
+        """Return the names of all rows in the original order."""
         return read_lines(self.path / self.manifest["texts"]["rows"]["file"])
 
     def count_row_names(self) -> int:
-        """How many there are: rows without entries have names, too."""
+        """Return the number of row names, including rows without entries."""
         return count_lines(self.path / self.manifest["texts"]["rows"]["file"])
 
     def column_names(self) -> list[str]:
-        """Names of all columns, in the order in which results are given."""
+        """Return the names of all columns in the original order."""
         return read_lines(self.path / self.manifest["texts"]["columns"]["file"], self.columns)

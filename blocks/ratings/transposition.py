@@ -1,6 +1,6 @@
-"""From the blocks of a matrix to its slices, out of core.
+"""Make the slices of a matrix from its blocks, out of core.
 
-Workers leave the entries of each block column by column in a spill file, then gather the columns of a slice from all.
+Workers spill the entries of each block by column, then gather the columns of a slice from all blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f4")])
 
 @dataclass
 class ColumnsToWrite:
-    """A slice. segments: for each block the file of its entries by column, first entry, last, and its first place."""
+    """A slice to write. segments: for each block the spill file, first and last entry, and its first row."""
 
     root: str
     number: int
@@ -33,14 +33,14 @@ class ColumnsToWrite:
 
 
 def spill_columns(spill: str | Path, number: int, block: RowBlock) -> None:
-    """Leave the entries of a block where `write_columns` looks for them."""
+    """Spill the entries of a block by column, for `write_columns`."""
     by_column = np.empty(block.values.size, ENTRY)
     by_column["row"], by_column["column"], by_column["value"] = column_order(block)
     _columns_file(spill, number).write_bytes(by_column.data)
 
 
 def write_columns(slice_: ColumnsToWrite) -> tuple[dict[str, Any], np.ndarray]:
-    """What a worker does. Returns the manifest entry and int64 (W,), the entries of each column."""
+    """Write a slice, in a worker; returns the manifest entry and int64 (W,), the entries of each column."""
     parts = []
     for path, first, last, place in slice_.segments:
         found = np.fromfile(path, ENTRY, last - first, offset=ENTRY.itemsize * first)
@@ -54,9 +54,9 @@ def write_columns(slice_: ColumnsToWrite) -> tuple[dict[str, Any], np.ndarray]:
 def write_slices(
     pipeline: IngestionPipeline, blocks: list[dict[str, Any]], slice_bounds: np.ndarray
 ) -> tuple[list[dict[str, Any]], np.ndarray]:
-    """Have the slices written by workers that answer `ColumnsToWrite`, once the columns of all blocks are spilled.
+    """Write all slices by workers that handle `ColumnsToWrite`, after the columns of all blocks were spilled.
 
-    Returns the slices' entries, and int64 (C,), the entries of each column by rank.
+    Returns the entries of the slices, and int64 (C,), the number of entries of each column by rank.
     """
     target = pipeline.target
     (target.root / "slices").mkdir()

@@ -1,4 +1,4 @@
-"""What a worker process does while ratings are ingested: parse chunks and number names, write blocks and slices."""
+"""Worker process of the ingestion of ratings: parse chunks and number names, write blocks and slices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAME_BYTES = 170  # of a name in memory, besides its letters: dictionary entry,
 
 
 class RatingsReading(NamedTuple):
-    """How ratings are read; the same for all workers. spill: a directory. names_bytes: a worker may use for names."""
+    """Settings of all workers. spill: directory. names_bytes: memory of a worker for names."""
 
     spill: str
     low: float
@@ -35,7 +35,7 @@ class RatingsReading(NamedTuple):
 
 
 class ParsedRatings(NamedTuple):
-    """What a chunk held."""
+    """Result of parsing a chunk."""
 
     piece: Piece
     skipped: int
@@ -43,10 +43,8 @@ class ParsedRatings(NamedTuple):
 
 
 class RatingsWorker(SortingWorker):
-    """An entry is a rating, with row and column: ids, or places and ranks. There is nothing besides for a row.
-
-    Answers `ColumnsToWrite`, too.
-    """
+    """Worker for ratings: an entry is a rating with row and column (ids, later places and ranks). Also handles
+    `ColumnsToWrite`."""
 
     parsed = sorted = SpillForm((), (ENTRY,))
 
@@ -59,7 +57,7 @@ class RatingsWorker(SortingWorker):
         self.tasks |= {LinesChunk: self._parse, RowsChunk: self._parse, ColumnsToWrite: write_columns}
 
     def warm_up(self) -> None:
-        """Run every kernel once, on next to nothing."""
+        """Run every kernel once on tiny input, to compile it."""
         self._numbered(LinesChunk(0, "", 1, b"1\t2\t3\n", Format(ord("\t"), (0, 1, 2))))
         partition_entries(np.zeros(1, ENTRY), 0, 1)
 
@@ -78,7 +76,7 @@ class RatingsWorker(SortingWorker):
         return ParsedRatings(piece, skipped, self._lines.first_problem if skipped else "")
 
     def _numbered(self, chunk: LinesChunk | RowsChunk) -> np.ndarray:
-        """ENTRY (N,), with the numbers of this worker for rows and columns."""
+        """Return ENTRY (N,) with this worker's ids for rows and columns."""
         found = self._lines.read(chunk)
         entries = np.empty(found.values.size, ENTRY)
         for side, name, names in zip(SIDES, ("row", "column"), (found.users, found.items), strict=True):
@@ -91,7 +89,7 @@ class RatingsWorker(SortingWorker):
         return entries
 
     def counted(self) -> dict[str, WorkerNames]:
-        """The names of both sides."""
+        """Return the names of users and items."""
         counted = {
             side: leave_names(self.spill, side, table, self._counts[side], len(table))
             for side, table in self._tables.items()
@@ -119,12 +117,12 @@ class RatingsWorker(SortingWorker):
 
 
 def load() -> None:
-    """Have all kernels ready, whatever will be read."""
+    """Compile all kernels that any input may need."""
     nothing = RatingsReading("", -np.inf, np.inf, False, 0)
     prepare(RatingsWorker(nothing).warm_up)
 
 
 def start(reading: RatingsReading) -> RatingsWorker:
-    """The handler of `blocks.workers.Workers`."""
+    """Return the message handler for `blocks.workers.Workers`."""
     load()
     return RatingsWorker(reading)

@@ -1,4 +1,4 @@
-"""Writing a sparse matrix: its blocks, from them its slices, and the index and manifest last."""
+"""Write a sparse matrix: blocks, slices, index, and the manifest last."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Entries(NamedTuple):
 def write_row_block(
     root: Path, number: int, entries: Entries, slice_bounds: np.ndarray, seed: int
 ) -> tuple[dict[str, Any], RowBlock]:
-    """Publish the rows that have `entries`, in an order that depends on the seed and the number of the block only.
+    """Publish rows in an order that depends only on the seed and the block number.
 
-    entries: in the order of the inputs; `columns` are ranks. Of several entries of a row in the same column the last
-    counts. Returns the manifest entry and the block.
+    entries: in input order; `columns` are ranks; of several entries at one place the last counts. Returns the manifest
+    entry and the block.
     """
     rows, local = np.unique(entries.rows, return_inverse=True)
     order = np.random.default_rng([seed, number]).permutation(rows.size)
@@ -49,7 +49,7 @@ def write_row_block(
 
 
 def publish_rows(root: Path, number: int, block: RowBlock, slice_bounds: np.ndarray) -> dict[str, Any]:
-    """Publish a block as it is; returns its manifest entry, for `finish_matrix` with the sums of its values."""
+    """Publish a block as it is; returns its manifest entry for `finish_matrix`, with the sums of its values."""
     return {
         **write_arrays(root, f"blocks/{number:05}.h5", block._asdict()),
         "rows": block.rows.size,
@@ -67,7 +67,7 @@ def _sums(values: np.ndarray) -> dict[str, float]:
 
 
 def _statistics(sums: list[dict[str, float]], entries: int) -> dict[str, float]:
-    """Of the values of all blocks, from what `_sums` says of each."""
+    """Return statistics of all values, from the sums of each block."""
     mean, squares = (sum(each[name] for each in sums) / entries for name in ("sum", "squares"))
     return {
         "low": min(each["low"] for each in sums),
@@ -78,16 +78,16 @@ def _statistics(sums: list[dict[str, float]], entries: int) -> dict[str, float]:
 
 
 def column_order(block: RowBlock) -> Entries:
-    """The entries of a block column by column; `rows` are places in the block, ascending within a column."""
+    """Return the entries of a block by column; `rows` are places in the block, ascending within a column."""
     order = np.argsort(block.columns, kind="stable")
     rows = np.repeat(np.arange(block.rows.size, dtype=np.uint32), np.diff(block.offsets))
     return Entries(rows[order], block.columns[order], block.values[order])
 
 
 def write_column_slice(root: Path, file_name: str, parts: Sequence[Entries], first: int, last: int) -> dict[str, Any]:
-    """Publish the columns of rank `first` to `last` (exclusive), given their entries in each block in turn.
+    """Publish the columns of rank `first` to `last` (exclusive); returns the manifest entry.
 
-    parts: sorted by column, `rows` are places in the matrix. Returns the manifest entry.
+    parts: entries of each block in turn, sorted by column, with `rows` as places in the matrix.
     """
     rows, columns, values = map(np.concatenate, zip(*parts, strict=True))
     order = np.argsort(columns, kind="stable")
@@ -108,10 +108,10 @@ def finish_matrix(
     made: dict[str, Any],
     shard: dict[str, Any] | None = None,
 ) -> None:
-    """Write the index and, last, the manifest over blocks and slices that are on disk already.
+    """Write the index and, last, the manifest over existing blocks and slices.
 
-    blocks, slices: the entries that writing them returned, in order. column_entries: int64 (C,), by rank.
-    shard: what the manifest of a shard says of it, see `blocks.shards.whole`.
+    blocks, slices: entries in order. column_entries: int64 (C,), by rank. shard: entry "shard" of the manifest, see
+    `blocks.shards.whole`.
     """
     rows = [entry["rows"] for entry in blocks]
     cells = np.array([entry.pop("cells") for entry in blocks], np.int64)  # which the index has

@@ -1,1 +1,1 @@
-"""Labelled samples, row by row, for algorithms that process one after the other."""
+"""Labelled samples stored by row, for algorithms that process one sample after the other."""

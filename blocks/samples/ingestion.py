@@ -1,7 +1,6 @@
-"""Ingestion of labelled samples row by row, out of core: from svmlight files, or from arrays.
+"""Ingest labelled samples by row, out of core, from svmlight files or arrays.
 
-What `blocks.ingestion.pipeline` does, in this process alone. How much there is in a chunk has no influence on the
-result.
+Runs the steps of `blocks.ingestion.pipeline` in this process alone. The size of chunks does not change the result.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ def ingest_samples(
     overwrite: bool = False,
     bar: Bar = no_bar,
 ) -> Samples:
-    """Make a set of samples of svmlight files.
+    """Make a sample set from svmlight files.
 
-    columns_from: one whose columns these are to be. zero_based: whether indices count from 0. Raises RequestError for
-    bad input, WorkFailed for a full disk; nothing is left behind then.
+    columns_from: sample set with the same columns. zero_based: indices count from 0. Raises RequestError for bad input,
+    WorkFailed for a full disk; nothing is left behind then.
     """
     if not inputs:
         raise RequestError("no input file is given")
@@ -82,11 +81,11 @@ def write_samples(
     block_entries: int = BLOCK_ENTRIES,
     overwrite: bool = False,
 ) -> Samples:
-    """Make a set of samples of arrays, as those of scipy.sparse.csr_array.
+    """Make a sample set from arrays, such as those of scipy.sparse.csr_array; lists are accepted, too.
 
-    offsets: integers (n+1,), where the entries of each sample begin. columns: integers (N,), ascending within a sample.
-    values: (N,). labels: (n,). Lists are taken, too. width: columns there are, None for one more than the highest
-    number. Raises RequestError if the arrays do not fit together, or are of something else.
+    offsets: integers (n+1,), begin of each sample's entries. columns: integers (N,), ascending within a sample. values:
+    (N,). labels: (n,). width: number of columns, None for one more than the highest. Raises RequestError if the arrays
+    are invalid or do not fit together.
     """
     offsets, columns = integers("offsets", offsets), integers("columns", columns)
     values, labels = finite_floats("values", values), finite_floats("labels", labels)
@@ -117,7 +116,7 @@ def _chunks(inputs: Sequence[str], form: Svmlight, progress: Progress) -> Iterat
 
 
 def _cut(rows: Rows, offsets: np.ndarray) -> Iterator[Rows]:
-    """Samples in chunks that are sorted apart. offsets: int64 (n+1,), where the entries of each begin."""
+    """Yield samples in chunks that are sorted separately. offsets: int64 (n+1,), begin of each sample's entries."""
     for first, last in pairwise(parts(offsets, RUN).tolist()):
         some = slice(first, last), slice(offsets[first], offsets[last])
         yield Rows(*(array[some[0]] for array in rows[:3]), *(array[some[1]] for array in rows[3:]))
@@ -133,7 +132,7 @@ def write_rows(
     block_entries: int,
     overwrite: bool,
 ) -> Samples:
-    """Make a set of samples of chunks of rows, which are numbered one after the other. columns: see `write_samples`."""
+    """Make a sample set from chunks of rows, which are numbered consecutively. columns: see `write_samples`."""
     return _make(out, None, lambda _: chunks, columns, made, (seed, block_entries, overwrite), no_bar)
 
 
@@ -146,7 +145,7 @@ def _make(
     options: tuple[int, int, bool],
     bar: Bar,
 ) -> Samples:
-    """total: bytes of the inputs. options: seed, entries of a block, whether to write over what is there."""
+    """Make a sample set. total: bytes of the inputs. options: seed, entries of a block, overwrite."""
     seed, block_entries, overwrite = options
     with new_dataset(out, overwrite) as target, disk_errors(Path(out)):
         pipeline = IngestionPipeline(InProcess(SamplesWorker(str(target.spill))), target, bar)
@@ -165,7 +164,7 @@ def _make(
 
 
 def _different_labels(root: Path, blocks: Sequence[dict[str, Any]]) -> np.ndarray:
-    """float64, ascending: those that occur; none if they are too many."""
+    """Return the distinct labels, float64, ascending; none if there are too many."""
     labels = np.empty(0)
     for entry in blocks:
         mine = map_arrays(root / entry["file"], entry["arrays"])["labels"]

@@ -22,7 +22,7 @@ from blocks.store import Store
 
 
 class SampleBlock(NamedTuple):
-    """The N entries of D samples; `offsets` are called as in a corpus."""
+    """The N entries of D samples; `offsets` are named as in a corpus."""
 
     rows: Uint64  # (D,), number of each sample in the original order
     labels: Float64  # (D,)
@@ -40,13 +40,13 @@ class SampleIndex(NamedTuple):
 
 
 class OfWholeSamples(NamedTuple):
-    """What a shard knows of the sample set that it is of, see `blocks.samples.shards`."""
+    """Data of the whole sample set that a shard has; see `blocks.samples.shards`."""
 
     numbers: Uint64  # (D,)
 
 
 class SamplesCounts(TypedDict):
-    """Of the whole that a shard is of."""
+    """Counts of the whole sample set that a shard belongs to."""
 
     identity: str
     rows: Count
@@ -54,21 +54,21 @@ class SamplesCounts(TypedDict):
 
 
 class SamplesShard(Shard):
-    """Of a shard."""
+    """Entry "shard" of the manifest of a shard."""
 
     first: Count
     whole: SamplesCounts
 
 
 class SamplesBlock(ArrayFile):
-    """Of a block, in the manifest."""
+    """Entry of a block in the manifest."""
 
     rows: Count
     entries: Count
 
 
 class SamplesManifest(Manifest):
-    """Of a sample set."""
+    """Manifest of a sample set."""
 
     texts: dict[str, File]
     rows: Count
@@ -83,10 +83,8 @@ MOST_LABELS = 1 << 16
 
 
 class Samples(Store):
-    """Samples opened for reading.
-
-    Attributes besides those of every store: `rows`, `columns` and `entries`, their numbers; `index`.
-    """
+    """A sample set opened for reading. Attributes besides those of every store: `rows`, `columns` and `entries`, their
+    numbers; `index`."""
 
     kind = "sample set"
     counted = "rows"
@@ -109,7 +107,7 @@ class Samples(Store):
 
     @property
     def slice_bounds(self) -> np.ndarray:
-        """int64 (2,): all columns are one slice."""
+        """Return int64 (2,): all columns are one slice."""
         return np.array([0, self.columns])
 
     def block(self, number: int) -> SampleBlock:

@@ -1,4 +1,4 @@
-"""What is done with samples while they are ingested: chunks are parsed, runs sorted by bucket, blocks written."""
+"""Work on samples during ingestion: parse chunks, sort runs by bucket, write blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from blocks.shuffle import buckets_of
 
 
 class Rows(NamedTuple):
-    """n samples with N entries; a chunk of them is numbered when it is sorted."""
+    """n samples with N entries; chunks get their numbers when they are sorted."""
 
     numbers: np.ndarray  # uint64 (n,), in the original order
     labels: np.ndarray  # float64 (n,)
@@ -24,7 +24,7 @@ class Rows(NamedTuple):
     values: np.ndarray  # float32 (N,)
 
     def chosen(self, rows: np.ndarray) -> Rows:
-        """Some of them, int64 (k,), in that order."""
+        """Return some samples, int64 (k,), in this order."""
         lengths, begins = self.lengths[rows], np.cumsum(self.lengths) - self.lengths
         ends = np.cumsum(lengths)
         entries = np.repeat(begins[rows] - (ends - lengths), lengths) + np.arange(lengths.sum())
@@ -32,14 +32,14 @@ class Rows(NamedTuple):
 
 
 class SamplesFacts(NamedTuple):
-    """What the chunks show. columns: the largest column index plus 1. queries: whether any row has a qid."""
+    """Facts about all chunks. columns: largest column index plus 1. queries: a row has a qid."""
 
     columns: int
     queries: bool
 
 
 class SamplesWorker(SortingWorker):
-    """A row is a sample: its label and, once it is sorted, its number; an entry has a column and a value."""
+    """Worker for samples: a row has a label and, once sorted, a number; an entry has a column and a value."""
 
     parsed = SpillForm(("f8", "i8"), ("u4", "f4"))
     sorted = SpillForm(("u8", "f8", "i8"), ("u4", "f4"))
@@ -62,7 +62,7 @@ class SamplesWorker(SortingWorker):
         return self.leave((labels, lengths, columns, values), labels.size, columns.size)
 
     def counted(self) -> SamplesFacts:
-        """What all chunks have told."""
+        """Return the facts about all chunks."""
         return self._facts
 
     def by_bucket(self, arrays: list[np.ndarray], run: Run) -> tuple[Arrays, SortedRun]:

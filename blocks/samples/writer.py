@@ -1,4 +1,4 @@
-"""Writing a set of samples: its blocks, and the index and manifest last."""
+"""Write a sample set: blocks, index, and the manifest last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blocks.samples.samples import SampleBlock, SampleIndex, Samples
 
 
 def write_block(root: Path, number: int, block: SampleBlock) -> dict[str, Any]:
-    """Write a block of a new sample set; returns its entry in the manifest."""
+    """Write a block of a new sample set; returns its manifest entry."""
     entry = write_arrays(root, f"blocks/{number:05}.h5", block._asdict())
     return {**entry, "rows": block.labels.size, "entries": block.values.size}
 
@@ -26,7 +26,7 @@ def finish_samples(
     made: dict[str, Any],
     shard: dict[str, Any] | None = None,
 ) -> None:
-    """Write the index and, last, the manifest. shard: of what whole it is one, see `blocks.samples.shards`."""
+    """Write the index and, last, the manifest. shard: see `blocks.samples.shards`."""
     rows, entries = ([entry[name] for entry in blocks] for name in ("rows", "entries"))
     bounds = np.concatenate(([0], np.cumsum(rows))).astype(np.int64)
     index = write_arrays(root, "index.h5", SampleIndex(bounds, np.array(entries, np.int64), labels)._asdict())

@@ -1,1 +1,1 @@
-"""Datasets split for the machines of a ring."""
+"""Split datasets for the machines of a ring."""

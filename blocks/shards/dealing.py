@@ -1,7 +1,7 @@
-"""How the documents of a dataset are dealt to shards: in whole blocks if there are many, else in stretches of them.
+"""Deal the documents of a dataset to shards: whole blocks if there are many, else parts of blocks.
 
-The heaviest go first, each to the shard that has the fewest tokens so far. What a shard has of a block is one block
-of its own. Documents are shuffled in a block, so any stretch of them is like any other.
+The heaviest are dealt first, each to the shard with the fewest tokens so far. The share of a block becomes a block of
+the shard. Documents of a block are shuffled, so all parts of it are alike.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Runs = list[tuple[int, int]]  # documents of a block: from the first to the last
 
 
 class Stretch(NamedTuple):
-    """Consecutive documents of a block, `last` exclusive, and their tokens (or rows and their entries)."""
+    """Consecutive documents of a block, `last` exclusive, and their tokens (or rows and entries)."""
 
     block: int
     first: int
@@ -32,9 +32,9 @@ class Stretch(NamedTuple):
 
 
 def deal_documents(dataset: Dataset | Matrix, shards: int) -> list[dict[int, Runs]]:
-    """For each block the shards that get documents of it, and which; every shard gets some that are not empty.
+    """Return for each block the shards that get documents of it, and which; every shard gets nonempty ones.
 
-    Raises RequestError if there are fewer of these than shards.
+    Raises RequestError if there are fewer nonempty documents than shards.
     """
     found = _stretches(dataset, shards)
     samples = np.array([stretch.samples for stretch in found])
@@ -48,7 +48,7 @@ def deal_documents(dataset: Dataset | Matrix, shards: int) -> list[dict[int, Run
 
 
 def _stretches(dataset: Dataset | Matrix, shards: int) -> list[Stretch]:
-    """All documents, in the order of the blocks; no stretch is without tokens."""
+    """Return all documents in the order of blocks; no stretch is without tokens."""
     if dataset.block_count >= FINE * shards:
         samples = dataset.index.cells.sum(axis=1).tolist()
         sizes = [entry[dataset.counted] for entry in dataset.manifest["blocks"]]
@@ -65,7 +65,7 @@ def _stretches(dataset: Dataset | Matrix, shards: int) -> list[Stretch]:
 
 
 def _cut(dataset: Dataset | Matrix, size: int) -> Iterator[Stretch]:
-    """Stretches of about so many tokens; empty documents at the end of a block go with those before."""
+    """Cut stretches of about `size` tokens; empty documents at the end of a block stay with those before."""
     for number in range(dataset.block_count):
         offsets = dataset.block(number).offsets
         bounds = parts(offsets, size)

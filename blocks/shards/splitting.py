@@ -48,10 +48,8 @@ _BYTES_OF_SAMPLE = 80  # of a block, in memory while it is split
 
 
 class Splitting(NamedTuple):
-    """What all workers know. whole: its path. places: a file of uint64 (D,), the number in its shard of each document.
-
-    rank_of: uint32 (V,), the new rank of the word or column of each rank.
-    """
+    """Settings of all workers. whole: its path. places: file of uint64 (D,), the number of each document in its shard.
+    rank_of: uint32 (V,), the new rank of each word or column."""
 
     whole: str
     targets: list[Target]
@@ -61,7 +59,7 @@ class Splitting(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a shard gets of a block of the whole, and the number of the block in which it keeps that."""
+    """The part of a block that a shard gets, and the number of the shard's block."""
 
     shard: int
     number: int
@@ -70,7 +68,7 @@ class Share(NamedTuple):
 
 @dataclass
 class Split:
-    """A block of the whole to be split; the answer has a shard and the entry of its block for each share."""
+    """A block of the whole to split; the answer has a shard and its block entry for each share."""
 
     number: int
     shares: list[Share] = field(repr=False)
@@ -86,13 +84,13 @@ def make_shards(
     overwrite: bool = False,
     bar: Bar = no_bar,
 ) -> list[Dataset | Matrix | Samples | Design]:
-    """Split a dataset into as many shards; returns them. Of a design matrix, and of samples, each shard has a run of
-    rows, see `blocks.design.row_shards` and `blocks.samples.shards`.
+    """Split a dataset into shards and return them.
 
-    out: a directory for all of them, as `shard-0`, `shard-1`, ..., which appears when all are complete; or a path with
-    `{rank}` for each, which then appear one after the other. workers: processes, None for all cores. memory: bytes for
-    the whole process tree, None for a quarter of what is available; neither changes the result. Raises RequestError for
-    a request that makes no sense, WorkFailed for damaged data or a full disk; nothing is left behind then.
+    Shards of a design matrix or sample set are ranges of rows, see `blocks.design.row_shards` and
+    `blocks.samples.shards`. out: a directory for `shard-0`, `shard-1`, ..., which appears when all are complete; or a
+    path with `{rank}` for each, which then appear one after the other. workers: number of processes, None for all
+    cores. memory: bytes for all processes, None for a quarter of the available memory; neither changes the result.
+    Raises RequestError for an invalid request, WorkFailed for damaged data or a full disk; nothing is left behind then.
     """
     whole = open_any(Path(data))
     if any(path.resolve() == whole.path.resolve() for path in (Path(out), *_paths(out, shards))):
@@ -119,7 +117,7 @@ def ingest_shards(
     overwrite: bool = False,
     bar: Bar = no_bar,
 ) -> list[Dataset | Matrix]:
-    """As `make_shards`, of a dataset that `ingest(path)` makes, and that is deleted when it is split."""
+    """Make shards of a dataset that `ingest(path)` makes, and that is deleted after the split; see `make_shards`."""
     with _new_shards(out, shards, overwrite) as targets:
         whole = targets[0].spill / "whole"
         ingest(str(whole))
@@ -134,7 +132,7 @@ def _paths(out: str, shards: int) -> list[Path]:
 
 @contextmanager
 def _new_shards(out: str, shards: int, overwrite: bool) -> Iterator[list[Target]]:
-    """Where shards are written, and published when all of them are complete."""
+    """Yield the paths where shards are written; they are published when all are complete."""
     if shards < 1:
         raise RequestError(f"--shards must be at least 1, got {shards}")
     places = _paths(out, shards) if RANK in out else [Path(out)]
@@ -180,8 +178,8 @@ def _split(whole: Dataset | Matrix, targets: list[Target], workers: int | None, 
 
 
 def _require_sound(whole: Dataset | Matrix | Samples | Design) -> None:
-    """Raise unless all files are whole, of a grid but for the blocks, which workers look at, and the slices, which
-    nobody does."""
+    """Raise WorkFailed unless all files are undamaged, except blocks, which workers check, and slices, which are not
+    used."""
     if "shard" in whole.manifest:
         raise RequestError(f"{whole.path} is a shard already", "Split the whole dataset that it was made from.")
     grid = ("blocks", "slices") if isinstance(whole, Dataset | Matrix) else ()
@@ -192,13 +190,13 @@ def _require_sound(whole: Dataset | Matrix | Samples | Design) -> None:
 
 
 def require_whole(whole: Dataset | Matrix | Samples | Design, path: Path, entry: dict[str, Any]) -> None:
-    """Raise WorkFailed if a file of a dataset is not what was written: shards would be so, too, but not say it."""
+    """Raise WorkFailed if a file of a dataset is damaged, which the shards would not show."""
     if problem := check_file(path, entry):
         raise WorkFailed(f"{whole.path} is damaged: {problem}", f"List all damaged files with: ooc verify {whole.path}")
 
 
 def _owners(whole: Dataset | Matrix, shares: list[dict[int, Runs]], path: Path, shards: int) -> np.ndarray:
-    """Map a file with the shard of each document (or line of rows.txt: the first if it has no entries)."""
+    """Map a file with the shard of each document (of a line of rows.txt: the first if it has no entries)."""
     size = sum(1 for _ in _lines(whole, "rows")) if isinstance(whole, Matrix) else whole.documents
     dtype = np.min_scalar_type(shards)
     allocate(path, dtype.itemsize * size)
@@ -214,7 +212,8 @@ def _owners(whole: Dataset | Matrix, shares: list[dict[int, Runs]], path: Path, 
 
 
 def _number(owners: np.ndarray, path: Path, shards: int) -> np.ndarray:
-    """Write the number that each document has in its shard, uint64 (D,); returns int64 (shards,), how many each has."""
+    """Write the number of each document in its shard, uint64 (D,); returns int64 (shards,), their numbers of
+    documents."""
     counts = np.zeros(shards, np.int64)
     with path.open("wb") as file:
         for some in _chunks(owners):
@@ -232,13 +231,13 @@ def _chunks(owners: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _numbers(owners: np.ndarray, shard: int) -> Iterator[np.ndarray]:
-    """The documents of a shard as the whole numbers them, uint64, ascending, some at a time."""
+    """Yield the documents of a shard, numbered as in the whole, uint64, ascending."""
     for number, some in enumerate(_chunks(owners)):
         yield (number * _CHUNK + np.flatnonzero(some == shard)).astype(np.uint64)
 
 
 def _columns(whole: Dataset | Matrix, shards: int) -> Columns:
-    """Those of the whole, in more slices if it has too few for a ring."""
+    """Return the columns of the whole, in more slices if it has too few for a ring."""
     columns, least = columns_of(whole), least_slices(shards)
     if whole.slice_count >= least:
         return columns
@@ -250,14 +249,14 @@ def _columns(whole: Dataset | Matrix, shards: int) -> Columns:
 
 
 def _rank_of(whole: Dataset | Matrix, columns: Columns) -> np.ndarray:
-    """uint32 (V,): the rank in `columns` of the word of each rank in the whole."""
+    """Return the rank in `columns` of the word of each rank in the whole, uint32 (V,)."""
     rank_of_id = np.empty(columns.ids.size, np.uint32)
     rank_of_id[columns.ids] = np.arange(columns.ids.size, dtype=np.uint32)
     return rank_of_id[columns_of(whole).ids]
 
 
 def _told(whole: Dataset | Matrix, columns: Columns, owners: Path) -> dict[str, Any]:
-    """What the manifest of each shard says of the whole."""
+    """Return the manifest entry "shard" of each shard."""
     names = ("rows", "entries", "values") if isinstance(whole, Matrix) else ("documents", "tokens")
     counts = {name: whole.manifest[name] for name in names}
     return {
@@ -269,7 +268,7 @@ def _told(whole: Dataset | Matrix, columns: Columns, owners: Path) -> dict[str, 
 
 
 def _write_blocks(pool: Workers, shares: list[dict[int, Runs]], shards: int, bar: Bar) -> list[list[dict[str, Any]]]:
-    """Have all blocks of the whole split; returns the entries of the blocks of each shard."""
+    """Split all blocks of the whole; returns the block entries of each shard."""
     following = [count() for _ in range(shards)]
     messages = [
         Split(number, [Share(shard, next(following[shard]), runs) for shard, runs in sorted(of_block.items())])
@@ -285,7 +284,7 @@ def _write_blocks(pool: Workers, shares: list[dict[int, Runs]], shards: int, bar
 
 
 def _lines(whole: Dataset | Matrix, text: str) -> Iterator[str]:
-    """The lines of a text of the whole, one at a time."""
+    """Yield the lines of a text of the whole."""
     path = whole.path / whole.manifest["texts"][text]["file"]
     with path.open(encoding="utf-8", newline="\n") as file:
         for line in file:
@@ -293,7 +292,7 @@ def _lines(whole: Dataset | Matrix, text: str) -> Iterator[str]:
 
 
 def _write_texts(whole: Dataset | Matrix, root: Path, owners: np.ndarray, shard: int) -> dict[str, dict[str, Any]]:
-    """All names of columns, and those of the documents or rows that a shard has; returns their entries."""
+    """Write all names of columns, and the names of a shard's documents or rows; returns their entries."""
     texts = {}
     for name in whole.manifest["texts"]:
         lines = _lines(whole, name)
@@ -304,7 +303,7 @@ def _write_texts(whole: Dataset | Matrix, root: Path, owners: np.ndarray, shard:
 
 
 def documents_file(target: Target, number: int) -> Path:
-    """Where a worker leaves, for each word that occurs in a block, in how many documents: uint32."""
+    """Return the path of a block's document frequencies: uint32 for each word that occurs in it."""
     return target.spill / f"documents-{number}"
 
 

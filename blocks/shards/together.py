@@ -1,8 +1,8 @@
-"""Ingestion of the files that several machines have: each makes a shard of its own, all with the same words.
+"""Ingest the files of several machines: each makes a shard of its own, all with the same vocabulary.
 
-Each machine reads its files; the first adds up the words that all have found, and chooses the vocabulary as if all had
-been read on one machine; then each writes its documents. In the whole these are numbered machine by machine. Shards are
-as `ooc shard` makes them, see `blocks.shards.whole`, but of a whole that is nowhere.
+Each machine reads its files; the first one merges all words and chooses the vocabulary as if all files were on one
+machine; then each writes its documents, which are numbered machine by machine. Shards are like those of `ooc shard`
+(see `blocks.shards.whole`), but the whole dataset exists nowhere.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from blocks.shards.whole import Columns, hash_of
 
 
 class Others(Protocol):
-    """The machines that ingest together, of which this is one; all make the same calls in the same order."""
+    """The machines that ingest together; all make the same calls in the same order."""
 
     rank: int
     ranks: int
 
     def gather(self, message: bytes) -> Iterable[bytes]:
-        """At rank 0 what all give, in the order of ranks; at others nothing, but they go through that, too."""
+        """Yield on rank 0 the messages of all ranks in order; on others nothing, but they must iterate, too."""
 
     def spread(self, message: bytes) -> bytes:
-        """What rank 0 gives."""
+        """Return the message of rank 0 on all ranks."""
 
     def wait(self) -> None:
-        """Until all have come here."""
+        """Wait until all ranks have reached this call."""
 
 
 class Found(NamedTuple):
-    """What reading has found, on one machine or on all. stopped: tokens that were dropped as stop words."""
+    """Result of reading, on one machine or on all. stopped: tokens dropped as stop words."""
 
     merged: Merged
     documents: int
@@ -47,7 +47,7 @@ class Found(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Words, and how often they occur, as machines tell each other. facts: besides, of JSON types."""
+    """Words with their counts, as sent between machines. facts: additional JSON values."""
 
     words: list[str]
     tokens: np.ndarray  # int64 (V,), of each word
@@ -73,13 +73,14 @@ Select = Callable[[Found], tuple[np.ndarray, dict[str, Any]]]  # see `vocabulary
 
 
 class Together:
-    """What a machine does with the others while it ingests: `choose`, `shard` and `wait`, in this order."""
+    """The joint steps of a machine's ingestion: `choose`, `shard` and `wait`, in this order."""
 
     def __init__(self, others: Others) -> None:
         self._others = others
 
     def choose(self, mine: Found, select: Select, seed: int) -> Chosen:
-        """The vocabulary of all, with the frequencies of this machine. select: says which words of all to keep."""
+        """Return the common vocabulary, with the frequencies of this machine. select: function that chooses the words
+        to keep."""
         merged, facts = mine.merged, {"documents": mine.documents, "stopped": mine.stopped}
         told = Counted(merged.terms, merged.tokens, merged.documents, facts).packed()
         kept = _kept(map(Counted.unpacked, self._others.gather(told)), select)
@@ -91,10 +92,8 @@ class Together:
         return keep(merged, common.words, ids, bounds)._replace(dropped=common.facts["dropped"])
 
     def shard(self, root: Path, blocks: list[dict[str, Any]], texts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Write what this machine's dataset knows of the whole; returns what its manifest says under "shard".
-
-        blocks, texts: the entries of its files.
-        """
+        """Write the data that this shard has of the whole; returns its manifest entry "shard". blocks, texts: entries
+        of its files."""
         rank, columns = self._others.rank, self._columns
         first = sum(self._documents[:rank])
         numbers = np.arange(first, first + self._documents[rank], dtype=np.uint64)
@@ -111,12 +110,12 @@ class Together:
         return {"number": rank, "shards": self._others.ranks, "whole": whole, "index": index}
 
     def wait(self) -> None:
-        """Until all have written their shards, which none publishes before."""
+        """Wait until all machines have written their shards, which none publishes before."""
         self._others.wait()
 
 
 def _kept(parts: Iterable[Counted], select: Select) -> bytes:
-    """The words that all machines keep, of those that each has found, packed; nothing where others choose."""
+    """Return the packed words that all machines keep, from the words of each; nothing on other ranks."""
     tally, documents, stopped = Tally(), [], 0
     for part in parts:
         tally.add(part.words, np.array([part.tokens, part.documents]))

@@ -26,7 +26,7 @@ from blocks.store import MANIFEST
 
 
 class Columns(NamedTuple):
-    """The V words, or columns, by rank, and the slices they are dealt to."""
+    """The V words or columns by rank, and their slices."""
 
     ids: np.ndarray  # uint32 (V,), line in vocabulary.txt or columns.txt
     slice_bounds: np.ndarray  # int64 (S+1,)
@@ -34,7 +34,7 @@ class Columns(NamedTuple):
 
 
 def columns_of(dataset: Dataset | Matrix) -> Columns:
-    """The columns of a dataset, with the frequencies that they have in it."""
+    """Return the columns of a dataset, with their frequencies in it."""
     index = dataset.index
     if isinstance(dataset, Matrix):
         return Columns(dataset.index.column_ids, index.slice_bounds, dataset.index.column_entries)
@@ -42,12 +42,12 @@ def columns_of(dataset: Dataset | Matrix) -> Columns:
 
 
 def columns_hash(dataset: Dataset | Matrix, columns: Columns) -> str:
-    """`hash_of` the columns of a dataset."""
+    """Return `hash_of` for the columns of a dataset."""
     return hash_of(dataset.manifest["texts"]["columns" if isinstance(dataset, Matrix) else "vocabulary"], columns)
 
 
 def hash_of(names: Mapping[str, Any], columns: Columns) -> str:
-    """XXH3-128 of the names of columns, by the entry of their file, and of all that `columns` says of them, as hex."""
+    """Return the XXH3-128, as hex, of the names of columns (the entry of their file) and of all fields of `columns`."""
     digest = xxhash.xxh3_128(names["checksum"].encode())
     for array in columns:
         digest.update(np.ascontiguousarray(array).data)
@@ -55,16 +55,16 @@ def hash_of(names: Mapping[str, Any], columns: Columns) -> str:
 
 
 def shard_paths(path: Path) -> list[Path]:
-    """The shards in a directory, in order; none if it has anything else."""
+    """Return the shards in a directory in order; none if it contains anything else."""
     found = sorted(path.glob("shard-*"), key=lambda shard: (len(shard.name), shard.name)) if path.is_dir() else []
     whole = all((shard / MANIFEST).is_file() for shard in found) and len(found) == sum(1 for _ in path.glob("*"))
     return found if whole else []
 
 
 def check_together(told: Mapping[str, Mapping[str, Any] | None]) -> None:
-    """Raise RequestError unless these are all the shards of a whole, each once.
+    """Raise RequestError unless these are all shards of one dataset, each once.
 
-    told: for each place (a path, or a host and a path) what the manifest that is there says under "shard", if anything.
+    told: for each place (a path, or a host and a path) the manifest entry "shard", if any.
     """
     numbers: dict[int, str] = {}
     first, expected = "", None
@@ -86,7 +86,7 @@ def check_together(told: Mapping[str, Mapping[str, Any] | None]) -> None:
 
 
 def problems_of_shard(dataset: Dataset | Matrix) -> Iterator[str]:
-    """What a shard knows of its whole that does not agree with itself, or with the shard."""
+    """Yield data about the whole that contradicts itself or the shard."""
     arrays = dataset.of_whole()
     if arrays is None:
         return

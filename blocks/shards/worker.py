@@ -1,4 +1,4 @@
-"""What a worker process does while a dataset is split into shards: it writes what each of them has of a block."""
+"""Worker process of `ooc shard`: write each shard's part of a block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from blocks.shards.splitting import Share, Split, Splitting, documents_file, req
 
 
 class ShardWorker:
-    """Answers `Split` and, for matrices, `ColumnsToWrite`."""
+    """Handles `Split` and, for matrices, `ColumnsToWrite`."""
 
     def __init__(self, splitting: Splitting) -> None:
         self._splitting = splitting
@@ -27,7 +27,7 @@ class ShardWorker:
         self._places = np.memmap(splitting.places, np.uint64, "r")
 
     def __call__(self, message: Split | ColumnsToWrite) -> Any:
-        """Do what a message asks."""
+        """Handle a message."""
         with disk_errors(self._splitting.targets[0].root):
             return self._split(message) if isinstance(message, Split) else write_columns(message)
 
@@ -42,7 +42,7 @@ class ShardWorker:
         return [(share.shard, self._write_documents(block, ranks, share)) for share in message.shares]
 
     def _write_documents(self, block: Block, ranks: np.ndarray, share: Share) -> dict[str, Any]:
-        """ranks: uint32 (N,), of the tokens of the block in the order of its documents."""
+        """Write the documents of a share. ranks: uint32 (N,), of the block's tokens in the order of its documents."""
         target = self._splitting.targets[share.shard]
         documents, tokens = _of_runs(share, block.documents), _of_items(share, block.offsets, ranks)
         offsets = _offsets(share, block.offsets)
@@ -72,17 +72,17 @@ class ShardWorker:
 
 
 def _of_runs(share: Share, array: np.ndarray) -> np.ndarray:
-    """What an array says of the documents of a share."""
+    """Return the elements of an array for the documents of a share."""
     return np.concatenate([array[first:last] for first, last in share.runs])
 
 
 def _of_items(share: Share, offsets: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """What an array says of the tokens of the documents of a share. offsets: where documents begin in it."""
+    """Return the elements of an array for the tokens of a share's documents. offsets: begin of each document in it."""
     return np.concatenate([array[offsets[first] : offsets[last]] for first, last in share.runs])
 
 
 def _offsets(share: Share, offsets: np.ndarray) -> np.ndarray:
-    """int64, where each document of a share begins among its tokens."""
+    """Return the begin of each document of a share among its tokens, int64."""
     return np.concatenate(([0], np.cumsum(_of_runs(share, np.diff(offsets))))).astype(np.int64)
 
 
@@ -91,6 +91,6 @@ def _warm_up() -> None:
 
 
 def start(splitting: Splitting) -> ShardWorker:
-    """The handler of `blocks.workers.Workers`."""
+    """Return the message handler for `blocks.workers.Workers`."""
     prepare(_warm_up)
     return ShardWorker(splitting)

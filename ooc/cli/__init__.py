@@ -1,4 +1,4 @@
-"""The command line. What takes long to start is started here, before the command line itself is imported."""
+"""Start the command line: everything that must be set before numpy, numba and the commands are imported."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def main() -> NoReturn:
 
 
 def _use_utf8() -> None:
-    """Start again in Python's UTF-8 mode if the locale is C and PYTHONUTF8=0 keeps Python from it.
+    """Start Python again in UTF-8 mode if the locale is C and PYTHONUTF8=0 disables the mode.
 
-    Names of files would be ASCII there, in workers, too, and words could not be printed.
+    Otherwise file names would be ASCII, also in workers, and words could not be printed.
     """
     if sys.getfilesystemencoding() == "ascii" and "utf8" not in sys._xoptions:
         os.environ["PYTHONUTF8"] = "1"
@@ -54,12 +54,12 @@ def _open_standard_streams() -> None:
 
 
 def _says_text() -> bool:
-    """Whether no other form of messages is asked for, of which what is started here would not know."""
+    """Return whether messages are text: the notices of this module do not exist in other log formats."""
     return "OOC_LOG_FORMAT" not in os.environ and not any(word.startswith("--log-format") for word in sys.argv)
 
 
 def _kind(arguments: list[str]) -> str:
-    """Of the dataset that an ingestion makes."""
+    """Return the kind of dataset that an ingestion makes."""
     if arguments[:1] == ["ratings"]:
         return "ratings"
     has_target = any(argument.partition("=")[0] == "--target" for argument in arguments)

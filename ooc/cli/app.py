@@ -1,6 +1,6 @@
-"""The command line: each command turns its options into one call; no algorithm lives here.
+"""Run commands: each command turns its options into one call and contains no algorithm.
 
-Heavy modules, numpy among them, are imported inside the commands, so that `ooc --help` answers at once.
+Heavy modules such as numpy are imported inside the commands, so that `ooc --help` answers at once.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ _debug = False
 
 
 def run() -> NoReturn:
-    """Run a command; failures become a line that says what, a line that says what to do, and an exit code."""
+    """Run a command; turn a failure into a message, a remedy and an exit code."""
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         if signal.getsignal(ending) is not signal.SIG_IGN:  # as is SIGINT in what a script runs in the background
             signal.signal(ending, _interrupt)
@@ -121,14 +121,18 @@ def run() -> NoReturn:
 
 
 def _is_read_no_more(descriptor: int) -> bool:
-    """Whether it is a pipe whose reader has gone."""
+    """Return whether a descriptor is a pipe that nobody reads any more."""
     looks = select.poll()
     looks.register(descriptor, select.POLLOUT)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in looks.poll(0))
 
 
 class _Interrupt(KeyboardInterrupt):
-    """A signal to end. Of KeyboardInterrupt itself Python remembers that it left an `exec`, and exits by a signal."""
+    """A signal that ends the command.
+
+    It is a subclass because Python treats a plain KeyboardInterrupt that leaves an `exec` specially, and exits by a
+    signal.
+    """
 
 
 def _interrupt(*_: object) -> None:
@@ -136,7 +140,7 @@ def _interrupt(*_: object) -> None:
 
 
 def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
-    """Python drops what is raised in a finaliser or a callback, of imports for instance; an interrupt must not be."""
+    """Raise an interrupt again that Python dropped because it was raised in a finaliser or a callback."""
     if lost.exc_type is _Interrupt:
         signal.setitimer(signal.ITIMER_REAL, 0.01)
     else:

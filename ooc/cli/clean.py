@@ -1,4 +1,4 @@
-"""`ooc clean`: delete what killed commands left, and state that is needed no more."""
+"""`ooc clean`: delete temporary files of killed commands, and state that is no longer needed."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What all commands can do besides their own work.
+"""Features that all commands share.
 
-Command   `--quiet`, `--log-format`, `--config FILE.toml`, options in variables, and `--skip-existing` of what makes
-          something; a training notes its options in the run
+Command   `--quiet`, `--log-format`, `--config FILE.toml`, options from variables, `--skip-existing` for commands
+          that make something; a training writes its options into the run
 Training  also `--watch`, `--metrics-file` and `--resume`
-Commands  those that there are
+Commands  the group of all commands
 
-Of what gives an option a value the first counts: the command line, a variable OOC_..., the file, the default.
+The value of an option is taken from the first of: command line, variable OOC_..., config file, default.
 """
 
 from __future__ import annotations
@@ -146,13 +146,16 @@ class Training(Command):
 
 
 def _makes_out(params: list[Any]) -> bool:
-    """Whether a command has an argument OUT, under which it makes something."""
+    """Return whether a command has an argument OUT, the path of what the command makes."""
     kinds = {param.name: param.param_type_name for param in params}
     return kinds.get("out") == "argument" and "overwrite" in kinds
 
 
 def _is_there(ctx: Any) -> bool:
-    """Whether what a command is to make, and not to go on with or replace, has been made: it appears when complete."""
+    """Return whether the output of a command exists already and is neither to be replaced nor continued.
+
+    An output is complete if it exists, because it is renamed into place.
+    """
     from blocks.files import is_free
 
     for name in ("append", "overwrite"):
@@ -163,7 +166,7 @@ def _is_there(ctx: Any) -> bool:
 
 
 def _is_stream(out: Path) -> bool:
-    """Whether what is made goes to standard output or a pipe."""
+    """Return whether the output goes to standard output or a pipe."""
     if str(out) != "-" and (not out.exists() or out.is_file() or out.is_dir()):
         return False
     from blocks.outputs import is_passed_on
@@ -193,7 +196,7 @@ CONFIG = "Read options from a TOML file, such as topics = 100; options of the co
 
 @cache
 def _parameters(function: Callable[..., None]) -> tuple[Any, ...]:
-    """Those that a function declares, but for --help."""
+    """Return the parameters that a function declares, without --help."""
     app = typer.Typer(add_completion=False)
     app.command()(function)
     command = get_command(app)
@@ -202,7 +205,8 @@ def _parameters(function: Callable[..., None]) -> tuple[Any, ...]:
 
 
 def _set_variables(command: Any) -> None:
-    """Let all options of a command have a variable each; help would be twice as long if it named them."""
+    """Give every option of a command an environment variable; help does not list them, which would double its
+    length."""
     for name, param in parameters_of(command).items():
         param.show_envvar = False
         if param.param_type_name == "option":
@@ -212,38 +216,38 @@ def _set_variables(command: Any) -> None:
 
 
 def options_of(command: Any) -> dict[str, Any]:
-    """The options of a command by their names, as `evaluate-every`."""
+    """Return the options of a command by name, such as `evaluate-every`."""
     options = (param for param in command.params if param.param_type_name == "option")
     return {max(param.opts, key=len).lstrip("-"): param for param in options}
 
 
 def parameters_of(command: Any) -> dict[str, Any]:
-    """The arguments of a command, and its options, by the names that they have in a file."""
+    """Return the arguments and options of a command by the names that they have in a config file."""
     arguments = (param for param in command.params if param.param_type_name == "argument")
     return {param.name.replace("_", "-"): param for param in arguments} | options_of(command)
 
 
 def words_of(ctx: Any) -> tuple[str, ...]:
-    """The words that call a command, as ("train", "lda")."""
+    """Return the words that call a command, such as ("train", "lda")."""
     above = words_of(ctx.parent) if ctx.parent and ctx.parent.parent else ()
     return (*above, *ctx.command.name.split())  # a rank's command has a name of two words
 
 
 def source_of(ctx: Any, name: str) -> str:
-    """What gave a parameter its value: COMMANDLINE, ENVIRONMENT, DEFAULT_MAP (the file) or DEFAULT."""
+    """Return where a parameter got its value: COMMANDLINE, ENVIRONMENT, DEFAULT_MAP (the config file) or DEFAULT."""
     source = ctx.get_parameter_source(name)
     return source.name if source else "DEFAULT"
 
 
 def _hint(ctx: Any, param: Any) -> str | None:
-    """What to name where a value is wrong; None: what is named anyway."""
+    """Return the name of a parameter for an error message; None for click's own hint."""
     if (source := source_of(ctx, param.name)) == "ENVIRONMENT":
         return str(param.envvar)
     return f"'{max(param.opts, key=len)}' in {ctx.obj[param.name].where}" if source == "DEFAULT_MAP" else None
 
 
 def _with_variables(ctx: Any, text: str) -> str:
-    """A text that names the variables of options that have their values from these."""
+    """Return a message in which options that were set by environment variables are called by these variables."""
     for name, option in options_of(ctx.command).items():
         if source_of(ctx, option.name) == "ENVIRONMENT":
             text = re.sub(rf"--{name}(?![\w-])", option.envvar, text)

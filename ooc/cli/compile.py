@@ -1,4 +1,4 @@
-"""`ooc compile`: compile the kernels before they are needed, as for the image of a container."""
+"""`ooc compile`: compile kernels in advance, for example in the image of a container."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _run(command: str, directory: Path) -> None:
 
 
 def _write_data(directory: Path) -> None:
-    """Some documents, ratings and samples, as text."""
+    """Write a few documents, ratings and samples as text files."""
     directory.mkdir()
     numbers = random.Random(0)
     texts = [" ".join(numbers.choices(["apple", "pear", "plum", "ball", "goal", "team"], k=20)) for _ in range(60)]

@@ -30,7 +30,7 @@ Table = dict[str, Any]
 
 
 class Found(NamedTuple):
-    """A value in a file, as the command line would give it. where: the file, and the table in it."""
+    """A value from a config file, in the form of the command line. where: the file and the table in it."""
 
     value: Any
     where: str
@@ -39,11 +39,11 @@ class Found(NamedTuple):
 def read_config(
     path: Path, words: Sequence[str], parameters: Mapping[str, Any], *, shared: bool = False
 ) -> dict[str, Found]:
-    """Return the values that a file has for a command, by the names of parameters.
+    """Return the values that a config file has for a command, by parameter name.
 
-    words: that call the command, as ("train", "lda"). parameters: of the command, by the names that a user knows.
-    shared: whether a file without tables is for many commands, too. Raises RequestError if the file cannot be read, or
-    has a name that no command has.
+    words: words that call the command, such as ("train", "lda"). parameters: of the command, by their names in the
+    file. shared: whether a file without tables holds options of many commands. Raises RequestError if the file cannot
+    be read or has a name that no command has.
     """
     content = _read(path)
     if shared or any(isinstance(value, dict) for value in content.values()):
@@ -72,12 +72,12 @@ def _read(path: Path) -> Table:
 
 
 def _dashed(table: Table) -> Table:
-    """The same with names as on the command line: evaluate-every for evaluate_every."""
+    """Return a table whose names are written with dashes: evaluate-every for evaluate_every."""
     return {key.replace("_", "-"): _dashed(value) if isinstance(value, dict) else value for key, value in table.items()}
 
 
 def _tables(content: Table, words: Sequence[str]) -> Iterator[tuple[str, Table]]:
-    """The tables that count for a command, from the top level down to its own, each with its name."""
+    """Return the tables that apply to a command, from the top level to the command's own, each with its name."""
     yield "", content
     for depth, word in enumerate(words, 1):
         content = content.get(word, {})
@@ -91,9 +91,9 @@ def _where(path: Path, table: str) -> str:
 
 
 def _check(path: Path, table: Table, command: Any, name: str) -> None:
-    """Raise RequestError for an option or a table of a name that no command has.
+    """Raise RequestError for an option or a table that no command has.
 
-    command: what the table is for, a group of commands or a single one. name: of the table, as train.lda.
+    command: the command or group that the table is for. name: of the table, such as train.lda.
     """
     below = _below(command)
     known = dict.fromkeys(option for each in _singles(command) for option in parameters_of(each))
@@ -111,12 +111,12 @@ def _check(path: Path, table: Table, command: Any, name: str) -> None:
 
 
 def _below(command: Any) -> dict[str, Any]:
-    """The commands of a group; none of a single command."""
+    """Return the commands of a group; none for a single command."""
     return {name: each for name, each in getattr(command, "commands", {}).items() if not each.hidden}
 
 
 def _singles(command: Any) -> Iterator[Any]:
-    """All commands of a group and of those in it; a single command itself."""
+    """Return all commands of a group and its subgroups; for a single command, the command itself."""
     below = _below(command)
     if not below:
         yield command
@@ -137,7 +137,7 @@ def _check_option(where: str, name: str, known: Collection[str]) -> None:
 
 
 def _meant(table: str) -> str:
-    """What to add where a table has no command's name; [lda] was meant as [train.lda]."""
+    """Return a hint for a table without the name of its group, such as [lda] instead of [train.lda]."""
     names = list(_names(commands(), ""))
     close = [name for name in names if name.endswith(f".{table}")] or get_close_matches(table, names, 1)
     return f"; did you mean [{close[0]}]?" if close else ""
@@ -151,7 +151,7 @@ def _names(command: Any, name: str) -> Iterator[str]:
 
 
 def _value(value: Any, parameter: Any) -> Any:
-    """Numbers as text, so that they are read as those of the command line are."""
+    """Return numbers as text, so that they are parsed like numbers of the command line."""
     if isinstance(value, bool):
         return value
     several = [str(each) for each in (value if isinstance(value, list) else [value])]

@@ -1,4 +1,4 @@
-"""What the commands share: options that mean the same everywhere, progress bars, JSON."""
+"""Options, progress bars and output functions that commands share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JSON = Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
 
 def one_of(names: str, help: str, *flags: str, **more: Any) -> Any:
-    """An option that takes one of some names, as a|b|c, which the shell completes; one in capitals stands for any."""
+    """Return an option that takes one of several names, shown as a|b|c; a name in capitals stands for any value."""
     known = [name for name in names.split("|") if name.islower()]
 
     def complete(incomplete: str) -> list[str]:
@@ -46,42 +46,42 @@ _told_on_error = False  # set where standard output is what the command makes
 
 
 def be_quiet(value: bool) -> bool:
-    """The callback of `--quiet`."""
+    """Handle `--quiet`."""
     global quiet  # noqa: PLW0603  (all of the command is)
     quiet = value
     return value
 
 
 def use_log_format(value: str | None) -> str | None:
-    """The callback of `--log-format`."""
+    """Handle `--log-format`."""
     if value is not None:
         stderr.use_format(value)
     return value
 
 
 def say(text: str) -> None:
-    """Tell on standard output what was done, unless `--quiet`; what was asked for is printed, and not said.
+    """Print a line about finished work, unless --quiet is given.
 
-    Where standard output is what the command makes, it is told on standard error.
+    It goes to standard output, or to standard error if the result itself goes to standard output.
     """
     if not quiet:
         stderr.note(text) if _told_on_error else print(text)
 
 
 def keep_standard_output() -> None:
-    """Have standard output for what the command makes, OUT being `-` or a pipe."""
+    """Reserve standard output for the result of the command, because OUT is `-` or a pipe."""
     global _told_on_error  # noqa: PLW0603  (all of the command is)
     _told_on_error = True
 
 
 def note(text: str) -> None:
-    """Tell on standard error what a user should know of what was done, unless `--quiet`; `--json` has it, too."""
+    """Print a note about finished work to standard error, unless --quiet is given. It is printed with --json, too."""
     if not quiet:
         stderr.note(text)
 
 
 def progress_bar(what: str, total: int | None, unit: str) -> Any:
-    """A bar on standard error; a line a minute if that is not a terminal."""
+    """Return a progress bar on standard error; if that is not a terminal, a line every minute."""
     from blocks.progress_bar import ProgressBar
 
     return ProgressBar(what, total, unit, quiet=quiet)
@@ -100,13 +100,12 @@ _SHOWN = {code: ascii(chr(code))[1:-1] for code in _CONTROLS + _DIRECTIONS}
 
 
 def visible(text: str) -> str:
-    """A text in which characters that a terminal would obey are seen, as \\x1b: it may have words and names of files
-    from anywhere."""
+    """Return a text with control characters escaped, such as \\x1b: words and file names may come from anywhere."""
     return text.translate(_SHOWN)
 
 
 class Terminal(io.TextIOWrapper):
-    """A stream to a terminal: all that is written is `visible`, but for the return with which a progress bar begins."""
+    """A stream to a terminal that escapes control characters, except the carriage return that starts a progress bar."""
 
     def write(self, text: str) -> int:
         start = text[: text.startswith("\r")]
@@ -114,9 +113,9 @@ class Terminal(io.TextIOWrapper):
 
 
 def prepare_output() -> None:
-    """Let standard output and standard error print any text: what they cannot encode is escaped.
+    """Make standard output and standard error print any text by escaping what they cannot encode.
 
-    If they are a terminal they become a `Terminal`; `sys.__stdout__` is still what it was.
+    If they are terminals, they are wrapped as `Terminal`; `sys.__stdout__` stays the original stream.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -127,11 +126,11 @@ def prepare_output() -> None:
 
 
 class BrokenPipe(Exception):
-    """A pipe, most likely standard output, has lost its reader."""
+    """A pipe, usually standard output, has no reader any more."""
 
 
 class Explained(NamedTuple):
-    """A failure as the user is told of it."""
+    """A failure in the form in which it is shown to the user."""
 
     what: str
     remedy: str
@@ -139,7 +138,7 @@ class Explained(NamedTuple):
 
 
 def explained(error: BaseException) -> Explained:
-    """A line that says what, one that says what to do, and an exit code."""
+    """Return the message, the remedy and the exit code of an error."""
     if isinstance(error, OocError):
         return Explained(error.what, error.remedy, error.exit_code)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -1,4 +1,4 @@
-"""`ooc curves`: how trainings went, as a picture."""
+"""`ooc curves`: plot learning curves of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ooc demo`: the main job, end to end, on text that every machine with Python has."""
+"""`ooc demo`: ingest, train and infer on the Python sources of this machine."""
 
 from __future__ import annotations
 

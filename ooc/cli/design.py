@@ -1,4 +1,4 @@
-"""`ooc ingest svmlight|mtx|npz|plink`, and `csv` with numbers: design matrices."""
+"""`ooc ingest svmlight|mtx|npz|plink`, and `csv` with numbers: make design matrices."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def svmlight(**given: Any) -> None:
 
 
 def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
-    """Make a set of labelled samples as the options of `ooc ingest svmlight` say, and tell of it."""
+    """Make a set of labelled samples from the options of `ooc ingest svmlight`, and print a summary."""
     from blocks.describe import describe, size_of
     from blocks.samples.ingestion import ingest_samples
 
@@ -116,7 +116,7 @@ def plink(**given: Any) -> None:
 
 
 def ingest(kind: str, given: dict[str, Any]) -> None:
-    """Make a design matrix as the options of a command say, and tell of it."""
+    """Make a design matrix from the options of a command, and print a summary."""
     from blocks.describe import describe, size_of, what_is_missing
     from blocks.design.design import FORMS
     from blocks.design.ingestion import ingest_design
@@ -140,7 +140,7 @@ def ingest(kind: str, given: dict[str, Any]) -> None:
 
 
 def tell(facts: dict[str, Any], held: str, started: float, as_json: bool) -> None:
-    """What was made, since `started` on the monotonic clock."""
+    """Print a summary of the dataset that was made. started: time of the monotonic clock at the start, in seconds."""
     if facts["made"].get("queries"):
         note("note: qid, the query id of a row, is ignored")
     seconds = round(time.monotonic() - started, 3)
@@ -169,7 +169,7 @@ _DEFAULTS = (None, False, 0, "fail")
 
 
 def ingest_table(given: dict[str, Any]) -> None:
-    """What `ooc ingest csv` does with columns of numbers; refuses the options that concern text."""
+    """Run `ooc ingest csv` with columns of numbers; refuse options for text."""
     for name in given.keys() - _TAKEN:
         if given[name] not in _DEFAULTS:
             raise RequestError(

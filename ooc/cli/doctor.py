@@ -1,4 +1,4 @@
-"""`ooc doctor`: what this machine gives a training, and what would make it faster."""
+"""`ooc doctor`: report what this machine offers a training, and how to make it faster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def doctor(
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
-    """Lines for a reader."""
+    """Yield the facts of the machine as lines of text."""
     from ooc.doctor import EXTRAS
 
     processor, memory, disk, pages = (facts[name] for name in ("processor", "memory", "disk", "huge_pages"))

@@ -1,4 +1,4 @@
-"""`ooc recommend` and `similar-items`: what a matrix factorization is used for."""
+"""`ooc recommend` and `ooc similar-items`: use a matrix factorization."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def similar_items(
 
 
 def _known(wanted: Sequence[str] | None, names: Sequence[str], where: str) -> list[str]:
-    """Those that are there; the others are named on standard error."""
+    """Return the wanted names that exist; warn about the others on standard error."""
     if not wanted:
         return list(names)
     there = set(names)

@@ -1,4 +1,4 @@
-"""The layout of help: commands by sections; arguments, then options under the headings of `samplers.options`."""
+"""Layout of the help: commands by section; arguments, then options under the headings of `samplers.options`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SECTIONS = {  # of the commands
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Names of commands in the order of the sections, others last."""
+    """Return names of commands in the order of the sections, others last."""
     order = list(chain.from_iterable(_SECTIONS.values()))
     return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
@@ -50,7 +50,7 @@ def write_commands(commands: Mapping[str, Any], formatter: Any) -> None:
 
 
 def write_options(command: Any, ctx: Any, formatter: Any) -> None:
-    """Write the arguments and options of a command, those used most first."""
+    """Write the arguments and options of a command, the most frequently used options first."""
     sections: dict[str, list[tuple[str, str]]] = {}
     for param in command.get_params(ctx):
         if (record := param.get_help_record(ctx)) is not None:
@@ -63,7 +63,7 @@ def write_options(command: Any, ctx: Any, formatter: Any) -> None:
 
 
 def usage_of(pieces: list[str]) -> list[str]:
-    """Arguments as DATA RUN, without the braces that typer sets around them."""
+    """Return the arguments of the usage line as DATA RUN, without typer's braces."""
     return [re.sub(r"[{}]", "", piece) for piece in pieces]
 
 
@@ -74,5 +74,5 @@ def _heading(param: Any) -> str:
 
 
 def _row(param: Any, record: tuple[str, str]) -> tuple[str, str]:
-    """An argument by its name alone: its type is clear from its help."""
+    """Return the help row of a parameter; an argument is shown by its name only, without a type."""
     return (param.metavar, record[1]) if param.param_type_name == "argument" else record

@@ -1,4 +1,4 @@
-"""`ooc ingest`: text, bags of words, ratings and synthetic documents to a dataset; of numbers see `ooc.cli.design`."""
+"""`ooc ingest`: make datasets from text, bags of words, ratings, or synthetic documents (numbers: `ooc.cli.design`)."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def ingest_synthetic(**given: Any) -> None:
 
 
 def _how(given: dict[str, Any]) -> dict[str, Any]:
-    """What every dataset is made with, which is taken from the parameters of a command."""
+    """Return the options that every dataset takes, from the parameters of a command."""
     from blocks.memory import parse_size
 
     memory = given.pop("memory_bytes")
@@ -281,7 +281,7 @@ def _ingest_here(
 def _ingest_together(
     request: Request, shards: int | None, here: Session, common: dict[str, Any]
 ) -> Sequence[Dataset | Matrix]:
-    """This rank's shard, of the files that it has."""
+    """Make this rank's shard from the files of this rank."""
     from dataclasses import replace
 
     from blocks.corpus.ingestion import ingest
@@ -303,7 +303,7 @@ def _ingest_together(
 def _make(
     make: Callable[[str], Dataset | Matrix], out: str, shards: int | None, **options: Any
 ) -> Sequence[Dataset | Matrix]:
-    """A dataset, or the shards of one."""
+    """Make a dataset, or several shards of it."""
     if shards is None:
         return [make(out)]
     from blocks.shards.splitting import ingest_shards
@@ -314,7 +314,7 @@ def _make(
 def _tell(
     made: Sequence[Dataset | Matrix], shards: int | None, started: float, *, as_json: bool, added: int | None = None
 ) -> None:
-    """Tell what was made. added: documents, of an append."""
+    """Print a summary of what was made. added: number of documents that were appended."""
     from blocks.describe import describe, size_of
 
     if shards is not None:
@@ -334,7 +334,7 @@ def _tell(
 
 
 def _documents(text: str | None, option: str) -> int | float | None:
-    """A number of documents, or a fraction of them if it is written with a point."""
+    """Parse a number of documents, or a share of the documents if it is written with a decimal point."""
     try:
         return None if text is None else int(text) if text.isdigit() else float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The options of `ooc ingest`, in groups that several of its commands have."""
+"""Options of `ooc ingest`, in groups that its commands share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _WORDS = "LANGUAGE|FILE|english|none"
 
 
 class EncodedOptions:
-    """Text files."""
+    """Options of text files."""
 
     group = INPUT
 
@@ -25,7 +25,7 @@ class EncodedOptions:
 
 
 class BagsOptions:
-    """`ooc ingest uci`."""
+    """Options of `ooc ingest uci`."""
 
     group = INPUT
 
@@ -33,7 +33,7 @@ class BagsOptions:
 
 
 class TextFilesOptions:
-    """`ooc ingest text`."""
+    """Options of `ooc ingest text`."""
 
     group = INPUT
 
@@ -42,7 +42,7 @@ class TextFilesOptions:
 
 
 class JsonLinesOptions:
-    """`ooc ingest jsonl`."""
+    """Options of `ooc ingest jsonl`."""
 
     group = INPUT
 
@@ -55,7 +55,7 @@ class JsonLinesOptions:
 
 
 class NumberColumnsOptions:
-    """`ooc ingest csv` with numbers."""
+    """Options of `ooc ingest csv` with numbers."""
 
     group = INPUT
 
@@ -69,7 +69,7 @@ class NumberColumnsOptions:
 
 
 class TextColumnsOptions:
-    """`ooc ingest csv` with text."""
+    """Options of `ooc ingest csv` with text."""
 
     group = INPUT
 
@@ -78,7 +78,7 @@ class TextColumnsOptions:
 
 
 class TableOptions:
-    """How a table is written."""
+    """Options of the format of a table."""
 
     group = INPUT
 
@@ -96,7 +96,7 @@ class TableOptions:
 
 
 class QueryOptions:
-    """Databases."""
+    """Options of databases."""
 
     group = INPUT
 
@@ -104,7 +104,7 @@ class QueryOptions:
 
 
 class TokensOptions:
-    """How text becomes words."""
+    """Options that split text into words."""
 
     group = WORDS
 
@@ -130,7 +130,7 @@ class TokensOptions:
 
 
 class StopWordsOptions:
-    """Words that are words already."""
+    """Options of stop words for text that is split into words already."""
 
     group = WORDS
 
@@ -138,7 +138,7 @@ class StopWordsOptions:
 
 
 class VocabularyOptions:
-    """Which words are kept."""
+    """Options that choose the vocabulary."""
 
     group = WORDS
 
@@ -162,7 +162,7 @@ class VocabularyOptions:
 
 
 class RecordsOptions:
-    """Records of which some cannot be read."""
+    """Options for records that cannot be read."""
 
     group = INPUT
 
@@ -172,7 +172,7 @@ class RecordsOptions:
 
 
 class CorpusOptions:
-    """What the documents are added to."""
+    """Options of the dataset to which documents are added."""
 
     group = OUTPUT
 
@@ -190,7 +190,7 @@ class CorpusOptions:
 
 
 class BlocksOptions:
-    """Blocks of a corpus."""
+    """Options of the blocks of a corpus."""
 
     group = LAYOUT
 
@@ -198,7 +198,7 @@ class BlocksOptions:
 
 
 class ShardsOptions:
-    """Datasets that can be made in shards."""
+    """Options of datasets that can be made as shards."""
 
     group = LAYOUT
 
@@ -210,7 +210,7 @@ class ShardsOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MakingOptions(Options):
-    """What every dataset is made with."""
+    """Options of every dataset."""
 
     group = RESOURCES
 
@@ -228,7 +228,7 @@ class MakingOptions(Options):
 
 
 class RatingsOptions:
-    """`ooc ingest ratings`, first."""
+    """First options of `ooc ingest ratings`."""
 
     group = INPUT
 
@@ -260,7 +260,7 @@ class RatingsOptions:
 
 
 class RatingsSeedOptions:
-    """`ooc ingest ratings`, last."""
+    """Last options of `ooc ingest ratings`."""
 
     group = LAYOUT
 
@@ -268,7 +268,7 @@ class RatingsSeedOptions:
 
 
 class DrawnOptions:
-    """`ooc ingest synthetic`."""
+    """Options of `ooc ingest synthetic`."""
 
     documents: Annotated[int, Option("Number of documents to draw.")]
     vocabulary: Annotated[int, Option("Number of words in the vocabulary.")]
@@ -291,7 +291,7 @@ class DrawnOptions:
 
 
 class ColumnsOptions:
-    """Columns of another design."""
+    """Options for a design matrix with the columns of another one."""
 
     group = INPUT
 
@@ -302,7 +302,7 @@ class ColumnsOptions:
 
 
 class SvmlightOptions:
-    """`ooc ingest svmlight`."""
+    """Options of `ooc ingest svmlight`."""
 
     group = INPUT
 
@@ -316,7 +316,7 @@ class SvmlightOptions:
 
 
 class TargetOptions:
-    """A design whose y is in a file of its own."""
+    """Options of a design matrix whose y is in a separate file."""
 
     group = INPUT
 
@@ -326,7 +326,7 @@ class TargetOptions:
 
 
 class GenotypesOptions:
-    """`ooc ingest plink`."""
+    """Options of `ooc ingest plink`."""
 
     group = INPUT
 
@@ -338,7 +338,7 @@ class GenotypesOptions:
 
 
 class ColumnBlocksOptions:
-    """Blocks of a design."""
+    """Options of the blocks of a design matrix."""
 
     group = LAYOUT
 

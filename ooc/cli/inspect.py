@@ -1,4 +1,4 @@
-"""`ooc info` and `ooc verify`: what a dataset or a run holds, and whether it is what was written."""
+"""`ooc info` and `ooc verify`: describe a dataset or a run, and check its files for damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ooc launch`: a command on several machines."""
+"""`ooc launch`: run a command on several machines."""
 
 from __future__ import annotations
 
@@ -91,12 +91,12 @@ def launch(
 
 
 def _arguments(name: str, rest: Sequence[str]) -> list[str]:
-    """Those of a rank. name, rest: of its command."""
+    """Return the arguments of every rank. name, rest: name and arguments of the command."""
     return [*name.split(), *(["--log-format=json"] if stderr.is_json() else []), *rest]
 
 
 def _ports(text: str) -> tuple[int, int]:
-    """The first and the last port of a range."""
+    """Parse a range of ports FIRST-LAST."""
     found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", text, re.ASCII)
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
     if not 0 < first <= last < 1 << 16:
@@ -107,7 +107,7 @@ def _ports(text: str) -> tuple[int, int]:
 
 
 def _resume(options: dict[str, Any], run: Path) -> str:
-    """The command that goes on with a run."""
+    """Return the command that continues a run."""
     words = ["ooc", "launch", "--hosts", str(options["hosts"])]
     words += ["--ssh-config", str(options["ssh_config"])] if options["ssh_config"] else []
     words += ["--insecure"] if options["insecure"] else []

@@ -1,4 +1,4 @@
-"""The options of a command from their description, see `samplers.options`: what it takes, and what it is given."""
+"""Make the parameters of commands from the descriptions of options in `samplers.options`, and read them back."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _CALLBACKS = {"quiet": be_quiet}
 
 
 class DescribedCommand:
-    """A command, a function of keywords, and the parameters that it takes, in the order in which help shows them.
+    """A command, a function with keyword arguments, and its parameters in the order of help.
 
-    They are made when they are asked for: most commands are not called. on_ring: whether `ooc launch` takes it. kind:
-    of the options of a training.
+    Parameters are made on demand, as most commands are not called. on_ring: whether `ooc launch` accepts the command.
+    kind: options class of a training.
     """
 
     __name__: str
@@ -45,23 +45,23 @@ class DescribedCommand:
 
 
 def takes(*parameters: Parameter | Iterator[Parameter]) -> Callable[[Callable[..., None]], DescribedCommand]:
-    """Make a function a command that takes parameters."""
+    """Decorate a function as a command with given parameters."""
     return lambda function: DescribedCommand(function, parameters)
 
 
 def on_ring(command: DescribedCommand) -> DescribedCommand:
-    """Let a command run on several machines."""
+    """Allow a command to run on several machines."""
     command.on_ring = True
     return command
 
 
 def parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
-    """An argument or option of a command. annotation: of typer."""
+    """Return an argument or option of a command. annotation: type annotation of typer."""
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def options(*kinds: type, names: Collection[str] = ()) -> Iterator[Parameter]:
-    """The options that the fields of classes describe, or some of them, but for those of Python alone."""
+    """Return the options that the fields of classes describe, except options of Python only; names: some of them."""
     for kind in kinds:
         for each in described(kind).values():
             if each.option.help and (not names or each.field in names):
@@ -87,7 +87,7 @@ def _option(each: Described, group: str | None) -> Parameter:
 
 
 def read(kind: type[Kind], given: Mapping[str, Any], place: Callable[[Path], Path] = Path) -> Kind:
-    """The options of a class from the parameters of a command. place: makes a path that of this machine."""
+    """Return an options object from the parameters of a command. place: function that maps a path to this machine."""
     known = [each for each in described(kind).values() if each.field in given]
     return kind(**{each.field: _value(each, given[each.field], place) for each in known})
 

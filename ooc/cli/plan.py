@@ -1,4 +1,4 @@
-"""`ooc plan`: what a training would take."""
+"""`ooc plan`: estimate memory, disk and time of a training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def rate_of(text: str, option: str) -> float:
-    """Bytes a second of a speed as 500MB/s."""
+    """Parse a rate such as 500MB/s; returns bytes per second."""
     from blocks.memory import parse_rate
 
     return parse_rate(text, option)
@@ -28,7 +28,7 @@ def rate_of(text: str, option: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(Options):
-    """Options of `ooc plan`; those of trainings that change the estimate are among them."""
+    """Options of `ooc plan`, among them the training options that change the estimate."""
 
     group = RESOURCES
 
@@ -123,7 +123,7 @@ def plan(data: Path | None, *, json: bool, **given: Any) -> None:
 
 
 def _of_design(design: Design, asked: PlanOptions) -> tuple[dict[str, Any], Iterable[str]]:
-    """Facts of a regression, and lines that tell them."""
+    """Return the facts and the lines of text of a regression's estimate."""
     from samplers.regression.path import forecast as path_forecast
 
     facts = path_forecast.plan_regression(
@@ -140,7 +140,7 @@ def _of_design(design: Design, asked: PlanOptions) -> tuple[dict[str, Any], Iter
 
 
 def _of_corpus(data: Path | None, asked: PlanOptions) -> tuple[dict[str, Any], Iterable[str]]:
-    """Facts of a topic model, of a dataset or of one on paper, and lines that tell them."""
+    """Return the facts and the lines of text of a topic model's estimate, for a dataset or a hypothetical corpus."""
     from blocks.corpus.dataset import Dataset
     from blocks.corpus.intended import Intended
     from blocks.workers import cores
@@ -174,7 +174,7 @@ def _of_corpus(data: Path | None, asked: PlanOptions) -> tuple[dict[str, Any], I
 
 
 def _design(data: Path) -> Design | None:
-    """A design matrix, if that is what the dataset is."""
+    """Return the dataset if it is a design matrix, else None."""
     from blocks.design.design import Design
     from blocks.kinds import open_any
 

@@ -1,5 +1,4 @@
-"""`ooc predict`: what a factorization says of pairs of users and items, and a regression of the rows of a design, or of
-samples."""
+"""`ooc predict`: predict ratings of user-item pairs, y of the rows of a design matrix, or classes of samples."""
 
 from __future__ import annotations
 

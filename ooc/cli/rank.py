@@ -1,4 +1,4 @@
-"""`ooc rank`, which `ooc launch` starts on each of its hosts: hidden, as nobody else can speak to it."""
+"""`ooc rank`: run one rank of `ooc launch`, which starts it on each host; a hidden command."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MEETING = 30.0  # seconds for neighbours to connect, all of which listen alread
 
 
 def rank() -> None:
-    """Be a rank of what `ooc launch` runs; told what to do on standard input."""
+    """Run one rank of `ooc launch`; the task comes on standard input."""
     from ooc.launch.guard import become_ward
 
     become_ward()
@@ -40,7 +40,7 @@ def rank() -> None:
 
 
 def _work(launcher: Launcher, task: dict[str, Any]) -> int:
-    """Do what a task says, and tell how it ended; the exit code."""
+    """Run a task, report how it ended, and return the exit code."""
     ring: Ring | None = None
     run, before = None, None
     try:
@@ -62,7 +62,7 @@ def _work(launcher: Launcher, task: dict[str, Any]) -> int:
 
 
 def _configured(run: Path) -> tuple[int, int] | None:
-    """What tells a run from one that is put in its place; None if there is none."""
+    """Return an identity that distinguishes a run from a run that replaces it; None if there is no run."""
     with contextlib.suppress(OSError):
         status = (run / "config.json").stat()
         return status.st_ino, status.st_mtime_ns
@@ -77,7 +77,8 @@ def _failed(
     run: Path | None,
     before: tuple[int, int] | None,
 ) -> int:
-    """Tell why it failed. before: the run that a new one was to be put in the place of, as `_configured` has it."""
+    """Report to the launcher why the task failed. before: identity (`_configured`) of the run that a new run
+    replaces."""
     from ooc.ring.ring import RingFailed
     from ooc.runs.run import RunInUse
 
@@ -101,7 +102,7 @@ def _failed(
 
 
 def _join(launcher: Launcher, task: dict[str, Any], chosen: Chosen, run: Path) -> Ring:
-    """Say who this is, and meet the others."""
+    """Introduce this rank to the launcher and connect to the other ranks."""
     from ooc.ring import tcp
     from ooc.ring.credentials import Credentials
 
@@ -122,7 +123,7 @@ def _join(launcher: Launcher, task: dict[str, Any], chosen: Chosen, run: Path) -
 
 
 def _listen(address: str, ports: list[int] | None) -> socket.socket:
-    """The socket on which others find this rank: at one of the ports that are given, if any are."""
+    """Return the socket on which this rank listens, at one of the given ports if any are given."""
     from ooc.ring.meeting import listen
 
     first, last = ports or (0, 0)
@@ -167,7 +168,7 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
 
 
 def _disk_needed(chosen: Chosen, data: Path) -> int:
-    """Bytes that a new run takes at most."""
+    """Return the largest number of bytes that a new run can take on the disk."""
     from samplers.factorization import training as factorization_training
     from samplers.lda import training as lda_training
     from samplers.regression.path import plan as path_plan
@@ -183,7 +184,8 @@ def _disk_needed(chosen: Chosen, data: Path) -> int:
 
 
 def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Session:
-    """Ranks that are on one machine share what it has, unless their lines or the command say more."""
+    """Return the session of this rank; ranks on one machine share its cores and memory unless the options say
+    otherwise."""
     from blocks.memory import available, parse_size
     from blocks.workers import cores
     from samplers.preparation import MEMORY_SHARE
@@ -199,7 +201,7 @@ def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Se
 
 @contextlib.contextmanager
 def _streams(launcher: Launcher, task: dict[str, Any]) -> Iterator[None]:
-    """What rank 0 prints, and its progress bar, go to the launcher, who may be at a terminal."""
+    """Send the output and the progress bar of rank 0 to the launcher, which may have a terminal."""
     from blocks.progress_bar import ProgressBar
     from ooc.launch.launched import Bar, Page
 

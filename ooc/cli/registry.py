@@ -1,4 +1,4 @@
-"""All commands, for what reads the options of others: a file of options, variables, `ooc config show`, `ooc launch`."""
+"""Find commands by name, for features that need the options of other commands: config files, variables, launch."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _registered: list[typer.Typer] = []
 
 
 def register(app: typer.Typer) -> None:
-    """Let `commands` be those of an application."""
+    """Let `commands` return the commands of an application."""
     _registered[:] = [app]
 
 
 @cache
 def commands(*words: str) -> Any:
-    """What parses arguments and calls a command: of all of them, or of those that the first words can name.
+    """Return the click group of all commands, or only of the commands that the given words can name.
 
-    words: of the command line. To make one takes a millisecond, to make all as long as many a command.
+    words: of the command line. Making one command takes a millisecond, making all takes as long as many commands run.
     """
     return typer.main.get_command(_named(_registered[0], words))
 
 
 def _named(of: typer.Typer, words: Sequence[str]) -> typer.Typer:
-    """With only the command or the group of commands that the words name; with all of them if they name none."""
+    """Return a group with only the command that the words name; with all commands if they name none."""
     groups = [group for group in of.registered_groups if group.name in words[:1]]
     single = [command for command in of.registered_commands if _name(command) in words[:1]]
     if not groups and not single:

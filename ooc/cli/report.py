@@ -1,4 +1,4 @@
-"""`ooc report`: a run as a page that one can look at and pass on."""
+"""`ooc report`: write a run as an HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ooc topics`, `infer`, `evaluate` and `export`: what a trained model says and is used for."""
+"""`ooc topics`, `infer`, `evaluate`, `export` and `import`: use a trained model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ring that a command runs on, if any: that of the launch that it is part of, or of MPI."""
+"""The ring on which a command runs, if any: that of `ooc launch` or of MPI."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ TRANSPORT = parameter(
 
 
 class Session(NamedTuple):
-    """ring: None on one machine. workers, memory: of this rank, if others than the command says.
+    """The resources of a command on this machine.
 
-    quiet: nothing but errors and results is told. time: seconds until it has to end.
+    ring: None on a single machine. workers, memory: of this rank, if they differ from the command's options. quiet:
+    print only errors and results. time: seconds until the command must end.
     """
 
     ring: Ring | None = None
@@ -51,19 +52,19 @@ class Session(NamedTuple):
 
     @property
     def is_first(self) -> bool:
-        """Whether it tells results."""
+        """Return whether this rank prints results."""
         return self.ring is None or self.ring.rank == 0
 
     def place(self, path: Path) -> Path:
-        """A path of this rank."""
+        """Return a path with {rank} replaced for this rank."""
         return path if self.ring is None else placed(path, self.ring.rank)
 
     def limit(self, max_time: float | None) -> float | None:
-        """Seconds that a training may take; max_time: at most."""
+        """Return the seconds that a training may take, at most max_time."""
         return min((limit for limit in (max_time, self.time) if limit is not None), default=None)
 
     def resources(self, given: Mapping[str, Any]) -> Resources:
-        """What a training may take. given: parameters of its command."""
+        """Return the resources that a training may use. given: parameters of the command."""
         asked = read(Resources, given, self.place)
         on_node = self.ring is not None and asked.scratch == Path("node")
         if on_node and not of_several(self.ring):
@@ -85,19 +86,19 @@ _launched: list[Session] = []
 
 
 def placed(path: Path, rank: int) -> Path:
-    """A path with the number of a rank in it."""
+    """Return a path with {rank} replaced by a rank."""
     return Path(str(path).replace(RANK, str(rank)))
 
 
 def quoted_run(run: Path) -> str:
-    """A run as a shell takes it; {rank} needs no quotes."""
+    """Return the path of a run quoted for a shell; {rank} needs no quotes."""
     plain = str(run).replace(RANK, "")
     return str(run) if shlex.quote(plain) == plain else shlex.quote(str(run))
 
 
 @contextmanager
 def launched(session: Session) -> Iterator[None]:
-    """Commands that are called meanwhile are part of a launch."""
+    """Mark commands that are called in this context as part of a launch."""
     _launched.append(session)
     try:
         yield
@@ -106,9 +107,9 @@ def launched(session: Session) -> Iterator[None]:
 
 
 def same_everywhere(kind: type[Options], given: Mapping[str, Any]) -> dict[str, str]:
-    """The options that all ranks of a ring have to be given alike, by their names: all but paths.
+    """Return the options that must be equal on all ranks, by name: all except paths.
 
-    kind: of the options. given: the parameters of the command.
+    kind: options class. given: parameters of the command.
     """
     options = [each for each in described(kind).values() if Path not in (each.type, *get_args(each.type))]
     values = {f"--{each.name}": given.get(each.field, each.default) for each in options}
@@ -117,10 +118,10 @@ def same_everywhere(kind: type[Options], given: Mapping[str, Any]) -> dict[str, 
 
 @contextmanager
 def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) -> Iterator[Session]:
-    """What a command runs on, until it is done.
+    """Yield the session of a command until the command is done.
 
-    given: its parameters, with `transport` and `run` of one that MPI may start. asked: by name, what all ranks are to
-    be asked for alike.
+    given: parameters of the command, including `transport` and `run` if MPI may start it. asked: values that must be
+    equal on all ranks, by name.
     """
     transport = given.get("transport")
     if _launched:
@@ -161,8 +162,11 @@ def _started_by_mpi(run: Path, asked: dict[str, str]) -> Iterator[Session]:
 
 
 class Chosen(NamedTuple):
-    """A command that can run on a ring. name: "train lda", "resume" or "ingest text". rest: its own arguments, with
-    those of variables and of a file of `--config`. parameters: what the command is called with."""
+    """A command that can run on a ring.
+
+    name: such as "train lda", "resume" or "ingest text". rest: the arguments of the command, including those from
+    variables and the config file. parameters: parsed arguments.
+    """
 
     name: str
     rest: Sequence[str]
@@ -174,16 +178,16 @@ class Chosen(NamedTuple):
 
     @property
     def makes(self) -> Path:
-        """The run or dataset that it makes, or goes on with."""
+        """Return the run or dataset that the command makes or continues."""
         return Path(self.parameters["out" if self.ingests else "run"])
 
     @property
     def arguments(self) -> list[str]:
-        """What it is asked for by, on a machine without this one's files."""
+        """Return the arguments that request the same on a machine without this machine's files."""
         return [*self.name.split(), *self.rest]
 
     def to_go_on(self, elapsed: float) -> list[str]:
-        """The arguments of `ooc resume` that go on with a training, so many seconds after it began."""
+        """Return the arguments of `ooc resume` that continue a training `elapsed` seconds after its start."""
         given = self.parameters
         words = [*self.rest] if self.name == "resume" else [str(self.makes)]
         if self.name != "resume":
@@ -194,12 +198,12 @@ class Chosen(NamedTuple):
         return [*words, *([] if left is None else [f"--max-time={left:.0f}"])]
 
     def call(self) -> Any:
-        """Run the command; its exit code, if that is not 0."""
+        """Run the command; return its exit code if it is not 0."""
         return commands(*self.name.split()).main(args=self.arguments, standalone_mode=False)
 
 
 def choose(arguments: Sequence[str]) -> Chosen:
-    """What the arguments of `ooc` ask for; RequestError unless it can run on a ring, the parser's for wrong options."""
+    """Parse the arguments of `ooc`; raises RequestError if the command cannot run on a ring."""
     words, able = list(arguments), []
     root = commands(*words[:2])
     for name, command, context in _single(root, root.context_class(root, info_name="ooc launch --")):
@@ -229,7 +233,7 @@ def choose(arguments: Sequence[str]) -> Chosen:
 
 
 def _single(group: Any, context: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """All commands of a group and of the groups in it: their whole names, and the contexts of their groups."""
+    """Yield the full name and the parent context of each command of a group and its subgroups."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from _single(command, command.context_class(command, info_name=name, parent=context), f"{name} ")

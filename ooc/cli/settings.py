@@ -1,4 +1,4 @@
-"""The options that count for a command, and where each comes from: `ooc config show`, and what a rank is asked for."""
+"""Find the effective options of a command and their sources, for `ooc config show` and for ranks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _SOURCES = {"COMMANDLINE": "command line", "ENVIRONMENT": "environment", "DEFAUL
 
 
 class Setting(NamedTuple):
-    """A parameter of a command with the value that counts, or None.
+    """A parameter of a command with its effective value, or None.
 
-    name: in a file of options. source: command line, environment, file or default. where: the variable, or the file and
-    the table in it; else "".
+    name: in a config file. source: command line, environment, file or default. where: the variable, or the file and
+    table; else "".
     """
 
     name: str
@@ -35,9 +35,9 @@ class Setting(NamedTuple):
 
 
 def settings(command: Any, name: str, words: Sequence[str], parent: Any = None) -> list[Setting]:
-    """All parameters of a command that is called with some words; none has to be given.
+    """Return the settings of all parameters of a command called with `words`; required parameters may be missing.
 
-    name: of the command in messages. parent: the context of its group.
+    name: of the command in messages. parent: context of its group.
     """
     asked = copy(command)
     asked.params = [copy(param) for param in command.params]
@@ -62,7 +62,7 @@ def _setting(context: Any, name: str, param: Any) -> Setting:
 
 
 def spelled_out(settings: Iterable[Setting]) -> list[str]:
-    """The words after a command that say the same where there are neither its variables nor its file."""
+    """Return the arguments that give the same settings without environment variables and config file."""
     given = [setting for setting in settings if setting.source != "default" and setting.value is not None]
     options = [setting for setting in given if setting.parameter.param_type_name == "option"]
     arguments = [str(each) for setting in given if setting not in options for each in _each(setting.value)]
@@ -110,7 +110,7 @@ def show(
 
 
 def _asked(words: list[str], options: list[str]) -> tuple[list[str], list[Setting]]:
-    """The names of a command, and its settings. words: as after `ooc`. options: more of the command."""
+    """Return the words that name a command, and its settings. words: after `ooc`. options: additional options."""
     command, context, called = commands(*words[:2]), None, ["ooc"]
     while hasattr(command, "commands"):
         context = command.context_class(command, info_name=called[-1], parent=context)
@@ -128,14 +128,14 @@ def _facts(setting: Setting) -> dict[str, Any]:
 
 
 def _assignment(setting: Setting) -> str:
-    """A line of TOML; a comment if there is no value."""
+    """Return a setting as a line of TOML, as a comment if it has no value."""
     from ooc.runs.beginning import toml
 
     return f"# {setting.name} =" if setting.value is None else f"{setting.name} = {toml(_plain(setting.value))}"
 
 
 def _remark(setting: Setting) -> str:
-    """Where a value comes from, or what holds where there is none."""
+    """Return a comment with the source of a value, or with the default behaviour if there is no value."""
     if setting.value is not None or setting.source != "default":
         return setting.where or setting.source
     told = re.search(r"\[default: (.+)\]", getattr(setting.parameter, "help", None) or "")
@@ -143,7 +143,7 @@ def _remark(setting: Setting) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Paths as text."""
+    """Return paths as text, and other values unchanged."""
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     return str(value) if isinstance(value, Path) else value

@@ -1,4 +1,4 @@
-"""`ooc shard`: a dataset split for the machines of a ring."""
+"""`ooc shard`: split a dataset into shards for the machines of a ring."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def shard(data: Path, out: str, shards: int, *, json: bool, **given: Any) -> Non
 
 
 def tell(shards: Sequence[Dataset | Matrix | Samples | Design], started: float, *, as_json: bool) -> None:
-    """Say what was made."""
+    """Print a summary of the shards."""
     from blocks.describe import describe, size_of
 
     seconds = round(time.monotonic() - started, 3)

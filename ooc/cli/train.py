@@ -1,4 +1,4 @@
-"""`ooc train` and `ooc resume`."""
+"""`ooc train` and `ooc resume`: train models, on one machine or several."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _VALUES = {  # of the last line of the metrics, as they are told
 
 
 def trains(name: str, kind: type[Options], data: str) -> Callable[[Callable[..., None]], DescribedCommand]:
-    """Make a function a command of `ooc train`, on one machine or several. kind: of its options. data: help."""
+    """Decorate a function as a command of `ooc train`. kind: its options class. data: help of the argument DATA."""
     of_data = parameter("data", Annotated[Path, typer.Argument(help=data)])
 
     def decorate(function: Callable[..., None]) -> DescribedCommand:

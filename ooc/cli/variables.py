@@ -1,4 +1,4 @@
-"""Options in the environment: OOC_MEMORY is --memory of every command that has it."""
+"""Options from environment variables: OOC_MEMORY sets --memory of every command that has the option."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _CACHE = "OOC_CACHE_DIR"  # `blocks.cache_directory.CHOSEN`, which is no option:
 
 
 def variable(option: str) -> str:
-    """The name of the variable of an option, as OOC_MAX_TIME of max-time."""
+    """Return the name of the variable of an option, such as OOC_MAX_TIME for max-time."""
     return PREFIX + option.upper().replace("-", "_")
 
 
 def without_options() -> dict[str, str]:
-    """The environment for commands that are run with the options that they are given, and no others."""
+    """Return the environment without the variables of options, for subprocesses that get explicit options."""
     return {name: value for name, value in os.environ.items() if name == _CACHE or not name.startswith(PREFIX)}
 
 
 def forget_options() -> None:
-    """Remove them from the environment of this process."""
+    """Remove the variables of options from the environment of this process."""
     for name in os.environ.keys() - without_options():
         del os.environ[name]
 
 
 def warn_of_unknown(command: Any) -> None:
-    """Tell of variables that no command knows. command: the group of those that are to be asked first."""
+    """Warn about variables that match no option. command: command group to search first."""
     unknown = {name for name in os.environ if name.startswith(PREFIX)} - _known(command)
     if not unknown:
         return
@@ -43,7 +43,7 @@ def warn_of_unknown(command: Any) -> None:
 
 
 def _known(command: Any) -> set[str]:
-    """The variables of a command, or of all commands of a group."""
+    """Return the variables of a command, or of all commands of a group."""
     below = getattr(command, "commands", {}).values()
     own = {param.envvar for param in command.params if isinstance(param.envvar, str)}
     return own.union({_CACHE}, *map(_known, below))

@@ -1,1 +1,1 @@
-"""The same command on several machines, started over ssh."""
+"""Run a command on several machines, started over ssh."""

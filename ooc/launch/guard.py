@@ -1,8 +1,8 @@
-"""A process whose life hangs on its standard input, which ends with who started it, over whatever network.
+"""Supervise a rank: end it with its workers when standard input closes or its launcher is silent for too long.
 
-It does nothing but watch another one, the ward: so it hears of the end even while that computes, hangs or is stopped.
-Lines that it gets: `"stop"` interrupts the ward, `"end"` kills it with its workers, an empty one is a sign of life; all
-others are passed on to the ward's standard input.
+The supervisor only watches its child process, the ward, so it reacts even while the ward computes, hangs or is stopped.
+Lines on its standard input: `"stop"` interrupts the ward, `"end"` kills it with its workers, an empty line is a
+heartbeat; all other lines are passed on to the ward's standard input.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ _ENDED_BY_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def become_ward() -> None:
-    """Go on in a new process, with a process group of its own; the one that calls this watches it, and ends as it does.
+    """Continue in a new process with its own process group; the calling process becomes the supervisor and exits with
+    the child's code.
 
-    To be called before any thread is started.
+    Must be called before any thread is started.
     """
     reading, writing = os.pipe()
     guard = os.getpid()
@@ -45,7 +46,10 @@ def become_ward() -> None:
 
 
 class Guard:
-    """ward: the process to watch. writing: the pipe that is its standard input."""
+    """Supervisor of one child process.
+
+    ward: process id of the child. writing: pipe to the child's standard input.
+    """
 
     def __init__(self, ward: int, writing: int) -> None:
         self._ward, self._writing = ward, writing
@@ -54,7 +58,7 @@ class Guard:
         self._until = float("inf")
 
     def watch(self) -> int:
-        """Wait for the ward to end; its exit code, above 128 if a signal killed it."""
+        """Wait until the ward ends and return its exit code, 128 plus the signal if a signal killed it."""
         for interrupting in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(interrupting, lambda *_: self._give_up())
         while True:
@@ -93,7 +97,7 @@ class Guard:
                 os.write(self._writing, line)
 
     def _give_up(self) -> None:
-        """Who started this is gone: nobody is to be left."""
+        """Interrupt the ward because the launcher is gone; it is killed after GRACE seconds."""
         if self._until == float("inf"):
             self._until = time.monotonic() + GRACE
             self._interrupt()

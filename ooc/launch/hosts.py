@@ -1,8 +1,8 @@
-"""The file that says on which machines the ranks of a run are: one line each, in the order of ranks.
+"""Read the hosts file, which has one line for each rank, in the order of ranks.
 
     [user@]host[:port] [dir=PATH] [cores=N] [memory=SIZE] [address=IP] [python=PATH]    # a comment
 
-The host is called as ssh calls it, so what ~/.ssh/config knows of it holds. It may have several lines, that is ranks.
+The host is passed to ssh, so entries of ~/.ssh/config apply. A host on several lines has several ranks.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PLACE = re.compile(
 
 
 class Host(NamedTuple):
-    """A line; what it does not say is None, or empty.
+    """One line of the hosts file; fields that are not given are None or empty.
 
-    directory: where the command is run [the same as here]. cores, memory (bytes): for this rank. address: at which
-    other ranks find it [that at which ssh does]. python: which has ooc [the same as here].
+    directory: working directory [that of the launcher]. cores, memory (bytes): for this rank. address: IP address for
+    other ranks [the address that ssh uses]. python: interpreter that has ooc [the path of the launcher's interpreter].
     """
 
     name: str
@@ -40,12 +40,12 @@ class Host(NamedTuple):
 
     @property
     def destination(self) -> str:
-        """As ssh takes it."""
+        """Return the destination argument of ssh."""
         return f"{self.user}@{self.name}" if self.user else self.name
 
 
 def read_hosts(path: Path) -> list[Host]:
-    """The hosts of a file; RequestError names the line and the field that cannot be."""
+    """Read a hosts file; RequestError names the line and the field that is wrong."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

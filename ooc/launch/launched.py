@@ -1,5 +1,4 @@
-"""A rank's side of a launch: lines of JSON from and to the launcher, see `ooc.launch.launcher`, and streams that go
-there."""
+"""A rank's side of `ooc launch`: JSON lines from and to the launcher, and streams that are forwarded to it."""
 
 from __future__ import annotations
 
@@ -18,7 +17,10 @@ from ooc.launch.remote import pack
 
 
 class Launcher:
-    """What is printed in this process from now on goes to standard error: standard output is for the launcher."""
+    """Connection of a rank to its launcher over standard input and output.
+
+    Other output of the process is redirected to standard error.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,21 +28,21 @@ class Launcher:
         os.dup2(2, 1)
 
     def receive(self) -> dict[str, Any]:
-        """Wait for a message; see `ooc.launch.guard` for the launcher that does not come."""
+        """Wait for a message of the launcher; raises Interrupted if the launcher is gone."""
         line = sys.stdin.buffer.readline(LONGEST)
         if not line:
             raise Interrupted("the launcher has exited or is unreachable")
         return json.loads(line)
 
     def send(self, **message: Any) -> None:
-        """Tell the launcher, if there is one."""
+        """Send a message to the launcher; does nothing if it is gone."""
         with self._lock, contextlib.suppress(OSError):
             self._out.write(pack(message))
             self._out.flush()
 
 
 class Page(io.TextIOBase):
-    """What is written here the launcher prints."""
+    """Text stream whose text is printed by the launcher."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell

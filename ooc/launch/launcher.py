@@ -1,8 +1,9 @@
-"""The same command on several machines, as the ranks of a ring: started over ssh, checked, followed and ended.
+"""Run a command on several machines as the ranks of a ring: start them over ssh, check, follow and end them.
 
-A launcher gives each rank its task, with credentials, through the standard input of ssh; ranks say who they are; if
-they fit together they are told each other's addresses, and begin. From then on the launcher listens, and sends signs of
-life. Whatever goes wrong at one rank ends all; none outlives the launcher, see `ooc.launch.guard`.
+The launcher sends each rank its task and credentials through the standard input of ssh; each rank answers with a
+description of itself. If the ranks fit together, the launcher sends all addresses and they start. From then on it
+listens, and sends heartbeats. A failure of one rank ends all ranks; no rank outlives the launcher (see
+`ooc.launch.guard`).
 """
 
 from __future__ import annotations
@@ -39,9 +40,12 @@ _ERRORS = {kind.exit_code: kind for kind in (WorkFailed, RequestError, Interrupt
 
 
 class Request(NamedTuple):
-    """arguments: of `ooc`. resume: the command that goes on with the run, for the user. again: the arguments that do,
-    some seconds after the start. restarts: how often that is done here. ports: the first and the last at which ranks
-    may listen; None for any. columns: of the terminal; 0 if it is none.
+    """A command to launch.
+
+    arguments: of `ooc`. resume: command that continues the run, for messages. again: function from the seconds since
+    the start to the arguments that continue the run. restarts: largest number of automatic restarts. ports: first and
+    last port on which ranks may listen; None for any. patience: seconds without a heartbeat until a rank counts as
+    lost. columns: width of the terminal, 0 if there is none.
     """
 
     hosts: Sequence[Host]
@@ -58,9 +62,10 @@ class Request(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How a rank says that it ended.
+    """The end of a rank as it reports it.
 
-    ring: not by itself. transient: the same may succeed in a while. begun: there is a run to go on with.
+    ring: the rank failed because of another rank. transient: a restart may succeed. begun: there is a run that can be
+    continued.
     """
 
     code: int
@@ -72,9 +77,9 @@ class Report(NamedTuple):
 
 
 def launch(request: Request) -> None:
-    """Run a command on all hosts, to its end; what rank 0 prints is printed. Raises what the command failed by.
+    """Run a command on all hosts until it ends, and print what rank 0 prints; raises the error of the command.
 
-    Where a rank was lost, all go on by themselves after a while, as often as the request says.
+    If a rank is lost, all ranks are restarted after a pause, at most request.restarts times.
     """
     began = time.monotonic()
     for restart in range(request.restarts + 1):
@@ -95,7 +100,7 @@ def launch(request: Request) -> None:
 
 
 class Launcher:
-    """One launch, from its start on."""
+    """One launch of a command."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -115,7 +120,7 @@ class Launcher:
         self._next_start = 0.0
 
     def _told_at_start(self) -> Iterator[dict[str, Any]]:
-        """What each rank is told when it is started."""
+        """Yield the task of each rank, the message that it gets when it is started."""
         request = self._request
         credentials = issue(len(request.hosts), insecure=request.insecure)
         at_home = Counter(host.name for host in request.hosts)
@@ -131,7 +136,7 @@ class Launcher:
             }
 
     def _start_some(self) -> None:
-        """Start pending ranks, as long as few connections are not let in yet."""
+        """Start pending ranks while fewer than _MAX_CONNECTING connections are being established."""
         if self._stopping or self._ended:
             self._pending.clear()
         while self._pending and len(self._connecting) < _MAX_CONNECTING and time.monotonic() >= self._next_start:
@@ -141,7 +146,7 @@ class Launcher:
             remote.start(self._tasks[remote.rank])
 
     def _retries(self, remote: Remote) -> bool:
-        """Whether a rank is started again after a pause, as its sshd had too many pending connections."""
+        """Return whether to start a rank again after a pause because its sshd dropped the connection."""
         if remote not in self._connecting or not remote.was_dropped or remote.tries == _MAX_TRIES or self._stopping:
             return False
         self._next_start = time.monotonic() + 0.5 * 2**remote.tries
@@ -149,7 +154,7 @@ class Launcher:
         return True
 
     def follow(self) -> None:
-        """Until the last rank has ended."""
+        """Handle events until the last rank has ended."""
         while self._present or self._pending:
             self._start_some()
             self._listen()
@@ -159,7 +164,7 @@ class Launcher:
                 self._press()
 
     def _listen(self) -> None:
-        """Deal with what has happened, or wait for it."""
+        """Wait for one event and handle it; send heartbeats."""
         if (now := time.monotonic()) > self._beat:
             self._beat = now + _BEAT
             self._tell_all(ALIVE)
@@ -200,7 +205,7 @@ class Launcher:
             self._fail(remote, Report(1, "sent an invalid message to the launcher"))
 
     def _join(self) -> None:
-        """All have said who they are: compare that, and tell them where they find each other."""
+        """Compare the descriptions of all ranks and send all addresses to each of them."""
         told = [self._hellos[remote.rank] for remote in self._remotes]
         hellos = [hello for hello, _ in told]
         for warning in check(hellos, [remote.name for remote in self._remotes], [ahead for _, ahead in told]):
@@ -209,7 +214,7 @@ class Launcher:
         self._joined, self._until = True, float("inf")
 
     def _press(self) -> None:
-        """Time is over, for ranks to begin or to end."""
+        """Handle a deadline: fail late ranks, then end all ranks, then kill them."""
         if not self._stopping and not self._ended and (late := self._late()):
             self._fail(*late)
         elif not self._ended:
@@ -226,7 +231,7 @@ class Launcher:
             self._present.clear()
 
     def _late(self) -> tuple[Remote, Report] | None:
-        """The first rank that has not begun, or has not ended though others have."""
+        """Return the first rank that did not start in time, or did not exit after others have."""
         what = (
             f"did not exit within {_LEAVE:.0f} s of the other ranks"
             if self._joined
@@ -236,7 +241,7 @@ class Launcher:
         return next(((each, Report(1, what)) for each in self._remotes if each.rank not in told), None)
 
     def _fail(self, remote: Remote, report: Report | None) -> None:
-        """A rank has failed: all stop, and are given a while to say more. If it was asked to stop, so were all."""
+        """Record the failure of a rank and stop all ranks, unless the rank was asked to stop."""
         if self._ended:
             return
         self._failed.append((remote, report))
@@ -255,7 +260,7 @@ class Launcher:
             self._until = time.monotonic() + GRACE
 
     def _stop(self) -> None:
-        """Have the ranks interrupted, once: a second time they would not save what they have."""
+        """Interrupt all ranks once; a second interrupt would keep them from saving their state."""
         if not self._stopping:
             self._stopping = True
             self._tell_all(STOP)
@@ -269,7 +274,7 @@ class Launcher:
             remote.send(line)
 
     def dismiss(self) -> None:
-        """Leave nobody behind."""
+        """End all ranks that are still there."""
         if self._present:
             self._end()
             self.follow()
@@ -285,7 +290,7 @@ class Launcher:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """SIGINT, SIGTERM and SIGHUP stop all ranks, a second one at once."""
+        """Stop all ranks on SIGINT, SIGTERM or SIGHUP; a second signal ends them at once."""
         heard = [number for number in ENDING if signal.getsignal(number) != signal.SIG_IGN]
         before = {each: signal.signal(each, lambda *_: self._events.put((None, "signal", None))) for each in heard}
         try:
@@ -295,7 +300,7 @@ class Launcher:
                 signal.signal(number, handler)
 
     def failure(self) -> OocError | None:
-        """What the command failed by, in the user's terms; None if it did not."""
+        """Return the error of the command in the user's terms; None if it succeeded."""
         found = cause(self._failed, signalled=self._signalled)
         if found is None:
             unfinished = self._signalled and len(self._reports) < len(self._remotes)
@@ -314,7 +319,7 @@ class Launcher:
         return _ERRORS[report.code](f"{remote.name}: {report.what}", remedy)
 
     def is_transient(self, *, is_restart: bool) -> bool:
-        """Whether the run can go on in a while: a rank was lost after all had met, or is not back yet."""
+        """Return whether a restart may succeed: a rank was lost after all had connected, or has not come back yet."""
         found = cause(self._failed, signalled=self._signalled)
         if found is None or self._signalled or not (self._joined or is_restart):
             return False
@@ -322,7 +327,7 @@ class Launcher:
         return remote.is_lost if report is None else report.transient
 
     def _go_on(self) -> str:
-        """How to, if there is anything to go on with."""
+        """Return the remedy that tells how to continue the run, if there is one."""
         begun = any(report.begun for report in self._reports.values())
         return (
             f"All ranks have stopped. When the cause is fixed, continue with: {self._request.resume}" if begun else ""
@@ -333,9 +338,10 @@ _TOLD = ("arguments", "resume", "insecure", "ports", "patience", "columns", "deb
 
 
 def cause(failed: Sequence[tuple[Remote, Report | None]], *, signalled: bool) -> tuple[Remote, Report | None] | None:
-    """Of all that failed, in this order, what the others failed by. signalled: all were told to stop.
+    """Return the failure that caused the others. failed: ranks and reports in order of time. signalled: all were asked
+    to stop.
 
-    What a rank says of itself counts most, or that it ended without a word; then whom most of the others blame.
+    A rank's report about itself, or an end without a report, comes first; then the failure that most other ranks name.
     """
     for remote, report in failed:
         if report is None or (report.code not in STOPPED and not report.ring):

@@ -1,4 +1,4 @@
-"""A rank on another machine, as its launcher has it: an ssh process, lines of JSON to it, and what comes from it."""
+"""The launcher's view of a rank on another machine: an ssh process with JSON lines in both directions."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ _SIGNALS = {each.value: each.name for each in signal.Signals}
 
 
 class Ssh(NamedTuple):
-    """How ssh is called. config: another file than ~/.ssh/config."""
+    """Options of the ssh commands. patience: seconds until a silent host counts as lost. config: file instead of
+    ~/.ssh/config."""
 
     patience: float
     config: Path | None = None
 
     def command(self, host: Host, remote: str) -> list[str]:
-        """What runs a command on a host. Keys of hosts are checked as always, and no password is asked for."""
+        """Return the ssh command that runs a command line on a host. Host keys are checked; passwords are never asked
+        for."""
         seconds = max(1, int(self.patience / _MISSED))
         options = {"BatchMode": "yes", "ConnectTimeout": _CONNECT}
         options |= {"ServerAliveInterval": seconds, "ServerAliveCountMax": _MISSED}
@@ -47,7 +49,7 @@ class Ssh(NamedTuple):
         return [*self.call(host, "-T", *words), remote]
 
     def call(self, host: Host, *words: str) -> list[str]:
-        """ssh to a host, with options."""
+        """Return an ssh command for a host with additional options."""
         return [
             *("ssh", *words),
             *(("-F", str(self.config)) if self.config else ()),
@@ -57,15 +59,15 @@ class Ssh(NamedTuple):
 
 
 def pack(message: Any) -> bytes:
-    """A message as a line."""
+    """Encode a message as one line of JSON."""
     return json.dumps(message).encode() + b"\n"
 
 
 class Remote:
-    """The ssh process of a rank, from `start` on.
+    """The ssh process of one rank, from `start` on.
 
-    Tells `events`: (this, "here", None) once it is let in, (this, "told", dict), (this, "log", str), and at its end
-    (this, "gone", None).
+    Puts events into the queue `events`: (self, "here", None) when the connection is established, (self, "told", dict)
+    for a message, (self, "log", str) for a line of text, and (self, "gone", None) at its end.
     """
 
     def __init__(self, rank: int, host: Host, ssh: Ssh, events: SimpleQueue[Any]) -> None:
@@ -81,7 +83,7 @@ class Remote:
         self._remote = f"echo; cd {places[0]} || exit {_NO_DIRECTORY}; exec {places[1]} -P -m ooc rank"
 
     def start(self, task: bytes) -> None:
-        """Have ssh start it, and give it the line that says what to do."""
+        """Start ssh and send the task, one line."""
         self.tries += 1
         try:
             process = self._process = subprocess.Popen(
@@ -111,18 +113,18 @@ class Remote:
         return f"rank {self.rank} ({self.host.name})"
 
     def send(self, line: bytes) -> None:
-        """Give the rank a line, if it is there and has not left thousands of lines unread."""
+        """Send a line to the rank; it is dropped if the rank is gone or does not read."""
         if self._process and self._process.stdin:
             with contextlib.suppress(OSError):
                 os.write(self._process.stdin.fileno(), line)
 
     @property
     def was_dropped(self) -> bool:
-        """Whether an sshd has dropped the connection, as it does where many begin at the same time."""
+        """Return whether an sshd dropped the connection, as it does if many connections start at the same time."""
         return self.code == _LOST and any(words in self.last_words for words in _DROPPED)
 
     def ending(self, begun: bool) -> str:
-        """How it ended without having said so itself. begun: it had said who it is."""
+        """Describe an end without a report, for a message. begun: whether the rank had introduced itself."""
         code, words = self.code or 0, f": {self.last_words}" if self.last_words else ""
         if code == _LOST:
             return f"{'lost its connection or was killed' if begun else 'could not be reached'}{words}"
@@ -138,12 +140,12 @@ class Remote:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it has ended because its connection did, or it was killed."""
+        """Return whether the rank ended because its connection broke or a signal killed it."""
         return self.code == _LOST or (self.code or 0) - 128 in _SIGNALS
 
     @property
     def remedy(self) -> str:
-        """What may help one that has ended before it had said who it is."""
+        """Return the remedy for a rank that ended before it introduced itself."""
         if self.code == _LOST:
             check = shlex.join([*self._ssh.call(self.host), "true"])
             return f"ssh must be able to log in without a password. Check with: {check}"
@@ -156,7 +158,10 @@ class Remote:
         return ""
 
     def kill(self, group: int, guard: int) -> None:
-        """End a rank that does not listen, through another connection, and this one's ssh."""
+        """Kill an unresponsive rank through a second ssh connection, and then its own ssh process.
+
+        group: process group of the rank. guard: process id of its supervisor.
+        """
         if group:
             remote = f"kill -KILL {guard:d} -{group:d}"
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -195,7 +200,8 @@ class Remote:
                 self._events.put((self, "log", text))
 
     def _wait(self, process: subprocess.Popen[bytes], readers: Sequence[threading.Thread]) -> None:
-        """Tell of its end, after all that it has said; what ssh leaves in the background may keep its output open."""
+        """Wait for the end of ssh and report it after all output was read; background processes of ssh may keep the
+        output open."""
         self.code = process.wait()
         for thread in readers:
             thread.join(_LAST_WORDS)
@@ -203,7 +209,7 @@ class Remote:
 
 
 def end_all(remotes: Sequence[Remote], processes: dict[int, tuple[int, int]]) -> None:
-    """Kill those that are left, at the same time. processes: group and guard by rank, of those that have told them."""
+    """Kill several ranks at the same time. processes: process group and supervisor by rank, where known."""
     threads = [
         threading.Thread(target=remote.kill, args=processes.get(remote.rank, (0, 0)), daemon=True) for remote in remotes
     ]
@@ -215,7 +221,7 @@ def end_all(remotes: Sequence[Remote], processes: dict[int, tuple[int, int]]) ->
 
 
 def _quoted(path: str) -> str:
-    """A path as a shell takes it, which puts a home directory in the place of a ~ that is not quoted."""
+    """Quote a path for a shell, which still expands an unquoted leading ~."""
     home, slash, rest = path.partition("/")
     if not re.fullmatch(r"~[\w.-]*", home, re.ASCII):
         return shlex.quote(path)

@@ -1,4 +1,4 @@
-"""Before anything begins: what each rank says of itself and its machine, and whether a ring can be made of that."""
+"""Check before a run starts that all ranks fit together: versions, shards, disk space, addresses and clocks."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ _MOST_CLOCKS = 1800.0  # seconds by which they may differ: certificates are vali
 
 
 class Hello(NamedTuple):
-    """What a rank says of itself.
+    """Description of a rank and its machine.
 
-    packages: see `own_packages`. data: its dataset, if the command takes one. shard: what its manifest says of that.
-
-    address, port: where it listens. group, guard: the processes to kill if they do not end. free, needed: bytes of the
-    disk that the run is on. clock: seconds since 1970.
+    packages: versions by `own_packages`. data: path of the dataset, if the command takes one. shard: entry "shard" of
+    the dataset's manifest. address, port: where the rank listens. group, guard: process group and supervisor, to kill
+    them. free, needed: bytes of disk space. clock: seconds since 1970.
     """
 
     version: str
@@ -47,7 +46,7 @@ class Hello(NamedTuple):
 
 
 def own_version() -> str:
-    """The version of ooc, and a hash of its sources: ranks of a run must all have the same."""
+    """Return the version of ooc and a hash of its source files, which must be equal on all ranks."""
     digest = xxhash.xxh3_64()
     root = Path(__file__).resolve().parents[2]
     for package in ("blocks", "ooc", "samplers"):
@@ -57,15 +56,15 @@ def own_version() -> str:
 
 
 def own_packages() -> dict[str, str]:
-    """The versions of Python and of the packages that compute: others may round otherwise."""
+    """Return the versions of Python and of the numerical packages; other versions may round differently."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"Python": python, **{name: version(name) for name in ("numpy", "numba", "llvmlite")}}
 
 
 def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]) -> list[str]:
-    """Raise unless these ranks can make a ring; returns what they are to be warned of.
+    """Check that the ranks can form a ring; returns warnings. Raises RequestError or WorkFailed.
 
-    names: rank and host of each, for the user. clocks: by how many seconds each is ahead of this machine.
+    names: rank and host of each rank, for messages. clocks: seconds by which each clock is ahead of this machine.
     """
     mine = own_version()
     for name, hello in zip(names, hellos, strict=True):
@@ -88,7 +87,7 @@ def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]
 
 
 def check_packages(names: Sequence[str], packages: Sequence[dict[str, str]]) -> None:
-    """Raise RequestError unless all ranks have the same versions. names: rank and host of each, for the user."""
+    """Raise RequestError if the package versions of ranks differ. names: rank and host of each rank, for messages."""
     if found := _different(packages):
         package, rank = found
         raise RequestError(
@@ -98,9 +97,9 @@ def check_packages(names: Sequence[str], packages: Sequence[dict[str, str]]) -> 
 
 
 def check_start(ring: Ring, asked: dict[str, str]) -> None:
-    """Raise RequestError, at all ranks, unless they have the same command and versions: for those MPI has started.
+    """Raise RequestError on all ranks if ranks started by MPI have different commands or versions.
 
-    asked: what this one was asked for, by name; a name that not all ranks have stands for another command.
+    asked: this rank's options by name; ranks with different names run different commands.
     """
     told = gather_values(ring, [socket.gethostname(), {"ooc": own_version()} | own_packages(), asked])
     hosts, packages, commands = zip(*told, strict=True)
@@ -115,7 +114,7 @@ def check_start(ring: Ring, asked: dict[str, str]) -> None:
 
 
 def _different(told: Sequence[dict[str, str]]) -> tuple[str, int] | None:
-    """The first name under which a rank tells something else than rank 0, and that rank."""
+    """Return the first name whose value differs from that of rank 0, and the rank."""
     for rank, theirs in enumerate(told):
         for name, value in told[0].items():
             if theirs.get(name) != value:
@@ -124,9 +123,9 @@ def _different(told: Sequence[dict[str, str]]) -> tuple[str, int] | None:
 
 
 def check_order(places: Sequence[str], shards: Sequence[dict[str, Any] | None]) -> None:
-    """Raise RequestError unless these are all shards of a dataset, in the order of ranks.
+    """Raise RequestError unless the datasets are all shards of one dataset, in the order of ranks.
 
-    places: where they are, for the user. shards: what their manifests say under "shard", if anything.
+    places: paths for messages. shards: entry "shard" of each manifest, or None.
     """
     if list(shards) == [None]:
         return

@@ -1,4 +1,5 @@
-"""What a disk does when one file is read and another written, as streamed state does: past the page cache."""
+"""Measure the speed of a disk when one file is read and another is written, past the page cache, as streamed state
+is."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ _CHUNK = 4 << 20
 
 
 class DiskSpeed(NamedTuple):
-    """Bytes a second, of both at the same time."""
+    """Bytes per second of reading and of writing, at the same time."""
 
     reading: float
     writing: float
@@ -30,7 +31,7 @@ class DiskSpeed(NamedTuple):
 
 
 def measure_disk(directory: Path, size: int = 256 << 20) -> DiskSpeed:
-    """Write a file of `size` bytes below a directory, then read it and write another at once; raises WorkFailed."""
+    """Write a file of `size` bytes in a directory, then read it while writing another; raises WorkFailed."""
     failures: list[BaseException] = []
     seconds: dict[str, float] = {}
 
@@ -59,7 +60,7 @@ def measure_disk(directory: Path, size: int = 256 << 20) -> DiskSpeed:
 
 
 def forget(path: Path) -> None:
-    """Have the kernel drop what it keeps of a file, once that is on the disk."""
+    """Drop the pages of a file from the page cache, once they are on the disk."""
     with disk_errors(path), path.open("rb") as file:
         os.fsync(file.fileno())
         if hasattr(os, "posix_fadvise"):

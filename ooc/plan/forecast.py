@@ -1,4 +1,4 @@
-"""What an iteration will take: bytes moved, and seconds by the speeds of workers, disk and network."""
+"""Estimate an iteration: bytes moved, and seconds from the speeds of workers, disk and network."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _MOVING = 0.4e-9
 
 
 class Speeds(NamedTuple):
-    """tokens_per_s: of one worker, with its data in memory. disk, network: bytes a second, both ways together; the
-    network of one machine."""
+    """Measured speeds. tokens_per_s: of one worker, with its data in memory. disk, network: bytes per second in both
+    directions together; network of one machine."""
 
     tokens_per_s: float
     disk: float
@@ -26,9 +26,11 @@ class Speeds(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """Of one machine and one iteration. state_bytes: of a generation. data_bytes: of the dataset, if it is read from
-    the disk in every iteration. read_bytes, written_bytes: of local state, as `metrics.jsonl` counts them. rows_bytes:
-    read and written of rows in a file. sent_bytes: over the network, in the first iteration.
+    """Estimate for one machine and one iteration.
+
+    state_bytes: of a generation. data_bytes: of the dataset, if it is read from disk in every iteration. read_bytes,
+    written_bytes: of local state, as in metrics.jsonl. rows_bytes: read and written of rows in a file. sent_bytes: over
+    the network, in the first iteration.
     """
 
     state_bytes: int
@@ -47,21 +49,21 @@ class Forecast:
 
     @property
     def limit(self) -> str:
-        """What an iteration waits for: "sampling", "disk" or "network"."""
+        """Return the bottleneck of an iteration: "sampling", "disk" or "network"."""
         return max(("sampling", "disk", "network"), key=lambda what: getattr(self, f"{what}_s"))
 
     @property
     def iteration_s(self) -> float:
-        """Loading, writing and sending go on while tokens are sampled: the slowest of them counts."""
+        """Return the seconds of an iteration: sampling, disk and network overlap, so the slowest counts."""
         return float(getattr(self, f"{self.limit}_s"))
 
 
 def forecast(
     dataset: Store, program: StaticProgram, plan: Plan, speeds: Speeds, *, machines: int = 1, cache: int = 0
 ) -> Forecast:
-    """Predict an iteration of a program on each of some machines, whose share of the documents is `dataset`.
+    """Estimate an iteration of a program on each of `machines` machines, whose shard is `dataset`.
 
-    cache: bytes of memory beyond the budget that the kernel has to keep files in.
+    cache: bytes of memory beyond the limit in which the kernel can cache files.
     """
     state = Layout(dataset.index.cells, program.local_state()).file_bytes
     moved = 0 if plan.resident else state

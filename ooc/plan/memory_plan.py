@@ -1,6 +1,6 @@
-"""What a run keeps in memory: chosen from the dataset, the program, the workers and the budget.
+"""Choose what a run keeps in memory, from the dataset, the program, the workers and the memory limit.
 
-The choice decides what is resident, never what is computed.
+The choice never changes the result.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _MOST_BUFFERS = 4  # one is sampled, one loaded, one written, one in hand
 
 @dataclass(frozen=True)
 class Plan:
-    """workers: processes. resident: whether all local state stays in memory; otherwise `buffers` units of it do.
+    """What a run keeps in memory.
 
-    bytes: what the process tree will hold. reasons: what takes memory, for people; streamed: what does not stay in
-    memory, likewise. mapped: whether the arrays that the program keeps
-    by slices lie in a file. budget: bytes that it may hold; 0: nobody said. in_process: whether the one worker is the
-    process that trains.
+    workers: number of processes. resident: all local state stays in memory; otherwise `buffers` units of it do. bytes:
+    memory of all processes. reasons: lines on what takes memory; streamed: lines on what does not stay in memory.
+    mapped: arrays sliced by column lie in a file. budget: memory limit in bytes, 0 if there is none. in_process: the
+    training process itself is the only worker.
     """
 
     workers: int
@@ -49,15 +49,15 @@ class Plan:
     streamed: tuple[str, ...] = ()
 
     def buffer_specs(self, layout: Layout) -> dict[str, ArraySpec]:
-        """The shared arrays that hold local state."""
+        """Return the specs of the shared arrays that hold local state."""
         return Resident.specs(layout) if self.resident else StreamedPass.specs(layout, self.buffers)
 
 
 def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int, *, beside: int = 0) -> Plan:
-    """Choose what is resident within `memory` bytes; raises RequestError, with the smallest budget that would do.
+    """Choose what stays in memory within `memory` bytes; RequestError names the smallest possible limit.
 
-    The arrays kept by slices come first: in a file they are read and written once for each block, local state once a
-    phase. beside: bytes of other processes that the training starts.
+    Sliced arrays have priority: in a file they are read and written once for each block, but local state once for each
+    phase. beside: bytes of other processes of the training.
     """
     layout = Layout(dataset.index.cells, program.local_state())
     fixed = _fixed_bytes(program, workers) + travelling_bytes(dataset, program) + beside
@@ -92,13 +92,13 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
 
 
 def _state_bytes(layout: Layout, buffers: int) -> int:
-    """What local state takes in memory: in so many buffers, or all of it if there are none."""
+    """Return the bytes of local state in memory: of `buffers` buffers, or all of it if 0."""
     specs = StreamedPass.specs(layout, buffers) if buffers else Resident.specs(layout)
     return sum(spec.bytes for spec in specs.values())
 
 
 def sliced_bytes(program: StaticProgram) -> tuple[int, int]:
-    """Bytes of the arrays kept by slices: all, and two slices, of which one is being written, the other changed."""
+    """Return the bytes of all sliced arrays, and of two slices (one is written while the other is changed)."""
     specs, whole, two = program.shared_arrays(), 0, 0
     for name, elements in program.sliced_arrays().items():
         pieces = np.sort(elements) * np.dtype(specs[name].dtype).itemsize
@@ -115,14 +115,14 @@ def _fixed_bytes(program: StaticProgram, workers: int) -> int:
 
 
 def travelling_bytes(dataset: Store, program: StaticProgram) -> int:
-    """What the slots for slices that travel take."""
+    """Return the bytes of the slots for slices in transit."""
     if not travels(program):
         return 0
     return sum(spec.bytes for spec in Slots.specs(travelling_rooms(dataset, program), SLOTS).values())
 
 
 def processes_bytes(workers: int) -> int:
-    """What worker processes take before they allocate anything."""
+    """Return the bytes of worker processes before they allocate anything."""
     return _TEMPLATE + workers * _WORKER
 
 

@@ -1,1 +1,1 @@
-"""The ring: slices travel from machine to machine, over TCP or MPI, and sums come round."""
+"""The ring of ranks: slices of the model rotate over TCP or MPI, and sums are formed over all ranks."""

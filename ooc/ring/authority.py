@@ -1,4 +1,4 @@
-"""Who certifies the ranks of one run. Its key is in memory for as long as it takes to issue their certificates."""
+"""Certificate authority of one run. Its private key is in memory only while certificates are issued."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _USES = (
 
 
 class Authority:
-    """certificate: its own, PEM."""
+    """A certificate authority. certificate: its own certificate, PEM."""
 
     def __init__(self) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -36,7 +36,7 @@ class Authority:
         )
 
     def certify(self, name: str) -> tuple[str, str]:
-        """Certificate and private key of somebody with this name; PEM."""
+        """Return a certificate and a private key for a name, PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._certificate(_name(name), key.public_key(), "digital_signature").add_extension(
             x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False

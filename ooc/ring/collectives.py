@@ -1,8 +1,8 @@
-"""Sums, gathered bytes and barriers on a ring that can do no more than pass frames to the next rank, in order.
+"""Sums, gather and barrier on a ring that only passes frames to the next rank, in order.
 
-An array goes round in chunks: partial sums from rank 0 to the last, each rank adding its own, so that the order of
-sums is that of ranks whatever happens; from the last on, the result travels round to all. Several chunks are on their
-way at a time, and as rank 0 alone starts them, these are all that may wait anywhere, even at a rank that comes late.
+An array is reduced in chunks: partial sums go from rank 0 to the last rank, each rank adding its own, so sums are
+always made in the order of ranks; then the result goes round to all. Several chunks are in flight at a time. Only rank
+0 starts chunks, so their number bounds what can wait at any rank, even a late one.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ FRAME_BYTES = _HEADER.size + CHUNK
 
 
 def window(ranks: int) -> int:
-    """Chunks on their way at a time: as many as it takes to keep all ranks busy, once round the ring and once more."""
+    """Return the number of chunks in flight: enough to keep all ranks busy, once round the ring and one more."""
     return max(_LEAST_WINDOW, 2 * ranks)
 
 
 def waiting_frames(ranks: int) -> int:
-    """Frames that wait at a rank at most: a window of partial sums and one of results, of two calls."""
+    """Return the largest number of frames that can wait at a rank: a window of partial sums and one of results, of two
+    calls."""
     return 4 * window(ranks)
 
 
 class Collectives(ABC):
-    """What all ranks do together, for a transport that has `_pass_on`, `_from_previous` and `_blame`."""
+    """Collective operations for transports that implement `_pass_on`, `_from_previous` and `_blame`."""
 
     rank: int
     ranks: int
@@ -48,7 +49,7 @@ class Collectives(ABC):
 
     @abstractmethod
     def _pass_on(self, frame: bytes) -> None:
-        """Give a frame of at most FRAME_BYTES to the next rank, without waiting for it."""
+        """Send a frame of at most FRAME_BYTES to the next rank, without waiting."""
 
     @abstractmethod
     def _from_previous(self) -> bytes:
@@ -56,10 +57,10 @@ class Collectives(ABC):
 
     @abstractmethod
     def _blame(self, rank: int, reason: str) -> NoReturn:
-        """Raise the failure of the ring: what a rank did, if nothing was before."""
+        """Fail the ring because of a rank and raise the failure, or an earlier one."""
 
     def all_reduce(self, array: np.ndarray) -> None:
-        """See `ring.Ring`."""
+        """Implement `ring.Ring.all_reduce`."""
         flat = _flat(array)
         self._calls += 1
         step = CHUNK // flat.itemsize
@@ -89,7 +90,7 @@ class Collectives(ABC):
         self.bytes_summed += chunk.nbytes
 
     def _next_chunk(self, flat: np.ndarray) -> tuple[bool, np.ndarray]:
-        """Whether the next chunk that comes of an array is summed up, and its numbers."""
+        """Return whether the next chunk of an array is fully summed, and its numbers."""
         frame = self._from_previous()
         try:
             call, size, kind, summed = _HEADER.unpack_from(frame)
@@ -103,7 +104,7 @@ class Collectives(ABC):
         return summed, values
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """See `ring.Ring`: each rank adds zeros where others have their bytes."""
+        """Implement `ring.Ring.all_gather` as a sum: each rank adds zeros at the bytes of other ranks."""
         sizes = np.zeros(self.ranks, np.int64)
         sizes[self.rank] = len(data)
         self.all_reduce(sizes)
@@ -120,12 +121,12 @@ class Collectives(ABC):
         return [gathered[begin : begin + size].tobytes() for begin, size in zip(begins, sizes, strict=True)]
 
     def barrier(self) -> None:
-        """See `ring.Ring`: a sum that nobody needs."""
+        """Implement `ring.Ring.barrier` as a sum whose result is not used."""
         self.all_reduce(np.zeros(1, np.int64))
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
-    """The same numbers, of one dimension; WorkFailed if they cannot be added up."""
+    """Return a one-dimensional view of an array; WorkFailed if it cannot be summed."""
     if array.dtype not in (np.int64, np.float64) or not array.flags.c_contiguous or array.nbytes > MOST_REDUCED:
         raise WorkFailed(
             f"an array {array.shape} of {array.dtype} cannot be summed over the ring",

@@ -1,7 +1,8 @@
-"""What neighbours on a ring over TCP tell each other besides slices, and the thread that listens for it.
+"""Control connections between neighbours on a TCP ring, and the thread that serves them.
 
-Frames: length of the payload (uint32), kind (uint8), payload. Both directions of a connection carry signs of life and
-the reason of a failure, which each rank passes on to its other neighbour; the parts of sums only go to the next rank.
+A frame is the length of the payload (uint32), a kind (uint8) and the payload. Heartbeats and failures go in both
+directions of a connection, and each rank passes a failure on to its other neighbour; partial sums only go to the next
+rank.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _GRACE = 1.0  # seconds to say what is left to say, and for neighbours to hear i
 
 
 class Senseless(Exception):
-    """A frame that no rank of ours would send."""
+    """A frame that no rank sends."""
 
 
 class Renews(Protocol):
-    """How a connection gets new keys; see `meeting.Manners`."""
+    """Protocol for renewing the keys of a connection; implemented by `meeting.Manners`."""
 
     def renew(self, connection: socket.socket, *, accepted: bool) -> ssl.SSLSocket: ...
 
@@ -45,11 +46,11 @@ class Renews(Protocol):
 
 
 class Channel:
-    """Frames to and from a neighbour, without ever waiting for it; only one thread may do more than `put`.
+    """Non-blocking frames to and from a neighbour; only one thread may call more than `put`.
 
-    An encrypted one gets new keys in time: who has made the connection asks for that, and sends no more; so does the
-    other end once it has heard; then both make a handshake.
-    manners: of this rank, if the connection is encrypted. accepted: whether the neighbour has made it.
+    An encrypted channel renews its keys in time: the rank that made the connection requests it and sends no more; the
+    other end does the same when it receives the request; then both do a handshake. manners: of this rank, if the
+    connection is encrypted. accepted: whether the neighbour made the connection.
     """
 
     def __init__(
@@ -72,12 +73,12 @@ class Channel:
         return self.open and bool(self._unsent) and self._to_send > 0
 
     def put(self, kind: int, payload: bytes = b"") -> None:
-        """Have a frame sent when there is time."""
+        """Queue a frame for sending."""
         with self._lock:
             self._unsent.append(memoryview(_frame(kind, payload)))
 
     def flush(self) -> None:
-        """Send as much as the connection takes."""
+        """Send as much as the connection takes without blocking."""
         if self._records >= self._most_records and self._to_send == math.inf:
             self._ask()
         try:
@@ -97,13 +98,13 @@ class Channel:
             self._unsent.clear()
 
     def _ask(self) -> None:
-        """Tell the other end that what comes next is a handshake, which needs it to say the same."""
+        """Request a key renewal: what comes next from this end is a handshake."""
         with self._lock:
             self._unsent.append(memoryview(_frame(RENEW)))
             self._to_send = len(self._unsent)
 
     def _is_to_renew(self) -> None:
-        """The other end has asked, or answered."""
+        """Handle the neighbour's request for new keys, or its answer."""
         if self._is_asked or self._manners is None or (not self._accepted and self._to_send > 0):
             raise Senseless
         self._is_asked = True
@@ -112,7 +113,7 @@ class Channel:
         self.flush()
 
     def _shake_hands(self) -> None:
-        """Go on with a handshake if it is time for one; raises one of _LATER until it is done."""
+        """Continue a handshake if it is due; raises an error of _LATER until it is done."""
         if not self._is_asked or self._to_send > 0:
             return
         assert self._manners
@@ -127,7 +128,7 @@ class Channel:
         self._records, self._to_send = 0, math.inf
 
     def arrived(self) -> Iterator[tuple[int, bytes]]:
-        """Kind and payload of the frames that have come. `open` is false once the connection has ended."""
+        """Yield kind and payload of received frames. `open` becomes false when the connection has ended."""
         while True:
             try:
                 self._shake_hands()
@@ -160,10 +161,10 @@ class Channel:
 
 
 class Control:
-    """Speaks with both neighbours in a thread of its own, from its making until `close`.
+    """Thread that talks to both neighbours until `close`.
 
-    broken: called once, in any thread, when the ring has failed. waiting_frames: parts of sums that may wait
-    here. flow: of slices. allowance: see `Silence`.
+    broken: function called once, in any thread, when the ring has failed. waiting_frames: largest number of partial
+    sums that may wait here. flow: progress of slices. allowance: see `Silence`.
     """
 
     def __init__(
@@ -200,13 +201,13 @@ class Control:
         return self._previous, self._next
 
     def send(self, frame: bytes) -> None:
-        """Have a part of a sum sent to the next rank."""
+        """Send a partial sum to the next rank."""
         self._failure.check()
         self._next.put(SUM, frame)
         self._wake()
 
     def receive(self) -> bytes:
-        """Wait for a part of a sum of the previous rank."""
+        """Wait for a partial sum of the previous rank."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure.known or self._sums or self._previous.left)
             self._failure.check()
@@ -215,7 +216,7 @@ class Control:
             return self._sums.popleft()
 
     def fail(self, rank: int, reason: str) -> None:
-        """Have the ring fail, unless it has before, and the neighbours told."""
+        """Fail the ring, unless it has failed before, and inform the neighbours."""
         if self._failure.record(rank, reason):
             for channel in self._channels:
                 channel.put(FAILED, self._failure.packed())
@@ -224,13 +225,13 @@ class Control:
             self._wake()
 
     def blame(self, rank: int, reason: str) -> NoReturn:
-        """Raise the failure of the ring: this one, if none was before."""
+        """Fail the ring because of a rank, and raise the first failure."""
         self.fail(rank, reason)
         self._failure.check()
         raise AssertionError("a failure that is recorded is raised")
 
     def explain(self, channel: Channel, error: OSError) -> NoReturn:
-        """Raise why a neighbour's connection of slices has ended, which its control connection will tell."""
+        """Raise the reason why a neighbour's slice connection ended, which its control connection reports."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure.known or channel.left, self._patience)
         self.blame(
@@ -238,12 +239,12 @@ class Control:
         )
 
     def flush(self) -> None:
-        """Wait until the neighbours have been told everything, or do not listen."""
+        """Wait until all frames are sent, or the neighbours do not read."""
         with self._changed:
             self._changed.wait_for(lambda: not any(channel.unsent for channel in self._channels), _GRACE)
 
     def close(self) -> None:
-        """Take leave of the neighbours, and wait a moment until they do."""
+        """Say goodbye to the neighbours, and wait briefly for their goodbye."""
         for channel in self._channels:
             channel.put(LEAVING)
         self._leaving_until = time.monotonic() + _GRACE
@@ -278,14 +279,14 @@ class Control:
             let_all_go_on()  # so that who waits for them hears of it
 
     def _finished(self) -> bool:
-        """Whether this rank leaves and both neighbours have heard of it."""
+        """Return whether this rank is leaving and both neighbours have received its goodbye."""
         if self._leaving_until is None:
             return False
         heard = all(not channel.open or (channel.left and not channel.unsent) for channel in self._channels)
         return heard or time.monotonic() > self._leaving_until
 
     def _listen(self, seconds: float) -> None:
-        """Send what can be sent, and deal with what comes within some seconds."""
+        """Send and receive for some seconds."""
         for channel in self._channels:
             if channel.open:
                 channel.flush()
@@ -340,7 +341,7 @@ class Control:
 
 
 def farewell(failure: Failure) -> bytes:
-    """The frame that tells a neighbour of a failure."""
+    """Return the frame that informs a neighbour of a failure."""
     return _frame(FAILED, failure.packed())
 
 

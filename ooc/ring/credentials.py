@@ -1,7 +1,7 @@
-"""What the ranks of one run prove themselves with: certificates of an authority that nobody else has, and a token.
+"""Credentials of the ranks of one run: certificates of an authority made for the run, and a shared token.
 
-They are secrets: they travel as JSON on a channel that is encrypted, never on a command line, in the environment or in
-a file that has a name. Those who use them need the standard library only.
+They are secret: they are sent as JSON over an encrypted channel, never on a command line, in the environment or in a
+named file. Using them needs only the standard library.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ RECORD_BYTES = 1 << 14  # of a record at most
 
 
 class Credentials(NamedTuple):
-    """Those of one rank; `Credentials(**credentials._asdict())` is the way to JSON and back.
+    """Credentials of one rank; `Credentials(**credentials._asdict())` converts to JSON types and back.
 
-    token: hexadecimal, shared by all ranks. authority, certificate, key: PEM; empty if the ring is not encrypted.
+    token: hexadecimal, shared by all ranks. authority, certificate, key: PEM; empty on an unencrypted ring.
     """
 
     token: str
@@ -32,9 +32,9 @@ class Credentials(NamedTuple):
         return "Credentials(...)"  # what is printed or logged stays a secret
 
     def context(self, protocol: Any) -> ssl.SSLContext:
-        """What connections are wrapped with: TLS 1.3; this rank shows its certificate and demands the other's.
+        """Return a TLS 1.3 context that shows this rank's certificate and requires the other's.
 
-        protocol: ssl.PROTOCOL_TLS_SERVER for those that are accepted, ssl.PROTOCOL_TLS_CLIENT for those that are made.
+        protocol: ssl.PROTOCOL_TLS_SERVER for accepted connections, ssl.PROTOCOL_TLS_CLIENT for others.
         """
         if not self.certificate:
             raise RequestError(
@@ -57,18 +57,18 @@ class Credentials(NamedTuple):
 
 
 def rank_name(rank: int) -> str:
-    """What a rank is called in its certificate."""
+    """Return the name of a rank in its certificate."""
     return f"rank-{rank}"
 
 
 def certified_name(connection: ssl.SSLSocket) -> str:
-    """Whom the authority says the other end is; empty if it does not say exactly one name."""
+    """Return the name in the certificate of the other end; empty if there is not exactly one name."""
     names = (connection.getpeercert() or {}).get("subjectAltName", ())
     return str(names[0][1]) if len(names) == 1 else ""
 
 
 def issue(ranks: int, *, insecure: bool = False) -> list[Credentials]:
-    """New credentials for each rank of a run; without certificates if the ring will not be encrypted."""
+    """Make new credentials for each rank of a run. insecure: without certificates, for an unencrypted ring."""
     token = secrets.token_hex(32)
     if insecure:
         return [Credentials(token)] * ranks
@@ -84,7 +84,7 @@ def issue(ranks: int, *, insecure: bool = False) -> list[Credentials]:
 
 
 def _nameless_file(data: bytes) -> int:
-    """A descriptor of memory that can be opened by a path while it is open, as the ssl module wants it."""
+    """Return a descriptor of anonymous memory that can be opened by a path, as the ssl module needs."""
     try:
         file = os.memfd_create("credentials")
     except (AttributeError, OSError):

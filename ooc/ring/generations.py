@@ -1,4 +1,4 @@
-"""The newest generation that all ranks of a ring have: where they go on together."""
+"""Find the newest generation that all ranks have, from which they continue."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def check_all_have(have: Sequence[bool]) -> None:
 
 
 def fall_back_together(generations: Generations, gather: Callable[[Any], list[Any]]) -> bool:
-    """Give up generations until all ranks are at the same one; False if there is none, as nothing was done yet.
+    """Drop generations until all ranks are at the same one; returns False if there is none because nothing was trained.
 
-    gather: what each rank gives, of JSON types, in the order of ranks. Raises WorkFailed, at all ranks.
+    gather: function that returns the JSON values of all ranks in the order of ranks. Raises WorkFailed on all ranks.
     """
     everywhere = gather([[cursor.iteration, cursor.phase] for cursor in generations.cursors])
     if not all(everywhere):

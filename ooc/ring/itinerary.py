@@ -1,14 +1,13 @@
-"""Where slices of the model are on a ring, and in which order they come by: pure functions.
+"""Rotation schedule: where slices of the model are on a ring, and in which order they arrive (pure functions).
 
-Between two trips every slice rests at one rank. On a trip it goes from there to the next rank, and so on, until all
-have had it: it comes to rest one rank before the one at which it began. A rank takes one slice that rested with it,
-then one of each rank before it, as they arrive; then its next. So in each of these rounds every rank has one slice on
-its way, and there is one to work on while another comes and a third goes.
+Between two trips every slice rests at one rank. On a trip it goes from rank to rank until all have had it; it ends one
+rank before the rank at which it started. A rank takes one slice that rested with it, then one slice of each rank before
+it as they arrive, then its next own slice. In each of these rounds every rank has one slice in flight: one is worked on
+while another arrives and a third leaves.
 
-Nobody waits for ever where ranks have room for one slice of their own and two on their way. A rank begins a round when
-it has had all slices of the one before: while one of them is on its way, not all ranks have begun the next, so fewer
-slices are on their way than there is room for two each. So there is a rank with room, and what the one before it has
-is either passed on to it, or worked on first.
+No deadlock if every rank has room for one own slice and two in flight: a rank starts a round when it has had all slices
+of the round before. While one of those is in flight, not all ranks have started the next round, so fewer slices are in
+flight than there is room for. Hence some rank has room, and the slice before it can be passed on or worked on.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 
 class Stop(NamedTuple):
-    """A slice at a rank on a trip. own: it rested there before. last: it comes to rest there."""
+    """A visit of a slice at a rank on a trip. own: it rested there before. last: it comes to rest there."""
 
     slice_: int
     own: bool
@@ -25,13 +24,13 @@ class Stop(NamedTuple):
 
 
 def resting(slices: int, ranks: int, rank: int, trips: int) -> range:
-    """The slices that rest at a rank after so many trips."""
+    """Return the slices that rest at a rank after `trips` trips."""
     home = (rank + trips) % ranks
     return range(home * slices // ranks, (home + 1) * slices // ranks)
 
 
 def itinerary(slices: int, ranks: int, rank: int, trips: int) -> list[Stop]:
-    """All slices, in the order in which they come to a rank on the trip after `trips` others."""
+    """Return the visits of all slices at a rank, in order of arrival, on the trip after `trips` others."""
     begins = [resting(slices, ranks, (rank - back) % ranks, trips) for back in range(ranks)]
     return [
         Stop(begins[back][turn], back == 0, back == ranks - 1)

@@ -1,8 +1,8 @@
-"""How the ranks of a ring over TCP find their neighbours, and how strangers at the door are turned away.
+"""Connect the ranks of a TCP ring to their neighbours by mutual authentication; refuse all other connections.
 
-Each rank makes two connections to the next one, which may start later, and accepts two of the previous one. On each
-of them both sides prove that they are the rank that the other wants: by certificate if the ring is encrypted, and by
-what they make of the token and of random numbers that were never used before. Then the door is closed for good.
+Each rank makes two connections to the next rank, which may start later, and accepts two from the previous one. On each
+connection both sides prove their rank: by certificate if the ring is encrypted, and by a keyed hash of the token and
+fresh random numbers. Afterwards the rank stops listening.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ Address = tuple[str, int]
 
 
 class Links(NamedTuple):
-    """The connections of a rank, by purpose: those of the previous rank, and those to the next."""
+    """Connections of a rank, by purpose: from the previous rank, and to the next."""
 
     previous: dict[int, socket.socket]
     next: dict[int, socket.socket]
 
 
 class Absent(Exception):
-    """A neighbour that could not be met: its rank, what is the matter with it, and what may help."""
+    """A neighbour that could not be connected: its rank, the reason, and a remedy."""
 
 
 def listen(host: str = "", port: int = 0) -> socket.socket:
-    """A socket on which the previous rank will find this one; `getsockname()[1]` is its port."""
+    """Return a socket on which the previous rank can connect; `getsockname()[1]` is the port."""
     if not host and socket.has_dualstack_ipv6():
         return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
     family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0][0]
@@ -61,10 +61,10 @@ def listen(host: str = "", port: int = 0) -> socket.socket:
 def meet(
     manners: Manners, listening: socket.socket, addresses: Sequence[Address], failure: Failure, until: float
 ) -> Links:
-    """Connections to both neighbours; RingFailed, which those that are there are told, if one is not in time.
+    """Connect to both neighbours. Raises RingFailed, on connected neighbours too, if one is not there in time.
 
-    It is Unreachable if that is the next one: who waits for the previous one knows less.
-    listening: closed in the end. addresses: of all ranks. until: `time.monotonic()` when time is over.
+    The error is Unreachable for the next rank, about which this rank knows most. listening: closed at the end.
+    addresses: of all ranks. until: deadline, of `time.monotonic()`.
     """
     made: dict[int, socket.socket] = {}
     with ExitStack() as unused, Door(listening, manners) as door:
@@ -86,7 +86,7 @@ def meet(
 
 
 def _find(address: Address, manners: Manners, purpose: int, until: float) -> socket.socket:
-    """A connection to the next rank, tried until it is there."""
+    """Connect to the next rank, retrying until the deadline."""
     began = time.monotonic()
     obstacle: object = "the time was over"
     while (left := until - time.monotonic()) > 0:
@@ -106,7 +106,7 @@ def _find(address: Address, manners: Manners, purpose: int, until: float) -> soc
 
 
 class Manners:
-    """How a rank proves who it is, and has others prove it. Whoever fails to raises an OSError."""
+    """Authentication of a rank towards its neighbours, and of them. Raises OSError if it fails."""
 
     def __init__(self, rank: int, ranks: int, credentials: Credentials, *, insecure: bool = False) -> None:
         self.rank, self.ranks = rank, ranks
@@ -116,14 +116,14 @@ class Manners:
         self._client = None if insecure else credentials.context(ssl.PROTOCOL_TLS_CLIENT)
 
     def receive(self, stranger: socket.socket) -> socket.socket:
-        """What to speak through with somebody who has connected; nothing is said yet."""
+        """Return the (encrypted) connection to a peer that has connected; nothing is exchanged yet."""
         stranger.getpeername()  # of one who has gone again, the ssl module would leave an open socket behind
         if self._server is None:
             return stranger
         return self._server.wrap_socket(stranger, server_side=True, do_handshake_on_connect=False)
 
     def greet(self, connection: socket.socket) -> tuple[int, bytes]:
-        """The purpose of a connection that was accepted, if it is of the previous rank, and the welcome to answer."""
+        """Verify an accepted connection; returns its purpose and the welcome message to answer."""
         until = time.monotonic() + MANNERS
         if isinstance(connection, ssl.SSLSocket):
             connection.settimeout(MANNERS)
@@ -142,7 +142,7 @@ class Manners:
         return purpose, self._proof(b"welcome", nonce, hello)
 
     def introduce(self, connection: socket.socket, purpose: int, until: float) -> socket.socket:
-        """Prove to the next rank who this is; the connection to use from now on. It is closed if that fails."""
+        """Authenticate to the next rank; returns the connection to use from now on. It is closed on failure."""
         try:
             if self._client is not None:
                 connection = self._client.wrap_socket(connection, server_hostname=rank_name(self.next))
@@ -157,10 +157,10 @@ class Manners:
         return _ready(connection)
 
     def renew(self, connection: socket.socket, *, accepted: bool) -> ssl.SSLSocket:
-        """New keys for a connection on which both ends have just said that they want them: TLS begins anew.
+        """Return a new TLS connection with new keys, after both ends have requested it.
 
-        accepted: whether it came from the previous rank. The handshake, and `check_renewed`, are the caller's. One day
-        after the run began, certificates are not valid for strangers any more; here they are.
+        accepted: whether the connection came from the previous rank. The caller does the handshake and calls
+        `check_renewed`. Certificates expire for new connections one day after the start of the run, but not here.
         """
         context = self._server if accepted else self._client
         assert context
@@ -183,10 +183,9 @@ class Manners:
 
 
 class Door:
-    """Lets the previous rank in, once for each purpose, and turns everybody else away.
+    """Accept the previous rank once for each purpose, and refuse all other connections.
 
-    Who stands at the door costs a socket and a thread, for a few seconds. If there is a crowd, who has been there
-    longest has to go: a neighbour needs no time.
+    Pending handshakes are limited in number and time; the oldest is dropped, as a neighbour needs no time.
     """
 
     def __init__(self, listening: socket.socket, manners: Manners) -> None:
@@ -203,7 +202,7 @@ class Door:
         return self
 
     def wait(self, until: float) -> dict[int, socket.socket]:
-        """The connections of the previous rank by purpose, once they are all there."""
+        """Wait for the connections of the previous rank; returns them by purpose."""
         with self._changed:
             left = until - time.monotonic()
             if not self._changed.wait_for(lambda: len(self.inside) == len(PURPOSES), left):
@@ -274,13 +273,13 @@ class Door:
 
 
 def hang_up(connection: socket.socket) -> None:
-    """End whatever waits for the other side; past TLS, which would change the object while others use it."""
+    """Shut a socket down to end all waiting on it, bypassing TLS, whose object other threads may be using."""
     with contextlib.suppress(OSError):
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _read(connection: socket.socket, size: int, until: float) -> bytes:
-    """Exactly so many bytes, in time."""
+    """Read exactly `size` bytes before a deadline."""
     data = bytearray(size)
     filled = 0
     while filled < size:
@@ -293,10 +292,11 @@ def _read(connection: socket.socket, size: int, until: float) -> bytes:
 
 
 def _ready(connection: socket.socket) -> socket.socket:
-    """For use. Buffers are left to the system, which lets those of fast connections grow to megabytes.
+    """Set the options of a connected socket.
 
-    A firewall does not forget a connection that is probed, and who has gone is noticed though nobody sends. But no
-    TCP_USER_TIMEOUT: it ends a connection, too, whose other end has not received for so long, as a slow rank does.
+    Buffer sizes are left to the kernel, which grows them to megabytes on fast connections. Keepalive probes keep
+    firewalls from dropping the connection and detect a peer that is gone. TCP_USER_TIMEOUT is not set: it would also
+    end the connection of a rank that is slow to receive.
     """
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

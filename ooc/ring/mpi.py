@@ -1,8 +1,8 @@
-"""The ring over MPI, for clusters that have a scheduler and a fast network: started by mpirun or srun.
+"""Ring over MPI, for clusters with a scheduler and a fast network; started by mpirun or srun.
 
-Slices, parts of sums, and signs of life each have a communicator. Waiting for MPI keeps a core busy in most libraries,
-so this asks and sleeps instead. A rank that is killed is the business of mpirun, which ends all others; one that fails
-tells them, and when it exits, it ends after a moment those that have not ended by themselves.
+Slices, partial sums and heartbeats have a communicator each. Blocking MPI calls keep a core busy in most libraries, so
+this module polls and sleeps. mpirun ends all ranks if one is killed; a rank that fails informs the others, and at its
+exit aborts those that do not end by themselves.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _END = 5.0  # seconds for all ranks of a ring that has failed to come to their e
 
 
 def join(communicator: Any = None, *, patience: float = PATIENCE) -> Ring:
-    """The ring of all ranks of an mpi4py communicator, by default of all that mpirun has started.
+    """Return the ring of all ranks of an mpi4py communicator, by default of all that mpirun started.
 
-    patience: see `tcp.join`. To be called by all ranks, which wait for each other.
+    patience: see `tcp.join`. Must be called by all ranks, which wait for each other.
     """
     try:
         from mpi4py import MPI
@@ -58,7 +58,7 @@ def join(communicator: Any = None, *, patience: float = PATIENCE) -> Ring:
 
 
 def _what_to_install() -> str:
-    """What helps where mpi4py is not there, or finds no MPI library."""
+    """Return the remedy if mpi4py is missing or finds no MPI library."""
     try:
         ctypes.CDLL(_DEBIAN)
     except OSError:
@@ -72,7 +72,7 @@ def _what_to_install() -> str:
 
 
 class MpiRing(Collectives):
-    """See `ring.Ring`; made by `join`. MPI: the module mpi4py.MPI."""
+    """Ring over MPI, made by `join`. MPI: the module mpi4py.MPI."""
 
     def __init__(self, MPI: Any, communicator: Any, patience: float) -> None:
         super().__init__(communicator.rank, communicator.size)
@@ -92,14 +92,14 @@ class MpiRing(Collectives):
         return [name.tobytes().rstrip(b"\0").decode(errors="replace") for name in names]
 
     def send(self, number: int, data: memoryview) -> None:
-        """See `ring.Ring`. Waits until the next rank receives, so that slices, however small, do not heap up there."""
+        """Implement `ring.Ring.send`; waits until the next rank receives, so that small slices do not pile up there."""
         self._failure.check()
         self._wait(self._slices.Issend(self._bytes(_SLICE.pack(number, len(data))), self.next), self.next)
         self._wait(self._slices.Isend(self._bytes(data), self.next), self.next, soon=True)
         self.bytes_sent += len(data)
 
     def receive(self, into: memoryview) -> tuple[int, int]:
-        """See `ring.Ring`."""
+        """Implement `ring.Ring.receive`."""
         self._failure.check()
         header = bytearray(_SLICE.size)
         self._wait(self._slices.Irecv(self._bytes(header), self.previous), self.previous)
@@ -110,12 +110,12 @@ class MpiRing(Collectives):
         return number, length
 
     def fail(self, reason: str) -> None:
-        """See `ring.Ring`."""
+        """Implement `ring.Ring.fail`."""
         self._watch.fail(self.rank, f"stopped: {reason}")
         self._watch.settle()
 
     def close(self) -> None:
-        """See `ring.Ring`."""
+        """Implement `ring.Ring.close`."""
         until = time.monotonic() + _GRACE
         while self._unsent() and not self._failure.known and time.monotonic() < until:
             time.sleep(_SOON)
@@ -126,7 +126,7 @@ class MpiRing(Collectives):
         return [data, len(data), self._mpi.BYTE]
 
     def _wait(self, request: Any, rank: int, *, soon: bool = False, status: Any = None) -> None:
-        """Wait for what a neighbour sends or receives. soon: it has begun to."""
+        """Wait for a request to or from a neighbour. soon: it is already in progress."""
         pauses = _pauses(soon)
         while not request.Test(status):
             if self._watch.is_gone(rank):
@@ -158,7 +158,7 @@ class MpiRing(Collectives):
 
 
 class Watch:
-    """Signs of life of neighbours, and failures, which all ranks are told: in a thread of its own, until `close`."""
+    """Thread for heartbeats of neighbours, and for failures, which all ranks are told, until `close`."""
 
     def __init__(
         self, MPI: Any, communicator: Any, failure: Failure, neighbours: Sequence[int], patience: float
@@ -175,7 +175,7 @@ class Watch:
         self._thread.start()
 
     def fail(self, rank: int, reason: str) -> None:
-        """Have the ring fail, unless it has before, and all ranks told."""
+        """Fail the ring, unless it has failed before, and inform all ranks."""
         if self._failure.record(rank, reason):
             atexit.register(self._end)
             for other in range(self._communicator.size):
@@ -183,17 +183,17 @@ class Watch:
                     self._say(FAILED, other, self._failure.packed())
 
     def is_gone(self, rank: int) -> bool:
-        """Whether a neighbour has left, and what it sent before must have arrived."""
+        """Return whether a neighbour has left, so that everything that it sent has arrived."""
         return time.monotonic() - self._left.get(rank, math.inf) > _GRACE
 
     def settle(self) -> None:
-        """Wait a moment until everything that was said is sent."""
+        """Wait briefly until all messages are sent."""
         until = time.monotonic() + _GRACE
         while not self._all_sent() and time.monotonic() < until:
             time.sleep(_LATER)
 
     def close(self) -> None:
-        """Take leave of the neighbours."""
+        """Say goodbye to the neighbours."""
         if not self._closed.is_set():
             for rank in self._neighbours:
                 self._say(LEAVING, rank)
@@ -247,7 +247,7 @@ class Watch:
                 self._silence.leave(status.source)
 
     def _end(self) -> None:
-        """After a failure: wait until all ranks exit, not for long, and end them all."""
+        """After a failure: wait briefly for all ranks to exit, then abort them."""
         exiting, until = self._communicator.Ibarrier(), time.monotonic() + _END
         while not exiting.Test() and time.monotonic() < until:
             time.sleep(_LATER)
@@ -257,7 +257,7 @@ class Watch:
 
 
 def _pauses(soon: bool) -> Iterator[float]:
-    """Seconds to sleep between one look and the next."""
+    """Yield the seconds to sleep between polls."""
     if soon:
         yield from repeat(0.0, _YIELDS)
         yield from repeat(_SOON)

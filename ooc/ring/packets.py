@@ -1,8 +1,8 @@
-"""Slices of the model as they travel: packets, and the shared memory in which a few of them are worked on.
+"""Slices in transit as packets, and the shared memory slots in which they are worked on.
 
-A packet is how many bytes each part of the slice takes, int64 (P,), and these bytes, part after part. A slot has room
-for a packet that has arrived, and for what each part becomes, as large as it can get. A worker reads the one and writes
-the other; when all parts are done they are put together again where the packet arrived.
+A packet is the number of bytes of each part of the slice, int64 (P,), followed by the parts' bytes. A slot has room for
+an arrived packet, and for the largest result of each part. A worker reads the former and writes the latter; when all
+parts are done they are packed where the packet arrived.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _NUMBER = 8  # bytes
 
 
 class Passage(NamedTuple):
-    """A part of a travelling slice as a worker gets it.
+    """One part of a slice in transit, as a worker gets it.
 
-    arrived: uint8 (n,), its bytes; none if nobody has made any yet. leaving: uint8 (m,), room for what it becomes.
-    left: int64 (1,), to be set to how many bytes that are.
+    arrived: uint8 (n,), its bytes; empty if the part does not exist yet. leaving: uint8 (m,), room for the result.
+    left: int64 (1,), to be set to the number of bytes of the result.
     """
 
     arrived: np.ndarray
@@ -32,9 +32,9 @@ class Passage(NamedTuple):
 
 
 class Slots:
-    """Room for some travelling slices in shared memory.
+    """Shared memory slots for several slices in transit.
 
-    rooms: for each slice, int64 (P,), the bytes that each of its parts takes at most. arrays: those of `specs`.
+    rooms: for each slice int64 (P,), the largest number of bytes of each part. arrays: made by `specs`.
     """
 
     def __init__(self, rooms: Sequence[np.ndarray], count: int, arrays: Mapping[str, np.ndarray]) -> None:
@@ -49,11 +49,11 @@ class Slots:
         return {name: spec for slot in range(count) for name, spec in zip(_names(slot), one, strict=True)}
 
     def arrived(self, slot: int) -> memoryview:
-        """Where a packet is read to."""
+        """Return the memory into which a packet is read."""
         return memoryview(self._slots[slot][0].data)
 
     def check(self, slot: int, slice_: int, size: int) -> None:
-        """Raise WorkFailed unless the packet of so many bytes that has been read is one of a slice."""
+        """Raise WorkFailed unless the packet of `size` bytes in a slot is a valid packet of a slice."""
         parts, packet = self._bounds[slice_].size - 1, self._slots[slot][0]
         if size == 0:
             packet[: _NUMBER * parts] = 0
@@ -68,7 +68,7 @@ class Slots:
             raise WorkFailed(f"slice {slice_} arrived damaged: its {size:,} bytes do not match its {parts} parts")
 
     def passage(self, slot: int, slice_: int, part: int) -> Passage:
-        """A part of the slice in a slot."""
+        """Return a part of the slice in a slot."""
         packet, leaving, left = self._slots[slot]
         bounds = self._bounds[slice_]
         parts = bounds.size - 1
@@ -78,13 +78,13 @@ class Slots:
         return Passage(arrived, leaving[bounds[part] : bounds[part + 1]], left[part : part + 1])
 
     def packet(self, slot: int, slice_: int) -> memoryview:
-        """The packet as it arrived."""
+        """Return the packet as it arrived."""
         packet, parts = self._slots[slot][0], self._bounds[slice_].size - 1
         size = _NUMBER * parts + int(packet[: _NUMBER * parts].view(np.int64).sum())
         return memoryview(packet[:size].data)
 
     def close(self, slot: int, slice_: int) -> memoryview:
-        """Put together what the parts became; returns the packet, where the one that arrived was."""
+        """Pack the results of the parts where the packet arrived, and return the new packet."""
         packet, leaving, left = self._slots[slot]
         bounds = self._bounds[slice_]
         parts = bounds.size - 1

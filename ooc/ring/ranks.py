@@ -1,4 +1,4 @@
-"""What the ranks of a ring do together, as the engine of one of them asks for it. One machine is a ring of one."""
+"""Collective operations that the engine of a rank needs; a single machine is a ring of one rank."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Arrays = tuple[np.ndarray, ...]
 
 
 class Ranks:
-    """The other ranks of a ring, as one of them sees them.
+    """The other ranks of a ring, seen from one of them.
 
-    One thread makes all collective calls of a rank, in the order in which they are asked for. Time that is spent
-    waiting for them counts as "network" of the stopwatch.
+    One thread makes all collective calls of a rank in the order of requests. Time spent waiting for them counts as
+    "network" in the stopwatch.
     """
 
     def __init__(self, ring: Ring, watch: Stopwatch) -> None:
@@ -35,7 +35,7 @@ class Ranks:
         return self.ring.rank == 0
 
     def ask(self, work: Callable[[Ring], Any]) -> Future[Any]:
-        """Start a collective call; all ranks have to start the same ones in the same order."""
+        """Start a collective call; all ranks must start the same calls in the same order."""
         return self._thread.submit(work, self.ring)
 
     def _together(self, work: Callable[[Ring], Any]) -> Any:
@@ -43,7 +43,7 @@ class Ranks:
             return self.ask(work).result()
 
     def gather(self, value: Any) -> list[Any]:
-        """The JSON value of each rank, in the order of ranks."""
+        """Return the JSON value of each rank, in the order of ranks."""
         return self._together(lambda ring: gather_values(ring, value))
 
     def add_up(self, array: np.ndarray) -> None:
@@ -51,7 +51,7 @@ class Ranks:
         self._together(lambda ring: ring.all_reduce(array))
 
     def summed(self, values: dict[str, float]) -> dict[str, float]:
-        """The sum of each value over all ranks, which have the same names."""
+        """Return the sum of each value over all ranks, which have the same names."""
         if self.is_alone:
             return values
         sums = np.array(list(values.values()), np.float64)
@@ -59,22 +59,20 @@ class Ranks:
         return dict(zip(values, sums.tolist(), strict=True))
 
     def exchange(self, arrays: Sequence[np.ndarray]) -> list[Arrays]:
-        """The one-dimensional arrays of each rank, in the order of ranks, at all of them."""
+        """Return the one-dimensional arrays of each rank, in the order of ranks, on all ranks."""
         with self._watch.rather("network"):
             return [unpack_arrays(each) for each in Talk(self.ring).exchange(pack_arrays(arrays))]
 
     def collect(self, mine: Iterator[Arrays], first: int) -> Iterator[Arrays]:
-        """The arrays of all ranks, from rank `first` on, at rank 0; at the others none.
-
-        All ranks have to go through what this gives.
-        """
+        """Yield the arrays of all ranks, starting with rank `first`, on rank 0, and nothing on others. All ranks must
+        iterate to the end."""
         if self.is_alone:
             return mine
         order = [(first + turn) % self.ring.ranks for turn in range(self.ring.ranks)]
         return map(unpack_arrays, collect(self.ring, map(pack_arrays, mine), order))
 
     def fail(self, error: BaseException) -> None:
-        """Have the others hear of a failure before they wait for what will not come any more."""
+        """Inform other ranks of a failure before they wait for a message that will never come."""
         if not self.is_alone:
             self.ring.fail(reason_of(error))
 

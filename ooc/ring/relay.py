@@ -1,4 +1,4 @@
-"""What all ranks have to say brought to the first one, and what it says to all: round the ring, a piece at a time."""
+"""Gather and broadcast long messages over a ring, in pieces."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _MORE, _LAST, _DONE = range(3)  # a piece of a message, its last one, or no more
 
 
 def gather_values(ring: Ring, value: Any) -> list[Any]:
-    """The value of each rank, of JSON types, in the order of ranks."""
+    """Return the JSON values of all ranks, in the order of ranks."""
     return [json.loads(each) for each in ring.all_gather(json.dumps(value).encode())]
 
 
 def collect(ring: Ring, mine: Iterable[bytes], order: Sequence[int]) -> Iterator[bytes]:
-    """At rank 0 the messages of all ranks, of one rank after the other in this order; at others nothing.
+    """Yield the messages of all ranks on rank 0, rank by rank in the given order; nothing on other ranks.
 
-    All ranks have to call it and to go through what it gives; `mine` are a rank's own.
+    All ranks must call it and iterate to the end; `mine` are the messages of this rank.
     """
     for rank in order:
         if ring.rank == rank:
@@ -44,7 +44,7 @@ def collect(ring: Ring, mine: Iterable[bytes], order: Sequence[int]) -> Iterator
 
 
 class Talk:
-    """How the ranks of a ring talk to each other where messages are long; see `blocks.shards.together.Others`."""
+    """Exchange of long messages over a ring, for `blocks.shards.together.Others`."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring, self.rank, self.ranks = ring, ring.rank, ring.ranks
@@ -61,7 +61,7 @@ class Talk:
         return message
 
     def exchange(self, message: bytes) -> list[bytes]:
-        """What each rank gives, in their order, at all ranks."""
+        """Return the message of each rank, in the order of ranks, on all ranks."""
         return [self.spread(each) for each in list(self.gather(message)) or [b""] * self.ranks]
 
     def wait(self) -> None:
@@ -76,7 +76,7 @@ def _send(ring: Ring, message: bytes) -> None:
 
 
 def _hear(ring: Ring, last: int, *, listens: bool) -> Iterator[bytes]:
-    """What the previous rank sends until it is done, if this one listens; passed on as far as the rank `last`."""
+    """Receive from the previous rank until it is done, if this rank listens, and pass it on up to the rank `last`."""
     room, message = memoryview(bytearray(_PIECE)), bytearray()
     while True:
         kind, size = ring.receive(room)
@@ -97,7 +97,7 @@ def _hear(ring: Ring, last: int, *, listens: bool) -> Iterator[bytes]:
 
 
 def pack_arrays(arrays: Sequence[np.ndarray]) -> bytes:
-    """One-dimensional arrays of numbers as one message."""
+    """Pack one-dimensional arrays of numbers into one message."""
     headers = (_HEADER.pack(array.dtype.char.encode(), array.size) for array in arrays)
     return b"".join(chain([_COUNT.pack(len(arrays))], headers, (array.tobytes() for array in arrays)))
 

@@ -1,8 +1,8 @@
-"""Programs on a ring whose ranks all have the whole dataset: a rank does its share of the parts, and hears the rest.
+"""Programs on a ring whose ranks all have the whole dataset: each rank does a share of the parts and receives the rest.
 
-Every rank has all of the program's arrays. Of the parts of a phase, a rank does some that follow each other. Then the
-ranks exchange what the parts changed and answered, so that `aggregate` has the same arguments everywhere, and every
-rank the state of a single machine, bit for bit.
+Every rank has all arrays of the program. Within a phase, a rank does a range of parts. Then the ranks exchange the
+parts' changes and answers, so that `aggregate` has the same arguments everywhere, and every rank gets the state of a
+single machine, bit for bit.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _CHANGED_IN = {"block": "row", "grid": "row", "slice": "column"}  # the order of
 
 
 def is_replicated(dataset: Store, program: StaticProgram, ranks: int) -> bool:
-    """Whether all of several ranks have the whole dataset.
+    """Return whether all of several ranks have the whole dataset.
 
-    Raises RequestError where they do not, and the program is not one that trains on shards; or where they do, and the
-    program does something that cannot be divided among ranks.
+    Raises RequestError if they have shards and the program does not train on shards, or if they have the whole dataset
+    and the program cannot be divided among ranks.
     """
     name = type(program).__name__
     if ranks == 1 or program.trains_on_shards:
@@ -55,15 +55,15 @@ def is_replicated(dataset: Store, program: StaticProgram, ranks: int) -> bool:
 
 
 class PartBounds(NamedTuple):
-    """units: int64 (U,), number of the first part of each unit. rows: int64 (P+1,), first row, or column, of each part
-    of all units, and how many there are."""
+    """Numbering of the parts of all units. units: int64 (U,), number of the first part of each unit. rows: int64
+    (P+1,), first row or column of each part, and their total number."""
 
     units: np.ndarray
     rows: np.ndarray
 
 
 class Replication:
-    """The share that one of several ranks has of each phase, and what the ranks exchange when a phase ends."""
+    """The share of one of several ranks of each phase, and the exchange at the end of a phase."""
 
     def __init__(self, dataset: Store, program: StaticProgram, schedule: Scheduler, ranks: Ranks) -> None:
         self._dataset, self._schedule, self._ranks = dataset, schedule, ranks
@@ -85,14 +85,14 @@ class Replication:
         self._bounds: dict[str, PartBounds] = {}
 
     def schedule(self, phase: Phase, unit: int) -> Sequence[Sequence[int]]:
-        """The parts of a unit that this rank does, in the order in which they are dealt: one stage."""
+        """Return the parts of a unit that this rank does, in the order of dealing, as one stage."""
         first, mine = self._part_bounds(phase.order).units[unit], self._mine(phase.order)
         return [[part for part in self._schedule(phase, unit)[0] if first + part in mine]]
 
     def exchange(
         self, phase: Phase, answers: Sequence[Any], arrays: Arrays, deltas: Sequence[Arrays], *, changes: bool = True
     ) -> list[Any]:
-        """Bring the arrays and deltas to what all ranks made of them; returns the answers of all parts, in order.
+        """Make arrays and deltas equal on all ranks after a phase; returns the answers of all parts in order.
 
         answers: of this rank's parts, in the order of units and parts. changes: whether the phase changes arrays.
         """
@@ -105,12 +105,12 @@ class Replication:
         return [unpack(answer) for of_rank in self._exchanged([*map(pack, answers)]) for answer in of_rank]
 
     def _exchanged(self, value: Any) -> list[Any]:
-        """The value of each rank, in their order."""
+        """Return the value of each rank, in the order of ranks."""
         message = np.frombuffer(msgpack.encode(value), np.uint8)
         return [msgpack.decode(each.tobytes()) for (each,) in self._ranks.exchange([message])]
 
     def _check_alike(self, phase: Phase, names: Sequence[str], arrays: Arrays) -> None:
-        """Raise WorkFailed, at all ranks, unless all have the same in arrays that the phase does not change."""
+        """Raise WorkFailed on all ranks if arrays that the phase must not change differ between ranks."""
         mine = {name: xxh3_64_hexdigest(np.ascontiguousarray(arrays[name]).data) for name in names}
         first, *others = self._ranks.gather(mine)
         for rank, theirs in enumerate(others, 1):
@@ -123,7 +123,7 @@ class Replication:
                 )
 
     def _exchange_rows(self, order: str, array: np.ndarray) -> None:
-        """Take the rows that each other rank has changed."""
+        """Receive the rows that other ranks have changed."""
         ring, rows = self._ranks.ring, self._part_bounds(order).rows
         places = [
             slice(rows[parts.start], rows[parts.stop]) for parts in map(partial(self._share, order), range(ring.ranks))
@@ -137,7 +137,7 @@ class Replication:
         return self._share(order, self._ranks.ring.rank)
 
     def _share(self, order: str, rank: int) -> range:
-        """The parts that a rank does, numbered through all units: as many as any other rank, one after the other."""
+        """Return the range of parts, numbered through all units, that a rank does; ranks get equal numbers of parts."""
         parts, ranks = self._part_bounds(order).rows.size - 1, self._ranks.ring.ranks
         return range(parts * rank // ranks, parts * (rank + 1) // ranks)
 
@@ -147,7 +147,7 @@ class Replication:
         return self._bounds[order]
 
     def _add_deltas(self, deltas: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Let the first worker's deltas be those of all workers of all ranks, and the others' be zero."""
+        """Set the first worker's deltas to the sum over all workers of all ranks, and the others' to zero."""
         for name, first in deltas[0].items() if deltas else ():
             total = np.ascontiguousarray(sum((each[name] for each in deltas[1:]), first.copy()))
             exact = total.astype(np.int64)

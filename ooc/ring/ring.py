@@ -1,8 +1,8 @@
-"""The ring of ranks as the engine sees it: slices go to the next rank and come from the previous, sums reach all.
+"""Interface of the ring of ranks for the engine: slices go to the next rank and come from the previous, sums reach all.
 
-Three threads of a rank use a ring, each its own calls: one sends slices, one receives them, and one (which also makes
-and closes the ring) reduces, gathers and waits at barriers, which all ranks do in the same order. Whatever goes wrong
-anywhere is one failure of the whole ring: every rank hears of it within seconds, and all of these calls raise it.
+Three threads of a rank use a ring, each with its own calls: one sends slices, one receives them, and one (which also
+makes and closes the ring) reduces, gathers and waits at barriers, which all ranks do in the same order. Any failure is
+a failure of the whole ring: every rank is informed within seconds, and all of these calls raise it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ FAILURE_BYTES = 2048  # of a failure that other ranks are told; what is longer i
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what other ranks are told of an error: its first line, or its kind."""
+    """Return the first line of an error, or its type, as the reason that other ranks are told."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 class RingFailed(WorkFailed):
-    """The ring is broken: `what` names the rank at fault, its host and the reason."""
+    """The ring has failed; `what` names the rank at fault, its host and the reason."""
 
 
 class Unreachable(RingFailed):
-    """The next rank has not been reached: what this rank has found out itself."""
+    """The next rank could not be connected; found by this rank itself."""
 
 
 class Ring(Protocol):
-    """What the transports have in common. Memory that is sent or filled is given as a view of bytes (format "B")."""
+    """Base class of the transports. Memory that is sent or filled is passed as a view of bytes (format "B")."""
 
     rank: int
     ranks: int
@@ -44,42 +44,40 @@ class Ring(Protocol):
     bytes_summed: int  # that were passed on by `all_reduce`
 
     def send(self, number: int, data: memoryview) -> None:
-        """Send a slice, and a number below 2**64 with it, to the next rank.
+        """Send a slice with a number below 2**64 to the next rank.
 
-        Blocks until `data` may be changed again, which may be before it has arrived, but not while the next rank has
-        many megabytes still to receive.
+        Blocks until `data` may be changed again; the slice may not have arrived yet, but at most some megabytes are in
+        flight.
         """
 
     def receive(self, into: memoryview) -> tuple[int, int]:
-        """Wait for a slice of the previous rank; its number, and its bytes, which begin `into`.
+        """Wait for a slice of the previous rank; returns its number and its size in bytes, which are at the start of
+        `into`.
 
         A slice that is longer than `into` is a failure of the ring.
         """
 
     def all_reduce(self, array: np.ndarray) -> None:
-        """Replace an array of int64 or float64, contiguous, by its sum over all ranks.
+        """Replace a contiguous int64 or float64 array by its sum over all ranks.
 
-        Sums are added up in the order of ranks: they have the same bits at every rank and in every run.
+        Sums are made in the order of ranks, so all ranks and all runs get the same bits.
         """
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """What each rank gives, in the order of ranks; at most `collectives.MOST_GATHERED` bytes each."""
+        """Return the bytes of each rank in the order of ranks; at most `collectives.MOST_GATHERED` bytes each."""
 
     def barrier(self) -> None:
-        """Wait until all ranks have come here."""
+        """Wait until all ranks have reached this call."""
 
     def fail(self, reason: str) -> None:
-        """Tell all others why this rank stops; the first reason that a ring fails for is the one that stays."""
+        """Inform all other ranks why this rank stops; the first reason of a ring is kept."""
 
     def close(self) -> None:
-        """Leave the ring: after the last barrier, or whenever it has failed."""
+        """Leave the ring, after the last barrier or after a failure."""
 
 
 class Failure:
-    """The first reason why a ring cannot go on, if there is one; for all threads of a rank.
-
-    hosts: name of each rank's machine.
-    """
+    """The first reason of a ring's failure, shared by all threads of a rank. hosts: host name of each rank."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._hosts = hosts
@@ -91,7 +89,7 @@ class Failure:
         return self._first is not None
 
     def record(self, rank: int, reason: str) -> bool:
-        """Keep the first reason: what follows "rank 3 (its host) ..."; whether this is it."""
+        """Record a reason, the text after "rank 3 (its host) ..."; returns whether it is the first."""
         with self._lock:
             if self._first is None:
                 self._first = rank, reason
@@ -108,17 +106,17 @@ class Failure:
 
     @property
     def text(self) -> str:
-        """The reason with its rank and host, if there is one."""
+        """Return the reason with its rank and host."""
         rank, reason = self._first or (0, "")
         return f"rank {rank} ({self._hosts[rank]}) {reason}"
 
     def packed(self) -> bytes:
-        """The reason, if there is one, as other ranks are told."""
+        """Return the reason as bytes for other ranks; empty if there is none."""
         rank, reason = self._first or (0, "")
         return (_RANK.pack(rank) + reason.encode(errors="replace"))[:FAILURE_BYTES]
 
     def unpacked(self, told: bytes) -> tuple[int, str]:
-        """What another rank has told, fit to be shown on a terminal; ValueError if it makes no sense."""
+        """Return the rank and reason that another rank sent, safe to print; ValueError if the bytes are invalid."""
         if not _RANK.size <= len(told) or (rank := _RANK.unpack_from(told)[0]) >= len(self._hosts):
             raise ValueError("a failure of an unknown rank")
         text = told[_RANK.size :].decode(errors="replace")
@@ -126,9 +124,9 @@ class Failure:
 
 
 class Silence:
-    """Seconds since each neighbour was last heard of, as long as this rank itself was awake to listen.
+    """Seconds since the last heartbeat of each neighbour, while this rank itself was running.
 
-    allowance: additional seconds until a neighbour must have been heard of for the first time.
+    allowance: additional seconds before the first heartbeat.
     """
 
     def __init__(self, neighbours: Sequence[int], patience: float, allowance: float = 0.0) -> None:
@@ -139,13 +137,14 @@ class Silence:
         self._seconds[rank] = 0.0
 
     def leave(self, rank: int) -> None:
-        """A rank need not be heard of any more."""
+        """Stop expecting heartbeats of a rank."""
         self._seconds[rank] = float("-inf")
 
     def pass_time(self, seconds: float) -> list[int]:
-        """Who has been silent for too long, so many seconds after the last look.
+        """Return the rank that has been silent for too long, `seconds` after the last call.
 
-        A rank that looks seldom may itself have been stopped: a look counts for a quarter of the patience at most.
+        A rank that calls this seldom may itself have been stopped: one call counts for at most a quarter of the
+        patience.
         """
         for rank in self._seconds:
             self._seconds[rank] += min(seconds, self._patience / 4)
@@ -153,10 +152,10 @@ class Silence:
 
 
 class Flow:
-    """Whether slices arrive that the previous rank has sent: their connection can be cut while the other one is not.
+    """Detect slices that were sent but do not arrive, as their connection can break while the control connection works.
 
-    sent: bytes that this rank has begun to send. arrived: bytes of the previous rank that have come. is_awaited:
-    whether a thread waits for more of them.
+    sent: bytes that this rank has started to send. arrived: bytes received from the previous rank. is_awaited: whether
+    a thread waits for more.
     """
 
     def __init__(self, patience: float) -> None:
@@ -167,11 +166,11 @@ class Flow:
         self._seconds = 0.0
 
     def announce(self, sent: int) -> None:
-        """The previous rank has told how many bytes it has begun to send."""
+        """Record the number of bytes that the previous rank has started to send."""
         self._announced = sent
 
     def is_cut(self, seconds: float) -> bool:
-        """Whether nothing has come for too long of what was sent, so many seconds after the last look."""
+        """Return whether sent bytes have not arrived for too long, `seconds` after the last call."""
         if self.arrived != self._before or not self.is_awaited or self.arrived >= self._announced:
             self._before, self._seconds = self.arrived, 0.0
         else:
@@ -187,7 +186,7 @@ class StoppedWorkers:
         self._patience = patience
 
     def pass_time(self, seconds: float) -> str:
-        """Return what is wrong, if a worker has been stopped for too long; seconds: since the last call."""
+        """Return an error message if a worker has been stopped for too long. seconds: since the last call."""
         self._seconds = {pid: self._seconds.get(pid, 0.0) + seconds for pid in workers.stopped()}
         pid = next((pid for pid, still in self._seconds.items() if still > self._patience), None)
         return (
@@ -198,7 +197,7 @@ class StoppedWorkers:
 
 
 class LocalRing:
-    """A ring of one: the next rank is this one. One slice may be on its way."""
+    """Ring of one rank, whose next rank is itself. One slice may be in flight."""
 
     rank = 0
     ranks = 1
@@ -259,5 +258,5 @@ LEFT = "has left the ring"
 
 
 def too_long(length: int, room: int) -> str:
-    """What a rank did whose slice does not fit."""
+    """Return the reason for a slice that does not fit into its room."""
     return f"sent a slice of {length} bytes to a rank that has room for {room}"

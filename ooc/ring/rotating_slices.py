@@ -1,4 +1,4 @@
-"""The slices of the model that go round the ring, as one rank has them: at rest, on their way, in a generation."""
+"""Slices of the model that rotate round the ring, as one rank has them: at rest, in transit, and in a generation."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ RESTING, SIZES = "resting", "resting_sizes"
 
 
 class RotatingSlices:
-    """Slices of a program some of whose phases have them travel.
+    """Slices of a program with phases in which slices rotate.
 
-    directory: of the files in which slices rest. They belong to a generation if `in_generations`; else the program
-    makes them anew when a run goes on.
+    directory: of the files in which slices rest. in_generations: whether slices belong to a generation; otherwise the
+    program makes them anew when a run is resumed.
     """
 
     def __init__(self, dataset: Store, program: StaticProgram, ring: Ring, directory: Path) -> None:
@@ -42,28 +42,28 @@ class RotatingSlices:
         directory.mkdir(exist_ok=True)
 
     def specs(self) -> dict[str, ArraySpec]:
-        """The shared arrays in which slices are worked on."""
+        """Return the shared arrays in which slices are worked on."""
         return Slots.specs(self._rooms, SLOTS)
 
     def attach(self, shared: Mapping[str, np.ndarray]) -> None:
-        """Use the arrays of `specs`."""
+        """Attach to the arrays of `specs`."""
         self._slots = Slots(self._rooms, SLOTS, shared)
 
     def trips(self, cursor: Cursor) -> int:
-        """How often the slices have been round."""
+        """Return how many times the slices have been round."""
         changing = [phase.travels == "changed" for phase in self._program.phases]
         return cursor.iteration * sum(changing) + sum(changing[: cursor.phase])
 
     def resting(self, cursor: Cursor) -> range:
-        """The slices that rest at this rank."""
+        """Return the slices that rest at this rank."""
         return resting(self._count, self._ring.ranks, self._ring.rank, self.trips(cursor))
 
     def rank_of_first(self, cursor: Cursor) -> int:
-        """The rank at which slice 0 rests."""
+        """Return the rank at which slice 0 rests."""
         return -self.trips(cursor) % self._ring.ranks
 
     def open(self, phase: Phase, cursor: Cursor, cells: Callable[[Sequence[int], Bell], Pass]) -> Pass:
-        """The slices of a phase as they come by. cells: see TravellingPass."""
+        """Return the slices of a phase in order of arrival. cells: see TravellingPass."""
         self._following = Shelf(self._directory) if phase.travels in ("made", "changed") else None
         source = None if phase.travels == "made" else self._shelf
         return TravellingPass(self._stops(phase, cursor), cells, self._slots, self._ring, source, self._following)
@@ -75,14 +75,14 @@ class RotatingSlices:
         return itinerary(self._count, self._ring.ranks, self._ring.rank, trips)
 
     def arrived(self) -> None:
-        """All slices of a phase have come to rest."""
+        """Mark all slices of a phase as at rest."""
         if self._following:
             if self._shelf:
                 self._shelf.close()
             self._shelf, self._following = self._following, None
 
     def to_commit(self, cursor: Cursor) -> dict[str, np.ndarray | Pieces]:
-        """What a generation has of the slices that rest here."""
+        """Return the part of a generation that holds the slices at rest here."""
         if not self.in_generations:
             return {}
         assert self._shelf
@@ -91,7 +91,7 @@ class RotatingSlices:
         return {SIZES: sizes, RESTING: Pieces("uint8", int(sizes.sum()), self._shelf.packets(slices))}
 
     def restore(self, committed: dict[str, np.ndarray], cursor: Cursor) -> None:
-        """Take the slices that rest here from what a generation has."""
+        """Restore the slices at rest here from a generation."""
         sizes, packets = committed[SIZES].tolist(), committed[RESTING]
         self._shelf, ends = Shelf(self._directory), np.cumsum(sizes).tolist()
         for slice_, size, end in zip(self.resting(cursor), sizes, ends, strict=True):

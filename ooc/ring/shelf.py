@@ -1,4 +1,4 @@
-"""Slices of the model between two trips: bytes in a file without a name, which the page cache keeps if it can."""
+"""Packets of slices at rest between two trips, in an anonymous file that the page cache keeps if it can."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blocks.files import disk_errors
 
 
 class Shelf:
-    """A file of packets, each put there once. One thread puts, another one gets."""
+    """A file of packets, each written once. One thread writes, another reads."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -23,7 +23,7 @@ class Shelf:
         self._end = 0
 
     def put(self, number: int, packet: memoryview) -> None:
-        """Keep a packet."""
+        """Store a packet."""
         self._places[number] = self._end, len(packet)
         with disk_errors(self._directory):
             while packet:
@@ -31,7 +31,7 @@ class Shelf:
                 packet, self._end = packet[done:], self._end + done
 
     def get(self, number: int, into: memoryview) -> int:
-        """Read a packet into memory; returns its size. One that was never put has 0 bytes."""
+        """Read a packet into memory; returns its size, 0 for a packet that was never stored."""
         begin, size = self._places.get(number, (0, 0))
         into = into[:size]
         with disk_errors(self._directory):
@@ -41,11 +41,11 @@ class Shelf:
         return size
 
     def sizes(self, numbers: Sequence[int]) -> np.ndarray:
-        """int64, the bytes of some packets."""
+        """Return the sizes of packets in bytes, int64."""
         return np.array([self._places[number][1] for number in numbers], np.int64)
 
     def packets(self, numbers: Sequence[int]) -> Iterator[np.ndarray]:
-        """Some packets, one at a time: uint8."""
+        """Yield packets one at a time, uint8."""
         for number, size in zip(numbers, self.sizes(numbers).tolist(), strict=True):
             packet = np.empty(size, np.uint8)
             self.get(number, memoryview(packet.data))

@@ -1,4 +1,4 @@
-"""The ring over TCP, for machines that only have a network: encrypted, unless told otherwise."""
+"""Ring over TCP, for machines with an ordinary network; encrypted by default."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ def join(
     patience: float = PATIENCE,
     deadline: float = DEADLINE,
 ) -> Ring:
-    """Wait until all ranks of a ring have met.
+    """Connect all ranks of a ring.
 
-    addresses: where each rank listens. listening: this rank's socket, made by `meeting.listen`; it is closed in the
-    end. credentials: this rank's, made by `credentials.issue`. insecure: slices are not encrypted; the same at all
-    ranks. patience: seconds until a rank that gives no sign of life is taken to be gone. deadline: seconds until the
-    neighbours must be there, or RingFailed is raised.
+    addresses: of each rank. listening: this rank's socket, from `meeting.listen`; closed at the end. credentials: this
+    rank's, from `credentials.issue`. insecure: slices are not encrypted; equal on all ranks. patience: seconds until a
+    silent rank counts as lost. deadline: seconds until the neighbours must be connected, or RingFailed is raised.
     """
     until = time.monotonic() + deadline
     failure = Failure([host for host, _ in addresses])
@@ -57,10 +56,8 @@ def join(
 
 
 class TcpRing(Collectives):
-    """See `ring.Ring`; made by `join`.
-
-    checked: slices carry a checksum. allowance: seconds more than `patience` until neighbours give a sign of life.
-    """
+    """Ring over TCP, made by `join`. checked: slices carry a checksum. allowance: seconds beyond `patience` until the
+    first heartbeat of a neighbour."""
 
     def __init__(
         self, manners: Manners, links: Links, failure: Failure, *, checked: bool, patience: float, allowance: float
@@ -87,7 +84,7 @@ class TcpRing(Collectives):
         )
 
     def send(self, number: int, data: memoryview) -> None:
-        """See `ring.Ring`."""
+        """Implement `ring.Ring.send`."""
         self._failure.check()
         checksum = xxhash.xxh3_64_intdigest(data) if self._checked else 0
         self._flow.sent += _SLICE.size + len(data)
@@ -105,7 +102,7 @@ class TcpRing(Collectives):
         self.bytes_sent += len(data)
 
     def receive(self, into: memoryview) -> tuple[int, int]:
-        """See `ring.Ring`."""
+        """Implement `ring.Ring.receive`."""
         self._failure.check()
         header = bytearray(_SLICE.size)
         self._fill(memoryview(header))
@@ -121,7 +118,7 @@ class TcpRing(Collectives):
         return number, length
 
     def _renew_in(self) -> None:
-        """The previous rank wants new keys."""
+        """Renew the keys at the request of the previous rank."""
         self._flow.arrived -= _SLICE.size  # of a slice that comes after the handshake
         with self._awaiting():
             self._in = self._manners.renew(self._in, accepted=True)
@@ -135,7 +132,7 @@ class TcpRing(Collectives):
 
     @contextmanager
     def _awaiting(self) -> Iterator[None]:
-        """The previous rank is to send something meanwhile."""
+        """Mark that this rank waits for the previous rank."""
         self._flow.is_awaited = True
         try:
             yield
@@ -156,12 +153,12 @@ class TcpRing(Collectives):
                 view = view[got:]
 
     def fail(self, reason: str) -> None:
-        """See `ring.Ring`."""
+        """Implement `ring.Ring.fail`."""
         self._control.fail(self.rank, f"stopped: {reason}")
         self._control.flush()
 
     def close(self) -> None:
-        """See `ring.Ring`."""
+        """Implement `ring.Ring.close`."""
         if self._in.fileno() < 0:
             return
         self._control.close()
@@ -171,7 +168,7 @@ class TcpRing(Collectives):
             connection.close()
 
     def _hang_up(self) -> None:
-        """Wake the threads that wait for slices to come or go."""
+        """Wake the threads that wait to send or receive slices."""
         for connection in (self._in, self._out):
             hang_up(connection)
 

@@ -1,8 +1,8 @@
-"""Arrays that hold what happened everywhere, although sums take a while to come round.
+"""Sums over all ranks with bounded staleness (a stale all-reduce).
 
-After each macro-step a rank gives what it added to them. With a staleness of s it goes on with exactly what all ranks
-had added up to s macro-steps before, and all that it added itself: sums are made, in a thread, while the next
-macro-steps go on. With 0 it waits for them.
+After each macro-step a rank contributes what it added. With a staleness of s it continues with the sums of all ranks up
+to s macro-steps ago plus everything that it added itself; sums are made in a thread during the next macro-steps. With
+staleness 0 it waits for the sums.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ PENDING = "pending"  # in a generation: int64, what this rank added that had not
 
 
 class Totals:
-    """arrays: int64, which the caller adds to, and `advance` adds the others' changes to.
+    """Arrays that are summed over all ranks.
 
-    What has not come round yet is `pending`: of each macro-step, oldest first, what this rank added to each array.
+    arrays: int64; the caller adds to them, and `advance` adds the changes of other ranks. pending: what this rank added
+    in each macro-step that is not summed yet, oldest first.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], ranks: Ranks, staleness: int) -> None:
@@ -34,11 +35,11 @@ class Totals:
         return np.concatenate([np.empty(0, np.int64), *(array.reshape(-1) for array in self._arrays.values())])
 
     def to_commit(self) -> dict[str, np.ndarray]:
-        """What a generation has of them beside the arrays themselves."""
+        """Return what a generation stores beside the arrays."""
         return {PENDING: self.pending.reshape(-1)}
 
     def restore(self, committed: Mapping[str, np.ndarray]) -> None:
-        """The arrays were set to what a generation has; take from it what had not come round then."""
+        """Restore the pending changes from a generation, after the arrays were restored."""
         self._known = self._flat()
         pending = committed[PENDING].reshape(self._staleness, self._known.size)
         self._pending = deque((added, self._sum(added)) for added in pending)
@@ -53,14 +54,14 @@ class Totals:
 
     @property
     def pending(self) -> np.ndarray:
-        """int64 (s, N), see above; zeros for macro-steps that have not been."""
+        """Return the pending changes, int64 (s, N); zeros for macro-steps that have not happened."""
         found = np.zeros((self._staleness, self._known.size), np.int64)
         for place, (added, _) in enumerate(reversed(self._pending)):
             found[-1 - place] = added
         return found
 
     def advance(self) -> float:
-        """A macro-step is done; returns the sum of what the arrays then were off by."""
+        """End a macro-step; returns the sum of the errors that the arrays had by staleness."""
         added = self._flat() - self._known
         self._pending.append((added, self._sum(added)))
         off = 0.0
@@ -86,7 +87,7 @@ class Totals:
             at += array.size
 
     def exact(self) -> dict[str, np.ndarray]:
-        """The arrays with all that has happened everywhere; they themselves stay as they are."""
+        """Return copies of the arrays with all changes of all ranks; the arrays stay as they are."""
         whole, found, at = self._flat(), {}, 0
         for mine, total in self._pending:
             whole += total.result() - mine

@@ -1,8 +1,7 @@
-"""A phase in which slices of the model travel: while one is worked on the next arrives and the last goes on.
+"""A phase with rotating slices: one slice is worked on while the next arrives and the last leaves.
 
-Three threads: one takes slices that rested here from the shelf, one receives those that come from the previous rank,
-one passes on what is done. They hand each other slots: one is for slices of this rank, the others for those on their
-way.
+Three threads: one loads slices that rested here from the shelf, one receives slices from the previous rank, one sends
+finished slices. They pass slots to each other: one slot for own slices, the others for slices in transit.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ _OWN = 1  # slots for slices of this rank; the others are for those on their way
 
 
 class TravellingPass:
-    """The slices of a phase as they come by, with their cells of the local state.
+    """The slices of a phase in order of arrival, with their cells of the local state.
 
-    cells: makes the pass over their local state, given their order and the bell to ring. source: where slices rest;
-    None before there are any. target: where they come to rest; None for a phase that changes nothing: they go on as
-    they came, and rest where they did.
+    cells: function that makes the pass over the local state, from its order and a bell to ring. source: shelf on which
+    slices rest; None before there are any. target: shelf for slices at the end of the trip; None for a phase that
+    changes nothing, after which slices rest where they did.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class TravellingPass:
 
     @property
     def waits_for(self) -> str:
-        """Of the slice that is due, what is not there."""
+        """Return which resource the next slice is waiting for."""
         return self._cells.waits_for if not self._loaded else "network"
 
     @property
@@ -118,7 +117,7 @@ class TravellingPass:
         self._cells.check()
 
     def _take(self) -> None:
-        """Take slices that rested here from the shelf, each when the one before it has gone."""
+        """Load slices that rested here from the shelf, each when the one before has left."""
         for slice_ in [slice_ for slice_ in self.order if self._stops[slice_].own]:
             if (slot := self._own.get()) is None:
                 return
@@ -126,7 +125,7 @@ class TravellingPass:
             self._arrive(slot, slice_, size)
 
     def _receive(self) -> None:
-        """Receive what comes from the previous rank."""
+        """Receive slices from the previous rank."""
         for slice_ in [slice_ for slice_ in self.order if not self._stops[slice_].own]:
             if (slot := self._passing.get()) is None:
                 return
@@ -143,7 +142,7 @@ class TravellingPass:
         self._bell.ring()
 
     def _pass_on(self) -> None:
-        """Send what is done to the next rank, or lay it on the shelf, in their order, whatever is done first."""
+        """Send finished slices to the next rank, or put them on the shelf, in order."""
         done: dict[int, int] = {}  # slots by slice
         for slice_ in self.order:
             while slice_ not in done:

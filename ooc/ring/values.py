@@ -1,4 +1,4 @@
-"""Answers of a program's parts as bytes, for other ranks: numbers, text, arrays, and lists, tuples, dicts of these."""
+"""Pack the answers of a program's parts as bytes for other ranks: numbers, text, arrays, lists, tuples and dicts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NUMBERS = "biufc"  # kinds of dtypes
 
 
 def pack(value: Any) -> bytes:
-    """Return a value as bytes; RequestError if other ranks could not be given a value of its type."""
+    """Pack a value; RequestError if its type cannot be sent to other ranks."""
     return msgpack.encode(_told(value), enc_hook=_refuse)
 
 
 def unpack(data: bytes) -> Any:
-    """Return the value that `pack` was given; WorkFailed if these are no such bytes."""
+    """Return the value from `pack`; WorkFailed if the bytes are invalid."""
     try:
         return msgpack.decode(data, ext_hook=_made)
     except (DecodeError, TypeError, ValueError) as error:
@@ -27,7 +27,7 @@ def unpack(data: bytes) -> Any:
 
 
 def _told(value: Any) -> Any:
-    """The value with arrays, numpy's numbers and tuples as extensions of msgpack."""
+    """Replace arrays, NumPy numbers and tuples in a value by msgpack extensions."""
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.kind not in _NUMBERS:
             raise RequestError(

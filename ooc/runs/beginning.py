@@ -1,4 +1,4 @@
-"""What began a run: its command with all options, as a file that `--config` of another takes."""
+"""Record the command that started a run with all its options, as a file that `--config` of another command accepts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _resumes: ContextVar[bool] = ContextVar("resumes", default=False)
 
 @contextmanager
 def begun_by(command: str, options: Mapping[str, Any], *, resumes: bool) -> Iterator[None]:
-    """New runs note meanwhile which command began them, with all its options that have a value.
+    """Make new runs in this context record the command that starts them, with all options that have a value.
 
-    resumes: what is begun goes on with the run that is there already, if it is the same.
+    resumes: an existing run is continued if it was started in the same way.
     """
     lines = [f"{name} = {toml(value)}\n" for name, value in options.items() if value not in (None, [])]
     tokens = _begun_by.set(f"# ooc {command} ... --config {OPTIONS}\n{''.join(lines)}"), _resumes.set(resumes)
@@ -37,12 +37,12 @@ def begun_by(command: str, options: Mapping[str, Any], *, resumes: bool) -> Iter
 
 
 def resumes() -> bool:
-    """Whether what is begun now may be a run that is there already."""
+    """Return whether an existing run may be continued instead of a new run."""
     return _resumes.get()
 
 
 def toml(value: Any) -> str:
-    """A flag, a number, text, a path, or several of them, as a value of TOML."""
+    """Return a flag, a number, text, a path, or a list of these as a TOML value."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, (bool, str)):
@@ -51,14 +51,14 @@ def toml(value: Any) -> str:
 
 
 def note_beginning(directory: Path) -> None:
-    """Write what began a run, if a command did, into the directory of the run."""
+    """Write the command that starts a run, if known, into the directory of the run."""
     if text := _begun_by.get():
         with publish(directory / OPTIONS) as beside:
             beside.write_text(f"{_SEAL}{xxhash.xxh3_64_hexdigest(text.encode())}\n{text}", encoding="utf-8")
 
 
 def beginning_problem(directory: Path) -> str | None:
-    """What is wrong with the options that a run was begun with, or None; those of earlier versions have no checksum."""
+    """Return what is wrong with the recorded options of a run, or None; files of earlier versions have no checksum."""
     path = directory / OPTIONS
     first, _, text = path.read_bytes().partition(b"\n") if path.exists() else (b"", b"", b"")
     if first.startswith(_UNSEALED) or not path.exists():

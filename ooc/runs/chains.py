@@ -1,4 +1,4 @@
-"""The file of several chains of one model: how many, how long, what they agree on, and the best of them."""
+"""Read chains.json, the description of several chains of one model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHAINS = "chains.json"  # in a directory of several runs of one model
 
 
 class Chains(TypedDict):
-    """What it holds."""
+    """Content of chains.json."""
 
     chains: Annotated[int, Meta(ge=1, le=1 << 16)]
     iterations: Count
@@ -28,7 +28,7 @@ def is_chains(path: Path) -> bool:
 
 
 def read_chains(path: Path) -> dict[str, Any]:
-    """What chains.json holds."""
+    """Read chains.json."""
     return read_json(path / CHAINS, what="several chains made by `ooc train`", schema=SCHEMA, holds=Chains)
 
 
@@ -38,5 +38,5 @@ def write_chains(path: Path, chains: int, iterations: int, **found: Any) -> None
 
 
 def chain_paths(path: Path) -> list[Path]:
-    """The run directories of the chains."""
+    """Return the run directories of the chains."""
     return [path / f"chain-{number + 1}" for number in range(read_chains(path)["chains"])]

@@ -1,4 +1,4 @@
-"""What killed processes left behind, and state that is needed no more: found and deleted, never what is in use."""
+"""Find and delete leftovers of killed processes, and state that is no longer needed; nothing in use is deleted."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ooc.state.generations import remove_uncommitted
 
 
 class Cleaned(NamedTuple):
-    """What was deleted, and why something was not."""
+    """What was deleted, and why other things were not."""
 
     removed: list[Removed]
     skipped: list[str]
 
 
 def clean(path: Path, *, state: bool = False) -> Cleaned:
-    """Delete leftovers in a dataset, in a run, or in a directory and in the datasets and runs that it holds.
+    """Delete leftovers in a dataset, in a run, or in a directory with all datasets and runs in it.
 
-    state: delete also the state of runs that are finished, which then can go no further. Raises RequestError if `path`
-    is none of these or is in use; in a directory what is in use is skipped.
+    state: also delete the state of finished runs, which then cannot be continued. Raises RequestError if `path` is none
+    of these or is in use; in a directory, what is in use is skipped.
     """
     with disk_errors(path):
         cleaned = _clean_known(path, state=state) or _clean_inside(path, state=state)
@@ -39,7 +39,7 @@ def clean(path: Path, *, state: bool = False) -> Cleaned:
 
 
 def _clean_inside(path: Path, *, state: bool) -> Cleaned:
-    """Clean a directory, and what it holds."""
+    """Clean a directory and the datasets and runs in it."""
     if not path.is_dir():
         raise RequestError(f"{path} is not a directory", "Name a dataset, a run, or a directory that contains several.")
     removed, skipped = remove_leftovers(path), []
@@ -55,7 +55,7 @@ def _clean_inside(path: Path, *, state: bool) -> Cleaned:
 
 
 def _clean_known(path: Path, *, state: bool) -> Cleaned | None:
-    """Clean a dataset, a run or several chains; None if it is something else."""
+    """Clean a dataset, a run or several chains; returns None for anything else."""
     if (path / CHAINS).exists():
         with locked(path) as removed:
             chains = [_clean_run(Run(config.parent), state=state) for config in sorted(path.glob(f"*/{CONFIG}"))]

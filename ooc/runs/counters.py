@@ -1,4 +1,4 @@
-"""What a training has done so far, on one machine or on all of a ring."""
+"""Counters of a training, on one machine or over all machines of a ring."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 
 class Counters(NamedTuple):
-    """What has been done so far, on all machines; seconds and sums are of the iteration that was done last.
+    """Work done so far on all machines; seconds and sums are of the last iteration.
 
-    elapsed_s: of the machine that took longest. seconds: by their purpose, means over machines. sums: over samples.
-    memory_bytes: that each machine holds.
+    elapsed_s: of the slowest machine. seconds: by purpose, mean over machines. sums: over samples. memory_bytes: of
+    each machine.
     """
 
     samples: int
@@ -26,7 +26,7 @@ class Counters(NamedTuple):
 
     @classmethod
     def of_all(cls, machines: Sequence[Counters]) -> Counters:
-        """The counters of several machines together."""
+        """Combine the counters of several machines."""
         return cls(
             samples=sum(each.samples for each in machines),
             samples_processed=sum(each.samples_processed for each in machines),
@@ -41,5 +41,5 @@ class Counters(NamedTuple):
 
 
 def _added(parts: Sequence[dict[str, float]], share: float) -> dict[str, float]:
-    """The sum of each value over all parts, times a share."""
+    """Return the sum of each value over all parts, times `share`."""
     return {name: share * sum(part.get(name, 0.0) for part in parts) for name in dict.fromkeys(chain(*parts))}

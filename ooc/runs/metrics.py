@@ -1,6 +1,6 @@
-"""The lines of metrics.jsonl: a JSON object for each iteration, with a checksum of what it says.
+"""Format and parse the lines of metrics.jsonl: a JSON object for each iteration, with a checksum.
 
-NaN and infinities, for which JSON has no numbers, are written as null, and read as NaN.
+NaN and infinity, which JSON does not have, are written as null and read as NaN.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ CHECKSUM = "checksum"  # XXH3-64 of the line without it, as hex; earlier version
 
 
 def metrics_line(values: dict[str, Any]) -> str:
-    """The line of an iteration, with its end."""
+    """Format the line of an iteration, with its line break."""
     return json_text({**values, CHECKSUM: _checksum(values)}) + "\n"
 
 
 def values_of(line: bytes) -> dict[str, Any] | None:
-    """What a line says; None if it is damaged."""
+    """Parse a line; None if it is damaged."""
     try:
         values = json.loads(line)
         noted = values.pop(CHECKSUM, None)
@@ -33,9 +33,9 @@ def values_of(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_without(values: dict[str, Any]) -> bool:
-    """Whether a line was written without a checksum, as earlier versions did.
+    """Return whether a line was written without a checksum, as by earlier versions.
 
-    If the last value is the checksum of the others, it has one, and only the key is damaged.
+    If the last value is the checksum of the others, there is one, and only its key is damaged.
     """
     *rest, last = values.items()
     return last[1] != _checksum(dict(rest))

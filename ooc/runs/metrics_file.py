@@ -1,6 +1,6 @@
-"""The newest metrics of a run as a text file for the textfile collector of Prometheus' node_exporter.
+"""Write the newest metrics of a run as a text file for the textfile collector of Prometheus' node_exporter.
 
-The file is valid OpenMetrics, and valid in the older text format that the collector reads: all values are gauges,
+The file is valid OpenMetrics and valid in the older text format that the collector reads: all values are gauges,
 without time stamps, which the collector refuses.
 """
 
@@ -28,9 +28,9 @@ _kept: ContextVar[MetricsFile | None] = ContextVar("kept", default=None)
 
 @contextmanager
 def keep(path: Path) -> Iterator[None]:
-    """Keep the newest metrics of what is trained meanwhile in a file.
+    """Keep the newest metrics of trainings in this context in a file.
 
-    Raises RequestError if the file cannot be made, or if there is a file that `keep` has not made.
+    Raises RequestError if the file cannot be made, or exists and is not a metrics file of ooc.
     """
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise RequestError(
@@ -54,20 +54,20 @@ def _is_ours(path: Path) -> bool:
 
 
 def tell(run: Run, line: dict[str, Any]) -> None:
-    """Write the file anew after an iteration, if one is kept. line: of the metrics of the run."""
+    """Write the file, if one is kept, after an iteration. line: line of the metrics of the run."""
     if kept := _kept.get():
         kept.tell(run, line)
 
 
 class MetricsFile:
-    """The file: of each value of the metrics the newest, as some are evaluated at some iterations only."""
+    """A metrics file with the newest value of each metric; some are only evaluated in some iterations."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._of, self._failed = path, Path(), False
         self._values: dict[str, float] = {}
 
     def tell(self, run: Run, line: dict[str, Any]) -> None:
-        """Write the file anew. A training goes on where that fails, with a warning the first time."""
+        """Write the file. If that fails, the training continues, with a warning the first time."""
         if run.path != self._of:
             self._of, self._values = run.path, {}
             for before in run.metrics():

@@ -1,4 +1,4 @@
-"""Making a run directory, or going on with the one that is there."""
+"""Make a run directory, or open an existing one to resume it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ def create_run(
     scratch: Path | None = None,
     overwrite: bool = False,
 ) -> Run:
-    """Make a run directory with its configuration; raises RequestError if something is there already, or if there is
-    no iteration to make or to evaluate.
+    """Make a run directory with its configuration.
 
-    With `--resume` of the command it is the run that is there, if it was begun in the same way. settings: JSON values
-    that the observer of the training needs to go on. scratch: a directory, of another disk, in which the state of the
-    run gets a directory of its own; None keeps it in the run.
+    Raises RequestError if the path exists, or iterations or evaluate_every is below 1. With `--resume` an existing run
+    that was started in the same way is returned. settings: JSON values that the observer needs on a resume. scratch:
+    directory on another disk in which the state gets a directory of its own; None keeps the state in the run.
     """
     path, identity = Path(path), uuid.uuid4().hex
     length = {"iterations": iterations, "evaluate_every": evaluate_every}
@@ -61,7 +60,7 @@ def create_run(
 
 
 def resumed_run(path: Path, dataset: Store, spec: ProgramSpec, config: dict[str, Any]) -> Run:
-    """The run that is there; RequestError says what differs if it was not begun as a new one would be."""
+    """Return the existing run; RequestError names the differences if it was not started like the new one."""
     run = Run(path, spec.target)
     require_same(path, run.config, config, dataset)
     held_out = config["settings"].get("held_out")
@@ -80,7 +79,7 @@ def run_config(
     settings: dict[str, Any],
     scratch: str | None,
 ) -> dict[str, Any]:
-    """The configuration of a new run, which will be at `path`. identity: of this run and its copies, of no other."""
+    """Return the configuration of a new run at `path`. identity: unique id of this run and its copies."""
     held_out = settings.get("held_out")
     return {
         "schema": SCHEMA,
@@ -102,7 +101,7 @@ def run_config(
 
 @contextmanager
 def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
-    """Hold the lock of the run, if any, that a new one replaces; raises RequestError if none may be made here."""
+    """Hold the lock of the run that a new run replaces, if any; RequestError if no run may be made here."""
     if not path.exists() or is_free(path):
         yield
         return

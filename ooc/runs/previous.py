@@ -1,4 +1,4 @@
-"""The model of the run that a new one replaces: it counts until the new one has its own."""
+"""Keep the model of a run that is being replaced until the new run has a model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ PREVIOUS = "previous"  # directory of that model, in the run
 
 
 def keep_model(old: Path, new: Path) -> None:
-    """Give a new run, in a directory that is still filled, the model of an old one, or of its best chain, if any.
+    """Give a new run, in its temporary directory, the model of an old run or of its best chain, if any.
 
-    The files are linked, or copied where they cannot be.
+    Files are linked, or copied if they cannot be linked.
     """
     places = [old / MODEL, old / PREVIOUS]
     if is_chains(old):
@@ -36,5 +36,5 @@ def _link(source: str, target: str) -> None:
 
 
 def drop_previous(run: Path) -> list[Removed]:
-    """Delete the model that a run has had from before."""
+    """Delete the model that a run has from the run that it replaced."""
     return [remove(run / PREVIOUS)] if (run / PREVIOUS).is_dir() else []

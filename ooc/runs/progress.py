@@ -1,4 +1,4 @@
-"""How far a run has come, seen from its files, by any process and while another works on it."""
+"""Read the progress of a run from its files, in any process, while another process trains it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ _RECENT = 10  # iterations by which the next ones are judged
 
 
 class Progress(NamedTuple):
-    """config: of the run. lines: its metrics. state: RUNNING, FINISHED (its model is there) or STOPPED.
-
-    since: seconds since the last line, or since it was started or resumed if that was later.
-    """
+    """Progress of a run. config: of the run. lines: its metrics. state: RUNNING, FINISHED (it has a model) or STOPPED.
+    since: seconds since the last line, or since the start or resume if that was later."""
 
     path: Path
     config: dict[str, Any]
@@ -31,7 +29,7 @@ class Progress(NamedTuple):
 
     @property
     def done(self) -> int:
-        """Iterations."""
+        """Return the number of finished iterations."""
         return int(self.lines[-1]["iteration"]) if self.lines else 0
 
     @property
@@ -39,7 +37,7 @@ class Progress(NamedTuple):
         return int(self.config["iterations"])
 
     def iteration_seconds(self) -> float | None:
-        """Of one of the last iterations, without evaluations; None before the first."""
+        """Return the seconds of a recent iteration, without evaluations; None before the first."""
         if not self.lines:
             return None
         recent = self.lines[-1 - _RECENT :]
@@ -49,7 +47,7 @@ class Progress(NamedTuple):
         return max(float(seconds) / max(recent[-1]["iteration"] - recent[0]["iteration"], 1), 0.0)
 
     def left(self) -> float | None:
-        """Seconds that are left, if it goes on as it did; None if that is not known."""
+        """Return an estimate of the remaining seconds; None if unknown."""
         each = self.iteration_seconds()
         if each is None or self.state != RUNNING:
             return None
@@ -57,7 +55,7 @@ class Progress(NamedTuple):
 
 
 class Follower:
-    """Reads a run again and again, of its metrics only what is new."""
+    """Reads the progress of a run repeatedly, of its metrics only new lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -66,7 +64,7 @@ class Follower:
         self._lines: list[dict[str, Any]] = []
 
     def look(self) -> Progress:
-        """The present state; raises what `Run` raises."""
+        """Return the present progress; raises the errors of `Run`."""
         config = Run(self._path).config
         alive = started(self._path)
         self._read_on()
@@ -92,17 +90,16 @@ class Follower:
 
 
 def started(path: Path) -> float | None:
-    """When a run, or the chains that it is one of, was begun or resumed by the process that works on it; None if none
-    does."""
+    """Return when the process that trains a run, or one of its chains, started; None if no process does."""
     own = holder_started(path)
     return own if own or not (path.parent / CHAINS).exists() else holder_started(path.parent)
 
 
 def holder_started(path: Path) -> float | None:
-    """When the process that works on a run took its lock, in seconds since 1970; None if none does.
+    """Return when the process that trains a run took its lock, in seconds since 1970; None if no process does.
 
-    The lock is not touched: whoever wants it must not find it held. Its file names the process, which has it open;
-    another that only has the same number has not.
+    The lock itself is not touched, so that no other process finds it taken. Its file names the process, which must have
+    it open: another process may have got the same number.
     """
     lock = path / "lock"
     try:
@@ -118,12 +115,12 @@ def holder_started(path: Path) -> float | None:
 
 
 def current(path: Path) -> Path:
-    """The run, or of several chains the one that is trained: the first that is not finished, or the last."""
+    """Return the run, or of several chains the chain that is trained: the first unfinished one, or the last."""
     return begun(path)[-1]
 
 
 def begun(path: Path) -> list[Path]:
-    """The run, or of several chains those that are finished, in a row, and the one that is trained."""
+    """Return the run, or of several chains the finished ones and the one that is trained."""
     if not (path / CHAINS).exists():
         return [path]
     chains = sorted(path.glob(f"chain-*/{CONFIG}"), key=lambda file: int(file.parent.name.removeprefix("chain-")))

@@ -1,7 +1,7 @@
-"""The datasets of a run: which they are, by what they hold, and where, as a path and as the way from the run.
+"""The datasets of a run: their identity (a hash of the content), and their place as absolute and relative path.
 
-A run and its dataset may be moved or copied together, as to the disk of a node: the way from the run leads to the copy.
-Or one is moved alone: then the path does. Of the two, the place counts that has what the run was begun on.
+If a run and its dataset are moved or copied together, for example to the disk of a node, the relative path finds the
+copy; if one is moved alone, the absolute path does. The place whose content has the recorded identity counts.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ AnyStore = TypeVar("AnyStore", bound=Store)
 
 
 class DatasetEntry(TypedDict):
-    """What the configuration of a run remembers of a dataset. relative: its path from the run; earlier versions did not
-    note that."""
+    """Entry of a dataset in the configuration of a run. relative: path from the run; absent in runs of earlier
+    versions."""
 
     path: Annotated[str, Meta(min_length=1, pattern=NO_NUL)]
     identity: str
@@ -31,17 +31,17 @@ class DatasetEntry(TypedDict):
 
 
 def entry_of(dataset: Store) -> dict[str, str]:
-    """The entry of a dataset, whatever the run."""
+    """Return the entry of a dataset, without a relative path."""
     return {"path": str(dataset.path.resolve()), "identity": dataset.identity}
 
 
 def from_run(entry: dict[str, str], run: Path) -> dict[str, str]:
-    """The same with the way from a run, which will be at that path."""
+    """Return the entry with the relative path from a run at `run`."""
     return {**entry, "relative": os.path.relpath(entry["path"], run.resolve())}
 
 
 def place_of(entry: dict[str, str], run: Path) -> Path:
-    """Where the dataset of an entry is: the first place that has what the run was begun on, else that there is."""
+    """Return the place of a dataset: the first place with the recorded identity, else the first that exists."""
     places = [Path(entry["path"])]
     if "relative" in entry:
         places.insert(0, Path(os.path.normpath(run.resolve() / entry["relative"])))
@@ -52,9 +52,10 @@ def place_of(entry: dict[str, str], run: Path) -> Path:
 def open_remembered(
     entry: dict[str, str], run: Path, option: str, name: str, opened: Callable[[Path], AnyStore]
 ) -> AnyStore:
-    """The dataset of an entry of a run, which messages call `name`. option: of `ooc resume`, says where it is now.
+    """Open the dataset of an entry of a run. name: of the dataset in messages. option: of `ooc resume` that gives a new
+    path.
 
-    Raises RequestError if none, or another one, is there.
+    Raises RequestError if no dataset, or another one, is there.
     """
     place = place_of(entry, run)
     if not place.exists():
@@ -71,7 +72,7 @@ def open_remembered(
 
 
 def moved(entry: dict[str, str], run: Path, place: Path) -> dict[str, str]:
-    """The entry once the dataset is at another place; raises RequestError if it is not what the run was begun on."""
+    """Return the entry after a move of the dataset; RequestError if the dataset at `place` is another one."""
     if not place.exists():
         raise RequestError(f"{place}: there is no such file or directory", "Check the name.")
     if not has_generation(place, entry["identity"]):
@@ -83,5 +84,5 @@ def moved(entry: dict[str, str], run: Path, place: Path) -> dict[str, str]:
 
 
 def entries_of(config: dict[str, Any]) -> list[dict[str, str]]:
-    """Those of the datasets of a configuration."""
+    """Return the entries of the datasets of a configuration."""
     return [entry for entry in (config["dataset"], config["settings"].get("held_out")) if entry]

@@ -1,4 +1,4 @@
-"""`--resume` of a training: a run that is there already goes on, if it was begun as the one that is asked for."""
+"""`--resume` of a training: continue an existing run if it was started with the same options."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ooc.workers.worker import ProgramSpec
 
 
 def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: Store) -> None:
-    """Raise RequestError, which says what differs, unless two configurations are of the same training.
+    """Raise RequestError with the differences unless two configurations describe the same training.
 
-    path: of the run. old: its configuration. new: the one that was asked for, of a dataset.
+    path: of the run. old: its configuration. new: configuration of the requested run. dataset: of the requested run.
     """
     began = old["dataset"]["identity"]
     if began != dataset.identity:
@@ -46,7 +46,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
 
 
 def _told(config: dict[str, Any]) -> dict[str, Any]:
-    """What two trainings have to have in common, by name. Datasets count by what they hold."""
+    """Return the values that two trainings must have in common, by name. A dataset counts by its identity."""
     lengths = {"evaluate_every": config["evaluate_every"]}
     if "rounds" not in config["settings"]:  # how many of these it takes is known at the end
         lengths["iterations"] = config["iterations"]

@@ -51,7 +51,7 @@ _NAMES = (CONFIG, OPTIONS, STATE, SLICES, METRICS, "log.txt", MODEL, PREVIOUS, L
 
 
 class Settings(TypedDict):
-    """Of the ring, and of the observer of a training what is known here."""
+    """Settings of the ring, and settings of the observer that all models share."""
 
     held_out: NotRequired[DatasetEntry | None]
     staleness: NotRequired[Count]
@@ -59,13 +59,13 @@ class Settings(TypedDict):
 
 
 class HeldOut(TypedDict):
-    """Of an observer that evaluates on what is held out, if anything is."""
+    """Settings of an observer that evaluates on held-out data."""
 
     held_out: DatasetEntry | None
 
 
 class Config(TypedDict):
-    """The configuration."""
+    """Content of config.json."""
 
     id: NotRequired[Annotated[str, Meta(pattern=RUN_ID)]]
     version: str
@@ -83,10 +83,10 @@ class Config(TypedDict):
 
 
 class Run:
-    """A run directory that exists. Attributes: `path`, `config`.
+    """An existing run directory. Attributes: `path`, `config`.
 
-    program: "module:Class" of a user's own program, if the caller trusts it: a run may come from a stranger, so what
-    its configuration names is only built if it is a program of ooc or this one.
+    program: "module:Class" of a user's program that the caller trusts. A run may come from somebody else, so the
+    program that its configuration names is only built if it is part of ooc or is this one.
     """
 
     def __init__(self, path: Path, program: str | None = None) -> None:
@@ -103,9 +103,10 @@ class Run:
 
     @property
     def scratch(self) -> Path:
-        """Where state/ and slices/ are: the run directory itself, or one on another disk that the run owns.
+        """Return the directory of state/ and slices/: the run itself, or a scratch directory that the run owns.
 
-        Raises RequestError if the state was removed on request or is another run's, WorkFailed if its disk is gone.
+        Raises RequestError if the state was removed on request or belongs to another run, WorkFailed if the disk is
+        missing.
         """
         if self.config["state_removed"]:
             raise RequestError(
@@ -119,7 +120,7 @@ class Run:
         return place
 
     def set_finished(self) -> None:
-        """Note that what was planned is done and its model published."""
+        """Record that the planned iterations are done and the model is published."""
         self.require_in_place()
         self.config["finished"] = True
         write_json(self.path / CONFIG, self.config)
@@ -127,7 +128,7 @@ class Run:
 
     @property
     def spec(self) -> ProgramSpec:
-        """The program and its options. Raises RequestError if it is a user's and was not named by the caller."""
+        """Return the program and its options. Raises RequestError for a user's program that the caller did not name."""
         spec = ProgramSpec(self.config["program"], self.config["options"])
         if spec.target != self._trusted and not spec.is_known:
             raise RequestError(
@@ -138,12 +139,12 @@ class Run:
 
     @property
     def how_to_resume(self) -> str:
-        """The command that goes on with it."""
+        """Return the command that resumes the run."""
         spec = ProgramSpec(self.config["program"], {})
         return f"ooc resume {self.path}{'' if spec.is_known else f' --program {spec.target}'}"
 
     def warn_of_changed_program(self) -> None:
-        """Tell, on standard error and in log.txt, if the file of a user's program is another one than at the start."""
+        """Warn on standard error and in log.txt if the file of a user's program has changed since the start."""
         noted = self.config.get("program_source")
         if noted is not None and noted != self.spec.source_checksum():
             warning = f"the source file of {self.config['program']} has changed since {self.path} was started"
@@ -151,9 +152,9 @@ class Run:
             self.log(warning)
 
     def require_same_state(self, program: StaticProgram) -> None:
-        """Raise RequestError if what was committed is not the state of a user's program, which was changed, then.
+        """Raise RequestError if the committed state does not fit a user's program that was changed.
 
-        Nothing is given up: the engine takes what does not fit for damaged, and goes back to the generation before.
+        Nothing is dropped: the engine would take the mismatch for damage and go back to the generation before.
         """
         entries = [] if self.spec.is_known else committed(self.scratch / STATE)
         if not entries:
@@ -173,23 +174,24 @@ class Run:
                 )
 
     def dataset(self, opened: Callable[[Path], AnyStore]) -> AnyStore:
-        """The dataset of the run, `opened` as its kind; raises RequestError if another one lies in its place now."""
+        """Return the dataset of the run. opened: function that opens its kind. Raises RequestError if another dataset
+        is in its place."""
         name = f"the dataset that {self.path} was started on"
         return open_remembered(self.config["dataset"], self.path, "data", name, opened)
 
     def held_out(self, opened: Callable[[Path], AnyStore]) -> AnyStore | None:
-        """The dataset that is held out for evaluations, if any is, `opened` as its kind."""
+        """Return the held-out dataset, or None. opened: function that opens its kind."""
         entry = self.config["settings"].get("held_out")
         name = f"the held-out dataset of {self.path}"
         return open_remembered(entry, self.path, "held-out", name, opened) if entry else None
 
     @property
     def dataset_path(self) -> Path:
-        """Where the dataset is, or was."""
+        """Return the path of the dataset, or where it was."""
         return place_of(self.config["dataset"], self.path)
 
     def move_datasets(self, data: Path | None, held_out: Path | None) -> None:
-        """Note where the datasets are now, of which None are where they were; RequestError if they are not the same."""
+        """Record new paths of the datasets, None for unchanged ones; RequestError if they are other datasets."""
         settings = self.config["settings"]
         before = list(entries_of(self.config))
         if data:
@@ -204,7 +206,7 @@ class Run:
             write_json(self.path / CONFIG, self.config)
 
     def set_iterations(self, iterations: int) -> None:
-        """Change how long to train; a convergence that ended the training does not end it again."""
+        """Change the number of iterations; the training also continues if it had converged."""
         lines = self.metrics()
         if lines and lines[-1].get("converged"):
             self.config["extended_at"] = lines[-1]["iteration"]
@@ -214,7 +216,7 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[list[Removed]]:
-        """Hold the run's lock, see `locked`."""
+        """Hold the lock of the run; see the function `locked`."""
         with locked(self.path) as removed:
             self._lock = inode(self.path / LOCK)
             for place in scratches(self.path):
@@ -226,9 +228,9 @@ class Run:
                 self._lock = None
 
     def require_in_place(self) -> None:
-        """Raise WorkFailed if the run or its dataset was removed or replaced since the lock of the run was taken.
+        """Raise WorkFailed if the run or its dataset was removed or replaced since the run was locked.
 
-        Called before anything is written: at the path of the run there may be another one by now.
+        Called before anything is written: by now another run may be at this path.
         """
         if self._lock and inode(self.path / LOCK) != self._lock:
             raise WorkFailed(
@@ -247,18 +249,18 @@ class Run:
         self._manifest = found
 
     def refer_to_datasets(self) -> None:
-        """Note in the dataset, and in the one that is held out, that this run needs the generation it began with."""
+        """Record in the datasets that this run needs the generation with which it started."""
         for entry in entries_of(self.config):
             if "id" in self.config and not self.config["state_removed"]:
                 refer(place_of(entry, self.path), entry["identity"], self.path, self.config["id"])
 
     def settings(self, holds: Any) -> dict[str, Any]:
-        """The settings of the observer. holds: the TypedDict that they have to fit, else WorkFailed is raised."""
+        """Return the settings of the observer; WorkFailed if they do not fit `holds`, a TypedDict."""
         require_fit(self.path / CONFIG, self.config["settings"], holds)
         return self.config["settings"]
 
     def remove_state(self) -> list[Removed]:
-        """Delete the state, and all that lies on another disk: the run, whose lock is held, can go no further."""
+        """Delete the state and the scratch directory. The run, which must be locked, cannot be continued."""
         places, state = scratches(self.path), self.path / STATE
         self.config["state_removed"] = True
         write_json(self.path / CONFIG, self.config)
@@ -271,19 +273,19 @@ class Run:
             file.write(f"{datetime.now().astimezone().isoformat(timespec='seconds')} {message}\n")
 
     def log_in_place(self, message: str) -> None:
-        """Add a line to log.txt; raises WorkFailed if the run was removed or replaced meanwhile."""
+        """Add a line to log.txt; raises WorkFailed if the run was removed or replaced."""
         self.require_in_place()
         self.log(message)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl; one that a crash tore is left out, one that is damaged, too, which is told."""
+        """Return the lines of metrics.jsonl; a torn line is left out, a damaged one too, with a warning."""
         found, damaged = self.read_metrics()
         for number in damaged:
             stderr.warn(f"{self.path / METRICS}, line {number} is damaged and ignored")
         return found
 
     def read_metrics(self) -> tuple[list[dict[str, Any]], list[int]]:
-        """The lines of metrics.jsonl that are whole, and the numbers of those that are damaged."""
+        """Return the valid lines of metrics.jsonl, and the numbers of damaged lines."""
         path, found, damaged = self.path / METRICS, [], []
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         for number, line in enumerate(lines, 1):
@@ -297,18 +299,18 @@ class Run:
         return found, damaged
 
     def last_metrics(self) -> dict[str, Any]:
-        """The last line of metrics.jsonl; what all lines have, as 0, if they are lost."""
+        """Return the last line of metrics.jsonl; if there is none, the fields of every line with value 0."""
         return [{"iteration": 0, "elapsed_s": 0.0, "memory_bytes": 0}, *self.metrics()][-1]
 
     def keep_metrics(self, iterations: int) -> None:
-        """Drop the lines of iterations that were not committed; they will be done again."""
+        """Drop the lines of iterations that were not committed and will be repeated."""
         self.require_in_place()
         kept = [line for line in self.metrics() if line["iteration"] <= iterations]
         with publish(self.path / METRICS) as beside:
             beside.write_text("".join(map(metrics_line, kept)), encoding="utf-8")
 
     def add_metrics(self, line: dict[str, Any]) -> dict[str, Any]:
-        """Append a line to metrics.jsonl; returns it with the time of day, as it is there."""
+        """Append a line to metrics.jsonl; returns the line with the time of day added."""
         self.require_in_place()
         line = {**line, "time": datetime.now(UTC).isoformat(timespec="milliseconds")}
         with disk_errors(self.path), (self.path / METRICS).open("a", encoding="utf-8") as file:
@@ -316,7 +318,7 @@ class Run:
         return line
 
     def sync_metrics(self) -> None:
-        """Make the metrics and the log durable, before something that they tell of is committed."""
+        """Flush metrics and log to the disk, before a state that they describe is committed."""
         self.require_in_place()
         for name in (METRICS, "log.txt"):
             path = self.path / name
@@ -329,7 +331,7 @@ def _size(numbers: int, dtype: Any) -> str:
 
 
 def file_sizes(path: Path) -> Iterator[int]:
-    """Bytes of each file below a directory; a training deletes some at any time."""
+    """Yield the size in bytes of each file in a directory; a training may delete files at any time."""
     for file in path.rglob("*"):
         with suppress(FileNotFoundError):
             if stat.S_ISREG((found := file.lstat()).st_mode):
@@ -337,14 +339,14 @@ def file_sizes(path: Path) -> Iterator[int]:
 
 
 class RunInUse(RequestError):
-    """Another process works on the run."""
+    """Another process is using the run."""
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[list[Removed]]:
-    """Hold the lock of a run directory; yields what others left in it that were killed, which is deleted.
+    """Hold the lock of a run directory; yields the names of leftovers of killed processes, which are deleted.
 
-    Raises RunInUse if another process works on the run. A killed process holds no lock.
+    Raises RunInUse if another process has the lock. The lock of a killed process is free.
     """
     with disk_errors(path):
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -371,7 +373,7 @@ def locked(path: Path) -> Iterator[list[Removed]]:
 
 
 def _version(path: Path) -> tuple[int, ...] | None:
-    """What changes when a file is replaced; None if there is no file."""
+    """Return an identity that changes if a file is replaced; None if there is no file."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -380,7 +382,7 @@ def _version(path: Path) -> tuple[int, ...] | None:
 
 
 def scratches(path: Path) -> list[Path]:
-    """The directories on other disks that a run, or several chains, own."""
+    """Return the scratch directories that a run, or several chains, own."""
     places = []
     for file in (*path.glob(CONFIG), *path.glob(f"*/{CONFIG}")):
         with suppress(OocError):  # damaged: whoever reads it to use it will say so

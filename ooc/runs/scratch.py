@@ -30,11 +30,11 @@ STATE = "state"
 
 
 class ScratchGone(WorkFailed):
-    """A scratch directory is not there: its disk may not be mounted."""
+    """A scratch directory is missing; its disk may not be mounted."""
 
 
 class Owner(TypedDict):
-    """Of a scratch directory: the run."""
+    """Content of owner.json: the run that owns a scratch directory."""
 
     id: str
     run: Annotated[str, Meta(pattern=NO_NUL)]
@@ -42,9 +42,9 @@ class Owner(TypedDict):
 
 @contextmanager
 def new_scratch(parent: Path | None, run: Path, identity: str) -> Iterator[str | None]:
-    """Make a directory below `parent` for the state of a run, of that id, which will be at `run`.
+    """Make a scratch directory in `parent` for the state of a run at the path `run` with the id `identity`.
 
-    Yields its path, or None if there is no parent; it goes if what follows fails.
+    Yields its path, or None if parent is None; it is deleted if the context fails.
     """
     if parent is None:
         yield None
@@ -61,9 +61,9 @@ def new_scratch(parent: Path | None, run: Path, identity: str) -> Iterator[str |
 
 
 def require_owned(place: Path, run: Path, identity: str | None) -> None:
-    """Raise RequestError unless a run, of that id and at that path, owns a scratch directory; WorkFailed if it is gone.
+    """Raise RequestError unless a run owns a scratch directory; WorkFailed if the directory is missing.
 
-    A run that was moved takes its directory along: where it was there is nothing any more.
+    A moved run keeps its directory if no run is at its old path any more.
     """
     if not place.exists():
         raise ScratchGone(
@@ -84,7 +84,7 @@ def require_owned(place: Path, run: Path, identity: str | None) -> None:
 
 
 def owned(place: Path, run: Path, identity: str | None) -> bool:
-    """Whether a run owns a scratch directory, see `require_owned`."""
+    """Return whether a run owns a scratch directory; see `require_owned`."""
     with suppress(OocError):
         require_owned(place, run, identity)
         return True
@@ -92,13 +92,13 @@ def owned(place: Path, run: Path, identity: str | None) -> bool:
 
 
 def note_place(place: Path, run: Path, identity: str) -> None:
-    """Write into a scratch directory where its run is now, in case that it was moved."""
+    """Record the present path of the run in its scratch directory, in case that the run was moved."""
     with disk_errors(place):
         write_json(place / OWNER, {"schema": SCHEMA, "id": identity, "run": str(run.resolve())})
 
 
 def remove_scratch(place: Path) -> list[Removed]:
-    """Delete what a run keeps in its scratch directory, and the directory if nothing else is in it."""
+    """Delete the state of a run in its scratch directory, and the directory if it is then empty."""
     removed = [remove(place / name) for name in (STATE, SLICES, OWNER) if (place / name).exists()]
     with suppress(OSError):
         place.rmdir()

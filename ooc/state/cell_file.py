@@ -1,4 +1,4 @@
-"""The file of local state that belongs to one generation: tiles, and a checksum for each."""
+"""Local state of one generation in a file: tiles with a checksum each."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ooc.state.layout import Layout
 
 
 class CellFile:
-    """Local state in a file, read and written by tiles, every tile with a checksum."""
+    """A file of local state, read and written by tiles with a checksum each."""
 
     def __init__(self, path: Path, layout: Layout, *, header: dict[str, Any] | None = None) -> None:
-        """Open a file to read, or, given a header, to write all its tiles, and create it with all bytes allocated."""
+        """Open a file for reading; given a header, create the file with all bytes allocated, for writing all tiles."""
         self.path = path
         self._layout = layout
         self._table_at = int(layout.tile_positions[-1])
@@ -46,17 +46,15 @@ class CellFile:
             self.checksums[layout.tile_rows == 0] = xxhash.xxh3_64_intdigest(b"")  # they need not be written
 
     def has_header(self, header: dict[str, Any]) -> bool:
-        """Whether the file was created with this header."""
+        """Return whether the file was created with this header."""
         return os.pread(self._file, self._layout.header_bytes, 0) == self._padded(header)
 
     def _padded(self, header: dict[str, Any]) -> bytes:
         return json.dumps(header).encode().ljust(self._layout.header_bytes)
 
     def read(self, stripe: int, slice_: int, rows: np.ndarray) -> None:
-        """Read a tile into `rows`, (tile rows, width), that begin a page of memory.
-
-        Raises WorkFailed if its checksum does not match.
-        """
+        """Read a tile into `rows`, (tile rows, width), page-aligned. Raises WorkFailed if the checksum does not
+        match."""
         view = memoryview(rows.reshape(-1).view(np.uint8).data)
         with disk_errors(self.path):
             done = self._tiles.read(self._position(stripe, slice_), view)
@@ -67,14 +65,14 @@ class CellFile:
             require_below(self.path, "numbers", rows, self._layout.local.below)
 
     def write(self, stripe: int, slice_: int, rows: np.ndarray) -> None:
-        """Write a tile from `rows`, (tile rows, width), that begin a page of memory."""
+        """Write a tile from `rows`, (tile rows, width), page-aligned."""
         view = memoryview(rows.reshape(-1).view(np.uint8).data)
         with disk_errors(self.path):
             self._tiles.write(self._position(stripe, slice_), view)
         self.checksums[stripe, slice_] = xxhash.xxh3_64_intdigest(view)
 
     def seal(self) -> str:
-        """Write the table of checksums and sync; returns the checksum of the table."""
+        """Write the table of checksums and sync the file; returns the checksum of the table."""
         table = self.checksums.tobytes()
         with disk_errors(self.path):
             os.pwrite(self._file, table, self._table_at)

@@ -1,7 +1,7 @@
-"""Reading and writing large files past the page cache, where the file system allows it.
+"""Direct I/O: read and write large files past the page cache, where the file system supports it.
 
-State that is streamed is read once and then written anew, so nothing is gained by keeping it; and on a virtual machine
-the page cache takes many times the processor's time of the transfer itself (docs/memory.md).
+Streamed state is read once and then rewritten, so caching gains nothing; on a virtual machine the page cache takes many
+times the processor time of the transfer (docs/memory.md).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ _UNWRITTEN = 64 << 20  # bytes that may wait in the page cache where it is not p
 
 
 class DirectFile:
-    """An existing file, read and written by whole pages from and to memory that begins a page, such as a mapping.
+    """An existing file, read and written in whole pages from and to page-aligned memory such as a mapping.
 
-    Requests of a few megabytes take least time: on a virtual machine each costs a processor some 40 microseconds.
+    Requests of a few megabytes are fastest: on a virtual machine each request costs about 40 microseconds of processor
+    time.
     """
 
     def __init__(self, path: Path, flags: int = os.O_RDONLY) -> None:
@@ -25,7 +26,8 @@ class DirectFile:
         self._unwritten = 0
 
     def read(self, at: int, into: memoryview) -> int:
-        """Read bytes from position `at` on; returns how many there are, fewer than `into` holds if the file ends."""
+        """Read bytes from offset `at`; returns the number of bytes read, fewer than `into` holds at the end of the
+        file."""
         done = 0
         while done < len(into):
             got = os.preadv(self._file, [into[done:]], at + done)
@@ -35,7 +37,7 @@ class DirectFile:
         return done
 
     def write(self, at: int, data: memoryview) -> None:
-        """Write bytes from position `at` on."""
+        """Write bytes at offset `at`."""
         done = 0
         while done < len(data):
             done += os.pwrite(self._file, data[done:], at + done)
@@ -55,7 +57,7 @@ class DirectFile:
 
 
 def _open(path: Path, flags: int) -> tuple[int, bool]:
-    """Open a file directly, or as usual where the system or the file system does not do that; and which it was."""
+    """Open a file for direct I/O, or normally if that is not supported; returns the descriptor and which it is."""
     direct = getattr(os, "O_DIRECT", 0)
     try:
         return os.open(path, flags | direct), bool(direct)

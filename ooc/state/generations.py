@@ -47,7 +47,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 @dataclass
 class Cursor:
-    """What a generation stands for: `phase` phases of iteration `iteration` (from 0) are done, and what it took."""
+    """Progress of a generation: `phase` phases of iteration `iteration` (from 0) are done; and the counters so far."""
 
     iteration: Count = 0
     phase: Count = 0
@@ -60,18 +60,18 @@ class Cursor:
     seconds: dict[str, float] = field(default_factory=dict)  # since the last line of the metrics, by their purpose
 
     def spend(self, seconds: dict[str, float]) -> None:
-        """Add seconds by their purpose."""
+        """Add seconds by purpose."""
         for purpose, more in seconds.items():
             self.within(purpose, more)
             self.elapsed_s += more
 
     def within(self, purpose: str, seconds: float) -> None:
-        """Add seconds that were spent on another purpose at the same time."""
+        """Add seconds spent on another purpose at the same time."""
         self.seconds[purpose] = self.seconds.get(purpose, 0.0) + seconds
 
 
 class Generation(TypedDict):
-    """What is said of one."""
+    """Entry of a generation in the manifest."""
 
     generation: Annotated[int, Meta(ge=1, lt=1 << 53)]
     cursor: Cursor
@@ -80,15 +80,15 @@ class Generation(TypedDict):
 
 
 class State(TypedDict):
-    """The manifest."""
+    """Content of the manifest."""
 
     newest: Generation
     before: Generation | None
 
 
 class Generations:
-    """The state directory of a run. Opening it only reads; `to_write` is for a training. Attributes: `directory`;
-    `warnings`, about generations that were given up."""
+    """The state directory of a run. Opening it only reads; a training uses `to_write`. Attributes: `directory`;
+    `warnings` about dropped generations."""
 
     def __init__(
         self, directory: Path, dataset: Store, layout: Layout, before_commit: Callable[[], object] = lambda: None
@@ -105,7 +105,7 @@ class Generations:
     def to_write(
         cls, directory: Path, dataset: Store, layout: Layout, before_commit: Callable[[], object] = lambda: None
     ) -> Generations:
-        """Open a state directory, made if it is not there, and delete what was not committed."""
+        """Open a state directory for writing, make it if needed, and delete what was not committed."""
         with disk_errors(directory):
             directory.mkdir(exist_ok=True)
         remove_uncommitted(directory)
@@ -120,16 +120,16 @@ class Generations:
 
     @property
     def cursor(self) -> Cursor:
-        """The cursor of the newest generation."""
+        """Return the cursor of the newest generation."""
         return convert(self._entries[0]["cursor"], Cursor)
 
     @property
     def cursors(self) -> list[Cursor]:
-        """Those of all generations that are kept, the newest first."""
+        """Return the cursors of all kept generations, the newest first."""
         return [convert(entry["cursor"], Cursor) for entry in self._entries]
 
     def open(self, number: int = 0) -> CellFile:
-        """The cells of a generation, 0 for the newest; raises WorkFailed if its table of checksums is damaged."""
+        """Open the cells of a generation, 0 for the newest; WorkFailed if its table of checksums is damaged."""
         entry = self._entries[number]
         path = self._cells(entry["generation"])
         if not path.exists():
@@ -151,7 +151,7 @@ class Generations:
         }
 
     def arrays(self, number: int = 0) -> dict[str, np.ndarray]:
-        """The primary arrays of a generation, 0 for the newest, flat."""
+        """Return the primary arrays of a generation, flat; 0 for the newest."""
         entry = self._entries[number]["arrays"]
         if problem := check_file(self.directory / entry["file"], entry):
             raise WorkFailed(f"{self.directory} is damaged: {problem}")
@@ -159,7 +159,7 @@ class Generations:
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
-        """What is raised by going on from arrays that do not fit together becomes WorkFailed."""
+        """Turn errors of restoring arrays that do not fit together into WorkFailed."""
         try:
             yield
         except OocError:
@@ -168,7 +168,7 @@ class Generations:
             raise WorkFailed(f"{self.directory} is damaged: its arrays do not fit together ({error})") from error
 
     def problems(self) -> Iterator[str]:
-        """Read everything there is; yields what is damaged."""
+        """Read all files; yields what is damaged."""
         if problem := self._not_there():
             yield problem
         copies = [f"{entry['generation']:06}.json" for entry in self._entries]  # which earlier versions did not write
@@ -185,7 +185,7 @@ class Generations:
                 yield error.what
 
     def check(self, number: int = 0) -> None:
-        """Read a generation whole, 0 for the newest; raises WorkFailed if anything in it is damaged."""
+        """Read all files of a generation, 0 for the newest; raises WorkFailed if one is damaged."""
         self.arrays(number)
         cells = self.open(number)
         tile_bytes = self._layout.tile_rows * self._layout.row_bytes
@@ -197,7 +197,7 @@ class Generations:
             cells.close()
 
     def fall_back(self, error: OocError) -> None:
-        """Give up the newest generation, which is damaged, for the one before; raises WorkFailed if there is none."""
+        """Drop the damaged newest generation and go back to the one before; WorkFailed if there is none."""
         if len(self._entries) < 2:
             raise WorkFailed(
                 error.what, "No earlier state is left: train again from the start, with --overwrite."
@@ -211,7 +211,7 @@ class Generations:
         stderr.warn(warning)
 
     def _not_there(self) -> str | None:
-        """What is wrong if the manifest names a newest generation whose files are missing, and there are others."""
+        """Return a message if the files of the manifest's newest generation are missing, and others exist."""
         with suppress(OocError):
             path = self.directory / MANIFEST
             manifest = read_json(path, what="the state of a run", schema=SCHEMA, holds=State, sealed=True)
@@ -220,7 +220,7 @@ class Generations:
         return None
 
     def create(self) -> CellFile:
-        """The cells of the generation to come."""
+        """Create the cells of the next generation."""
         generation = self._next()
         path = self._cells(generation)
         if self._spare:
@@ -233,7 +233,7 @@ class Generations:
         return self.directory / f"{generation:06}.cells"
 
     def commit(self, cells: CellFile, arrays: Mapping[str, np.ndarray | Pieces], cursor: Cursor) -> None:
-        """Make the generation whose cells were written the newest; the one before it is kept, older ones go."""
+        """Commit the generation whose cells were written as the newest; keeps the one before, deletes older ones."""
         self._before_commit()
         generation = self._next()
         table = cells.seal()
@@ -258,9 +258,9 @@ class Generations:
 
 
 def committed_local_state(directory: Path) -> LocalState | None:
-    """What the cells of the newest generation hold, by their header; None if nothing was committed yet.
+    """Return the local state spec from the header of the newest cells; None if nothing was committed.
 
-    So that a state can be read without its program. Raises WorkFailed if the header is damaged.
+    For reading a state without its program. Raises WorkFailed if the header is damaged.
     """
     entries = committed(directory)
     if not entries:
@@ -279,20 +279,17 @@ def committed_local_state(directory: Path) -> LocalState | None:
 
 
 def remove_uncommitted(directory: Path, *, but: Path | None = None) -> list[Removed]:
-    """Delete what was written in a state directory for generations that never came or are out of date.
-
-    The caller holds the lock of the run, without which nobody writes there.
-    """
+    """Delete files of uncommitted or outdated generations. The caller holds the lock of the run."""
     kept = {f"{entry['generation']:06}" for entry in committed(directory)}
     strays = [file for file in directory.glob("[0-9]*.*") if file.stem not in kept and file != but]
     return remove_leftovers(directory, exclusive=True) + [remove(stray) for stray in strays]
 
 
 def committed(directory: Path) -> list[dict[str, Any]]:
-    """The entries of the newest generation and of the one before, in a state directory.
+    """Return the entries of the newest generation and the one before.
 
-    Where the files of the newest are missing, as in a copy that was made while a training went on, those of others that
-    are there. Raises WorkFailed if they cannot be told, RequestError if another version of ooc wrote them.
+    If the files of the newest are missing, as in a copy made during a training, the entries of existing ones. Raises
+    WorkFailed if there are no valid entries, RequestError for files of another version of ooc.
     """
     path = directory / MANIFEST
     try:
@@ -316,15 +313,15 @@ def committed(directory: Path) -> list[dict[str, Any]]:
 
 
 def _is_there(directory: Path, entry: dict[str, Any]) -> bool:
-    """Whether a generation has its files."""
+    """Return whether the files of a generation exist."""
     files = (f"{entry['generation']:06}.cells", entry["arrays"]["file"])
     return all((directory / file).exists() for file in files)
 
 
 def _described(directory: Path) -> list[dict[str, Any]]:
-    """The entries of the two newest generations by their own descriptions; none if nothing was committed yet.
+    """Return the entries of the two newest generations from their own description files; none if nothing was committed.
 
-    Raises WorkFailed if there are generations without any: files of a version that did not write them.
+    Raises WorkFailed if there are generations without descriptions, which older versions did not write.
     """
     entries = list(_descriptions(directory))
     if not entries and any(int(cells.stem) > 1 for cells in directory.glob("[0-9]*.cells")):
@@ -336,7 +333,7 @@ def _described(directory: Path) -> list[dict[str, Any]]:
 
 
 def _descriptions(directory: Path) -> Iterator[dict[str, Any]]:
-    """What generations say of themselves, the newest first; what is damaged is left out."""
+    """Return the descriptions of generations, the newest first; damaged ones are left out."""
     for path in sorted(directory.glob("[0-9]*.json"), reverse=True):
         with suppress(WorkFailed):
             entry = read_json(path, what="a generation of a run", schema=SCHEMA, holds=Generation, sealed=True)

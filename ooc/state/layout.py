@@ -1,4 +1,4 @@
-"""Where each cell of the local state lies, in memory and in a file."""
+"""Layout of the cells of the local state, in memory and in a file."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from ooc.state.direct_io import PAGE
 
 
 class Layout:
-    """Where each cell lies among all rows of local state, in memory and in a file.
+    """Position of each cell of the local state, in memory and in a file.
 
-    In memory rows stand block after block, inside a block in word-major order, so cell after cell. In a file they stand
-    in tiles: a tile is the cells of a slice in a stripe, some consecutive blocks, and has about as many rows as a
-    block. So it takes few requests to read a slice as well as a stripe, each of a few megabytes. Tiles are filled up
-    to whole pages; they come stripe by stripe, slice by slice.
+    In memory rows are stored block by block, within a block in word-major order, that is cell by cell. In a file they
+    are stored in tiles. A tile holds the cells of a slice in a stripe (several consecutive blocks) and has about as
+    many rows as a block, so both a slice and a stripe are read in few requests of a few megabytes. Tiles are padded to
+    whole pages and ordered by stripe, then slice.
 
-    A section is what is loaded into a buffer at once: in "slice" order the tiles of a slice, as they are in the file;
-    in "block" order a stripe, its blocks as they are in memory.
+    A section is what is loaded into a buffer at once: in "slice" order the tiles of a slice as in the file; in "block"
+    order a stripe, with its blocks as in memory.
 
-    Attributes: `block_rows` int64 (B+1,), row at which each block begins; `cell_rows` int64 (B, S+1), word-major
-    position inside its block at which each cell begins; `stripe_bounds` int64 (T+1,), first block of each stripe;
-    `tile_rows` int64 (T, S), rows that each tile takes; `tile_positions` int64 (T * S + 1,), byte of a file at which
-    each begins, and at which the last ends.
+    Attributes: `block_rows` int64 (B+1,), first row of each block; `cell_rows` int64 (B, S+1), first word-major
+    position of each cell in its block; `stripe_bounds` int64 (T+1,), first block of each stripe; `tile_rows` int64 (T,
+    S), rows of each tile; `tile_positions` int64 (T * S + 1,), offset in bytes of each tile, and the end of the last.
     """
 
     def __init__(self, cells: np.ndarray, local: LocalState) -> None:
@@ -51,7 +50,7 @@ class Layout:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of all tiles."""
+        """Return the bytes of all tiles."""
         return int(self.tile_rows.sum()) * self.row_bytes
 
     def units(self, order: str) -> int:
@@ -61,7 +60,7 @@ class Layout:
         return self.stripes if order == "block" else self.slices
 
     def section_units(self, order: str, section: int) -> range:
-        """The units that a section holds."""
+        """Return the units in a section."""
         if order == "block":
             return range(int(self.stripe_bounds[section]), int(self.stripe_bounds[section + 1]))
         return range(section, section + 1)
@@ -70,16 +69,16 @@ class Layout:
         return int(np.searchsorted(self.stripe_bounds, unit, side="right")) - 1 if order == "block" else unit
 
     def section_rows(self, order: str) -> np.ndarray:
-        """int64 (sections,), rows that each takes in a buffer."""
+        """Return the rows of each section in a buffer, int64 (sections,)."""
         return np.diff(self.block_rows[self.stripe_bounds]) if order == "block" else self.tile_rows.sum(axis=0)
 
     def section_bytes(self, order: str, section: int) -> int:
-        """Bytes of its tiles."""
+        """Return the bytes of a section's tiles."""
         tiles = self.tile_rows[section] if order == "block" else self.tile_rows[:, section]
         return int(tiles.sum()) * self.row_bytes
 
     def buffer_bases(self, order: str, unit: int) -> np.ndarray:
-        """int64 (B,), row of each block's position 0 in a buffer that holds the section of a unit."""
+        """Return the row of each block's position 0 in a buffer with the section of a unit, int64 (B,)."""
         if order == "block":
             return self.block_rows[:-1] - self.block_rows[self.stripe_bounds[self.section_of(order, unit)]]
         rows = self.cell_rows[:, unit + 1] - self.cell_rows[:, unit]
@@ -88,7 +87,7 @@ class Layout:
         return before[:-1] + np.repeat(tiles, np.diff(self.stripe_bounds)) - self.cell_rows[:, unit]
 
     def tile_cells(self, stripe: int, slice_: int) -> Iterator[tuple[slice, slice]]:
-        """Of each cell of a tile, the rows that it is in the tile, and in the stripe as it is in memory."""
+        """Return for each cell of a tile its rows in the tile, and its rows in the stripe as in memory."""
         first, at = self.block_rows[self.stripe_bounds[stripe]], 0
         for block in self.section_units("block", stripe):
             begin, end = self.block_rows[block] - first + self.cell_rows[block, slice_ : slice_ + 2]

@@ -1,7 +1,7 @@
-"""Which cells are in memory: all (`Resident`), or a few sections at a time, streamed from disk (`StreamedPass`).
+"""Passes over local state: all in memory (`Resident`), or a few sections at a time streamed from disk (`StreamedPass`).
 
-Both hand out the units of a phase in order, as `Loaded`, and take them back when they are done. The engine cannot tell
-them apart but by the time they take: what is computed is the same.
+Both hand out the units of a phase in order, as `Loaded`, and take them back when they are done. The engine gets the
+same results from both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TILES = ("tile0", "tile1")  # what is read into, and written from, where a tile
 
 
 class Loaded(NamedTuple):
-    """A unit whose rows are in the shared array `buffer`, and whose slice of the model, if it travels, in a slot."""
+    """A unit whose rows are in the shared array `buffer`, and whose slice of the model, if it rotates, is in a slot."""
 
     unit: int
     buffer: str
@@ -36,7 +36,7 @@ class Loaded(NamedTuple):
 
 
 class Bell:
-    """Rung in one thread for another that waits on `connection`."""
+    """Wakes a thread that waits on `connection`."""
 
     def __init__(self) -> None:
         self.connection, self._ringer = Pipe(duplex=False)
@@ -45,16 +45,13 @@ class Bell:
         self._ringer.send_bytes(b".")
 
     def close(self) -> None:
-        """Waits end: nobody rings any more."""
+        """End all waiting."""
         self._ringer.close()
 
 
 class Pass(Protocol):
-    """The units of one phase.
-
-    Attributes: `order`, in which they come; `waits_for`, what, if there are none for a while; `bytes_read` and
-    `bytes_written`, of local state.
-    """
+    """The units of one phase. Attributes: `order` of the units; `waits_for`, the resource that the next unit waits for;
+    `bytes_read` and `bytes_written` of local state."""
 
     @property
     def order(self) -> Sequence[int]: ...
@@ -70,28 +67,28 @@ class Pass(Protocol):
 
     @property
     def wake(self) -> Connection | None:
-        """Readable when `poll` may have more to give; None if it always has all."""
+        """Return a connection that is readable when `poll` may return more; None if all units are in memory."""
         ...
 
     def poll(self, most: int) -> list[Loaded]:
-        """The next units, up to so many, that are in memory already, all in one buffer."""
+        """Return up to `most` next units that are in memory, all in one buffer."""
         ...
 
     def release(self, loaded: Loaded) -> None:
-        """A unit is done: it may be written back and its buffer used again."""
+        """Take back a finished unit: it may be written, and its buffer reused."""
         ...
 
     def close(self) -> None:
-        """Wait until everything that was released is written, and end what runs in the background."""
+        """Wait until all released units are written, and end the background threads."""
         ...
 
     def check(self) -> None:
-        """Raise what went wrong in the background, if anything did."""
+        """Raise an error of the background threads, if any."""
         ...
 
 
 def read_stripe(cells: CellFile, layout: Layout, stripe: int, tile: np.ndarray, rows: np.ndarray) -> None:
-    """Read the tiles of a stripe, each into `tile`, and from there its cells to their places in `rows`."""
+    """Read the tiles of a stripe into `tile` one by one, and copy their cells to their places in `rows`."""
     for slice_ in range(layout.slices):
         cells.read(stripe, slice_, tile[: layout.tile_rows[stripe, slice_]])
         for inside, place in layout.tile_cells(stripe, slice_):
@@ -105,7 +102,7 @@ def write_stripe(cells: CellFile, layout: Layout, stripe: int, tile: np.ndarray,
 
 
 def write_tile(cells: CellFile, layout: Layout, stripe: int, slice_: int, tile: np.ndarray, rows: np.ndarray) -> None:
-    """Write a tile that is put together in `tile` from its cells among the rows of its stripe."""
+    """Write a tile, assembled in `tile` from its cells in the rows of its stripe."""
     filled = 0
     for inside, place in layout.tile_cells(stripe, slice_):
         tile[inside] = rows[place]
@@ -116,7 +113,7 @@ def write_tile(cells: CellFile, layout: Layout, stripe: int, slice_: int, tile: 
 
 
 def read_slice(cells: CellFile, layout: Layout, slice_: int, rows: np.ndarray) -> None:
-    """Read the tiles of a slice, one after the other."""
+    """Read the tiles of a slice one after the other."""
     at = 0
     for stripe, whole in enumerate(layout.tile_rows[:, slice_]):
         cells.read(stripe, slice_, rows[at : at + whole])
@@ -124,7 +121,7 @@ def read_slice(cells: CellFile, layout: Layout, slice_: int, rows: np.ndarray) -
 
 
 def write_slice(cells: CellFile, layout: Layout, slice_: int, rows: np.ndarray) -> None:
-    """Write the tiles of a slice that `read_slice` has read, or that lie as if it had."""
+    """Write the tiles of a slice in the arrangement of `read_slice`."""
     at = 0
     for stripe, whole in enumerate(layout.tile_rows[:, slice_]):
         cells.write(stripe, slice_, rows[at : at + whole])
@@ -136,7 +133,7 @@ def _tile_spec(layout: Layout) -> ArraySpec:
 
 
 class Resident:
-    """All rows in one shared array, with room for a tile on its way to or from a generation."""
+    """All rows in one shared array, with a buffer for one tile."""
 
     def __init__(self, layout: Layout, shared: SharedArrays) -> None:
         self._layout, self._rows, self._tile = layout, shared[RESIDENT], shared[_TILES[0]]
@@ -156,7 +153,7 @@ class Resident:
             cells.close()
 
     def write(self, cells: CellFile, order: str, section: int) -> int:
-        """Write the tiles of a section to a generation to come; returns the bytes written."""
+        """Write the tiles of a section to a new generation; returns the bytes written."""
         if order == "block":
             write_stripe(cells, self._layout, section, self._tile, self._stripe(section))
         else:
@@ -165,19 +162,19 @@ class Resident:
         return self._layout.section_bytes(order, section)
 
     def write_all(self, cells: CellFile) -> int:
-        """Write all tiles to a generation to come; returns the bytes written."""
+        """Write all tiles to a new generation; returns the bytes written."""
         return sum(self.write(cells, "block", stripe) for stripe in range(self._layout.stripes))
 
     def _stripe(self, stripe: int) -> np.ndarray:
-        """The rows of the blocks of a stripe."""
+        """Return the rows of the blocks of a stripe."""
         first, last = self._layout.block_rows[self._layout.stripe_bounds[stripe : stripe + 2]]
         return self._rows[first:last]
 
 
 class SectionWriter:
-    """A thread that is told which units are done, and has a section written, in the background, once all of its are.
+    """Thread that writes a section when all its units are done.
 
-    write: called with a section and the buffer that it is in. failed: called, from the thread, if that went wrong.
+    write: function of a section and its buffer. failed: function that is called in the thread after an error.
     """
 
     def __init__(
@@ -190,16 +187,16 @@ class SectionWriter:
         self._thread.start()
 
     def release(self, loaded: Loaded) -> None:
-        """A unit is done."""
+        """Mark a unit as done."""
         self._done.put(loaded)
 
     def close(self) -> None:
-        """Wait until all that was released is written."""
+        """Wait until all released units are written."""
         self._done.put(None)
         self._thread.join()
 
     def check(self) -> None:
-        """Raise what went wrong, if anything did."""
+        """Raise an error of the thread, if any."""
         if self._failure:
             raise self._failure
 
@@ -218,10 +215,8 @@ class SectionWriter:
 
 
 class ResidentPass:
-    """A phase over state that is all in memory. target: what is written of it in the background, None for nothing.
-
-    order: of the units, if it is not that of their numbers.
-    """
+    """A phase over state in memory. target: file written in the background, None for none. order: of the units, if not
+    by number."""
 
     waits_for = "disk"
 
@@ -262,10 +257,10 @@ class ResidentPass:
 
 
 class StreamedPass:
-    """A phase over state on disk: a thread loads sections ahead into free buffers, another writes back those done.
+    """A phase over state on disk: one thread loads sections into free buffers, another writes finished ones.
 
-    source: where tiles are read from; None for a phase that fills them. target: where they are written, or None for a
-    phase that only reads. order: of slices, if it is not that of their numbers. bell: rung when there is more.
+    source: file to read from; None for a phase that initializes the state. target: file to write to, None for a
+    read-only phase. order: of slices, if not by number. bell: rung when more units are in memory.
     """
 
     waits_for = "disk"

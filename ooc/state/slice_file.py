@@ -1,9 +1,8 @@
-"""Arrays that are kept by slices, in a file: the engine's answer where memory does not hold a model.
+"""Sliced arrays in a memory-mapped file, for models that do not fit in memory.
 
-Workers map the file and use the arrays as if they were in memory. Pages that were only read can be dropped by the
-kernel at any time; those that were changed count as memory until they are written, so the engine has them written
-whenever the workers leave a slice. Nothing in the file has to outlive its use: it is derived, or a generation has it.
-After a kill, whoever locks the run next removes the file.
+Workers use the arrays as if they were in memory. The kernel can drop clean pages at any time; changed pages count as
+memory until they are written, so the engine writes them whenever the workers leave a slice. The content need not
+survive: it is derived, or a generation has it. After a kill, the next process that locks the run removes the file.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ SLICES = "slices"  # directory of the file, in a run
 
 
 class SliceFile:
-    """A file in a directory of its own that holds arrays, all zero at first.
-
-    Attributes: `arrays`, to which others can attach. Raises WorkFailed, with nothing left behind, if the disk is full.
-    """
+    """A file, in a directory of its own, with arrays that are zero at first. Attributes: `arrays`, to which other
+    processes can attach. Raises WorkFailed, leaving nothing behind, if the disk is full."""
 
     def __init__(self, directory: Path, specs: Mapping[str, ArraySpec]) -> None:
         self._path = directory / "arrays"
@@ -43,9 +40,9 @@ class SliceFile:
         self._writing: Future[None] | None = None
 
     def write_back(self) -> None:
-        """Begin to write what was changed, in the background, once all that was changed before is written.
+        """Start to write changed pages in the background, after the previous write has finished.
 
-        So what is not written is never more than what was changed since the last call and the one before it.
+        So at most the changes since the last two calls are unwritten.
         """
         if self._writing:
             with disk_errors(self._path):
@@ -53,7 +50,7 @@ class SliceFile:
         self._writing = self._writer.submit(os.fdatasync, self.arrays.descriptor)
 
     def fill(self, name: str, numbers: np.ndarray, most: int) -> None:
-        """Set an array to `numbers`, (n,), so many at a time as may be changed and not written."""
+        """Set an array to `numbers`, (n,), at most `most` at a time, so that few changed pages are unwritten."""
         array = self.arrays[name].reshape(-1)
         for first in range(0, array.size, most):
             array[first : first + most] = numbers[first : first + most]

@@ -1,1 +1,1 @@
-"""The stochastic engine: algorithms that are written for one thread, run by many workers."""
+"""The stochastic engine: run algorithms written for one thread on many workers."""

@@ -1,8 +1,8 @@
-"""The degree of parallelism: how many workers, each with its share of the data, found by trial (Splash, appendix B).
+"""Choose the degree of parallelism, the number of parallel learners, by trial (Splash, appendix B).
 
-Beyond the paper, a degree can fall. Trials offer smaller groups than the present one, too; and a pass that made the
-loss of a fixed sample of the elements worse is undone, and made again by fewer workers. The groups of the paper share
-the cores of a cluster, so that their sizes add up to these; here a worker is no process, and the largest group has all.
+Beyond the paper, the degree can decrease: trials include smaller groups than the present one, and a pass that made the
+loss of a fixed sample of elements worse is undone and repeated with fewer workers. In the paper the groups share the
+cores of a cluster; here a worker is not a process, and the largest group has all workers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ TO_MAKE, TO_UNDO, MADE = 0, 1, 2  # the pass at hand: to be made, to be undone a
 
 
 class Choice(NamedTuple):
-    """degree: workers. chosen: by how many trials in a row. next_trial: passes before the next one. passes: made.
-    undone: passes that were undone. status: of the pass at hand."""
+    """State of the choice. degree: number of workers. chosen: consecutive trials with this result. next_trial: passes
+    until the next trial. passes: number of passes. undone: number of undone passes. status: of the present pass."""
 
     degree: int = 1
     chosen: int = 0
@@ -34,18 +34,17 @@ class Choice(NamedTuple):
 
 
 def _times(most: int) -> int:
-    """How much larger a group is than the one before it."""
+    """Return the ratio of the sizes of consecutive groups."""
     return 2 if most <= SMALL else 4
 
 
 def fewer(degree: int, most: int) -> int:
-    """Workers of the next smaller group."""
+    """Return the number of workers of the next smaller group."""
     return max(degree // _times(most), 1)
 
 
 def group_sizes(before: int, most: int) -> list[int]:
-    """Workers of each group of a trial: those of the next smaller one than `before`, which was chosen before, four
-    times as many, and so on, up to `most`."""
+    """Return the sizes of the groups of a trial: from the next smaller than `before`, growing to `most`."""
     sizes: list[int] = []
     size = fewer(before, most)
     while 2 * size <= most:
@@ -55,10 +54,10 @@ def group_sizes(before: int, most: int) -> list[int]:
 
 
 def choose(before: Choice, degrees: Sequence[int], losses: Sequence[float]) -> Choice:
-    """What a trial of groups with these losses comes to: the smallest loss wins, of equal ones the larger group.
+    """Return the choice after a trial: the group with the smallest loss, of equal losses the larger group.
 
-    A loss that is not finite loses; if all do, the smallest group is chosen. If the same was chosen a few times in a
-    row, it is kept for a while.
+    A loss that is not finite loses; if none is finite, the smallest group is chosen. After several equal results in a
+    row, trials become rarer.
     """
     finite = [(loss, -degree) for loss, degree in zip(losses, degrees, strict=True) if math.isfinite(loss)]
     degree = -min(finite)[1] if finite else min(degrees)
@@ -68,20 +67,20 @@ def choose(before: Choice, degrees: Sequence[int], losses: Sequence[float]) -> C
 
 
 def undone(before: Choice, degree: int) -> Choice:
-    """What follows from a pass that has to be undone, and made again by `degree` workers: no trial for a while, which
-    would choose as many again; each time for longer."""
+    """Return the choice after an undone pass, which is repeated with `degree` workers; no trials for a while, longer
+    each time."""
     times = before.undone + 1
     next_trial = before.passes + REST * times
     return before._replace(degree=degree, chosen=0, next_trial=next_trial, undone=times, status=TO_UNDO)
 
 
 def is_worse(first: np.ndarray, before: np.ndarray, after: np.ndarray, elements: np.ndarray) -> bool:
-    """Whether a pass made the loss of a sample worse than noise does, or not finite.
+    """Return whether a pass made the loss of a sample worse by more than noise, or not finite.
 
-    first, before, after: float64 (G,), the sums of the losses of G groups of elements when the run began, before the
-    pass and after it. elements: (G,), how many each has. Noise is three standard errors of the mean change, which the
-    groups tell; and a twentieth of the loss, or of what it has fallen since the start, whichever is less, as steps of a
-    stochastic algorithm go up and down for ever, near an optimum.
+    first, before, after: float64 (G,), summed losses of G groups of elements at the start of the run, before and after
+    the pass. elements: (G,), elements of each group. Noise is three standard errors of the mean change over groups,
+    plus a twentieth of the loss or of its decrease since the start, whichever is less, as stochastic steps fluctuate
+    near an optimum.
     """
     if not np.isfinite(after).all():
         return True
@@ -98,7 +97,7 @@ def is_worse(first: np.ndarray, before: np.ndarray, after: np.ndarray, elements:
 
 
 def total(losses: Iterable[float]) -> float:
-    """The exact sum of some losses; infinite or NaN if they are, or it is."""
+    """Return the exact sum of losses; infinite or NaN if a loss is, or the sum overflows."""
     losses = list(losses)
     try:
         return math.fsum(losses)

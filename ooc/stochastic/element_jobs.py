@@ -1,4 +1,4 @@
-"""The worker's side of the stochastic engine: process runs of elements, combine shared variables, compute losses."""
+"""Jobs of workers in the stochastic engine: process ranges of elements, combine shared variables, compute losses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Stretch(NamedTuple):
-    """Elements of one block, and what is kept of all its elements and entries."""
+    """Elements of one block, and the local variables of all its elements and entries."""
 
     block: int
     visits: Visits
@@ -49,14 +49,14 @@ class Stretch(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What a task answers. finite: whether the variables that it has set are."""
+    """Answer of a task. finite: whether the variables that it has set are finite."""
 
     seconds: float
     finite: bool = True
 
 
 class ElementJobs:
-    """Does the jobs of one program, in one process."""
+    """Does the jobs of one program in one process."""
 
     def __init__(self, program: StochasticProgram) -> None:
         self._program = program
@@ -81,7 +81,7 @@ class ElementJobs:
         )
 
     def do(self, job: Job) -> Any:
-        """Do a job; returns `Done`, or what a function gives."""
+        """Do a job; returns `Done`, or the values of a function."""
         program, arrays = self._program, job.shared
         if job.phase in program.functions:
             return self._values(job)
@@ -108,7 +108,7 @@ class ElementJobs:
         return Done(time.perf_counter() - began, finite)
 
     def _try(self, task: Process | Gather | Combine | HeldOut, arrays: Arrays, passes: int) -> None:
-        """Do a task of a trial: on copies of the variables, and what elements have is as it was afterwards."""
+        """Do a task of a trial on copies of the variables; local variables are restored afterwards."""
         tried = {**arrays, **{name: arrays[spare(name)] for name in self._program.declared}}
         if isinstance(task, HeldOut):
             self._test(task, tried, passes)
@@ -123,7 +123,7 @@ class ElementJobs:
             self._copy_local(task, arrays, back=True)
 
     def process(self, task: Process, arrays: Arrays, passes: int, *, trial: bool = False) -> None:
-        """Be a worker. passes: how often the elements were processed before."""
+        """Do the work of one worker. passes: number of earlier passes."""
         program, queue = self._program, make_queue(self._program.delays)
         in_place = is_alone(task.degree, trial)
         variables = [
@@ -154,7 +154,8 @@ class ElementJobs:
                 arrays[f"{name}.weighed"][:] = before + slots.states[:, WEIGHTS].sum()
 
     def _combine(self, task: Combine, arrays: Arrays) -> bool:
-        """Combine a share; returns whether it is finite. Raises Diverged if it is not, and that cannot be undone."""
+        """Combine a share of the variables; returns whether it is finite. Raises Diverged if it is not and cannot be
+        undone."""
         finite = True
         for name in self._program.declared:
             rows = share_of(len(arrays[name]), task)
@@ -170,7 +171,7 @@ class ElementJobs:
         return finite
 
     def _copy(self, task: Keep | Restore, arrays: Arrays) -> None:
-        """Keep, or restore, a share of the shared variables."""
+        """Save or restore a share of the shared variables."""
         for name in self._program.committed:
             now, before = arrays[name], arrays[spare(name)]
             rows = slice(*share_of(len(now), task))
@@ -180,7 +181,7 @@ class ElementJobs:
                 now[rows] = before[rows]
 
     def _copy_local(self, task: Process | RestoreLocal, arrays: Arrays, *, back: bool = False) -> None:
-        """Keep what some elements have, or restore it."""
+        """Save or restore the local variables of a range of elements."""
         program = self._program
         if not program.restored:
             return
@@ -195,7 +196,7 @@ class ElementJobs:
                 before[:] = now
 
     def _set(self, name: str, arrays: Arrays, rows: tuple[int, int], task: Combine, *, trial: bool = False) -> None:
-        """Set some rows of a variable to what all have come to; and of its mean, if it has one, but in a trial."""
+        """Set rows of a variable to the combined value, and of its mean, if it has one and this is no trial."""
         base = arrays[name]
         none = np.empty((0, base.shape[1]))
         mean = none if trial else arrays.get(f"{name}.mean", none)
@@ -217,7 +218,7 @@ class ElementJobs:
         return self._program.strategy == "accumulate"
 
     def _late_times(self, degree: int) -> int:
-        """How often what was added with a delay counts besides."""
+        """Return how many more times a delayed addition counts."""
         return 0 if self._accumulates else degree - 1
 
     def _test(self, task: HeldOut, arrays: Arrays, passes: int) -> None:
@@ -234,7 +235,7 @@ class ElementJobs:
         return np.concatenate([self._map(job.phase, shared, stretch) for stretch in stretches] or [np.empty(0)])
 
     def elsewhere(self, name: str, dataset: Any, arrays: Arrays) -> Iterator[np.ndarray]:
-        """What a function gives for the elements of another dataset of the same kind, whose variables are 0."""
+        """Return the values of a function for another dataset of the same kind, whose local variables are 0."""
         program, shared = self._program, self._unchanged(arrays)
         for number in range(dataset.block_count):
             block = elements_of(dataset.block(number))
@@ -261,7 +262,7 @@ class ElementJobs:
         return self._loops.Shared(*variables, *self._constants.values())
 
     def _stretches(self, first: int, last: int, arrays: Arrays, passes: int) -> Iterator[Stretch]:
-        """The runs of elements, from `first` to `last` (exclusive), block by block."""
+        """Yield the elements from `first` to `last` (exclusive), block by block."""
         program = self._program
         starts, entries = program.first_elements, program.first_entries
         block = int(np.searchsorted(starts, first, side="right")) - 1
@@ -278,7 +279,7 @@ class ElementJobs:
             first, block = min(last, end), block + 1
 
     def _ask_ahead(self, block: int) -> None:
-        """Have the block after this one read, by the time that it is wanted."""
+        """Have the kernel read the next block in advance."""
         dataset = self._program.dataset
         dataset.ask_for_block((block + 1) % dataset.block_count)
 
@@ -288,7 +289,7 @@ class ElementJobs:
         return tuple(arrays[f"delayed.{name}"] for name in ("count", "places", "deltas"))
 
     def _report(self, element: int, queue: Queue) -> None:
-        """Raise what the mistake is that `process` made."""
+        """Raise the error that `process` recorded for an element."""
         which, number, row, column = queue.mistake.tolist()
         name, declared = list(self._program.declared.items())[number]
         where = f"{type(self._program).__name__}.process, at element {element}"
@@ -302,7 +303,7 @@ class ElementJobs:
         raise WorkFailed(f"{where}: `shared.{name}` has no index [{place}]; its shape is {declared.shape}")
 
     def warm_up(self) -> None:
-        """Compile all loops, on no element at all, with arrays of the types that the real ones have."""
+        """Compile all loops by running them on no elements, with arrays of the real types."""
         program, queue = self._program, make_queue(self._program.delays)
         arrays = {
             name: np.zeros([min(size, STATE) for size in spec.shape], spec.dtype)
@@ -329,29 +330,29 @@ class ElementJobs:
                 self._set(name, arrays, (0, 0), Combine(1, 2, 1, workers))
 
     def _local(self, kept: Arrays) -> Any:
-        """`local`, of all elements of a block, given what is kept of them."""
+        """Return `local` for all elements of a block."""
         arrays = {**kept, **self._work}
         return self._loops.Local(**arrays) if arrays else self._loops.Local(0)
 
 
 def is_alone(degree: int, trial: bool) -> bool:
-    """Whether a worker may change the variables that all have: there is no other, and what it does counts."""
+    """Return whether a worker may change the shared variables in place: it is the only one, and this is no trial."""
     return degree == 1 and not trial
 
 
 def is_finite(numbers: np.ndarray) -> bool:
-    """Whether all of some numbers are, by their sum."""
+    """Return whether all numbers are finite, tested by their sum."""
     with np.errstate(all="ignore"):
         return math.isfinite(float(numbers.sum(dtype=np.float64)))
 
 
 def share_of(rows: int, task: Gather | Combine | Keep | Restore) -> tuple[int, int]:
-    """The first of the rows that a task is about, and the one after the last."""
+    """Return the first row of a task's share, and the row after the last."""
     return rows * task.share // task.shares, rows * (task.share + 1) // task.shares
 
 
 def constant(value: Any) -> Any:
-    """A number as it is, an array such that nobody can change it."""
+    """Return a number unchanged, an array as read-only."""
     if not isinstance(value, np.ndarray):
         return value
     value = np.ascontiguousarray(value)

@@ -1,4 +1,4 @@
-"""The stochastic engine for scripts: passes of a program, its functions over all elements, its variables; no run."""
+"""The stochastic engine for scripts: run passes and functions of a program, without a run directory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SHARE = 0.8  # of the memory that is available, if no budget is given
 
 
 class StochasticEngine(StaticEngine):
-    """A program over a dataset, from its first values on. Use as a context manager.
+    """A program over a dataset, from its initial values on. Use as a context manager.
 
-    workers: processes, None for all cores. memory_bytes: of all of them. What a run is, with metrics, commits and
-    resumes, is made by `create_run` and `train`, with the same program.
+    workers: number of processes, None for all cores. memory_bytes: of all processes together. For a run directory with
+    metrics, commits and resume, use `create_run` and `train` with the same program.
     """
 
     def __init__(
@@ -56,25 +56,25 @@ class StochasticEngine(StaticEngine):
         self._directory.close()
 
     def run(self, passes: int = 1) -> None:
-        """Process all elements so many times."""
+        """Process all elements `passes` times."""
         for _ in range(passes * len(self.program.phases)):
             self.step()
 
     def map(self, name: str) -> np.ndarray:
-        """What a function of the program, `loss` or one of `maps`, gives for each element: float64 (n,)."""
+        """Return the values of a function of the program, `loss` or one of `maps`, for all elements: float64 (n,)."""
         return np.concatenate(list(self._stochastic.values(name, self.sweep)))
 
     def reduce(self, name: str, function: np.ufunc = np.add) -> float:
-        """The same, put together by a function of two numbers, in the order of the elements."""
+        """Return the values of a function reduced by a function of two numbers, in the order of the elements."""
         parts = (function.reduce(part) for part in self._stochastic.values(name, self.sweep) if part.size)
         return float(functools.reduce(function, parts))
 
     def variables(self) -> dict[str, Any]:
-        """Copies of the shared variables, in their own shapes."""
+        """Return copies of the shared variables in their declared shapes."""
         return {name: value.copy() for name, value in self._stochastic.variables(self.arrays).items()}
 
     def solutions(self, name: str) -> np.ndarray:
-        """What each worker of the last batch came to, of one variable: (workers, ...)."""
+        """Return a variable of each worker of the last batch, before combination: (workers, ...)."""
         if int(self.arrays["choice"][0]) == 1:  # it has changed the variable itself
             return self.variables()[name][None]
         declared, arrays, found = self._stochastic.declared[name], self.arrays, []

@@ -1,9 +1,11 @@
-"""Stochastic algorithms that are written for one thread, and run by many workers (Zhang and Jordan, Splash, 2015).
+"""Stochastic algorithms written for one thread and run by many workers (Zhang and Jordan, Splash, 2015).
 
-A program gives `process(element, weight, shared, local)`. Of m workers each processes a share of the elements, each of
-these m times as heavy, beginning with what the shared variables were; what all have come to is combined by equation 9
-(see `ooc.stochastic.variables`), at the end of each round. m is a property of the run: processes take workers as they
-are free. On a ring each machine has m / R of the workers, on the elements of its shard; what all have is added up."""
+A program defines `process(element, weight, shared, local)`. Each of m workers processes a share of the elements, each
+with m times its weight, starting from the shared variables; at the end of each round the results of all workers are
+combined by equation 9 (see `ooc.stochastic.variables`). m is a property of the run; processes take workers as they
+become free. On a ring each machine has m / R workers for the elements of its shard, and results are summed over all
+machines.
+"""
 
 from __future__ import annotations
 
@@ -50,11 +52,10 @@ TIMES = ("computing_s", "waiting_s", "communicating_s")
 
 
 class Local(NamedTuple):
-    """A variable of each element: an array, of one number if nothing is said of its shape.
+    """A local variable: an array (by default one number) of each element.
 
-    per: "element"; "entry" for such an array, or number, of each entry of the element, or token, the first dimension;
-    or "work", an array that is there for use within `process` and is not kept. derived: whether `process` takes nothing
-    from it, so that it need not be restored where a pass is undone.
+    per: "element"; "entry" for an array of each entry or token, the first dimension; or "work" for a temporary array of
+    `process`. derived: `process` does not read it, so it need not be restored when a pass is undone.
     """
 
     shape: tuple[int, ...] = ()
@@ -63,18 +64,19 @@ class Local(NamedTuple):
     derived: bool = False
 
     def spec(self, count: int) -> ArraySpec:
-        """Of so many elements, or entries; of a work array the first dimension is left out."""
+        """Return the spec for `count` elements or entries; a work array has no such dimension."""
         shape = self.shape or (() if self.per == "entry" else (1,))
         return ArraySpec(shape if self.per == "work" else (count, *shape), self.dtype)
 
 
 class StochasticProgram(StaticProgram):
-    """A program but for what is its own: `shared_variables`, `process`, and whatever else it needs.
+    """Base class of stochastic programs, which define `shared_variables`, `process` and optional methods.
 
-    parallelism: workers, or "auto" for as many as trials of up to `most_parallelism` choose, and fewer where a pass
-    makes the loss worse, see `ooc.stochastic.degrees`; that takes `loss`. sync_per_pass: rounds of a pass. strategy:
-    "reweight"; or, to compare with, "average" and "accumulate": elements have weight 1 then, and what workers have
-    changed is averaged, or added up. on_ring: the dataset is a shard, and all shards are trained on together."""
+    parallelism: number of workers, or "auto" to choose up to `most_parallelism` by trials and fewer after a worse pass
+    (see `ooc.stochastic.degrees`); this needs `loss`. sync_per_pass: rounds of a pass. strategy: "reweight"; for
+    comparison "average" and "accumulate", where elements have weight 1 and the changes of workers are averaged or
+    summed. on_ring: the dataset is a shard, and all shards are trained together.
+    """
 
     start = Phase("start", "grid", writes=False)
     check = Phase("check", "grid", writes=False, staged=True)
@@ -127,9 +129,9 @@ class StochasticProgram(StaticProgram):
     # What a program of one's own says
 
     def shared_variables(self) -> dict[str, Shared]:
-        """The shared variables by their names. They are 0 at first, unless `first_values` says otherwise.
+        """Return the shared variables by name; they start at 0 unless `first_values` says otherwise.
 
-        Default: the fields of the class that are not per row, nor for work.
+        Default: the fields of the class that are neither per row nor for work.
         """
         specs = {name: field.spec(self.dataset, self) for name, field in self._fields("", "column").items()}
         return {name: Shared(spec.shape, str(spec.dtype)) for name, spec in specs.items()}
@@ -138,7 +140,7 @@ class StochasticProgram(StaticProgram):
         return {name: field for name, field in fields_of(type(self)).items() if field.per in kinds}
 
     def local_variables(self) -> dict[str, Local]:
-        """The variables of the elements, 0 at first. Default: the fields of the class that are per row, or for work."""
+        """Return the local variables by name; they start at 0. Default: the fields that are per row or for work."""
         found = {}
         for name, field in self._fields("row", "work").items():
             shape = field.spec(self.dataset, self).shape[field.per == "row" :]
@@ -146,26 +148,25 @@ class StochasticProgram(StaticProgram):
         return found
 
     def constants(self) -> dict[str, Any]:
-        """Numbers, and arrays that nobody changes, that `shared` has besides the variables. Default: the options that
-        are numbers."""
+        """Return constants of `shared`: numbers and read-only arrays. Default: the options that are numbers."""
         values = {name: getattr(self, name) for name in options_of(type(self))}
         return {name: value for name, value in values.items() if isinstance(value, int | float)}
 
     def first_values(self) -> dict[str, Any]:
-        """What shared variables are at first, if not 0. Default: the first values of the fields."""
+        """Return initial values of shared variables that do not start at 0. Default: those of the fields."""
         found = {name: np.zeros(declared.shape) for name, declared in self.declared.items()}
         for name, field in self._fields("", "column").items():
             field.fill(found[name], [self.seed, *name.encode()])
         return {name: values for name, values in found.items() if values.any()}
 
     def initialize(self, shared: Arrays) -> None:
-        """`begin` sets the first values."""
+        """Make `begin` set the initial values."""
 
     @staticmethod
     def process(element: Any, weight: Any, shared: Any, local: Any) -> None:
-        """Process one element that counts for `weight` of them: change `shared` by its operators, and `local`.
+        """Process one element with a weight: change `shared` by its operators, and `local`.
 
-        It is compiled by numba. Functions that it calls are compiled ones, too, and stand in the same file.
+        Compiled by numba. Functions that it calls must be compiled too, and be in the same file.
         """
         raise NotImplementedError
 
@@ -176,16 +177,16 @@ class StochasticProgram(StaticProgram):
 
     @cached_property
     def slots(self) -> int:
-        """Workers of a batch."""
+        """Return the number of workers of a batch."""
         return min(self.most // self.machines, max(2, _SLOTS_BYTES // self._slot_bytes()))
 
     @cached_property
     def shares(self) -> int:
-        """Jobs of a combination."""
+        """Return the number of jobs of a combination."""
         return min(max(self._slot_bytes() // _SHARE_BYTES, 1), _MOST_SHARES)
 
     def local_specs(self) -> dict[str, ArraySpec]:
-        """Of what is kept of elements and entries."""
+        """Return the specs of the local variables."""
         counts = {"element": self.elements, "entry": int(self.first_entries[-1])}
         kept = {name: local for name, local in self.locals.items() if local.per != "work"}
         specs = {f"local.{name}": local.spec(counts[local.per]) for name, local in kept.items()}
@@ -209,12 +210,12 @@ class StochasticProgram(StaticProgram):
 
     @cached_property
     def committed(self) -> list[str]:
-        """The arrays of the shared variables that a generation has."""
+        """Return the names of the shared variable arrays that a generation holds."""
         return [name for each, declared in self.declared.items() for name in committed_specs(each, declared)]
 
     @cached_property
     def restored(self) -> list[str]:
-        """The arrays of elements and entries that are restored after a trial, and where a pass is undone."""
+        """Return the names of local arrays that are restored after a trial or an undone pass."""
         derived = {f"local.{name}" for name, local in self.locals.items() if local.derived}
         return [name for name in self.local_specs() if name not in derived]
 
@@ -222,7 +223,7 @@ class StochasticProgram(StaticProgram):
         return ("choice", *(["tried", "checked"] if self.adaptive else []), *self.committed, *self.local_specs())
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
-        """What elements have, round by round."""
+        """Return the sizes of local variables by round."""
         bounds = cut(0, self.elements, self.rounds)
         sizes = {"element": np.diff(bounds), "entry": np.diff([self.entry(element) for element in bounds])}
         per = {f"local.{name}": local.per for name, local in self.locals.items()}
@@ -231,7 +232,7 @@ class StochasticProgram(StaticProgram):
         return pieces | ({spare(name): pieces[name] for name in self.restored} if self.adaptive else {})
 
     def entry(self, element: int) -> int:
-        """The number of the first entry of an element, among all."""
+        """Return the number, among all, of an element's first entry."""
         if element == self.elements:
             return int(self.first_entries[-1])
         block = int(np.searchsorted(self.first_elements, element, side="right")) - 1
@@ -239,12 +240,13 @@ class StochasticProgram(StaticProgram):
         return int(self.first_entries[block] + offsets[element - self.first_elements[block]])
 
     def scratch_bytes(self) -> int:
-        """Work arrays, and the words of two blocks of documents."""
+        """Return the bytes of work arrays and of the words of two blocks of documents."""
         work = sum(local.spec(0).bytes for local in self.locals.values() if local.per == "work")
         return work + 12 * int(self.dataset.index.cells.sum(axis=1).max(initial=0))
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """What workers have, added up, goes round, and then what it comes to; after each round."""
+        """Return the bytes sent per iteration: after each round the summed results of workers, then the combined
+        variables."""
         arrays = self.shared_arrays()
         gathered = (arrays[name].bytes for name in self._gathered_names())
         return 2 * self.rounds * sum(gathered)
@@ -256,7 +258,7 @@ class StochasticProgram(StaticProgram):
 
     @cached_property
     def jobs(self) -> Any:
-        """What does the jobs, with the compiled loops."""
+        """Return the object that does jobs, with compiled loops."""
         from ooc.stochastic.element_jobs import ElementJobs
 
         return ElementJobs(self)
@@ -277,7 +279,7 @@ class StochasticProgram(StaticProgram):
 
     @lru_cache(maxsize=4)  # noqa: B019, a program lives as long as its process
     def rounds_of(self, phase: str, choice: Choice) -> list[list[Stage]]:
-        """The stages of a phase, round by round."""
+        """Yield the stages of a phase, round by round."""
         if phase == self.check.name:
             return [[check_stage(self.elements, _TESTS)]]
         if phase == self.trial.name:
@@ -296,7 +298,7 @@ class StochasticProgram(StaticProgram):
         return [*first, *rounds, [check_stage(self.elements, _TESTS)]]
 
     def _attempts(self) -> Iterator[Phase]:
-        """A pass by as many workers as there may be, and those that may have to follow, by fewer each time."""
+        """Yield the attempts of a pass: with the present degree, then with fewer workers each time."""
         yield self.passes
         degree = self.most // self.machines
         while degree > 1:
@@ -304,9 +306,10 @@ class StochasticProgram(StaticProgram):
             yield self.passes
 
     def _runs(self, degree: int) -> list[list[int]]:
-        """Where the runs of elements of the workers that are here begin and end, round by round.
+        """Return the bounds of the elements of this machine's workers, round by round.
 
-        With one round, and shards that are runs of the whole, workers have the elements that they have on one machine.
+        With one round, and shards that are ranges of the whole dataset, workers have the same elements as on one
+        machine.
         """
         here = degree // self.machines
         if self.rounds == 1 and self.before is not None:
@@ -315,11 +318,11 @@ class StochasticProgram(StaticProgram):
         return [cut(first, last, here) for first, last in pairwise(cut(0, self.elements, self.rounds))]
 
     def _groups(self, degree: int) -> list[int]:
-        """Workers of each group of a trial, as many at each machine."""
+        """Return the number of workers of each group of a trial, equally many on each machine."""
         return [self.machines * size for size in group_sizes(degree // self.machines, self.most // self.machines)]
 
     def stages_of(self, phase: str, choice: Choice) -> list[Stage]:
-        """The stages of a phase."""
+        """Return the stages of a phase."""
         return [stage for stages in self.rounds_of(phase, choice) for stage in stages]
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
@@ -366,7 +369,7 @@ class StochasticProgram(StaticProgram):
         return {}
 
     def _ended(self, phase: Phase, shared: Arrays) -> None:
-        """All stages of a phase are done."""
+        """Handle the end of all stages of a phase."""
         choice = self._choice
         if phase is self.check:
             shared["checked"][:] = shared["tests"][0]
@@ -384,7 +387,7 @@ class StochasticProgram(StaticProgram):
                 shared["checked"][1] = shared["tests"][0]
 
     def may_undo(self, degree: int) -> bool:
-        """Whether a pass of so many workers is undone if it makes the loss worse: not if there cannot be fewer."""
+        """Return whether a pass with `degree` workers may be undone: only if there can be fewer."""
         return self.adaptive and degree > self.machines
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
@@ -402,11 +405,11 @@ class StochasticProgram(StaticProgram):
         return {"objective": total(map(total, self.values("loss", sweep)))}
 
     def values(self, name: str, sweep: Sweep) -> Iterator[np.ndarray]:
-        """What a function, `loss` or one of `maps`, gives for all elements, part by part: float64."""
+        """Return the values of a function, `loss` or one of `maps`, for all elements, part by part: float64."""
         return sweep(self.reading_phases[self.functions.index(name)])
 
     def variables(self, shared: Arrays) -> dict[str, np.ndarray]:
-        """The shared variables in their own shapes, and the mean over all iterates of those that have one."""
+        """Return the shared variables in their declared shapes, and the means over all iterates that are kept."""
         found = {name: unpacked(declared.shape, shared[name]) for name, declared in self.declared.items()}
         for name, declared in self.declared.items():
             if declared.averaged:

@@ -1,8 +1,8 @@
-"""What is done in a pass of the stochastic engine, in which order: stages of tasks.
+"""The tasks of a pass of the stochastic engine, in stages.
 
-A pass is cut into rounds, each into as many runs of elements as there are workers: a run is a worker's, from one
-synchronisation to the next. There may be more workers than processes, and than there is memory for: they come in
-batches, a slot for each. Who does a task, and when within its stage, makes no difference.
+A pass is cut into rounds, each into as many ranges of elements as there are workers: a worker processes one range
+between synchronisations. There may be more workers than processes, and more than fit in memory: they are run in
+batches, in slots. Who does a task, and when within its stage, does not matter.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ class Process(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """Add up a share, number `share` of `shares`, of all variables, of the `workers` in the first slots.
+    """Sum a share of all variables over the workers in the first slots.
 
-    begins: whether no others of the round came before. ends: whether these are the last ones. degree: of all.
+    number, shares: share `number` of `shares`. begins: first batch of the round. ends: last batch. degree: number of
+    all workers.
     """
 
     share: int
@@ -36,9 +37,9 @@ class Gather(NamedTuple):
 
 
 class Combine(NamedTuple):
-    """Set a share, number `share` of `shares`, of all variables to what all `degree` workers have come to.
+    """Set a share of all variables to the combination of all `degree` workers.
 
-    workers: in the first slots, if these are all; 0 if what they have is gathered.
+    workers: number in the first slots, if these are all; 0 if the results are gathered.
     """
 
     share: int
@@ -48,31 +49,30 @@ class Combine(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """Copy a share, number `share` of `shares`, of all shared variables: so that a pass can be undone, or for a group
-    of a trial, which changes the copy."""
+    """Copy a share of all shared variables, to undo a pass or for a group of a trial, which changes the copy."""
 
     share: int
     shares: int
 
 
 class Restore(NamedTuple):
-    """Set a share of all shared variables to what they were before the pass."""
+    """Restore a share of the shared variables to their values before the pass."""
 
     share: int
     shares: int
 
 
 class RestoreLocal(NamedTuple):
-    """Set what the elements from `first` to `last` (exclusive) have to what it was before the pass."""
+    """Restore the local variables of the elements from `first` to `last` (exclusive)."""
 
     first: int
     last: int
 
 
 class HeldOut(NamedTuple):
-    """The losses of the elements from `first` to `last` (exclusive); in a trial by what a group has come to.
+    """Compute the losses of the elements from `first` to `last` (exclusive), in a trial with a group's variables.
 
-    place: of the test among those of the stage.
+    place: number of the test within the stage.
     """
 
     place: int
@@ -85,12 +85,13 @@ Stage = Sequence[Task]
 
 
 def cut(first: int, last: int, pieces: int) -> list[int]:
-    """Where to cut a run of elements into pieces that are as long as each other, but for one element."""
+    """Return bounds that cut a range of elements into pieces of equal size, up to one element."""
     return [first + (last - first) * piece // pieces for piece in range(pieces + 1)]
 
 
 def synchronised(bounds: Sequence[int], degree: int, slots: int, shares: int) -> Iterator[Stage]:
-    """As many workers, of `degree` on all machines, as there are runs of elements between bounds; their combination."""
+    """Yield the stages of one synchronisation: the workers between `bounds`, of `degree` on all machines, and their
+    combination."""
     here = len(bounds) - 1
     if here == degree <= slots:
         yield [Process(first, last, slot, degree) for slot, (first, last) in enumerate(pairwise(bounds))]
@@ -105,18 +106,17 @@ def synchronised(bounds: Sequence[int], degree: int, slots: int, shares: int) ->
 
 
 def pass_stages(rounds: Sequence[Sequence[int]], degree: int, slots: int, shares: int) -> list[list[Stage]]:
-    """The stages of each round of a pass. rounds: where the runs of the elements of the workers that are here begin and
-    end."""
+    """Yield the stages of each round of a pass. rounds: bounds of the elements of this machine's workers."""
     return [list(synchronised(bounds, degree, slots, shares)) for bounds in rounds]
 
 
 def sample_size(elements: int) -> int:
-    """How many of some elements tell whether a pass did any good: a sixteenth, but not too few."""
+    """Return the size of the sample that judges a pass: a sixteenth of the elements, with a minimum."""
     return max(elements // 16, min(elements, 256))
 
 
 def check_stage(elements: int, tests: int) -> Stage:
-    """The losses of a fixed sample of the elements, spread evenly over all."""
+    """Return the stage that computes the losses of a fixed sample of elements, evenly spread."""
     runs = enumerate(pairwise(cut(0, elements, tests)))
     size = sample_size(elements)
     return [HeldOut(place, first, first - (first - last) * size // elements) for place, (first, last) in runs]
@@ -125,10 +125,10 @@ def check_stage(elements: int, tests: int) -> Stage:
 def trial_stages(
     elements: int, rounds: int, groups: Sequence[int], slots: int, shares: int, tests: int, machines: int = 1
 ) -> list[list[Stage]]:
-    """The stages of a trial, of each round of each group; all together process about as much as a pass does.
+    """Return the stages of a trial for each group; all together process about as many elements as a pass.
 
-    Each group trains on a part of the elements of each round, each worker of them on as much as the others; then
-    elements at the end, which none trained on, test it. Each of some machines has as many workers of each group.
+    Each group trains on a part of the elements of each round, every worker on equally many; then it is tested on
+    elements at the end, on which no group was trained. Each machine has equally many workers of each group.
     """
     held_out = elements - min(sample_size(elements), elements // 2)
     pieces = [(min(first, held_out), min(last, held_out)) for first, last in pairwise(cut(0, elements, rounds))]
@@ -146,12 +146,12 @@ def trial_stages(
 
 
 def keep_stages(shares: int) -> list[Stage]:
-    """The stages that keep the shared variables."""
+    """Return the stages that save the shared variables."""
     return [[Keep(share, shares) for share in range(shares)]]
 
 
 def undo_stages(bounds: Sequence[int], pieces: int, shares: int) -> list[list[Stage]]:
-    """The stages that undo a pass, one of the pieces between bounds of what elements have after the other."""
+    """Return the stages that undo a pass. bounds: of the pieces of local variables, restored one after the other."""
     pairs = [pairwise(cut(first, last, pieces)) for first, last in pairwise(bounds)]
     local: list[list[Stage]] = [[[RestoreLocal(*pair) for pair in piece]] for piece in pairs]
     return [*local, [[Restore(share, shares) for share in range(shares)]]]

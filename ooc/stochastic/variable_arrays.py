@@ -1,4 +1,4 @@
-"""Shared variables as a program declares them, and the arrays that all processes of a run have of them."""
+"""Declared shared variables and the shared-memory arrays that hold them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ _TYPES = ("float64", "float32")
 
 
 class Shared(NamedTuple):
-    """A shared variable of a program: its shape, of up to two dimensions, () for a number.
-
-    delayed: whether there are delayed additions to it. averaged: whether the mean of all iterates is wanted.
-    """
+    """A shared variable: its shape, () for a number, up to two dimensions. delayed: allow delayed additions. averaged:
+    keep the mean of all iterates."""
 
     shape: tuple[int, ...] = ()
     dtype: str = "float64"
@@ -29,7 +27,7 @@ class Shared(NamedTuple):
 
 
 def check_variable(name: str, declared: Shared) -> None:
-    """Raise RequestError unless there can be such a variable."""
+    """Raise RequestError if a declaration is invalid."""
     if declared.dtype not in _TYPES:
         raise RequestError(f"{name}: the dtype {declared.dtype} is not supported", f"Use one of: {', '.join(_TYPES)}.")
     if len(declared.shape) >= len(KINDS) or min(declared.shape, default=1) < 1:
@@ -37,7 +35,7 @@ def check_variable(name: str, declared: Shared) -> None:
 
 
 def committed_specs(name: str, declared: Shared) -> dict[str, ArraySpec]:
-    """What a generation keeps of a variable: its rows, and the sums of its iterates and of their weights."""
+    """Return the array specs of a variable in a generation: rows, sum of iterates, sum of weights."""
     rows = storage(declared.shape)
     specs = {name: ArraySpec(rows, declared.dtype)}
     if declared.averaged:
@@ -46,12 +44,13 @@ def committed_specs(name: str, declared: Shared) -> dict[str, ArraySpec]:
 
 
 def spare(name: str) -> str:
-    """The array that has what another one was before a pass; in a trial what a group comes to."""
+    """Return the name of the array that saves another array before a pass, or holds the result of a group in a
+    trial."""
     return f"{name}.spare"
 
 
 def slot_specs(name: str, declared: Shared, slots: int) -> dict[str, ArraySpec]:
-    """What some workers have of a variable, each in a slot, and what all have, gathered."""
+    """Return the array specs of a variable for workers in slots, and of its sum over workers."""
     rows, width = storage(declared.shape)
     many = {"values": rows, "late": rows if declared.delayed else 0, "past": rows if declared.averaged else 0}
     return {
@@ -67,20 +66,20 @@ def slot_specs(name: str, declared: Shared, slots: int) -> dict[str, ArraySpec]:
 
 
 def slots_of(name: str, arrays: Arrays, count: int, *, in_place: bool = False) -> Slots:
-    """A variable of the workers in the first `count` slots. in_place: of one that has changed v itself."""
+    """Return a variable of the workers in the first `count` slots. in_place: the only worker changes v itself."""
     slots = Slots(*(arrays[f"{name}.{field}"][:count] for field in Slots._fields))
     return slots._replace(values=arrays[name][None]) if in_place else slots
 
 
 def gathered_of(name: str, arrays: Arrays) -> Gathered:
-    """Where what workers have of a variable is added up."""
+    """Return the arrays that sum a variable over workers."""
     return Gathered(*(arrays[f"{name}.{field}"] for field in Gathered._fields))
 
 
 def variable_of(
     name: str, declared: Shared, arrays: Arrays, number: int, slot: int, queue: Queue, *, in_place: bool = False
 ) -> Any:
-    """The variable of the worker in a slot, as `process` sees it. in_place: it changes v itself, as the only one."""
+    """Return a variable of the worker in a slot, as `process` sees it. in_place: the only worker changes v itself."""
     values, late, past, stamps, epochs, states = (arrays[f"{name}.{field}"][slot] for field in Slots._fields)
     base, places = arrays[name], math.prod(declared.shape)
     values = base if in_place else values
@@ -88,12 +87,12 @@ def variable_of(
 
 
 def unchanged_variable(declared: Shared, base: np.ndarray, number: int, queue: Queue) -> Any:
-    """A variable that is only read."""
+    """Return a read-only variable."""
     values = base.view()
     values.setflags(write=False)
     return FIXED_KINDS[len(declared.shape)](Unchanged(number, math.prod(declared.shape), values, queue))
 
 
 def make_queue(delays: int) -> Queue:
-    """A queue for so many delayed additions of an element."""
+    """Return a queue for up to `delays` delayed additions of an element."""
     return Queue(np.zeros(1, np.int64), np.zeros((delays, 3), np.int64), np.zeros(delays), np.zeros(4, np.int64))

@@ -1,4 +1,4 @@
-"""Deals the parts of units to worker processes, and puts what they answer in order."""
+"""Deal the parts of units to worker processes, and return their answers in order."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _AHEAD = 8  # units, at least, that workers know of at a time, so that none need
 
 
 class Scheduler:
-    """The stages in which the parts of units are dealt."""
+    """Function that returns the stages of a unit."""
 
     def __init__(self, dataset: Store, program: StaticProgram, switches: Switches) -> None:
         self._dataset, self._program, self._switches = dataset, program, switches
         self._part_counts: dict[tuple[str, int], int] = {}
 
     def __call__(self, phase: Phase, unit: int) -> Sequence[Sequence[int]]:
-        """The stages of a unit, each its parts in the order in which they are dealt."""
+        """Return the stages of a unit, each a list of its parts in dealing order."""
         stages = self._program.schedule(phase, unit, self._part_count(phase, unit))
         if self._switches.heaviest_first:
             return stages
@@ -48,7 +48,7 @@ class Scheduler:
 class Dispatcher:
     """The coordinator's side of the workers of a static engine.
 
-    slices: the file of the program's sliced arrays, written back when the program says so; None if they are in memory.
+    slices: file of the program's sliced arrays, written when the program says so; None if they are in memory.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Dispatcher:
         self._phases = all_phases(program)
 
     def begin(self) -> None:
-        """Tell every worker its number, and wait until all have heard."""
+        """Send every worker its number, and wait for all of them."""
         for worker in range(len(self._workers)):
             self._workers.send(worker, worker)
         expected = len(self._workers)
@@ -76,9 +76,9 @@ class Dispatcher:
     def stages(
         self, phase: Phase, units: Pass, iteration: int, sum_up: Callable[[Phase, int, int], object]
     ) -> Iterator[list[Any]]:
-        """One unit after the other, one stage after the other; yields the answers of each in the order of its parts.
+        """Do units one after the other, stage by stage; yields the answers of each stage in the order of its parts.
 
-        sum_up: called with phase, unit and stage when a stage is done, before its answers are given.
+        sum_up: function called with phase, unit and stage after a stage, before its answers are yielded.
         """
         for unit in units.order:
             while not (next_one := units.poll(1)):
@@ -98,7 +98,7 @@ class Dispatcher:
     def _overlapping(
         self, phase: Phase, loaded: Loaded, stages: Sequence[Sequence[int]], iteration: int
     ) -> Iterator[list[Any]]:
-        """Have the workers do stages that overlap, up to where slices are written; yields the answers of each."""
+        """Do stages that overlap, up to a stage after which slices are written; yields the answers of each."""
         ends = [stage + 1 for stage in range(len(stages) - 1) if self._writes_slice(phase, stage)]
         for first, last in pairwise([0, *ends, len(stages)]):
             parts = [(stage, part) for stage in range(first, last) for part in stages[stage]]
@@ -108,9 +108,9 @@ class Dispatcher:
                 yield list(islice(answers, len(stages[stage])))
 
     def walk(self, phase: Phase, units: Pass, iteration: int, schedule: Schedule | None = None) -> Iterator[Any]:
-        """Have the workers do all parts of the units in memory, until every unit of the phase was handed back.
+        """Do all parts of the units in memory until the phase is over; yields answers in the order of units and parts.
 
-        schedule: of the parts to do, if not all. Yields their answers in the order of units and parts.
+        schedule: parts to do, if not all.
         """
         schedule = schedule or self._schedule
         self._claims.clear()
@@ -145,13 +145,13 @@ class Dispatcher:
                 following += 1
 
     def _wait(self, units: Pass) -> None:
-        """Nobody has anything to do until more of a streamed phase is in memory."""
+        """Wait until more units of a streamed phase are in memory."""
         assert units.wake
         with self._watch.rather(units.waits_for):
             units.wake.recv_bytes()
 
     def _leave_slice(self, phase: Phase, stage: int) -> None:
-        """The workers are done with a stage or unit: have what it changed in the file of slices written."""
+        """Write the slices that a finished stage or unit has changed."""
         if self._slices and self._writes_slice(phase, stage):
             with self._watch.rather("disk"):
                 self._slices.write_back()
@@ -160,7 +160,7 @@ class Dispatcher:
         return bool(self._slices) and self._program.writes_slice(phase, stage)
 
     def _deal(self, message: Message) -> list[Any]:
-        """Have the workers do a stage; returns the answers of its parts, in the order of its schedule."""
+        """Do a stage; returns the answers of its parts in the order of its schedule."""
         self._claims.clear()
         missing = self._tell([message])[message.unit]
         answers: dict[int, Any] = {}
@@ -171,10 +171,12 @@ class Dispatcher:
         return [answers[part] for part in message.parts]
 
     def _tell(self, messages: Sequence[Message]) -> dict[int, int]:
-        """Tell every worker of some units, each of another one first; returns how many answers come for each unit.
+        """Queue messages for units to every worker, each starting at another unit; returns the number of answers per
+        unit.
 
-        What two workers do at once should be far apart: documents of one block have tokens in the same cache lines.
-        They are told twice if they are to answer part by part: so each has more to do while its answer is read.
+        Workers that run at the same time should be far apart, as documents of one block have tokens in the same cache
+        lines. If parts are answered one by one, each message is queued twice, so that a worker computes while one
+        answer is read.
         """
         times = {message.unit: 1 if message.most > len(message.parts) else 2 for message in messages}
         for worker in range(len(self._workers)):
@@ -185,7 +187,8 @@ class Dispatcher:
         return {unit: often * len(self._workers) for unit, often in times.items()}
 
     def _receive(self, wake: Connection | None = None) -> Iterator[tuple[int, Message, dict[int, Any]]]:
-        """What workers answer next: who, to which message, and the answers of the parts that were claimed."""
+        """Return the next answer: the worker, the message that it answers, and the answers of the parts that it
+        claimed."""
         return self._workers.receive(wake=wake, progress=self._claims.taken)
 
     def _message(self, phase: Phase, iteration: int, loaded: Loaded, stage: int, parts: Sequence[Any]) -> Message:
@@ -194,5 +197,5 @@ class Dispatcher:
         return Message(number, iteration, loaded.unit, stage, parts, most, loaded.buffer, loaded.slot)
 
     def _only_reads(self, phase: Phase) -> bool:
-        """Whether a phase is for the objective or the export: its answers may be large."""
+        """Return whether a phase is for the objective or the export, whose answers may be large."""
         return phase in self._program.reading_phases

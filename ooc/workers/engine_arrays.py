@@ -1,4 +1,4 @@
-"""The arrays of a training on one machine: in memory that its processes share, and in a file of slices."""
+"""The arrays of a training on one machine, in shared memory and in a file of slices."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from ooc.workers.worker import STOOD_STILL, delta_name, own_arrays
 class EngineArrays:
     """The arrays of one engine; `close` frees them.
 
-    Attributes: `shared`, all in memory; `slices`, the file of the program's sliced arrays, None if they are in memory;
-    `arrays`, the program's, wherever they are; `resident`, the local state, None if it is streamed; `claims`, of parts;
-    `known`, what workers need to attach to the same arrays.
+    Attributes: `shared`, arrays in memory; `slices`, file of the sliced arrays, None if they are in memory; `arrays`,
+    all arrays of the program; `resident`, local state, None if streamed; `claims`, the work queue; `known`, what
+    workers need to attach to the arrays.
     """
 
     def __init__(
@@ -77,18 +77,16 @@ class EngineArrays:
 
     @property
     def phases(self) -> int:
-        """Phases of an iteration."""
+        """Return the phases of an iteration."""
         return len(self._program.phases)
 
     def primary(self) -> dict[str, np.ndarray]:
-        """The arrays that belong to a generation, flat."""
+        """Return the arrays that belong to a generation, flat."""
         return {name: self.arrays[name].reshape(-1) for name in self._program.primary_arrays()}
 
     def fill(self, committed: Mapping[str, np.ndarray], directory: Path) -> None:
-        """Set the primary arrays to those of a generation, flat.
-
-        Raises WorkFailed, which names the directory, unless they are those of this program.
-        """
+        """Set the primary arrays to those of a generation, flat. Raises WorkFailed, naming the directory, if they do
+        not fit the program."""
         expected = {name: (flat.dtype, flat.size) for name, flat in self.primary().items()}
         if expected != {name: (flat.dtype, flat.size) for name, flat in committed.items()}:
             raise WorkFailed(f"{directory} is damaged: its arrays do not match the program")
@@ -104,14 +102,15 @@ class EngineArrays:
                 array.view("uint8")[:] = 0  # of records it takes a seventh of the time that `array[:]` takes
 
     def take_still_seconds(self) -> float:
-        """Seconds that a worker stood still since they were taken before, the mean over workers."""
+        """Return the seconds that workers stood still since the last call, mean over workers."""
         mean = float(np.mean(self._stood_still))
         for stood_still in self._stood_still:
             stood_still[:] = 0.0
         return max(mean, 0.0)  # clocks may disagree a little
 
     def cells(self, phase: Phase, source: CellFile | None, target: CellFile | None, *order: Any) -> Pass:
-        """The pass of a phase over local state. order: of the units, and the bell to ring, if not the usual ones."""
+        """Return the pass of a phase over local state. order: of the units, with the bell to ring, if not the
+        default."""
         if self.resident:
             return ResidentPass(phase, self._layout, self.resident, target, *order[:1])
         return StreamedPass(phase, self._layout, self.shared, self._plan.buffers, source, target, *order)

@@ -1,7 +1,7 @@
-"""How the static engine deals out work and makes it durable: what is computed does not depend on it.
+"""Options of the static engine for dealing and committing; results do not depend on them.
 
-These are the optimisations of the STRADS paper (sections 3.3.1, 3.4 and 5.1.2). The defaults are what is best; what
-each of them brings, `python -m benchmarks.static_engine` tells.
+They are the optimisations of the STRADS paper (sections 3.3.1, 3.4 and 5.1.2). The defaults are the fastest; `python -m
+benchmarks.static_engine` measures each of them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Switches:
-    """macro: workers wait for each other when a phase ends, or a stage where a phase has them; else after each unit.
+    """Options of the static engine.
 
-    heaviest_first: the parts of a stage are dealt as the program's schedule says, those with the most entries before;
-    else in a random order. own_queues: each worker has its own parts, dealt in turn, and asks nobody; else
-    whoever is free takes the next. background: state in memory is written while workers go on; else they wait.
+    macro: workers wait for each other at the end of a phase, or of a stage; else after each unit. heaviest_first: parts
+    of a stage are dealt in descending order of entries, as the program's schedule says; else in random order.
+    own_queues: each worker has its own queue of parts; else all take the next part of one queue. background: state in
+    memory is written while workers continue; else they wait.
     """
 
     macro: bool = True

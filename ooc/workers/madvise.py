@@ -1,6 +1,6 @@
-"""Pages of arrays that lie in mapped files: when they are read, mapped, let go of and forgotten.
+"""Page hints for arrays in mapped files: read ahead, map, unmap, drop.
 
-All of it is advice: what is in an array stays the same, and of an array that lies in no file nothing is done.
+They never change the content of an array, and do nothing for arrays that are in no file.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class MappedFile(mmap.mmap):
 
 
 def ask_for(part: np.ndarray) -> None:
-    """Have the kernel read, in the background, what will be needed soon of a shared array that lies in a file."""
+    """Have the kernel read a part of a mapped array in the background."""
     _advise(part, getattr(mmap, "MADV_WILLNEED", 0))
 
 
 def ask_for_runs(array: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
-    """The same for runs of an array, int64 (R,), ascending: where they begin and end, counted along its first axis; and
-    for what is between them where that is little."""
+    """Have the kernel read ranges of a mapped array, int64 (R,), ascending, along its first axis, and small gaps
+    between them."""
     whole, first = _file_of(array)
     if whole is None or not begins.size or not (advice := getattr(mmap, "MADV_WILLNEED", 0)):
         return
@@ -44,8 +44,10 @@ def ask_for_runs(array: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> Non
 
 
 def say_order(array: np.ndarray, *, streamed: bool) -> None:
-    """Tell the kernel of the file that an array lies in whether it will be read from end to end, then in large pages if
-    it has them, or here and there: then nothing is read that is not asked for or touched."""
+    """Tell the kernel whether a mapped array will be read sequentially (with huge pages, if possible) or at random.
+
+    If read at random, only requested or touched pages are read.
+    """
     whole, _ = _file_of(array)
     for name in ("SEQUENTIAL", "HUGEPAGE") if streamed else ("RANDOM", "NOHUGEPAGE"):
         if whole is not None and hasattr(mmap, f"MADV_{name}"):
@@ -54,22 +56,23 @@ def say_order(array: np.ndarray, *, streamed: bool) -> None:
 
 
 def populate(part: np.ndarray) -> None:
-    """Map all pages of an array that lies in a file at once, which costs less than one after the other as they are
-    touched: to be written to, if it can be. (Linux from 5.14 on.)"""
+    """Map all pages of a mapped array at once, for writing if possible, which is cheaper than faulting one by one
+    (Linux 5.14)."""
     if sys.platform == "linux":
         with suppress(OSError):
             _advise(part, _POPULATE_WRITE if part.flags.writeable else _POPULATE_READ)
 
 
 def unmap(part: np.ndarray) -> None:
-    """Let go of pages of a shared array that lies in a file, until they are touched again; nothing is lost. (Pages that
-    nobody has mapped are cheaper to write, and can be dropped.)"""
+    """Unmap the pages of a mapped array until they are touched again; nothing is lost.
+
+    Unmapped pages are cheaper to write and can be dropped.
+    """
     _advise(part, getattr(mmap, "MADV_DONTNEED", 0))
 
 
 def drop(part: np.ndarray) -> None:
-    """Have the kernel forget pages of a shared array that lies in a file; not those that somebody has mapped, or that
-    are not written yet."""
+    """Have the kernel drop pages of a mapped array that are neither mapped nor dirty."""
     if (place := _pages(part)) and hasattr(os, "posix_fadvise") and isinstance(place[0], MappedFile):
         whole, begin, size = place
         os.posix_fadvise(whole.descriptor, begin, size, os.POSIX_FADV_DONTNEED)
@@ -82,7 +85,7 @@ def _advise(part: np.ndarray, advice: int) -> None:
 
 
 def _pages(part: np.ndarray) -> tuple[Any, int, int] | None:
-    """Where a contiguous part of a mapped array lies, in whole pages: offset and size. None if it is not mapped."""
+    """Return offset and size, in whole pages, of a contiguous part of a mapped array; None if it is not mapped."""
     whole, first = _file_of(part)
     if whole is None:
         return None
@@ -91,7 +94,7 @@ def _pages(part: np.ndarray) -> tuple[Any, int, int] | None:
 
 
 def _file_of(array: np.ndarray) -> tuple[Any, int]:
-    """The mapped file that an array lies in, None if it is in none, and at which offset."""
+    """Return the mapped file of an array and the array's offset; None if it is in no file."""
     whole: Any = array
     while isinstance(whole, np.ndarray | memoryview):
         whole = whole.base if isinstance(whole, np.ndarray) else whole.obj

@@ -1,4 +1,4 @@
-"""Named arrays that processes share, by default in anonymous memory: without a name, nothing can be left behind."""
+"""Named arrays that processes share, by default in anonymous memory, which leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _SHM = "/dev/shm"
 class ArraySpec(NamedTuple):
     """Shape and dtype of an array that somebody else allocates.
 
-    per: what the first axis counts, if it is "row" (or document) or "column" (or word) of the dataset. Only such an
-    array is changed by `update`, in phases that go through what it counts.
+    per: "row" (or document) or "column" (or word) if the first axis counts these. Only such an array is changed by
+    `update`, in phases of that order.
     """
 
     shape: tuple[int, ...]
@@ -35,15 +35,15 @@ class ArraySpec(NamedTuple):
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def zeros(self) -> np.ndarray:
-        """Return such an array, in memory of this process alone."""
+        """Return a zero array in memory of this process."""
         return np.zeros(self.shape, self.dtype)
 
 
 class SharedArrays(Mapping[str, np.ndarray]):
-    """Arrays that a process and the workers that inherit `descriptor` see alike, all zero at first.
+    """Arrays shared by a process and the workers that inherit `descriptor`, zero at first.
 
-    Give the descriptor to attach to arrays that exist, or to map those of a file of `total_bytes(specs)` zeros; without
-    one they are allocated, every page of them, so that a lack of memory is an error here and not a signal later.
+    With a descriptor, existing arrays or those of a file of `total_bytes(specs)` zeros are attached; without one they
+    are allocated with all pages, so that a lack of memory is an error here and not a signal later.
     """
 
     def __init__(self, specs: Mapping[str, ArraySpec], descriptor: int | None = None) -> None:
@@ -69,13 +69,13 @@ class SharedArrays(Mapping[str, np.ndarray]):
         return len(self._arrays)
 
     def close(self) -> None:
-        """Let go of the memory; it is freed when the last process that has it mapped lets go too."""
+        """Unmap the memory; it is freed when the last process unmaps it."""
         self._arrays.clear()
         os.close(self.descriptor)
 
 
 def total_bytes(specs: Mapping[str, ArraySpec]) -> int:
-    """What arrays take one after the other, each on pages of its own; at least one page."""
+    """Return the bytes of the arrays, each on its own pages; at least one page."""
     return max(sum(_aligned(spec.bytes) for spec in specs.values()), _ALIGN)
 
 
@@ -99,8 +99,11 @@ def _allocate(size: int) -> int:
 
 
 def _nameless_file(size: int) -> tuple[int, str]:
-    """A file without a name in memory, and what to do if it has no room; where the system denies such files, in
-    /dev/shm if it has so many bytes free, else where temporary files are."""
+    """Return a descriptor of anonymous memory, and the remedy if it is full.
+
+    If the system denies memfd_create, a deleted file in /dev/shm if it has room, else in the directory for temporary
+    files.
+    """
     with suppress(AttributeError, OSError):  # not Linux, or not allowed in a container
         return os.memfd_create("ooc"), "Give a smaller --memory, so that the state is streamed from disk."
     remedy = f"Allow memfd_create, or make {_SHM} larger and writable: docker run --shm-size 2g"

@@ -1,4 +1,4 @@
-"""Where time goes: seconds by what they are spent on, and those in which a process stands still."""
+"""Measure where time goes: seconds by purpose, and seconds in which a process stands still."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SCHEDULED = Path("/proc/self/schedstat")  # nanoseconds that a process of one t
 
 
 class Stopwatch:
-    """Counts while something is spent on a purpose."""
+    """Measures seconds by purpose."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -20,7 +20,7 @@ class Stopwatch:
 
     @contextmanager
     def on(self, purpose: str) -> Iterator[None]:
-        """Count what is done meanwhile for a purpose, and not for the one it interrupts."""
+        """Count the time of the context for a purpose, and not for the purpose that it interrupts."""
         outer = self._turn_to(purpose)
         try:
             yield
@@ -29,12 +29,12 @@ class Stopwatch:
 
     @contextmanager
     def rather(self, purpose: str) -> Iterator[None]:
-        """The same where something is counted already; nothing is counted otherwise."""
+        """Count the time of the context for a purpose, if something is counted already; otherwise nothing."""
         with self.on(purpose) if self._purpose else nullcontext():
             yield
 
     def take(self) -> dict[str, float]:
-        """The seconds of each purpose since they were taken before."""
+        """Return the seconds of each purpose since the last call."""
         self._turn_to(self._purpose)
         taken, self._seconds = self._seconds, {}
         return taken
@@ -48,10 +48,11 @@ class Stopwatch:
 
 
 def still_seconds() -> float:
-    """Seconds, since any moment, in which this process of one thread neither ran nor waited for a processor.
+    """Return the seconds in which this single-threaded process neither ran nor waited for a processor, since any
+    moment.
 
-    While it only computes on arrays, these are spent on pages of mapped files that come from the disk. Always 0 where
-    the system does not tell them.
+    While it only computes on arrays, they are page faults of mapped files that are read from disk. Always 0 if the
+    system does not measure them.
     """
     try:
         waited = int(_SCHEDULED.read_text().split()[1]) / 1e9

@@ -1,4 +1,4 @@
-"""Parts of a unit that workers claim, whoever is free the next, and wait for, without asking the coordinator."""
+"""Work queue in shared memory: workers claim parts of a unit and wait for parts, without the coordinator."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ _GLANCE = 1.0  # at whether there is still somebody to do it for
 
 
 def claims_spec(units: int, queues: int = 1) -> ArraySpec:
-    """The array `CLAIMED`: a row for each queue, and one for whether anything is to be had at all."""
+    """Return the spec of the array `CLAIMED`: a row for each queue, and one to close the queues."""
     return ArraySpec((queues + 1, units), "int64")
 
 
 def done_spec(stages: Sequence[Sequence[int]]) -> ArraySpec:
-    """The array `DONE`: for each stage and each part whether it is."""
+    """Return the spec of the array `DONE`: whether each part of each stage is done."""
     return ArraySpec((len(stages) or 1, 1 + max((part for parts in stages for part in parts), default=0)), "uint8")
 
 
 class Claims:
-    """Counts the parts of each unit that are claimed; every process has its own object over the same arrays.
+    """Claimed parts of each unit; every process has its own object over the same arrays.
 
-    There is one queue of them for all workers, or one for each, dealt in turn. coordinator: the process that they work
-    for.
+    One queue for all workers, or one for each, with parts dealt in turn. coordinator: process id.
     """
 
     def __init__(self, shared: SharedArrays, coordinator: int = 0) -> None:
@@ -43,20 +42,20 @@ class Claims:
         self._descriptor = shared.descriptor
 
     def clear(self) -> None:
-        """No part of any unit is claimed, and none is done, before workers are told of them."""
+        """Mark all parts as unclaimed and not done, before workers are told of units."""
         self._counts[:] = 0
         self._done[:] = 0
 
     def refuse(self) -> None:
-        """Nothing more is to be had: workers end with the part they are at."""
+        """Close the queues: workers end after their present part."""
         self._refused[:] = 1
 
     def taken(self) -> int:
-        """How many there are in all; it grows while workers get on."""
+        """Return the number of claimed parts; it grows while workers work."""
         return int(self._counts.sum())
 
     def take(self, unit: int, parts: Sequence[Any], worker: int = 0) -> Iterator[Any]:
-        """Claim one of a unit's parts after the other, in their order, until a worker's queue is empty."""
+        """Yield claimed parts of a unit in order, until a worker's queue is empty."""
         queues = len(self._counts)
         counts = self._counts[worker % queues]
         mine = parts[worker % queues :: queues]
@@ -64,12 +63,12 @@ class Claims:
             yield mine[place]
 
     def finish(self, stage: int, part: int) -> None:
-        """Let others know that a part is done. What it wrote is seen by whoever knows: a lock lies between."""
+        """Mark a part as done. Its writes are visible to whoever sees the mark, because of the lock."""
         with self._locked():
             self._done[stage, part] = 1
 
     def wait(self, stage: int, parts: Collection[int]) -> bool:
-        """Wait until some parts of a stage are done; False if nothing more is to be had."""
+        """Wait until parts of a stage are done; False if the queues are closed."""
         glance = time.monotonic() + _GLANCE
         while not self._refused[0]:
             with self._locked():
@@ -90,7 +89,7 @@ class Claims:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """No other process counts meanwhile; the kernel unlocks for one that dies."""
+        """Exclude other processes from the counters; the kernel releases the lock of a killed process."""
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         try:
             yield

@@ -1,4 +1,4 @@
-"""The worker's side of the engine: turn a message into a job, let the program do it, answer."""
+"""The worker's side of the engine: turn a message into jobs, let the program do them, and answer."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class ProgramSpec(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the program is part of ooc, and not code of a user."""
+        """Return whether the program is part of ooc, not code of a user."""
         return self.target in importlib.import_module(PROGRAMS).TARGETS
 
     @property
     def current(self) -> ProgramSpec:
-        """The same program as a training begun now would name it."""
+        """Return the spec of the same program under its present name."""
         return ProgramSpec(*importlib.import_module(PROGRAMS).current(*self))
 
     def build(self, dataset: Store) -> StaticProgram:
         """Import the program and make one for a dataset.
 
-        Raises RequestError if it is not there, WorkFailed if it is one of ooc and does not take the options.
+        Raises RequestError if it does not exist, WorkFailed if it is part of ooc and does not take the options.
         """
         if not self.is_known:
             return user_programs.build(self.target, dataset, self.options)
@@ -72,12 +72,12 @@ class ProgramSpec(NamedTuple):
             raise WorkFailed(f"the options {wrong}: {error}", REMEDY) from error
 
     def source_checksum(self) -> str | None:
-        """XXH3-128 of the file of a user's program, which is not run; None for programs of ooc, or without a file."""
+        """Return the XXH3-128 of the file of a user's program, without running it; None for programs of ooc."""
         return None if self.is_known else user_programs.source_checksum(self.target)
 
 
 def _types_of(program: type) -> dict[str, Any]:
-    """Of the options that a program takes, by itself or by what it is derived from."""
+    """Return the types of the options that a program and its base classes take."""
     found: dict[str, Any] = {}
     for parent in reversed(program.__mro__):
         if "__init__" in vars(parent) and parent is not object:
@@ -86,7 +86,7 @@ def _types_of(program: type) -> dict[str, Any]:
 
 
 class Attachment(NamedTuple):
-    """What the workers need to know before they are forked."""
+    """What workers need to know before they are forked."""
 
     dataset: str
     program: ProgramSpec
@@ -95,11 +95,11 @@ class Attachment(NamedTuple):
 
 
 class Message(NamedTuple):
-    """A stage of a unit, of which each worker does the parts that it claims: what all of them are told.
+    """Message to all workers: a stage of a unit, of which each worker does the parts that it claims.
 
-    stage: `OVERLAPPING` if there are several, and `parts` pairs of a stage and a part of it. phase: its number among
-    all of the program's. most: parts that one answer may have, above their number if all may. slot: where its slice of
-    the model is, if that travels.
+    stage: `OVERLAPPING` for several, then `parts` are pairs of stage and part. phase: number among all phases of the
+    program. most: parts per answer; larger than their number for all. slot: of its slice of the model, if slices
+    rotate.
     """
 
     phase: int
@@ -116,17 +116,17 @@ class Message(NamedTuple):
 
 
 def all_phases(program: StaticProgram) -> list[Phase]:
-    """Every phase of a program; a phase goes by its place in this list."""
+    """Return all phases of a program; a message names a phase by its place in this list."""
     return [*program.initial, *program.phases, *program.reading_phases]
 
 
 def travels(program: StaticProgram) -> bool:
-    """Whether what the program has of the slices travels on a ring."""
+    """Return whether the program's slices rotate on a ring."""
     return any(phase.travels for phase in all_phases(program))
 
 
 def travelling_rooms(dataset: Store, program: StaticProgram) -> list[np.ndarray]:
-    """For each slice, int64 (P,), the bytes that its parts take at most when they travel."""
+    """Return for each slice int64 (P,), the largest number of bytes of its parts in transit."""
     return [program.rooms(number, slice_parts(dataset, number)) for number in range(dataset.slice_count)]
 
 
@@ -135,13 +135,13 @@ def delta_name(worker: int, name: str) -> str:
 
 
 def own_arrays(program: StaticProgram, worker: int) -> dict[str, ArraySpec]:
-    """The shared arrays that one worker alone writes to."""
+    """Return the shared arrays that only one worker writes."""
     deltas = {delta_name(worker, name): spec for name, spec in program.delta_arrays().items()}
     return deltas | {delta_name(worker, STOOD_STILL): ArraySpec((1,), "float64")}
 
 
 def attach(attachment: Attachment) -> Callable[[Message], Any]:
-    """Build the program, compile its kernels, and return what handles a message (see `blocks.workers`)."""
+    """Build the program, compile its kernels, and return the message handler (see `blocks.workers`)."""
     dataset = open_rows(Path(attachment.dataset))
     program = attachment.program.build(dataset)
     prepare(program.warm_up)
@@ -170,7 +170,8 @@ class JobHandler:
         self._buffer_bases = lru_cache(maxsize=4)(self._layout.buffer_bases)
 
     def __call__(self, message: Message | int) -> dict[Any, Any] | None:
-        """The answers of the parts that this worker could claim; None to its first message, which tells its number."""
+        """Return the answers of the parts that this worker claimed; None for its first message, which tells its
+        number."""
         if isinstance(message, int):
             self._number = message
             self._delta = {name: self._arrays[delta_name(message, name)] for name in self._program.delta_arrays()}
@@ -186,7 +187,7 @@ class JobHandler:
         return answers
 
     def _do_overlapping(self, message: Message, claimed: Iterable[tuple[int, int]]) -> Iterator[tuple[Any, Any]]:
-        """Do parts of several stages, each once those that it follows are done, unless the run ends before."""
+        """Do parts of several stages, each after the parts that it depends on, unless the run ends."""
         phase, first = self._phases[message.phase], message.parts[0][0]
         for stage, part in claimed:
             if stage > first and not self._claims.wait(stage - 1, self._program.follows(phase, stage, part)):
@@ -195,7 +196,7 @@ class JobHandler:
             self._claims.finish(stage, part)
 
     def do(self, message: Message, part: int) -> Any:
-        """Do a part, whether it is claimed or not."""
+        """Do a part, claimed or not."""
         phase = self._phases[message.phase]
         data, bounds = self.unit(phase.order, message.unit)
         if message.buffer == RESIDENT:
@@ -221,7 +222,7 @@ class JobHandler:
             return self._program.update(job)
 
     def _first_rows(self, order: str) -> list[int]:
-        """The first row of each block, or column of each slice, and how many there are."""
+        """Return the first row of each block, or column of each slice, and their total number."""
         return (self._dataset.slice_bounds if order == "slice" else self._dataset.block_bounds).tolist()
 
     def _passage(self, message: Message, part: int) -> Passage | None:
@@ -234,7 +235,7 @@ class JobHandler:
 
 
 def unit_parts(dataset: Store, order: str, unit: int) -> tuple[Any, np.ndarray]:
-    """The data of a unit, and the bounds of its parts: int64 (P+1,), first column, row or block of each."""
+    """Return the data of a unit, and the bounds of its parts: int64 (P+1,), first column, row or block of each."""
     if order == "grid":
         return None, np.arange(dataset.block_count + 1)
     if order == "block":
@@ -244,7 +245,7 @@ def unit_parts(dataset: Store, order: str, unit: int) -> tuple[Any, np.ndarray]:
 
 
 def slice_parts(dataset: Store, slice_: int) -> np.ndarray:
-    """The bounds of its parts, which are the same at all machines that it comes to."""
+    """Return the bounds of a slice's parts, which are equal on all machines."""
     first, last = dataset.index.slice_bounds[slice_ : slice_ + 2]
     samples = np.concatenate(([0], np.cumsum(dataset.column_samples()[first:last])))
     return parts(samples, dataset.part_size * dataset.shards)

@@ -1,1 +1,1 @@
-"""The models with the interface of scikit-learn."""
+"""Estimators: the models with the interface of scikit-learn."""

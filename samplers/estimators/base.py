@@ -1,6 +1,6 @@
-"""What the estimators have in common: the conventions of scikit-learn, kept without scikit-learn.
+"""Base classes of the estimators: scikit-learn's conventions, without scikit-learn.
 
-Parameters are what `__init__` takes, each stored under its name; what `fit` learns has names that end in `_`.
+Parameters are the arguments of `__init__`, stored by name; attributes learnt by `fit` end in `_`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _TOLD = 5  # names in a message, at most
 
 
 class NotFitted(ValueError, AttributeError):
-    """An estimator was asked for what only `fit` finds out; scikit-learn's class of that name where it is in use."""
+    """The estimator is not fitted; a subclass of scikit-learn's NotFittedError if scikit-learn is imported."""
 
 
 class NotConverged(UserWarning):
-    """A model is not as near to the best one as was asked for; scikit-learn's ConvergenceWarning where it is in use."""
+    """The model has not converged; a subclass of scikit-learn's ConvergenceWarning if scikit-learn is imported."""
 
 
 class Estimator:
-    """Parameters, features and state of an estimator."""
+    """Base class of estimators: parameters, features and state."""
 
     _options: type[Options] | None = None  # that describe the training
     _several: tuple[str, ...] = ()  # parameters of which there may be a list to choose from
@@ -51,11 +51,11 @@ class Estimator:
         return {parameter.name: parameter.default for parameter in sorted(parameters, key=lambda each: each.name)}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name. deep: there is nothing deeper."""
+        """Return the parameters by name. deep: has no effect, as there are no nested estimators."""
         return {name: getattr(self, name) for name in self._defaults()}
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; raises RequestError for one that there is not."""
+        """Set parameters; RequestError for an unknown one."""
         for name, value in params.items():
             if name not in self._defaults():
                 raise RequestError(
@@ -80,14 +80,14 @@ class Estimator:
         return tags
 
     def _describe(self, tags: Any) -> None:
-        """Change the tags of scikit-learn to those of this estimator."""
+        """Set the scikit-learn tags of this estimator."""
 
     def _require_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
             raise _not_fitted_class()(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     def _note_features(self, count: int, names: Names) -> None:
-        """Note how many columns were fitted, and what they are called."""
+        """Store the number and names of the columns in `fit`."""
         self.n_features_in_ = count
         if names is not None:
             self.feature_names_in_ = np.array(names, object)
@@ -95,10 +95,8 @@ class Estimator:
             del self.feature_names_in_
 
     def _check_features(self, count: int, names: Names, remedy: str = "") -> None:
-        """Raise RequestError unless columns are those that were fitted, as far as they have names.
-
-        remedy: what to do if they are more, or fewer.
-        """
+        """Raise RequestError unless number and names (if any) of the columns are those of `fit`. remedy: for another
+        number."""
         fitted = getattr(self, "feature_names_in_", None)
         if names is not None and fitted is not None and not np.array_equal(fitted, np.array(names, object)):
             raise RequestError(_of_names(fitted.tolist(), list(names)))
@@ -116,7 +114,7 @@ class Estimator:
 
 
 class Transformer(Estimator):
-    """An estimator whose `transform` gives each row other numbers. `_outputs`: how many."""
+    """Base class of estimators with `transform`. _outputs: number of columns of its result."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
         raise NotImplementedError
@@ -125,14 +123,14 @@ class Transformer(Estimator):
         raise NotImplementedError
 
     def fit_transform(self, X: Any, y: Any = None) -> np.ndarray:
-        """`fit`, then `transform`."""
+        """Call `fit`, then `transform`."""
         return self.fit(X, y).transform(X)
 
     def _outputs(self) -> int:
         raise NotImplementedError
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Names of what `transform` returns: that of the class in small letters, and a number."""
+        """Return the names of the columns of `transform`: the class name in lower case, and a number."""
         self._require_fitted()
         name = type(self).__name__.lower()
         return np.array([f"{name}{number}" for number in range(self._outputs())], object)
@@ -144,19 +142,19 @@ class Transformer(Estimator):
 
 
 def _not_fitted_class() -> type[Exception]:
-    """Whoever catches scikit-learn's error has imported it."""
+    """Return scikit-learn's NotFittedError if it is imported; whoever catches it has imported it."""
     exceptions = sys.modules.get("sklearn.exceptions")
     return exceptions.NotFittedError if exceptions else NotFitted
 
 
 def convergence_warning() -> type[Warning]:
-    """scikit-learn's class, where it is in use."""
+    """Return scikit-learn's ConvergenceWarning if it is imported."""
     exceptions = sys.modules.get("sklearn.exceptions")
     return exceptions.ConvergenceWarning if exceptions else NotConverged
 
 
 def _of_names(fitted: list[str], given: list[str]) -> str:
-    """What is wrong with the names of columns."""
+    """Return what is wrong with column names."""
     told = ["The feature names should match those that were passed during fit."]
     unseen, missing = sorted(set(given) - set(fitted)), sorted(set(fitted) - set(given))
     for what, names in (("unseen at fit time", unseen), ("seen at fit time, yet now missing", missing)):
@@ -169,7 +167,7 @@ def _of_names(fitted: list[str], given: list[str]) -> str:
 
 
 def seed_of(random_state: Any) -> int:
-    """The seed of a random_state: a whole number, a generator of NumPy, which moves on, or None for any."""
+    """Return the seed of a random_state: an integer, a NumPy generator (which advances), or None for a random seed."""
     if random_state is None:
         return int(np.random.default_rng().integers(_SEEDS))
     if isinstance(random_state, np.random.Generator):
@@ -180,14 +178,14 @@ def seed_of(random_state: Any) -> int:
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """A parameter that is a whole number; raises RequestError for others."""
+    """Return a parameter that must be an integer; RequestError for others."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)
 
 
 def job_count(n_jobs: int | None) -> int:
-    """Processes or threads: None for 1, -1 for all cores, -2 for all but one."""
+    """Return the number of processes or threads of n_jobs: None is 1, -1 all cores, -2 all but one."""
     if n_jobs is None:
         return 1
     if n_jobs == 0 or isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer):
@@ -196,7 +194,7 @@ def job_count(n_jobs: int | None) -> int:
 
 
 def byte_count(memory: str | float | None) -> int | None:
-    """Bytes of a parameter `memory`; raises RequestError for what is no size."""
+    """Return the bytes of a parameter `memory`; RequestError if it is not a size."""
     if memory is None:
         return None
     if isinstance(memory, str):
@@ -207,18 +205,19 @@ def byte_count(memory: str | float | None) -> int | None:
 
 
 def combined(callbacks: Callable | Sequence[Callable] | None) -> Callable[[dict[str, Any]], bool]:
-    """One function for several, all of which are called: true if one of them says so."""
+    """Return one function that calls all callbacks and returns whether any returned true."""
     several = [] if callbacks is None else [callbacks] if callable(callbacks) else list(callbacks)
     return lambda line: sum(bool(callback(line)) for callback in several) > 0
 
 
 def reworded(error: OocError, change: Callable[[str], str]) -> OocError:
-    """The same error with other words."""
+    """Return an error of the same type with a changed message."""
     return type(error)(change(error.what), change(error.remedy))
 
 
 def in_parameters(text: str, names: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Options of the command line in a text get the names of parameters. names: of those that are called otherwise."""
+    """Replace options of the command line in a text by parameter names. names: of parameters with another name than the
+    option."""
 
     def parameter(option: re.Match[str]) -> str:
         name = option[2].replace("-", "_")
@@ -229,9 +228,9 @@ def in_parameters(text: str, names: Mapping[str, str] = MappingProxyType({})) ->
 
 @contextmanager
 def told_as(names: Mapping[str, str]) -> Iterator[None]:
-    """Reword errors of the block by `in_parameters`; raise KeyboardInterrupt for an interrupted command.
+    """Reword errors of the context with `in_parameters`; raise KeyboardInterrupt for an interrupted training.
 
-    After a failure there is nothing to resume.
+    Remedies with resume are dropped, as there is no run to resume.
     """
     to_parameters = partial(in_parameters, names=names)
     try:

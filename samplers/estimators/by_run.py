@@ -1,4 +1,4 @@
-"""Estimators that train by a run, as the command line does: in a directory that nobody sees."""
+"""Estimators that train in a temporary run directory, like the command line."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _OF_NO_MODEL = ("callbacks", "max_iter", "memory", "n_jobs", "random_state", "ve
 
 
 def parameters_of(kind: type[Options]) -> dict[str, str]:
-    """Names of the estimator's parameters by those of the options of its training, on the command line."""
+    """Return the estimator's parameter name by option name of its training."""
     return {each.name: each.parameter for each in described(kind).values()}
 
 
 def options_of(kind: type[Kind], parameters: Mapping[str, Any], **more: Any) -> Kind:
-    """The options of a training that the parameters of an estimator are. more: others."""
+    """Return the training options for the parameters of an estimator. more: additional options."""
     known = {each.field: each.parameter for each in described(kind).values() if each.parameter in parameters}
     return kind(**{field: parameters[parameter] for field, parameter in known.items()} | more)
 
 
 class _Trained(NamedTuple):
-    """What `warm_start` goes on from."""
+    """State from which `warm_start` continues."""
 
     workspace: Workspace
     key: tuple[str, ...]  # of the data, and of the parameters that a model depends on
@@ -40,15 +40,31 @@ class _Trained(NamedTuple):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class RunEstimator(Transformer):
-    """What is the same for all of them.
+    """Base class of estimators that train in a temporary run directory.
 
-    max_iter: iterations. n_jobs: processes and threads, -1 for all cores; the model does not depend on them. memory:
-    that training may take, as "2GB". random_state: a seed, a generator of NumPy, or None. verbose: above 0 the plan and
-    the progress are told on standard error. warm_start: fitted again to the same data, with the same parameters, the
-    training goes on for max_iter iterations more. callbacks: a function, or several, called after each iteration with
-    its line of the metrics (docs/files.md); what they return, if true, ends the training.
+    Parameters
+    ----------
+    max_iter : int
+        Number of iterations.
+    n_jobs : int or None
+        Number of processes and threads, -1 for all cores; does not change the model.
+    memory : str or int, optional
+        Memory limit of the training, such as "2GB".
+    random_state : int, numpy.random.Generator, RandomState or None
+        Seed.
+    verbose : int
+        Above 0: print plan and progress to standard error.
+    warm_start : bool
+        Fitted again to the same data with the same parameters, continue for max_iter more iterations.
+    callbacks : callable or list of callables, optional
+        Called after each iteration with its line of metrics (docs/files.md); a true result ends the training.
 
-    Learnt by `fit`: n_iter_, the iterations done; history_, the lines of the metrics.
+    Attributes
+    ----------
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        Lines of the metrics.
     """
 
     max_iter: int
@@ -63,9 +79,10 @@ class RunEstimator(Transformer):
 
     @contextmanager
     def _trained_run(self, train: Callable[..., None], identity: str) -> Iterator[Run]:
-        """A run that is trained, until its model has been read. identity: of the data.
+        """Yield a trained run until its model has been read. identity: of the data.
 
-        train: begins a run in the directory `run` of one that it is given, with a seed and the arguments of `_how`.
+        train: function that starts a run in the directory `run` of the given one, with a seed and the arguments of
+        `_how`.
         """
         checked_parameters(self)
         more = int(self.max_iter)
@@ -92,7 +109,7 @@ class RunEstimator(Transformer):
                 workspace.remove()
 
     def _how(self) -> dict[str, Any]:
-        """How a training goes about it, whatever its result."""
+        """Return the training options that do not change the result."""
         jobs = job_count(self.n_jobs)
         resources = Resources(
             workers=None if self.n_jobs == -1 else jobs, memory_bytes=byte_count(self.memory), quiet=not self.verbose

@@ -1,4 +1,4 @@
-"""Lasso, elastic net and sparse logistic regression whose penalty is chosen by cross-validation."""
+"""Lasso, elastic net and sparse logistic regression with a penalty chosen by cross-validation."""
 
 from __future__ import annotations
 
@@ -36,16 +36,29 @@ class Validated(NamedTuple):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class _CrossValidated(LinearEstimator):
-    """What is the same for all of them.
+    """Base class of the estimators that choose a penalty by cross-validation.
 
-    eps: the smallest penalty of the path as a share of the largest. cv: folds, drawn by random_state, with the same
-    shares of the classes; or an object with `split`, as those of scikit-learn, or pairs of row numbers. rule: "min"
-    takes the penalty with the smallest error, "1se" the largest one whose error is within a standard error of that
-    (glmnet's lambda.1se). max_iter: rounds of the solver for each penalty, on average.
+    Parameters
+    ----------
+    eps : float
+        Smallest penalty of the path as a share of the largest.
+    cv : int, object with `split(X, y, groups)`, or pairs of arrays of row numbers
+        Folds; a number of folds is drawn by random_state, stratified by class.
+    rule : str
+        "min" or "1se" (glmnet's lambda.1se): the largest penalty within one standard error of the smallest error.
+    max_iter : int
+        Mean number of rounds of the solver for each penalty.
 
-    Learnt by `fit`, for N penalties and K folds: mean_error_ and standard_error_ (N,), of the l1_ratio that was chosen,
-    folds weighted by their rows; l1_ratio_; and coef_path_ (p, N), intercept_path_ (N,), the models of all rows.
-    The final model is the one of the path for the penalty that was chosen.
+    Attributes
+    ----------
+    mean_error_, standard_error_ : ndarray of float64 (N,)
+        Over the folds, weighted by their rows, for the chosen l1_ratio.
+    l1_ratio_ : float
+        Chosen l1_ratio.
+    coef_path_ : ndarray of float64 (p, N)
+        Coefficients of the models of all rows, by penalty.
+    intercept_path_ : ndarray of float64 (N,)
+        Models of all rows for N penalties. The final model is the one with the chosen penalty.
     """
 
     _several = ("l1_ratio",)
@@ -70,9 +83,9 @@ class _CrossValidated(LinearEstimator):
         grid: tuple[str, Any, float | None],
         given: tuple[Any, Any, Any],
     ) -> tuple[Validated, int]:
-        """The path of the best l1_ratio, and the place of the penalty that was chosen; notes what is the same for all.
+        """Return the path of the best l1_ratio, and the index of the chosen penalty; sets the common attributes.
 
-        grid: name and value of the parameter that says which penalties, and what alphas are multiplied by.
+        grid: name and value of the parameter with the penalties, and the factor from alphas to lambdas.
         """
         if self.rule not in RULES:
             raise RequestError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
@@ -124,13 +137,13 @@ class _CrossValidated(LinearEstimator):
 
     @property
     def coef_path_(self) -> np.ndarray:
-        """float64 (p, N): the coefficients for each penalty."""
+        """Return the coefficients for each penalty, float64 (p, N)."""
         self._require_fitted()
         return path_of(np.empty(0), self._models, self._columns).coefs
 
     @property
     def intercept_path_(self) -> np.ndarray:
-        """float64 (N,): the intercept for each penalty."""
+        """Return the intercept for each penalty, float64 (N,)."""
         self._require_fitted()
         return np.array([model.intercept for model in self._models])
 
@@ -140,7 +153,7 @@ class _CrossValidated(LinearEstimator):
 
 
 def _rows_of(X: Any, y: np.ndarray) -> Any:
-    """What `cv.split` takes for X: of the path of a dataset y, which has as many rows."""
+    """Return the argument X of `cv.split`; for a dataset y, which has as many rows."""
     return y if is_path(X) else X
 
 
@@ -154,18 +167,44 @@ def _require_classes(loss: str, y: np.ndarray, folds: list[Fold]) -> None:
 
 @dataclass(eq=False, repr=False)
 class ElasticNetCV(_CrossValidated, ElasticNet):
-    """`ElasticNet` whose alpha, and l1_ratio if there are several, are chosen by cross-validation.
+    """`ElasticNet` with alpha, and l1_ratio if several are given, chosen by cross-validation.
 
-    alphas: how many, at equal ratios from the smallest with an empty model downwards; or these. l1_ratio: one, or a
-    list to choose from. The others are those of `ElasticNet`, and eps, cv, rule and random_state:
+    Parameters
+    ----------
+    alphas : int or array
+        Number of alphas in geometric progression from the smallest alpha with an empty model downwards; or the alphas.
+    l1_ratio : float or list of floats
+        Mixing parameter, or several to choose from.
+    eps : float
+        Smallest alpha as a share of the largest, if alphas is a number.
+    cv : int, object with `split(X, y, groups)`, or pairs of arrays of row numbers
+        Folds; a number of folds is drawn by random_state.
+    rule : str
+        "min" chooses the alpha with the smallest mean squared error, "1se" the largest alpha within one standard error
+        of it (glmnet's lambda.1se).
+    random_state : int, numpy.random.Generator, RandomState or None
+        Seed of the folds.
+    fit_intercept, standardize, tol, max_iter, n_jobs, penalty_factor
+        See `samplers.estimators.linear.LinearEstimator`.
 
-    eps: the smallest alpha as a share of the largest. cv: the number of folds, drawn by random_state; or an object with
-    `split(X, y, groups)`, as those of scikit-learn, or pairs of row numbers. rule: "min" takes the alpha with the
-    smallest mean squared error, "1se" the largest one within a standard error of it (glmnet's lambda.1se).
-
-    Learnt by `fit`, besides what `ElasticNet` learns: alpha_, l1_ratio_; alphas_ (N,), falling; mse_path_ (N, K), the
-    mean squared error of each fold; mean_error_, standard_error_ (N,); alpha_min_, alpha_1se_; coef_path_ (p, N),
-    intercept_path_ (N,).
+    Attributes
+    ----------
+    alpha_, l1_ratio_ : float
+        Chosen values.
+    alphas_ : ndarray of float64 (N,)
+        In descending order.
+    mse_path_ : ndarray of float64 (N, K)
+        Mean squared error of each fold.
+    mean_error_, standard_error_ : ndarray of float64 (N,)
+        Mean error over the folds, weighted by their rows, and its standard error.
+    alpha_min_, alpha_1se_ : float
+        Choices by both rules.
+    coef_path_ : ndarray of float64 (p, N)
+        Coefficients of the models of all rows, by penalty.
+    intercept_path_ : ndarray of float64 (N,)
+        Intercepts of the models of all rows, by penalty.
+    coef_, intercept_, ...
+        See `ElasticNet`.
     """
 
     alpha: float = field(init=False, default=1.0)
@@ -179,7 +218,8 @@ class ElasticNetCV(_CrossValidated, ElasticNet):
     mse_path_: np.ndarray = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Solve for the path of all rows, and of those of each fold. groups: for `cv.split`. Raises RequestError."""
+        """Fit the path to all rows and to the training rows of each fold. groups: for `cv.split`. Raises
+        RequestError."""
         features, numbers, weights = self._read_numbers(X, y, sample_weight)
         total = total_weight(features.rows, weights)
         path, place = self._choose(
@@ -199,27 +239,54 @@ class ElasticNetCV(_CrossValidated, ElasticNet):
 
 @dataclass(eq=False, repr=False)
 class LassoCV(ElasticNetCV):
-    """`ElasticNetCV` with an l1_ratio of 1."""
+    """`ElasticNetCV` with l1_ratio=1."""
 
     l1_ratio: float = field(init=False, default=1.0)
 
 
 @dataclass(eq=False, repr=False)
 class LogisticRegressionCV(_CrossValidated, LogisticRegression):
-    """`LogisticRegression` of two classes whose C, and l1_ratio if there are several, are chosen by cross-validation.
+    """`LogisticRegression` of two classes with C, and l1_ratio if several are given, chosen by cross-validation.
 
-    Cs: how many, at equal ratios from the largest with an empty model upwards; or these. l1_ratio: one, or a list to
-    choose from. The others are those of `LogisticRegression`, and eps, cv, rule and random_state:
+    For the training rows of a fold, C is divided by their share of all rows, so that the penalty relative to the mean
+    loss stays the same (as in glmnet; scikit-learn keeps C).
 
-    eps: the smallest C as a share of the largest. cv: the number of folds, drawn by random_state with the same shares
-    of the classes; or an object with `split(X, y, groups)`, as those of scikit-learn, or pairs of row numbers. rule:
-    "min" takes the C with the smallest mean of minus the logarithm of the probability of y, "1se" the smallest C
-    within a standard error of it (glmnet's lambda.1se). A model without the rows of a fold has C divided by the share
-    of the rows that it has, so that the penalty weighs as much in the mean over them (as in glmnet; scikit-learn keeps
-    C).
+    Parameters
+    ----------
+    Cs : int or array
+        Number of Cs in geometric progression from the largest C with an empty model upwards; or the Cs.
+    l1_ratio : float or list of floats
+        Mixing parameter, or several to choose from.
+    eps : float
+        Smallest C as a share of the largest, if Cs is a number.
+    cv : int, object with `split(X, y, groups)`, or pairs of arrays of row numbers
+        Folds; a number of folds is drawn by random_state, stratified by class.
+    rule : str
+        "min" chooses the C with the smallest mean negative log-likelihood, "1se" the smallest C within one standard
+        error of it (glmnet's lambda.1se).
+    random_state : int, numpy.random.Generator, RandomState or None
+        Seed of the folds.
+    class_weight, fit_intercept, standardize, tol, max_iter, n_jobs, penalty_factor
+        See `LogisticRegression`.
 
-    Learnt by `fit`, besides what `LogisticRegression` learns: C_, l1_ratio_; Cs_ (N,), rising; loss_path_ (N, K), of
-    each fold; mean_error_, standard_error_ (N,); C_min_, C_1se_; coef_path_ (p, N), intercept_path_ (N,).
+    Attributes
+    ----------
+    C_, l1_ratio_ : float
+        Chosen values.
+    Cs_ : ndarray of float64 (N,)
+        In ascending order.
+    loss_path_ : ndarray of float64 (N, K)
+        Mean negative log-likelihood of each fold.
+    mean_error_, standard_error_ : ndarray of float64 (N,)
+        Mean error over the folds, weighted by their rows, and its standard error.
+    C_min_, C_1se_ : float
+        Choices by both rules.
+    coef_path_ : ndarray of float64 (p, N)
+        Coefficients of the models of all rows, by penalty.
+    intercept_path_ : ndarray of float64 (N,)
+        Intercepts of the models of all rows, by penalty.
+    coef_, intercept_, classes_, ...
+        See `LogisticRegression`.
     """
 
     _multi_class = False
@@ -235,7 +302,8 @@ class LogisticRegressionCV(_CrossValidated, LogisticRegression):
     loss_path_: np.ndarray = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Solve for the path of all rows, and of those of each fold. groups: for `cv.split`. Raises RequestError."""
+        """Fit the path to all rows and to the training rows of each fold. groups: for `cv.split`. Raises
+        RequestError."""
         features, labels, weights = self._read_two_classes(X, y, sample_weight)
         path, place = self._choose(
             features, labels, "logistic", weights, ("Cs", self.Cs, None), (_rows_of(X, labels), labels, groups)

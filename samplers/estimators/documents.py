@@ -1,4 +1,4 @@
-"""What users hand to topic models as documents: texts, lists of tokens, or tables of counts; and what is none."""
+"""Recognise documents passed to topic models: texts, lists of tokens, or tables of counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOCUMENTS = "a matrix of word counts, or a list of texts or of lists of tokens"
 
 
 def require_counts(X: Any) -> None:
-    """Raise RequestError for what holds neither texts nor counts, with the call that would do."""
+    """Raise RequestError if X has neither texts nor counts, with a call that would work."""
     empty = isinstance(X, Sized) and not hasattr(X, "shape") and not len(X)
     if X is None or empty or (isinstance(X, Mapping | bytes) and not hasattr(X, "tocsr")):
         shown = "None" if X is None else "empty" if empty else f"the {type(X).__name__} {reprlib.repr(X)}"
@@ -35,12 +35,12 @@ def require_counts(X: Any) -> None:
 
 
 def _has_texts(array: np.ndarray) -> bool:
-    """Whether an array begins with a text."""
+    """Return whether the first element of an array is a text."""
     return array.ndim > 0 and array.size > 0 and isinstance(array[0], str)
 
 
 def texts_of(X: Any) -> Iterable[Any] | None:
-    """The texts or lists of tokens that an object holds; None if it holds something else."""
+    """Return the texts or lists of tokens of an object; None if it is something else."""
     if hasattr(X, "tocsr") or hasattr(X, "columns"):
         return None
     if hasattr(X, "to_list"):  # a column
@@ -62,7 +62,8 @@ def texts_of(X: Any) -> Iterable[Any] | None:
 
 
 def _is_documents(began: Iterable[Any]) -> bool:
-    """Whether a first document that is not empty is no row of numbers; of empty ones, whether there are any."""
+    """Return whether the first nonempty element is a document and not a row of numbers; if all are empty, whether there
+    are any."""
     first = None
     for first in began:
         if not _is_empty(first):
@@ -75,7 +76,7 @@ def _is_empty(document: Any) -> bool:
 
 
 def _is_document(document: Any) -> bool:
-    """Whether something is a text or a list of tokens, or stands in the place of one."""
+    """Return whether something is a text, a list of tokens, or a missing document."""
     if isinstance(document, list | tuple):
         return isinstance(document[0], str)
     if isinstance(document, np.ndarray):
@@ -85,7 +86,7 @@ def _is_document(document: Any) -> bool:
 
 
 def checked_documents(documents: Iterable[Any]) -> Iterator[str | list[str]]:
-    """Texts and lists of tokens, as they come; raises RequestError for what is neither."""
+    """Yield texts and lists of tokens; RequestError for anything else."""
     for number, document in enumerate(documents):
         if isinstance(document, str):
             yield document
@@ -101,6 +102,6 @@ def checked_documents(documents: Iterable[Any]) -> Iterator[str | list[str]]:
 
 
 def require_one_line(words: Iterable[str], where: str) -> None:
-    """Raise RequestError for a word with a line break: files of words have one in each line."""
+    """Raise RequestError for a word with a line break: vocabulary files have one word per line."""
     if broken := next((word for word in words if "\n" in word), None):
         raise RequestError(f"{where} {reprlib.repr(broken)}, which has a line break", "Replace line breaks by spaces.")

@@ -1,4 +1,4 @@
-"""Matrix factorization with the interface of scikit-learn: known values in, factors and the missing values out."""
+"""Matrix factorization with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -36,21 +36,65 @@ _ROWS = 1 << 12  # whose items are chosen together
 
 @dataclass(eq=False, repr=False)
 class MatrixFactorization(RunEstimator):
-    """Factors of rows and columns (users and items) from the values that are known of a matrix.
+    """Matrix factorization of the known values of a matrix, such as ratings of items by users.
 
-    n_components: factors of each, R. method: "sgd", "ccd", "als" or "splash"; None for sgd, or als if implicit.
-    regularization, penalty, biases, center, nonnegative, implicit, alpha, rate, schedule, replicas, combine, steps,
-    parallelism, sync_per_pass: as the options of `ooc train mf` (docs/factorization.md); None for its defaults.
-    evaluate_every: iterations between values of the objective. The others are those of
-    `samplers.estimators.by_run.RunEstimator`.
+    X can be a sparse matrix, whose entries are the known values; an array or data frame with NaN (and 0, if implicit)
+    for unknown values; a tuple of columns (row names, column names, values), where values default to 1; or the path of
+    a matrix made by `ooc ingest ratings`.
 
-    Learnt by `fit`: model_ (`samplers.factorization.model.Factorization`); row_factors_ float32 (n, R) and row_biases_
-    (n,); components_ float32 (R, p), the factors of columns, and column_biases_ (p,); mean_; rows_ and columns_, their
-    names, or numbers; n_iter_; history_; n_features_in_, p; feature_names_in_ of data frames.
+    Parameters
+    ----------
+    n_components : int
+        Number of factors R of each row and column.
+    method : str, optional
+        "sgd", "ccd", "als" or "splash"; default "sgd", or "als" if implicit.
+    regularization : float, optional
+        L2 penalty on the factors; default 0.03, with penalty="row" 1.
+    penalty : str, optional
+        "entry" weights the penalty of a row by its number of values (default), "row" does not.
+    biases, center : bool, optional
+        Fit biases of rows and columns; subtract the mean of all values. Default: yes, where the method can.
+    nonnegative : bool
+        Keep all factors at 0 or above; only for "ccd".
+    implicit : bool
+        Treat values as counts of implicit feedback, not as ratings; only for "als".
+    alpha : float, optional
+        With implicit, confidence that a count of 1 adds; default 1.
+    rate : float, optional
+        Initial learning rate of "sgd" and "splash"; default 0.15.
+    schedule, replicas, combine, steps, parallelism, sync_per_pass
+        Options of the methods, as of `ooc train mf` (docs/factorization.md).
+    max_iter : int
+        Number of passes over the data.
+    evaluate_every : int
+        Compute the objective every so many iterations.
+    n_jobs, memory, random_state, verbose, warm_start, callbacks
+        See `samplers.estimators.by_run.RunEstimator`.
 
-    X: a sparse matrix, whose entries are what is known; an array or a data frame, in which NaN is what is not known
-    (and 0, if implicit); a tuple of columns, names of rows, names of columns and values, which are 1 if left out; or
-    the path of a matrix that `ooc ingest ratings` made.
+    Attributes
+    ----------
+    model_ : samplers.factorization.model.Factorization
+        The trained model.
+    row_factors_ : ndarray of float32 (n, R)
+        Factors of the rows.
+    row_biases_ : ndarray of float32 (n,)
+        Biases of the rows.
+    components_ : ndarray of float32 (R, p)
+        Factors of the columns.
+    column_biases_ : ndarray of float32 (p,)
+        Biases of the columns.
+    mean_ : float
+        Mean that was subtracted from the values.
+    rows_, columns_ : ndarray
+        Names of rows and columns, or their numbers.
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        Lines of the metrics (docs/files.md).
+    n_features_in_ : int
+        p.
+    feature_names_in_ : ndarray of str (p,)
+        Columns of a data frame.
     """
 
     _options = FactorizationOptions
@@ -84,13 +128,13 @@ class MatrixFactorization(RunEstimator):
 
     @classmethod
     def from_run(cls, path: str | Path) -> Self:
-        """The estimator of a model that `ooc train mf` has made."""
+        """Return the estimator of a model made by `ooc train mf`."""
         model = open_factors(Path(path))
         estimator = cls(model.rank, implicit=bool(model.solver["alpha"]))
         return estimator._take(model, np.array(model.rows.names), np.array(model.columns.names))
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Train on known values. y: not used. Raises RequestError."""
+        """Train on known values. y: ignored. Raises RequestError."""
         parameters = checked_parameters(self)
         if not is_path(X):
             refuse_triples(X, y, "fit")
@@ -129,31 +173,31 @@ class MatrixFactorization(RunEstimator):
 
     @property
     def row_factors_(self) -> np.ndarray:
-        """float32 (n, R)."""
+        """Return the factors of the rows, float32 (n, R)."""
         self._require_fitted()
         return self.model_.rows.factors
 
     @property
     def row_biases_(self) -> np.ndarray:
-        """float32 (n,)."""
+        """Return the biases of the rows, float32 (n,)."""
         self._require_fitted()
         return self.model_.rows.biases
 
     @property
     def components_(self) -> np.ndarray:
-        """float32 (R, p)."""
+        """Return the factors of the columns, float32 (R, p)."""
         self._require_fitted()
         return self.model_.columns.factors.T
 
     @property
     def column_biases_(self) -> np.ndarray:
-        """float32 (p,)."""
+        """Return the biases of the columns, float32 (p,)."""
         self._require_fitted()
         return self.model_.columns.biases
 
     @property
     def mean_(self) -> float:
-        """That was taken out of the values."""
+        """Return the mean that was subtracted from the values."""
         self._require_fitted()
         return self.model_.mean
 
@@ -161,16 +205,15 @@ class MatrixFactorization(RunEstimator):
         return self.model_.rank
 
     def transform(self, X: Any) -> np.ndarray:
-        """The factors that are best for the rows of a table, all columns as they are: float32 (n, R)."""
+        """Return the best factors for the rows of a table, with the columns' factors fixed: float32 (n, R)."""
         return self._solve(self._rows(X))[:, 1:].astype(np.float32)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Values of pairs, or of whole rows.
+        """Predict values of pairs, or of whole rows.
 
-        X: a tuple of columns, names of rows and of columns of the training: float64 (N,); what is not known has no part
-        in it, of which a UserWarning is given. Or a table, of whose rows all values are predicted from those that it
-        has: float64 (n, p). Raises RequestError for names of another kind than those of the training, unless it is
-        clear which they are: "17" is 17.
+        X: a tuple of two columns, names of rows and of columns of the training, for float64 (N,); unknown names
+        contribute nothing, with a UserWarning. Or a table, for float64 (n, p), predicted from the known values of each
+        row. Raises RequestError for names of another type than in `fit`, unless the meaning is clear: "17" is 17.
         """
         if not is_columns(X):
             self._refuse_triples(X, "predict")
@@ -185,7 +228,7 @@ class MatrixFactorization(RunEstimator):
         return predict_pairs(self.model_, rows, columns)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the root of the mean squared error of values. X: as in `predict`, columns with their values."""
+        """Return the negative root mean squared error. X: as for `predict`, columns with values."""
         if self.implicit:
             raise RequestError(
                 "with implicit=True the model predicts preferences, not values", "Use `recommend` or `predict`."
@@ -200,14 +243,14 @@ class MatrixFactorization(RunEstimator):
         return -math.sqrt(np.mean(errors**2))
 
     def _refuse_triples(self, X: Any, call: str) -> None:
-        """Raise RequestError if X, which has other columns than the training, has a rating in each row."""
+        """Raise RequestError if X, with other columns than the training, has one rating per row."""
         self._require_fitted()
         shape = np.shape(X) if not hasattr(X, "shape") else X.shape
         if len(shape) == 2 and shape[1] != self.n_features_in_:
             refuse_triples(X, None, call, pairs=True)
 
     def recommend(self, X: Any, top: int = 10) -> list[np.ndarray]:
-        """For each row of a table the columns with the highest predictions that it has no value of, best first."""
+        """Return for each row of a table the `top` columns without a value with the highest predictions, best first."""
         known = self._rows(X)
         choices = recommend(self.model_, self._users(known), whole("top", top, 1), exclude_seen=True)
         return [np.array(choice.items) for choice in choices]
@@ -221,14 +264,14 @@ class MatrixFactorization(RunEstimator):
             yield Users([""] * len(some), some[:, 1:], some[:, 0], seen)
 
     def _rows(self, X: Any) -> SparseRows:
-        """The known values of a table that has the columns of the training."""
+        """Return the known values of a table with the columns of the training."""
         self._require_fitted()
         table = read_table(X, missing=True)
         self._check_features(table.columns, table.names)
         return known_rows(table, counts=self.implicit)
 
     def _solve(self, known: SparseRows) -> np.ndarray:
-        """Bias and factors of rows: float64 (n, 1 + R)."""
+        """Return biases and factors of rows: float64 (n, 1 + R)."""
         solved = np.empty((known.offsets.size - 1, 1 + self.model_.rank))
         for row in range(len(solved)):
             mine = slice(known.offsets[row], known.offsets[row + 1])
@@ -237,7 +280,7 @@ class MatrixFactorization(RunEstimator):
 
 
 def _unknown(users: np.ndarray, items: np.ndarray, rows: int) -> str:
-    """A warning of names, of some of so many rows, that the training did not have."""
+    """Warn about names in some of `rows` rows that the training did not have."""
     sides = [
         f"{np.unique(names).size:,} {what} (in {names.size:,} of {rows:,} rows)"
         for what, names in (("users", users), ("items", items))

@@ -1,4 +1,4 @@
-"""Tables and columns of pyarrow as the data frames and lists that they hold."""
+"""Convert tables and columns of pyarrow to data frames and lists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class ArrowFrame:
-    """A table of pyarrow with what is used of a data frame."""
+    """A pyarrow table with the part of the data frame interface that is used here."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -19,12 +19,12 @@ class ArrowFrame:
         return np.asarray(self._table[name])
 
     def to_numpy(self) -> np.ndarray:
-        """The table as an array (n, p), NaN where a number is missing."""
+        """Return the table as an array (n, p), NaN for missing numbers."""
         return np.column_stack([np.asarray(column) for column in self._table.columns])
 
 
 def from_arrow(X: Any) -> Any:
-    """A data frame or a list in place of what pyarrow has; anything else as it is."""
+    """Return a data frame or list for pyarrow data; anything else unchanged."""
     if not type(X).__module__.startswith("pyarrow."):
         return X
     return ArrowFrame(X) if hasattr(X, "column_names") else X.to_pylist() if hasattr(X, "to_pylist") else X

@@ -1,7 +1,7 @@
-"""The ids of users and items, or rows and columns: what they may be, and the same id written in another way.
+"""Ids of users and items (rows and columns): allowed types, and matching of ids of different types.
 
-Ids are whole numbers, texts, times, or numbers with a fraction. In one column all are of a kind; an array of objects is
-of the kind of what it holds. Numbers that are whole are whole numbers however they are stored. None and NaN are no ids.
+Ids are integers, strings, times, or floats. All ids of a column have one type; an array of objects has the type of its
+elements. Floats that are whole are integers. None and NaN are not ids.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _MISSING = ("NoneType", "NAType", "NaTType")  # of None, and of pandas' NA and N
 
 
 def read_ids(column: Any, what: str) -> np.ndarray:
-    """The ids of a column: int64, uint64, float64, str or datetime64 (n,). what: they are of, as "users"."""
+    """Return the ids of a column: int64, uint64, float64, str or datetime64 (n,). what: their name in messages, such as
+    "users"."""
     ids = np.asarray(column, None if hasattr(column, "dtype") else object)  # of a list, so that 1 does not become "1"
     if ids.ndim != 1:
         raise RequestError(f"{what} must be a column (1 dimension), got an array of {ids.ndim} dimensions")
@@ -43,7 +44,7 @@ def _signed(ids: np.ndarray) -> np.ndarray:
 
 
 def _of_objects(ids: list[Any], what: str) -> np.ndarray:
-    """Objects as an array of the kind that all of them are of; what is neither a number nor a text by its text."""
+    """Return objects as an array of their common type; the text of objects that are neither numbers nor text."""
     _refuse_missing([_is_missing(x) for x in ids], ids, what)
     kinds = [_kind_of(x) for x in ids]
     if len(set(kinds)) > 1 and set(kinds) != {"int", "float"}:
@@ -83,7 +84,7 @@ def _refuse_missing(missing: Any, ids: Any, what: str) -> None:
 
 
 def _whole(ids: np.ndarray, what: str) -> np.ndarray:
-    """Floats that are whole numbers, as int64."""
+    """Return whole floats as int64."""
     digits = np.finfo(ids.dtype).nmant + 1
     if ids.size and np.abs(ids).max() > 2.0**digits:
         place = int(np.argmax(np.abs(ids)))
@@ -95,9 +96,9 @@ def _whole(ids: np.ndarray, what: str) -> np.ndarray:
 
 
 def places_among(names: np.ndarray, wanted: Any, what: str) -> np.ndarray:
-    """int64 (n,), the place among the ids of the training of each id that is wanted, or -1.
+    """Return the position of each wanted id among the ids of the training, int64 (n,), or -1.
 
-    Raises RequestError where ids are of another kind than those of the training, and it is not clear which they are.
+    Raises RequestError if ids have another type than in the training, and the meaning is not clear.
     """
     ids = _as_kind_of(names, read_ids(wanted, what), what)
     if not names.size:
@@ -109,7 +110,7 @@ def places_among(names: np.ndarray, wanted: Any, what: str) -> np.ndarray:
 
 
 def _as_kind_of(names: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
-    """Ids of the kind that those of the training are of."""
+    """Convert ids to the type of those of the training."""
     of_training, given = (_KINDS[array.dtype.kind] for array in (names, ids))
     if of_training == given or not ids.size:
         return ids
@@ -128,7 +129,7 @@ def _as_kind_of(names: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
 
 
 def _numbers_of(ids: np.ndarray, what: str) -> np.ndarray:
-    """Whole numbers of texts that are written as Python writes them: "17", and neither "017" nor "17.0"."""
+    """Return integers for texts in Python's notation: "17", but not "017" or "17.0"."""
     texts = ids.tolist()
     for row, text in enumerate(texts):
         if not (_NUMERAL.fullmatch(text) and str(int(text)) == text):
@@ -140,7 +141,7 @@ def _numbers_of(ids: np.ndarray, what: str) -> np.ndarray:
 
 
 def _refuse_padded(names: np.ndarray, what: str) -> None:
-    """Raise RequestError if texts of the training are numerals that are not the text of their number."""
+    """Raise RequestError if texts of the training are numerals in another notation than that of their number."""
     for name in names.tolist():
         if _NUMERAL.fullmatch(name) and str(int(name)) != name:
             raise RequestError(
@@ -150,7 +151,8 @@ def _refuse_padded(names: np.ndarray, what: str) -> None:
 
 
 def _of_type(dtype: np.dtype, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ids of a type of 64 bits, and which of them it holds: as float64, large numbers of two types would be equal."""
+    """Return ids converted to a 64-bit type, and which of them it represents: compared as float64, large numbers would
+    be equal."""
     if dtype.kind not in "iu" or dtype == ids.dtype:
         return ids, np.ones(ids.size, bool)
     there = ids >= 0 if dtype.kind == "u" else ids <= np.uint64(np.iinfo(np.int64).max)

@@ -1,4 +1,4 @@
-"""The known values of a matrix that users hand to a factorization: tables with gaps, or columns of ratings."""
+"""Known values of a matrix passed to a factorization: tables with gaps, or columns of ratings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from samplers.estimators.tables import Names, SparseRows, Table, read_table
 
 
 class KnownValues(NamedTuple):
-    """N values of a matrix. `rows` and `columns`: its names, which ascend, or 0, 1, ... where it has none."""
+    """N known values of a matrix. rows, columns: names in ascending order, or 0, 1, ... without names."""
 
     entries: Entries  # in any order
     rows: np.ndarray
@@ -23,14 +23,15 @@ class KnownValues(NamedTuple):
 
 
 def is_columns(X: Any) -> bool:
-    """Whether X is columns of ratings: a tuple of rows, columns and, if they are not all 1, values."""
+    """Return whether X is a tuple of rows, columns and (if not all 1) values."""
     return isinstance(X, tuple) and len(X) in (2, 3)
 
 
 def read_known(X: Any, *, counts: bool) -> KnownValues:
-    """The entries of a sparse matrix, what is not NaN in an array or a data frame, or columns of ratings.
+    """Return the entries of a sparse matrix, the values that are not NaN of an array or data frame, or columns of
+    ratings.
 
-    counts: of what users did, from 0 on, of which 0 is not known. Raises RequestError.
+    counts: values are counts of events, at least 0; 0 is unknown. Raises RequestError.
     """
     if is_columns(X):
         rows, columns, values = columns_of(X)
@@ -48,7 +49,7 @@ def read_known(X: Any, *, counts: bool) -> KnownValues:
 
 
 def columns_of(X: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Names of rows and of columns, and values, all (N,)."""
+    """Return names of rows, names of columns, and values, all (N,)."""
     rows, columns = read_ids(X[0], "users"), read_ids(X[1], "items")
     values = _numbers(X[2]) if len(X) == 3 else np.ones(rows.size)
     if not rows.shape == columns.shape == values.shape:
@@ -66,7 +67,7 @@ def columns_of(X: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def known_rows(table: Table, *, counts: bool) -> SparseRows:
-    """Row by row what is known of a table."""
+    """Return the known values of a table by row."""
     if isinstance(table.values, SparseRows):
         rows, (_, columns, values) = np.repeat(np.arange(table.rows), np.diff(table.values.offsets)), table.values
     else:
@@ -83,7 +84,7 @@ def known_rows(table: Table, *, counts: bool) -> SparseRows:
 
 
 def _too_large(values: np.ndarray) -> int:
-    """The place of the first value that float32 does not hold, or -1."""
+    """Return the index of the first value that float32 cannot represent, or -1."""
     large = np.abs(values) > LARGEST
     return int(np.argmax(large)) if large.any() else -1
 

@@ -1,4 +1,4 @@
-"""Classes that users name, by numbers or strings."""
+"""Class labels, as numbers or strings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMES = "OSU"  # kinds of arrays
 
 
 def _names_or_numbers(y: np.ndarray) -> np.ndarray:
-    """Labels (n,), all of them strings or all of them numbers. Raises RequestError for others."""
+    """Return labels (n,), either all strings or all numbers. Raises RequestError for others."""
     if y.dtype.kind != "O" or all(isinstance(each, str) for each in y.tolist()):
         return y
     for row, each in enumerate(y.tolist()):
@@ -27,7 +27,7 @@ def _names_or_numbers(y: np.ndarray) -> np.ndarray:
 
 
 def classes_of(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The classes in order, at least two, and which of them each row is of, int64 (n,). Raises RequestError."""
+    """Return the sorted classes (at least two), and the class index of each row, int64 (n,). Raises RequestError."""
     y = _names_or_numbers(y)
     if y.dtype.kind == "f" and (y != np.floor(y)).any():
         raise RequestError("Unknown label type: continuous. Classes must be whole numbers or strings.")
@@ -38,7 +38,7 @@ def classes_of(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def labels_among(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Which of the classes each row is of, int64 (n,). Raises RequestError for one that is not among them."""
+    """Return the class index of each row, int64 (n,). Raises RequestError for an unknown label."""
     labels = np.searchsorted(classes, y).clip(max=classes.size - 1)
     if (unknown := classes[labels] != y).any():
         raise RequestError(f"y has the class {y[unknown].tolist()[0]!r}; expected one of {classes.tolist()}")
@@ -46,7 +46,7 @@ def labels_among(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def accuracy(predicted: np.ndarray, y: Any, sample_weight: Any) -> float:
-    """The share of the rows whose class is predicted. predicted: (n,). Raises RequestError."""
+    """Return the accuracy, weighted by sample_weight. predicted: (n,). Raises RequestError."""
     y = _names_or_numbers(read_target(y, predicted.size))
     if (y.dtype.kind in _NAMES) != (predicted.dtype.kind in _NAMES):
         raise RequestError(

@@ -15,13 +15,30 @@ from samplers.regression.data.features import BlockFeatures
 
 @dataclass(eq=False, repr=False)
 class ElasticNet(LinearEstimator):
-    """Linear regression with a penalty on the sizes of the coefficients b:
+    """Linear regression with elastic-net penalty; a certified duality gap ends the solver.
+
+    Minimizes over coefficients b and intercept a, with n the number of rows or the sum of sample_weight:
 
         1 / (2 n) sum_i (y_i - a - x_i . b)^2 + alpha (l1_ratio |b|_1 + (1 - l1_ratio) / 2 |b|_2^2)
 
-    With weights, n is their sum. l1_ratio: above 0, up to 1. The others are those of
-    `samplers.estimators.linear.LinearEstimator`, and so is what `fit` learns, besides coef_ float64 (p,) and
-    intercept_."""
+    Parameters
+    ----------
+    alpha : float
+        Strength of the penalty.
+    l1_ratio : float
+        Mixing parameter, above 0 and up to 1; 1 is the Lasso.
+    fit_intercept, standardize, tol, max_iter, n_jobs, warm_start, penalty_factor
+        See `samplers.estimators.linear.LinearEstimator`.
+
+    Attributes
+    ----------
+    coef_ : ndarray of float64 (p,)
+        Coefficients.
+    intercept_ : float
+        Intercept.
+    n_iter_, dual_gap_, objective_, null_loss_, constant_features_, n_features_in_, feature_names_in_
+        See `samplers.estimators.linear.LinearEstimator`.
+    """
 
     alpha: float = 1.0
     _: KW_ONLY
@@ -36,7 +53,7 @@ class ElasticNet(LinearEstimator):
         tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Solve for coefficients and intercept. Raises RequestError."""
+        """Fit coefficients and intercept. Raises RequestError."""
         features, numbers, weights = self._read_numbers(X, y, sample_weight)
         lam = self.alpha * total_weight(features.rows, weights)
         self.coef_, self.intercept_ = self._solve(features, numbers, "squared", lam, self.l1_ratio, weights)
@@ -48,16 +65,17 @@ class ElasticNet(LinearEstimator):
         return features, read_numbers(y, features.rows), read_weights(sample_weight, features.rows)
 
     def path(self, X: Any, y: Any = None, *, alphas: Any = 100, eps: float = 1e-3, sample_weight: Any = None) -> Path:
-        """Solve for falling alphas, each from the solution before.
+        """Compute the regularization path for descending alphas, each from the solution before.
 
         Parameters
         ----------
         X, y, sample_weight
-            As of `fit`.
+            See `fit`.
         alphas : int or array
-            How many, at equal ratios from the smallest with an empty model downwards; or these.
+            Number of alphas in geometric progression from the smallest alpha with an empty model downwards; or the
+            alphas.
         eps : float
-            The last alpha of those, as a share of the first.
+            Last alpha as a share of the first, if alphas is a number.
 
         Returns
         -------
@@ -71,12 +89,12 @@ class ElasticNet(LinearEstimator):
         return path_of(lambdas / total, models_of(problem, lambdas, self.tol, self.max_iter), features.count)
 
     def predict(self, X: Any) -> np.ndarray:
-        """float64 (n,)."""
+        """Return X b + intercept, float64 (n,)."""
         self._require_fitted()
         return self._scores(X, self.coef_[None])[:, 0] + self.intercept_
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of the variance of y that is predicted, R^2."""
+        """Return the coefficient of determination R^2."""
         predicted = self.predict(X)
         y = read_numbers(y, predicted.size)
         weights = read_weights(sample_weight, y.size)
@@ -87,6 +105,6 @@ class ElasticNet(LinearEstimator):
 
 @dataclass(eq=False, repr=False)
 class Lasso(ElasticNet):
-    """`ElasticNet` with an l1_ratio of 1."""
+    """`ElasticNet` with l1_ratio=1."""
 
     l1_ratio: float = field(init=False, default=1.0)

@@ -1,4 +1,4 @@
-"""Topic models with the interface of scikit-learn: data in memory, or a dataset, in; topics and mixtures out."""
+"""Latent Dirichlet allocation with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -37,28 +37,68 @@ from samplers.topics.model import Model, TopicModel
 
 @dataclass(eq=False, repr=False)
 class LatentDirichletAllocation(RunEstimator):
-    """Topics of documents.
+    """Latent Dirichlet allocation (topic model) trained by Gibbs sampling.
 
-    n_components: topics, K. doc_topic_prior: alpha, of all topics or of each; topic_word_prior: beta; None for those of
-    `ooc train lda`. sampler, mh_steps, proposal, update, start, parallelism, sync_per_pass: as the options of
-    `ooc train lda`. optimize_every: iterations between estimations of the priors (docs/training.md has their bounds), 0
-    for none; burn_in: iterations before the first. evaluate_every: iterations between values of the likelihood.
-    How texts become tokens: stop_words: languages, as "english" or "german,french", a file, a list of words, or None.
-    lowercase: whether text is lowercased. token_pattern: regular expression of a token; None for words of two letters
-    or more. ngram_range: (1, n) adds n-grams, joined by underscores, that cross no stop word and no end of a sentence.
-    segment: "chinese", "japanese" or "thai" to find words in text without spaces. Which words of texts and of lists of
-    tokens are kept: min_df, max_df: least and largest number of documents with the word, or a fraction of all
-    documents. max_features: the number of most frequent words. min_npmi: the least normalised pointwise mutual
-    information of an n-gram. The other parameters are those of
-    `samplers.estimators.by_run.RunEstimator`.
+    X can be word counts (D, V) as a sparse matrix, an array or a data frame; D texts, or lists of tokens, in an
+    iterable or a data frame column; or the path of a dataset made by `ooc ingest`.
 
-    Learnt by `fit`: model_ (`samplers.topics.model.TopicModel`); components_ float64 (K, V), counts and prior of each
-    word; topic_word_, the same as probabilities; doc_topic_ float64 (D, K), the trained mixtures of the documents of
-    the training, which are not those that `transform` finds; vocabulary_ (V,); n_iter_; history_, the lines of the
-    metrics; n_features_in_, V; feature_names_in_, the words, where they have names.
+    Parameters
+    ----------
+    n_components : int
+        Number of topics K.
+    doc_topic_prior : float or list of K floats, optional
+        Dirichlet prior alpha of topics in documents; default 5 / K, at most 0.1.
+    topic_word_prior : float, optional
+        Dirichlet prior beta of words in topics; default 0.05.
+    max_iter : int
+        Number of passes over the data.
+    sampler, mh_steps, proposal, update, start, parallelism, sync_per_pass
+        Sampling algorithm and its options, as of `ooc train lda` (docs/sampling.md).
+    optimize_every : int
+        Estimate both priors every so many iterations (docs/training.md), 0 for fixed priors.
+    burn_in : int, optional
+        Iterations before the first estimate of the priors; default 20.
+    evaluate_every : int
+        Compute the log-likelihood every so many iterations.
+    stop_words : str, list of str or None
+        Languages such as "english" or "german,french", the path of a file, or a list of words; for texts.
+    lowercase : bool
+        Convert texts to lower case.
+    token_pattern : str, optional
+        Regular expression of a token; default: words of two letters or more.
+    ngram_range : tuple
+        (1, n) adds n-grams, joined by underscores, within sentences and without stop words.
+    segment : str, optional
+        "chinese", "japanese" or "thai" to find words in text without spaces.
+    min_df, max_df : int or float
+        Smallest and largest number of documents with a word, or fraction of all documents; for texts and tokens.
+    max_features : int, optional
+        Keep only the most frequent words.
+    min_npmi : float, optional
+        Smallest normalised pointwise mutual information of an n-gram.
+    n_jobs, memory, random_state, verbose, warm_start, callbacks
+        See `samplers.estimators.by_run.RunEstimator`.
 
-    X: counts of words as a sparse matrix, an array or a data frame, (D, V); or D texts, or lists of tokens, in an
-    iterable or a column of a data frame; or the path of a dataset that `ooc ingest` made.
+    Attributes
+    ----------
+    model_ : samplers.topics.model.TopicModel
+        The trained model.
+    components_ : ndarray of float64 (K, V)
+        Counts plus prior of each word in each topic.
+    topic_word_ : ndarray of float64 (K, V)
+        Word distribution of each topic; rows sum to 1.
+    doc_topic_ : ndarray of float64 (D, K)
+        Trained topic mixtures of the training documents; `transform` infers other ones.
+    vocabulary_ : ndarray of str (V,)
+        The words.
+    n_iter_ : int
+        Number of iterations.
+    history_ : list of dict
+        Lines of the metrics (docs/files.md).
+    n_features_in_ : int
+        V.
+    feature_names_in_ : ndarray of str (V,)
+        The words, if they have names.
     """
 
     _options = LdaOptions
@@ -95,12 +135,12 @@ class LatentDirichletAllocation(RunEstimator):
 
     @classmethod
     def from_run(cls, path: str | Path) -> Self:
-        """The estimator of a model that `ooc train lda` or `ooc import` has made."""
+        """Return the estimator of a model made by `ooc train lda` or `ooc import`."""
         model = open_model(Path(path)).in_memory()
         return cls(model.topics)._take(model, model.vocabulary())
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Train on documents. y: not used. Raises RequestError."""
+        """Train on documents. y: ignored. Raises RequestError."""
         parameters = checked_parameters(self)
         data = Dataset(dataset_path(X, DOCUMENTS)) if is_path(X) else _read(X, parameters)
         begin = partial(self._train, data, parameters)
@@ -134,32 +174,32 @@ class LatentDirichletAllocation(RunEstimator):
 
     @property
     def components_(self) -> np.ndarray:
-        """float64 (K, V)."""
+        """Return counts plus prior of each word in each topic, float64 (K, V)."""
         self._require_fitted()
         totals = self.model_.topic_counts + self.model_.vocabulary_size * self.model_.beta
         return self.model_.word_shares() * (totals / self.model_.states)[:, None]
 
     @property
     def topic_word_(self) -> np.ndarray:
-        """float64 (K, V); rows sum to 1."""
+        """Return the word distribution of each topic, float64 (K, V); rows sum to 1."""
         self._require_fitted()
         return self.model_.word_shares()
 
     @property
     def doc_topic_(self) -> np.ndarray:
-        """Trained mixtures of the documents of the training, float64 (D, K); rows sum to 1.
+        """Return the trained mixtures of the training documents, float64 (D, K); rows sum to 1.
 
-        They count each token by the topic that training ended with. `transform` of the same documents returns others,
-        folded-in ones: expectations under the trained topics of words.
+        They count tokens by their topics at the end of the training. `transform` of the same documents returns other,
+        inferred mixtures: expectations under the trained topics.
         """
         self._require_fitted()
         return self.model_.document_shares()
 
     def write_doc_topic(self, path: str | Path, *, top: int | None = None) -> None:
-        """Write `doc_topic_` with the names of the documents and their numbers of tokens, row by row.
+        """Write `doc_topic_` with names and numbers of tokens of the documents, row by row.
 
-        path: .npz, .csv, .jsonl or .parquet, replaced if it is there. top: only the largest topics of each document.
-        `ooc export --format mixtures` does the same.
+        path: .npz, .csv, .jsonl or .parquet; replaced if it exists. top: only the largest topics of each document. Same
+        as `ooc export --format mixtures`.
         """
         self._require_fitted()
         with told_as({}):
@@ -167,7 +207,7 @@ class LatentDirichletAllocation(RunEstimator):
 
     @property
     def vocabulary_(self) -> np.ndarray:
-        """(V,), of str."""
+        """Return the words, str (V,)."""
         self._require_fitted()
         return np.array(self.model_.vocabulary(), object)
 
@@ -175,7 +215,7 @@ class LatentDirichletAllocation(RunEstimator):
         return self.model_.topics
 
     def transform(self, X: Any) -> np.ndarray:
-        """Folded-in topic mixtures of documents, float32 (D, K); the prior for one without a word that is known.
+        """Return inferred topic mixtures of documents, float32 (D, K); the prior for documents without known words.
 
         For documents of the training they differ from the trained ones, `doc_topic_`.
         """
@@ -189,8 +229,8 @@ class LatentDirichletAllocation(RunEstimator):
         return mixtures
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Predictive log-likelihood per token by document completion: half of each document's different words, chosen
-        by its number, are predicted from the others."""
+        """Return the predictive log-likelihood per token by document completion: half of each document's distinct
+        words, chosen by its number, are predicted from the other half."""
         documents, topics = self._documents(X), model_topics(self.model_)
 
         def predict(some: Documents) -> tuple[float, int]:
@@ -205,7 +245,7 @@ class LatentDirichletAllocation(RunEstimator):
         return math.fsum(likelihoods) / sum(predicted)
 
     def perplexity(self, X: Any) -> float:
-        """exp(-score)."""
+        """Return exp(-score)."""
         return math.exp(-self.score(X))
 
     def _documents(self, X: Any) -> DocumentsOfDataset | DocumentsInMemory:
@@ -226,14 +266,14 @@ class LatentDirichletAllocation(RunEstimator):
         return DocumentsInMemory(given)
 
     def _deal(self, work: Callable[[Documents], Any], documents: DocumentsOfDataset | DocumentsInMemory) -> list[Any]:
-        """What `work` says of all parts of the documents, in their order."""
+        """Return the results of `work` on all parts of the documents, in order."""
         threads = folding_threads(documents.largest, job_count(self.n_jobs), budget_of(byte_count(self.memory)))
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(lambda part: work(documents.read(part)), documents.parts))
 
 
 def _read(X: Any, parameters: dict[str, Any]) -> WordCounts:
-    """Documents to fit, whose tokens fit into memory."""
+    """Return the documents to fit, whose tokens must fit in memory."""
     budget = budget_of(parameters["memory"])
     room = partial(require_memory_to_fit, longest=0, budget=budget)
     read = read_documents(X, *rules_of(parameters), room=room)

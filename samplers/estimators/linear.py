@@ -1,4 +1,4 @@
-"""What estimators of linear models have in common: tables with a target in, coefficients and scores out."""
+"""Base class of the linear estimators: tables with a target in, coefficients and scores out."""
 
 from __future__ import annotations
 
@@ -24,22 +24,43 @@ from samplers.regression.threads.thread_pool import ThreadPool
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class LinearEstimator(Estimator):
-    """What is the same for all of them.
+    """Base class of the linear estimators.
 
-    fit_intercept: whether there is one, without a penalty. standardize: whether the penalty is that of columns of
-    standard deviation 1; coefficients are those of the columns as they are. tol: the duality gap is at most that times
-    the loss without columns. max_iter: rounds of the solver, at most. Where the gap stays larger, for that or for
-    rounding, a ConvergenceWarning says so, and the model is the best that was found. n_jobs: threads, -1 for all cores;
-    the result does not depend on them. warm_start: fitted again, it starts from the coefficients that it has.
-    penalty_factor: the penalty of each column is multiplied by these, (p,), of at least 0; 0 leaves a column without
-    a penalty, and None is 1 for all (they are not scaled to a mean of 1, as glmnet's are).
+    X can be a sparse matrix, an array or a data frame; or the path of a dataset made by `ooc ingest
+    svmlight|mtx|npz|plink|csv`, whose columns stay on disk and which contains y.
 
-    Learnt by `fit`: n_iter_, rounds of the solver; dual_gap_, objective_ and the loss without columns, null_loss_, all
-    as sums over rows; constant_features_, int64, columns that a warning names, as they have the same value in all rows
-    and the coefficient 0 (but for empty ones of sparse matrices); n_features_in_; feature_names_in_ of data frames.
+    Parameters
+    ----------
+    fit_intercept : bool
+        Fit an unpenalized intercept.
+    standardize : bool
+        Penalize coefficients as if columns had standard deviation 1; coefficients are on the original scale.
+    tol : float
+        Largest duality gap, relative to the loss of the model without columns.
+    max_iter : int
+        Largest number of rounds of the solver. If the gap stays above tol, a ConvergenceWarning is given, and the model
+        is the best one found.
+    n_jobs : int or None
+        Number of threads, -1 for all cores; does not change the result.
+    warm_start : bool
+        Start from the coefficients of the last fit.
+    penalty_factor : array-like (p,), optional
+        Factors of at least 0 for the penalty of each column; 0 leaves a column unpenalized, the default is 1. Unlike in
+        glmnet, they are not scaled to mean 1.
 
-    X: a sparse matrix, an array or a data frame; or the path of a dataset of `ooc ingest svmlight|mtx|npz|plink|csv`,
-    whose columns stay on the disk, and which has y.
+    Attributes
+    ----------
+    n_iter_ : int
+        Number of rounds of the solver.
+    dual_gap_, objective_, null_loss_ : float
+        Duality gap, objective, and loss of the model without columns, as sums over rows.
+    constant_features_ : ndarray of int64
+        Columns with equal values in all rows, whose coefficient is 0 and which a warning names (not empty columns of
+        sparse matrices).
+    n_features_in_ : int
+        Number of columns p.
+    feature_names_in_ : ndarray of str (p,)
+        Columns of a data frame.
     """
 
     fit_intercept: bool = True
@@ -62,7 +83,7 @@ class LinearEstimator(Estimator):
         tags.target_tags.required = True
 
     def _read(self, X: Any, y: Any) -> tuple[BlockFeatures, Any]:
-        """The columns, and y, that is to be checked, of parameters that are."""
+        """Return the columns, and the unchecked target, after checking the parameters."""
         checked_parameters(self)
         if is_path(X):
             design = Design(dataset_path(X))
@@ -88,7 +109,7 @@ class LinearEstimator(Estimator):
     def _solve(
         self, features: BlockFeatures, y: np.ndarray, loss: str, lam: float, share: float, weights: np.ndarray | None
     ) -> tuple[np.ndarray, float]:
-        """Coefficients, float64 (p,), and intercept."""
+        """Return coefficients, float64 (p,), and intercept."""
         problem = self._problem(features, y, loss, share, weights)
         self._note_constant(problem.constant)
         nothing = problem.regression.nothing()
@@ -107,7 +128,7 @@ class LinearEstimator(Estimator):
     def _problem(
         self, features: BlockFeatures, y: np.ndarray, loss: str, share: float, weights: np.ndarray | None
     ) -> SparseRegression:
-        """The regression of y, float64 (n,), with the parameters of the estimator."""
+        """Return the regression problem of y, float64 (n,), with the parameters of the estimator."""
         return SparseRegression(
             features,
             y,
@@ -120,7 +141,7 @@ class LinearEstimator(Estimator):
         )
 
     def _one_l1_ratio(self) -> float:
-        """That of a path. Raises RequestError where a cross-validation is given several to choose from."""
+        """Return the l1_ratio of a path; RequestError if several are given, for a cross-validation to choose from."""
         ratio = self.l1_ratio  # type: ignore[attr-defined]
         if np.ndim(ratio):
             raise RequestError(
@@ -142,12 +163,12 @@ class LinearEstimator(Estimator):
         return f"{what}: float64 rounding allows no smaller gap. Increase tol or the penalty, or scale the columns."
 
     def _names_of(self, columns: np.ndarray) -> list[str]:
-        """Names of some columns, or their numbers, from 0 on."""
+        """Return the names of columns, or their numbers, from 0."""
         names = getattr(self, "feature_names_in_", None)
         return [repr(names[column]) if names is not None else str(column) for column in columns.tolist()]
 
     def _start(self, problem: SparseRegression, nothing: Solution) -> Solution:
-        """Where the solver starts."""
+        """Return the starting point of the solver."""
         before = getattr(self, "coef_", None)
         if not self.warm_start or before is None or before.size != problem.regression.features.count:
             return nothing
@@ -158,7 +179,7 @@ class LinearEstimator(Estimator):
         return Solution(nothing.lam, support, coefficients[support], fit, fit.loss, np.inf)
 
     def _scores(self, X: Any, coefficients: np.ndarray) -> np.ndarray:
-        """X B', float64 (n, K), of coefficients B, float64 (K, p)."""
+        """Return X B', float64 (n, K), for coefficients B, float64 (K, p)."""
         self._require_fitted()
         if is_path(X):
             design = Design(dataset_path(X))
@@ -178,7 +199,7 @@ class LinearEstimator(Estimator):
 
 
 def _of_design(design: Design, threads: int) -> BlockFeatures:
-    """The columns of a dataset, which stay mapped; missing values are the means of their columns."""
+    """Return the columns of a dataset, which stay memory-mapped; missing values are the means of their columns."""
     blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
     return BlockFeatures(blocks, design.rows, ThreadPool(threads), design.offsets)
 

@@ -21,18 +21,39 @@ from samplers.regression.solver.multinomial import MultinomialRegression
 
 @dataclass(eq=False, repr=False)
 class LogisticRegression(LinearEstimator):
-    """Logistic regression with a penalty on the sizes of the coefficients; of two classes, z_i being 0 or 1,
+    """Logistic regression with elastic-net penalty; a certified duality gap ends the solver.
+
+    With two classes, minimizes over coefficients b and intercept a, with z_i = 1 for the second class and 0 for the
+    first:
 
         C sum_i (log(1 + exp(a + x_i . b)) - z_i (a + x_i . b)) + l1_ratio |b|_1 + (1 - l1_ratio) / 2 |b|_2^2
 
-    and of K > 2 classes, z_i being one of them, multinomial, with scores s_ik = a_k + x_i . b_k:
+    With K > 2 classes (multinomial), minimizes over coefficients b_k and intercepts a_k of each class, with scores
+    s_ik = a_k + x_i . b_k and classes z_i from 1 to K:
 
         C sum_i (log sum_k exp(s_ik) - s_i,z_i) + sum_k (l1_ratio |b_k|_1 + (1 - l1_ratio) / 2 |b_k|_2^2)
 
-    l1_ratio: above 0, up to 1. class_weight: weights of the rows by class, a dict; or "balanced", n / (K n_k) for the
-    n_k rows of a class. max_iter: of K > 2 classes, rounds of the solver for each. The others are those of
-    `samplers.estimators.linear.LinearEstimator`, and so is what `fit` learns, besides classes_ (K,), coef_ float64
-    (K, p) and intercept_ (K,), whose sum is 0; of two classes (1, p) and (1,), for the second.
+    Parameters
+    ----------
+    C : float
+        Inverse strength of the penalty.
+    l1_ratio : float
+        Mixing parameter, above 0 and up to 1; 1 is the l1 penalty.
+    class_weight : dict or "balanced", optional
+        Weights of the rows by class; "balanced" is n / (K n_k) for the n_k rows of a class.
+    fit_intercept, standardize, tol, max_iter, n_jobs, warm_start, penalty_factor
+        See `samplers.estimators.linear.LinearEstimator`.
+
+    Attributes
+    ----------
+    classes_ : ndarray (K,)
+        Classes in ascending order.
+    coef_ : ndarray of float64 (K, p)
+        Coefficients of each class; with two classes (1, p), for the second.
+    intercept_ : ndarray of float64 (K,)
+        Intercepts, whose sum is 0; with two classes (1,), for the second.
+    n_iter_, dual_gap_, objective_, null_loss_, constant_features_, n_features_in_, feature_names_in_
+        See `samplers.estimators.linear.LinearEstimator`.
     """
 
     _multi_class = True
@@ -52,7 +73,7 @@ class LogisticRegression(LinearEstimator):
         tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_class=self._multi_class)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Solve for coefficients and intercepts. y: classes, numbers or names. Raises RequestError."""
+        """Fit coefficients and intercepts. y: classes, numbers or strings. Raises RequestError."""
         features, labels, weights = self._read_classes(X, y, sample_weight)
         if self.classes_.size > 2:
             return self._fit_classes(features, labels, weights)
@@ -114,16 +135,16 @@ class LogisticRegression(LinearEstimator):
         return problem
 
     def path(self, X: Any, y: Any = None, *, Cs: Any = 100, eps: float = 1e-3, sample_weight: Any = None) -> Path:
-        """Solve for rising Cs, each from the solution before. y: of two classes.
+        """Compute the regularization path for ascending Cs, each from the solution before. y: two classes.
 
         Parameters
         ----------
         X, y, sample_weight
-            As of `fit`.
+            See `fit`.
         Cs : int or array
-            How many, at equal ratios from the largest with an empty model upwards; or these.
+            Number of Cs in geometric progression from the largest C with an empty model upwards; or the Cs.
         eps : float
-            The first C of those, as a share of the last.
+            First C as a share of the last, if Cs is a number.
 
         Returns
         -------
@@ -149,27 +170,27 @@ class LogisticRegression(LinearEstimator):
         return features, labels.astype(np.float64), weights
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores, float64 (n, K); of two classes (n,), above 0 for the second."""
+        """Return the scores, float64 (n, K); with two classes (n,), positive for the second."""
         self._require_fitted()
         scores = self._scores(X, self.coef_) + self.intercept_
         return scores[:, 0] if self.classes_.size == 2 else scores
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """The probability of each class, float64 (n, K)."""
+        """Return the probabilities of the classes, float64 (n, K)."""
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
-        """The logarithms of those, float64 (n, K)."""
+        """Return the log-probabilities of the classes, float64 (n, K)."""
         scores = self.decision_function(X)
         if scores.ndim == 1:
             return -np.logaddexp(0.0, np.stack([scores, -scores], axis=1))
         return scores - np.logaddexp.reduce(scores, axis=1, keepdims=True)
 
     def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each row, (n,)."""
+        """Return the most probable class of each row, (n,)."""
         scores = self.decision_function(X)
         return self.classes_[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of the rows whose class is predicted."""
+        """Return the accuracy."""
         return accuracy(self.predict(X), y, sample_weight)

@@ -1,4 +1,4 @@
-"""What the parameters of all estimators may be: one rule for each name, or that of the option that a parameter is."""
+"""Check the parameters of all estimators: by a rule for each name, or the description of the corresponding option."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Rule = Callable[[str, Any], Any]
 
 
 def checked_parameters(estimator: Estimator) -> dict[str, Any]:
-    """The parameters of an estimator by name, as Python's own numbers and lists.
+    """Return the checked parameters of an estimator by name, as Python numbers and lists.
 
-    A parameter whose default is None may be None. Raises RequestError that names the first one that is not possible.
+    A parameter whose default is None may be None. Raises RequestError for the first invalid one.
     """
     parameters, defaults = estimator.get_params(), estimator._defaults()
     rules = (_option_rules(estimator._options) if estimator._options else {}) | _RULES
@@ -33,14 +33,14 @@ def checked_parameters(estimator: Estimator) -> dict[str, Any]:
 
 
 def _each(name: str, value: Any, rule: Rule) -> list[Any]:
-    """A list, each element of which fits a rule."""
+    """Return a list whose elements satisfy a rule."""
     if isinstance(value, str) or not isinstance(value, Sequence | np.ndarray) or not len(value):
         raise RequestError(f"{name}={value!r}: expected a number, or a list of numbers")
     return [rule(f"{name}[{place}]", each) for place, each in enumerate(value)]
 
 
 def _option_rules(options: type[Options]) -> dict[str, Rule]:
-    """Rules of the options of a training, by the names of parameters, as far as their types and bounds give one."""
+    """Return rules by parameter name for the options of a training, from their types and bounds."""
     found: dict[str, Rule] = {}
     for each in described(options).values():
         least = 1 if each.option.least is None else int(each.option.least)
@@ -58,7 +58,7 @@ def _option_rules(options: type[Options]) -> dict[str, Rule]:
 
 
 def _number(name: str, value: Any, *, zero: bool = False, most: float = math.inf) -> float:
-    """A finite number above 0, or from 0 on, up to `most`."""
+    """Return a finite number above 0, or at least 0, up to `most`."""
     if _is_number(value) and math.isfinite(value) and (value > 0 or (zero and value == 0)) and value <= most:
         return float(value)
     up_to = "" if math.isinf(most) else f" and at most {most:g}"
@@ -70,7 +70,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _priors(name: str, value: Any) -> float | list[float]:
-    """A number above 0, or a list of those."""
+    """Return a number above 0, or a list of such numbers."""
     if _is_number(value):
         return _number(name, value)
     if (isinstance(value, Sequence) and not isinstance(value, str)) or getattr(value, "ndim", 0) == 1:
@@ -85,7 +85,7 @@ def _flag(name: str, value: Any) -> bool:
 
 
 def _words(name: str, value: Any) -> Any:
-    """None, a string, or a list of them."""
+    """Return None, a string, or a list of strings."""
     if value is None:
         return None
     words = [value] if isinstance(value, str) else value
@@ -103,14 +103,14 @@ def _text(name: str, value: Any) -> str:
 
 
 def _ngrams(name: str, value: Any) -> tuple[int, int]:
-    """(1, n)."""
+    """Return (1, n)."""
     if not isinstance(value, Sequence) or len(value) != 2 or value[0] != 1:
         raise RequestError(f"{name} must be (1, n) for n-grams of 1 to n words, got {value!r}")
     return 1, whole(name, value[1], least=1)
 
 
 def _documents(name: str, value: Any) -> int | float:
-    """A number of documents, or a fraction of them."""
+    """Return a number of documents, or a fraction of all documents."""
     if isinstance(value, Integral) and not isinstance(value, bool):
         return whole(name, value, least=0)
     return _number(name, value, zero=True, most=1.0)
@@ -123,19 +123,19 @@ def _association(name: str, value: Any) -> float:
 
 
 def _functions(name: str, value: Any) -> Any:
-    """A function, or a list of them."""
+    """Return a function, or a list of functions."""
     if not callable(value) and not (isinstance(value, Sequence) and all(map(callable, value))):
         raise RequestError(f"{name} must be a function or a list of functions, got {value!r}")
     return value
 
 
 def _workers(name: str, value: Any, least: int) -> int | str:
-    """How many workers are combined, or "auto"."""
+    """Return a number of parallel learners, or "auto"."""
     return value if isinstance(value, str) and value == "auto" else whole(name, value, least)
 
 
 def _seed(name: str, value: Any) -> Any:
-    """Checked where it is used, as a generator moves on."""
+    """Return random_state unchecked; it is checked at its use, as a generator advances."""
     return value
 
 

@@ -1,4 +1,4 @@
-"""Paths of penalties, and the choice of one by cross-validation, for the estimators of linear models."""
+"""Regularization paths, and the choice of a penalty by cross-validation, for the linear estimators."""
 
 from __future__ import annotations
 
@@ -17,10 +17,18 @@ from samplers.regression.solver.working_sets import Solution
 
 
 class Path(NamedTuple):
-    """Models along a path of N penalties, each of them certified by its duality gap.
+    """Models along a path of N penalties, each certified by its duality gap.
 
-    alphas (for `LogisticRegression` Cs) float64 (N,), from the largest penalty to the smallest. coefs: float64 (p, N).
-    intercepts, dual_gaps: float64 (N,).
+    Attributes
+    ----------
+    alphas : ndarray of float64 (N,)
+        Penalties in descending order; for `LogisticRegression` the Cs, in ascending order.
+    coefs : ndarray of float64 (p, N)
+        Coefficients.
+    intercepts : ndarray of float64 (N,)
+        Intercepts.
+    dual_gaps : ndarray of float64 (N,)
+        Duality gaps.
     """
 
     alphas: np.ndarray
@@ -30,7 +38,7 @@ class Path(NamedTuple):
 
 
 def path_of(penalties: np.ndarray, found: list[Found], columns: int) -> Path:
-    """The models of a path as dense arrays. penalties: as the estimator calls them."""
+    """Return the models of a path as dense arrays. penalties: in the estimator's parametrization."""
     coefs = np.zeros((columns, len(found)))
     for place, model in enumerate(found):
         coefs[model.columns, place] = model.values
@@ -43,10 +51,10 @@ def total_weight(rows: int, weights: np.ndarray | None) -> float:
 
 
 def penalties(name: str, given: Any, eps: float, problem: SparseRegression, total: float | None) -> np.ndarray:
-    """The lambdas of a path, float64 (N,), falling.
+    """Return the lambdas of a path in descending order, float64 (N,).
 
-    name, given: of the parameter, how many or the values. eps: the last lambda as a share of the first, if values are
-    not given. total: of the weights, for alphas; None for Cs, which are 1 / lambda. Raises RequestError.
+    name, given: of the parameter, a number of values or the values. eps: last lambda as a share of the first, if values
+    are not given. total: sum of the weights, for alphas; None for Cs, which are 1 / lambda. Raises RequestError.
     """
     if problem.regression.nothing().lam == 0:
         raise RequestError(
@@ -69,11 +77,11 @@ def penalties(name: str, given: Any, eps: float, problem: SparseRegression, tota
 def follow(
     regression: SparseRegression, lambdas: np.ndarray, share: float, tol: float, max_iter: int
 ) -> Iterator[Solution]:
-    """Solutions of a regression for falling lambdas, float64 (N,), each from the one before.
+    """Solve a regression for descending lambdas, float64 (N,), each from the solution before (warm start).
 
-    share: of the weight of all rows that the regression has, and so of each lambda. tol: largest duality gap, as a
-    share of the loss of the model without columns. max_iter: rounds for one lambda, on average. Raises WorkFailed if it
-    takes more.
+    share: part of the total weight that the regression has, and factor of each lambda. tol: largest duality gap,
+    relative to the loss of the model without columns. max_iter: mean rounds per lambda. Raises WorkFailed if it takes
+    more.
     """
     if (empty := regression.regression.nothing()).lam == 0:  # no column varies, or none correlates with y
         yield from [empty] * lambdas.size
@@ -94,12 +102,12 @@ def follow(
 
 
 def models_of(regression: SparseRegression, lambdas: np.ndarray, tol: float, max_iter: int) -> list[Found]:
-    """The models of a regression of all rows for falling lambdas."""
+    """Return the models of a regression of all rows for descending lambdas."""
     return [found_model(regression, solution) for solution in follow(regression, lambdas, 1.0, tol, max_iter)]
 
 
 class Fold(NamedTuple):
-    """Weights of the rows that a model is trained on, and of those that it is tested on: float64 (n,)."""
+    """Weights of the training rows and of the test rows of a fold: float64 (n,)."""
 
     trained: np.ndarray
     held_out: np.ndarray
@@ -108,11 +116,11 @@ class Fold(NamedTuple):
 def folds_of(
     cv: Any, every: np.ndarray, classes: np.ndarray | None, random_state: Any, given: tuple[Any, Any, Any]
 ) -> list[Fold]:
-    """The folds of a cross-validation.
+    """Return the folds of a cross-validation.
 
-    cv: how many, drawn by random_state, with the same shares of the classes; or what scikit-learn takes: an object with
-    `split(X, y, groups)`, or pairs of arrays of row numbers. every: weights of the rows, float64 (n,). given: X, y,
-    groups. Raises RequestError.
+    cv: a number of folds, stratified and drawn by random_state; or an object with `split(X, y, groups)`, or pairs of
+    arrays of row numbers, as in scikit-learn. every: sample weights, float64 (n,). given: X, y, groups. Raises
+    RequestError.
     """
     if isinstance(cv, int | np.integer):
         if (used := np.count_nonzero(every)) < cv:
@@ -134,7 +142,7 @@ def folds_of(
 
 
 def _only(every: np.ndarray, rows: Any) -> np.ndarray:
-    """The weights of some rows, 0 for all others. rows: numbers, or a mask."""
+    """Return the weights with 0 for all but some rows. rows: numbers, or a mask."""
     kept, rows = np.zeros_like(every), np.asarray(rows)
     try:
         kept[rows] = every[rows]
@@ -146,7 +154,7 @@ def _only(every: np.ndarray, rows: Any) -> np.ndarray:
 def fold_errors(
     regression: SparseRegression, loss: str, y: np.ndarray, fold: Fold, lambdas: np.ndarray, tol: float, max_iter: int
 ) -> list[float]:
-    """The errors on the rows of a fold of the solutions without them."""
+    """Return the errors on the test rows of a fold of the models fitted to its training rows."""
     share = float(fold.trained.sum() / (fold.trained + fold.held_out).sum())
     solutions = follow(regression, lambdas, share, tol, max_iter)
     return [held_out_error(loss, y, regression.scores(solution), fold.held_out) for solution in solutions]

@@ -1,4 +1,4 @@
-"""Multi-class regression by stochastic gradient descent with the interface of scikit-learn."""
+"""Multi-class linear classification by stochastic gradient descent with the interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -22,15 +22,42 @@ from samplers.regression.softmax.program import LOSSES
 
 @dataclass(eq=False, repr=False)
 class SoftmaxRegression(Estimator):
-    """Linear scores of classes by the steps of AdaGrad, one sample after the other, in this process: what `ooc train
-    softmax` does with one worker (docs/stochastic.md).
+    """Multi-class linear classifier trained by AdaGrad, one sample after the other.
 
-    loss: "softmax", or "hinge" or "squared", one class against the rest. rate: of the first steps. regularization: the
-    weight of half the squared weights, for each sample. max_iter: passes. shuffle: whether each has an order of its
-    own. random_state: a seed, a generator of NumPy, or None. warm_start: fitted again, it starts from what it has.
+    The algorithm of `ooc train softmax` with one worker, in this process (docs/stochastic.md). A sample with weight m
+    counts as m samples in a row.
 
-    Learnt: classes_ (K,); coef_ float64 (K, p) and intercept_ (K,), of two classes (1, p) and (1,), for the second;
-    n_iter_; n_features_in_; feature_names_in_ of data frames. A weight of m is a sample m times in a row.
+    Parameters
+    ----------
+    loss : str
+        "softmax"; or one-vs-rest "hinge" or "squared".
+    rate : float
+        Initial learning rate.
+    regularization : float
+        Weight of half the squared coefficients, for each sample.
+    max_iter : int
+        Number of passes over the data.
+    shuffle : bool
+        Draw a new order of the samples for each pass.
+    random_state : int, numpy.random.Generator, RandomState or None
+        Seed.
+    warm_start : bool
+        Continue from the last fit.
+
+    Attributes
+    ----------
+    classes_ : ndarray (K,)
+        Classes in ascending order.
+    coef_ : ndarray of float64 (K, p)
+        For two classes (1, p), for the second class.
+    intercept_ : ndarray of float64 (K,)
+        For two classes (1,).
+    n_iter_ : int
+        Number of passes.
+    n_features_in_ : int
+        p.
+    feature_names_in_ : ndarray of str (p,)
+        Columns of a data frame.
     """
 
     _options = SoftmaxOptions
@@ -57,7 +84,7 @@ class SoftmaxRegression(Estimator):
         tags.target_tags.required = True
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train from the beginning, or, with warm_start, go on. Raises RequestError."""
+        """Train from the start, or continue if warm_start. Raises RequestError."""
         table, target, weights = self._read(X, y, sample_weight)
         classes, labels = classes_of(target)
         if np.unique(labels[weights > 0]).size < 2:
@@ -75,8 +102,7 @@ class SoftmaxRegression(Estimator):
         return self._take()
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Take a step for each of some more samples, in their order. classes: all that there will be; the first time
-        they have to be given."""
+        """Take one step per sample, in order. classes: all classes; required in the first call."""
         table, target, weights = self._read(X, y, sample_weight)
         if hasattr(self, "_training"):
             self._check_features(table.columns, table.names)
@@ -94,7 +120,7 @@ class SoftmaxRegression(Estimator):
         return self._take()
 
     def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Table, np.ndarray, np.ndarray]:
-        """The table, what is to be told of its rows, (n,), and their weights, float64 (n,)."""
+        """Return the table, the labels (n,), and the weights, float64 (n,)."""
         checked_parameters(self)
         if y is None:
             raise RequestError(f"This {type(self).__name__} requires y to be passed, but the target y is None.")
@@ -111,7 +137,7 @@ class SoftmaxRegression(Estimator):
         self.classes_ = classes
 
     def _take(self) -> Self:
-        """Have what was learnt in the form that scikit-learn gives it."""
+        """Set the learnt attributes in scikit-learn's form."""
         weights = self._training.weights
         if self.classes_.size == 2:
             weights = weights[:, 1:].astype(np.float64) - weights[:, :1]
@@ -122,7 +148,7 @@ class SoftmaxRegression(Estimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores, float64 (n, K); of two classes (n,), above 0 for the second."""
+        """Return scores, float64 (n, K); for two classes (n,), positive for the second."""
         self._require_fitted()
         table = read_table(X)
         self._check_features(table.columns, table.names)
@@ -130,19 +156,19 @@ class SoftmaxRegression(Estimator):
         return scores[:, 0] if self.classes_.size == 2 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of each row, (n,)."""
+        """Return the class of each row, (n,)."""
         scores = self.decision_function(X)
         return self.classes_[(scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1)]
 
     @property
     def predict_log_proba(self) -> Callable[[Any], np.ndarray]:
-        """A function of tables, float64 (n, K); there is none but for the loss softmax."""
+        """Return log-probabilities as a function of tables, float64 (n, K); only for loss="softmax"."""
         self._require_probabilities()
         return self._log_probabilities
 
     @property
     def predict_proba(self) -> Callable[[Any], np.ndarray]:
-        """Likewise."""
+        """Return probabilities as a function of tables, float64 (n, K); only for loss="softmax"."""
         self._require_probabilities()
         return lambda X: np.exp(self._log_probabilities(X))
 
@@ -158,19 +184,19 @@ class SoftmaxRegression(Estimator):
         return scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of the rows whose class is predicted."""
+        """Return the accuracy."""
         return accuracy(self.predict(X), y, sample_weight)
 
 
 def _block(table: Table, labels: np.ndarray) -> SampleBlock:
-    """The samples as the engine has them. labels: int64 (n,), numbers of classes."""
+    """Return the samples in the form of the engine. labels: int64 (n,), class indices."""
     values = table.values if isinstance(table.values, SparseRows) else _sparse(table.values)
     numbers, columns = values.values.astype(np.float32), values.columns.astype(np.uint32)
     return SampleBlock(np.arange(table.rows, dtype=np.uint64), labels.astype(float), values.offsets, columns, numbers)
 
 
 def _sparse(values: np.ndarray) -> SparseRows:
-    """The entries of an array, (n, p), that are not 0."""
+    """Return the nonzero entries of an array (n, p)."""
     rows, columns = np.nonzero(values)
     offsets = np.searchsorted(rows, np.arange(len(values) + 1)).astype(np.int64)
     return SparseRows(offsets, columns, values[rows, columns])

@@ -1,4 +1,4 @@
-"""Tables of numbers that users hand to estimators: arrays, sparse matrices and data frames, checked."""
+"""Check tables of numbers passed to estimators: arrays, sparse matrices and data frames."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TABLES = "an array, a sparse matrix or a data frame"
 
 
 class SparseRows(NamedTuple):
-    """The N entries of n rows, as scipy's csr: ascending columns, none twice."""
+    """The N entries of n rows in CSR form: ascending columns, no duplicates."""
 
     offsets: np.ndarray  # int64 (n+1,)
     columns: np.ndarray  # integers (N,)
@@ -26,7 +26,7 @@ class SparseRows(NamedTuple):
 
 
 class Table(NamedTuple):
-    """n rows of p columns. `values`: an array (n, p), or sparse rows."""
+    """n rows of p columns. values: an array (n, p), or sparse rows."""
 
     rows: int
     columns: int
@@ -35,10 +35,10 @@ class Table(NamedTuple):
 
 
 def read_table(X: Any, *, missing: bool = False) -> Table:
-    """The table that an object holds: all its numbers are finite, or some NaN if they may be `missing`.
+    """Return the table in an object; all numbers are finite, or some NaN if `missing` is allowed.
 
-    X: a sparse matrix or array of scipy, a data frame, a table of pyarrow, or what `numpy.asarray` takes. Raises
-    RequestError, and TypeError for what is no number.
+    X: a sparse matrix or array of scipy, a data frame, a pyarrow table, or anything for `numpy.asarray`. Raises
+    RequestError, and TypeError for elements that are not numbers.
     """
     X = from_arrow(X)
     if hasattr(X, "tocsr"):
@@ -57,19 +57,19 @@ def read_table(X: Any, *, missing: bool = False) -> Table:
 
 
 def _require_table(X: Any) -> None:
-    """Raise RequestError for what can hold no table."""
+    """Raise RequestError for an object that cannot be a table."""
     if X is None or isinstance(X, str | bytes | Mapping | Set | Iterator):
         shown = "None" if X is None else f"the {type(X).__name__} {reprlib.repr(X)}"
         raise RequestError(f"X must be a table of numbers, but is {shown}", f"Give {_TABLES}.")
 
 
 def is_path(X: Any) -> bool:
-    """Whether X names a dataset."""
+    """Return whether X is the path of a dataset."""
     return isinstance(X, str | Path)
 
 
 def dataset_path(X: str | Path, others: str = _TABLES) -> str | Path:
-    """The path of a dataset; raises RequestError for a string that is none. others: what could be given, too."""
+    """Return the path of a dataset; RequestError for a string that is none. others: alternatives, for the message."""
     if isinstance(X, str) and not (X and os.path.exists(X)):  # noqa: PTH110, which fails for a string that is too long
         raise RequestError(
             f"X is the string {reprlib.repr(X)}, but no dataset exists at this path",
@@ -115,7 +115,7 @@ def _numbers(array: np.ndarray, names: Names) -> np.ndarray:
 
 
 def _first_no_number(array: np.ndarray) -> tuple[tuple[int, ...], Exception]:
-    """Where the first element is that is no number, and what Python says of it."""
+    """Return the position of the first element that is not a number, and Python's error."""
     for place, value in np.ndenumerate(array):
         try:
             float(value)
@@ -125,7 +125,7 @@ def _first_no_number(array: np.ndarray) -> tuple[tuple[int, ...], Exception]:
 
 
 def _names_of(X: Any) -> Names:
-    """The names of the columns of a data frame, if all of them are strings."""
+    """Return the column names of a data frame, if all are strings."""
     if not hasattr(X, "columns") or not hasattr(X, "to_numpy"):
         return None
     names = list(X.columns)

@@ -1,4 +1,4 @@
-"""What users say of the rows and columns of a table: the target y, and weights."""
+"""Check the target y, sample weights, penalty factors and class weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from blocks.errors import RequestError
 
 
 def read_target(y: Any, rows: int) -> np.ndarray:
-    """A column (n,), for so many rows; raises RequestError if it is something else."""
+    """Return a column of `rows` values; RequestError for anything else."""
     if y is None:
         raise RequestError(f"y must have a value for each of the {rows} rows of X, got None")
     column = np.asarray(y)
@@ -33,7 +33,7 @@ def read_target(y: Any, rows: int) -> np.ndarray:
 
 
 def read_numbers(y: Any, rows: int) -> np.ndarray:
-    """The target of a regression, float64 (n,); raises RequestError."""
+    """Return the target of a regression, float64 (n,); raises RequestError."""
     column = read_target(y, rows)
     try:
         numbers = column.astype(np.float64)
@@ -44,7 +44,7 @@ def read_numbers(y: Any, rows: int) -> np.ndarray:
 
 
 def read_weights(weights: Any, rows: int) -> np.ndarray | None:
-    """sample_weight, float64 (n,), for so many rows, or None; raises RequestError."""
+    """Return the sample weights, float64 (n,), or None; raises RequestError."""
     if isinstance(weights, Real):
         weights = [weights] * rows
     found = _read_each("sample_weight", "row", weights, rows)
@@ -54,7 +54,7 @@ def read_weights(weights: Any, rows: int) -> np.ndarray | None:
 
 
 def read_factors(factors: Any, columns: int) -> np.ndarray | None:
-    """penalty_factor, float64 (p,), for so many columns, or None; raises RequestError."""
+    """Return penalty_factor, float64 (p,), or None; raises RequestError."""
     found = _read_each("penalty_factor", "column", factors, columns)
     if found is not None and not found.any():
         raise RequestError("penalty_factor must not be 0 for all columns", "Without a penalty it is least squares.")
@@ -62,10 +62,10 @@ def read_factors(factors: Any, columns: int) -> np.ndarray | None:
 
 
 def class_weights(chosen: Any, classes: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
-    """The weights that class_weight gives the rows, float64 (n,), or None; raises RequestError.
+    """Return the weight of each row by class_weight, float64 (n,), or None; raises RequestError.
 
-    chosen: None; "balanced", for n / (classes * rows of the class); or weights by class, 1 for those that are missing.
-    labels: which of the classes each row is of, int64 (n,).
+    chosen: None; "balanced", for n / (classes * rows of the class); or weights by class, 1 for missing ones. labels:
+    class index of each row, int64 (n,).
     """
     if chosen is None:
         return None
@@ -82,7 +82,7 @@ def class_weights(chosen: Any, classes: np.ndarray, labels: np.ndarray) -> np.nd
 
 
 def _read_each(name: str, of: str, given: Any, count: int) -> np.ndarray | None:
-    """A number of at least 0 for each row, column or class, float64 (count,), or None."""
+    """Return numbers of at least 0 for each row, column or class, float64 (count,), or None."""
     if given is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Tables whose rows are a user, an item and perhaps a rating, handed over as if their columns were items."""
+"""Detect tables with a row per rating (user, item, rating) that were passed where columns are items."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SCALE = 10  # values that a column of ratings has at most, if they are whole nu
 
 
 class _Columns(NamedTuple):
-    """The columns of a table, and how each is written in Python."""
+    """The columns of a table, and their expressions in Python."""
 
     arrays: list[np.ndarray]
     names: list[Any]
@@ -24,11 +24,11 @@ class _Columns(NamedTuple):
 
 
 def refuse_triples(X: Any, y: Any, call: str, *, pairs: bool = False) -> None:
-    """Raise RequestError if the rows of a table are ratings, one each.
+    """Raise RequestError if the rows of a table are ratings.
 
-    They are if the first two columns are called as users and items are, or hold texts, or whole numbers of which there
-    are more than on a scale of ratings. y: where the ratings are, if the table has only users and items. call: the
-    method that was called. pairs: whether a table without ratings is meant, too.
+    They are if the first two columns are named like users and items, or contain texts, or more distinct integers than a
+    rating scale has. y: the ratings, if the table has only users and items. call: the called method. pairs: tables
+    without ratings count, too.
     """
     columns = _columns(X)
     if columns is None or not (_are_named(columns) or _are_ids(columns, pairs=pairs or y is not None)):
@@ -44,7 +44,7 @@ def refuse_triples(X: Any, y: Any, call: str, *, pairs: bool = False) -> None:
 
 
 def _columns(X: Any) -> _Columns | None:
-    """The columns of an array or data frame with two to five of them; None of anything else."""
+    """Return the columns of an array or data frame with two to five of them; None for others."""
     if hasattr(X, "tocsr") or isinstance(X, tuple):
         return None
     X = from_arrow(X)
@@ -66,7 +66,7 @@ def _are_named(columns: _Columns) -> bool:
 
 
 def _are_ids(columns: _Columns, *, pairs: bool) -> bool:
-    """Whether the first two columns are ids: of a table of three or, if pairs may be, of two."""
+    """Return whether the first two columns are ids: of a table of three columns, or of two if pairs are allowed."""
     if len(columns.arrays) != 3 and not (len(columns.arrays) == 2 and pairs):
         return False
     first, second, *ratings = columns.arrays
@@ -82,7 +82,7 @@ def _is_text(column: np.ndarray) -> bool:
 
 
 def _is_number(column: np.ndarray) -> np.ndarray | None:
-    """The column as float64, or None."""
+    """Return the column as float64, or None."""
     try:
         return column.astype(np.float64)
     except (TypeError, ValueError):

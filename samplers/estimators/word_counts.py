@@ -1,4 +1,4 @@
-"""The words of documents that users hand to topic models: counts, texts or tokens."""
+"""Word counts of documents passed to topic models as counts, texts or tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BATCH = 1 << 12  # documents that are split into words together
 
 
 class WordCounts(NamedTuple):
-    """Words of D documents over a vocabulary of V words, as E entries of a word and its count."""
+    """Word counts of D documents over V words, as E entries of word and count."""
 
     offsets: np.ndarray  # int64 (D+1,), where the tokens of each document begin
     entries: np.ndarray  # int64 (D+1,), where the entries of each document begin
@@ -39,7 +39,7 @@ class WordCounts(NamedTuple):
     names: Names  # of the words
 
     def tokens(self, first: int, last: int) -> np.ndarray:
-        """The words of the tokens of documents first, ..., last - 1: uint32."""
+        """Return the words of the tokens of documents first, ..., last - 1: uint32."""
         some = slice(self.entries[first], self.entries[last])
         if self.counts is None:
             return self.words[some]
@@ -47,12 +47,12 @@ class WordCounts(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest document."""
+        """Return the number of tokens of the longest document."""
         return int(np.diff(self.offsets).max())
 
     @property
     def vocabulary(self) -> Sequence[str]:
-        """The words; numbers if they have no names."""
+        """Return the words; numbers if they have no names."""
         return list(map(str, range(self.size))) if self.names is None else self.names
 
 
@@ -63,12 +63,12 @@ def read_documents(
     vocabulary: Sequence[str] | None = None,
     room: Callable[[int], None] | None = None,
 ) -> WordCounts:
-    """Documents as the rows of a table of counts, or as texts, or as lists of tokens, whose words are put in order.
+    """Return documents from rows of counts, texts, or lists of tokens, with sorted words.
 
-    X: what `read_table` takes; or texts or lists of tokens in an iterable, an array or a column of a data frame.
-    rules: how texts become tokens. filters: which words of texts and tokens are kept. vocabulary: all that are kept,
-    whatever the filters; None for what is in the documents, and empty if nothing is known of it. room: is told how many
-    tokens of texts have been read, and may raise. Raises RequestError.
+    X: anything for `read_table`; or texts or lists of tokens in an iterable, an array or a column of a data frame.
+    rules: tokenization. filters: words to keep of texts and tokens. vocabulary: words to keep instead; None for those
+    of the documents, empty if unknown. room: function that is called with the number of tokens read, and may raise.
+    Raises RequestError.
     """
     X = from_arrow(X)
     if (documents := texts_of(X)) is None:
@@ -83,10 +83,8 @@ def read_documents(
 
 
 def rules_of(parameters: dict[str, Any]) -> tuple[Rules, Filters]:
-    """Return how texts become tokens, and which words are kept, by parameters of `LatentDirichletAllocation`.
-
-    Raises RequestError if the parameters are not possible.
-    """
+    """Return tokenization rules and word filters from parameters of `LatentDirichletAllocation`. Raises RequestError if
+    they are invalid."""
     stop_words, segment, (_, ngrams) = (parameters[name] for name in ("stop_words", "segment", "ngram_range"))
     pattern = parameters["token_pattern"] or (SEGMENT_PATTERN if segment else TOKEN_PATTERN)
     filters = Filters(*(parameters[name] for name in ("min_df", "max_df", "max_features", "min_npmi")))
@@ -130,8 +128,8 @@ def _of_texts(
 def _selected(
     terms: list[str], counts: Counts, filters: Filters, ids: np.ndarray, lengths: np.ndarray
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Apply the filters. Returns the words that are kept, in alphabetical order; the tokens of these words, as places
-    among them, uint32; and the number of such tokens in each document."""
+    """Apply the filters. Returns the kept words in alphabetical order; their tokens as positions among them, uint32;
+    and the number of such tokens of each document."""
     tokens, documents = counts.tokens[: len(terms)], counts.documents[: len(terms)]
     with told_as({"max_vocab": "max_features"}):
         kept, _ = select(Merged(terms, tokens, documents, {}), lengths.size, filters, in_order=False)

@@ -1,4 +1,4 @@
-"""Datasets and runs that nobody is to see: of estimators, whose users have arrays and want arrays."""
+"""Temporary directories for the datasets and runs of estimators."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from blocks.files import temporary_directory
 
 
 class Workspace:
-    """A directory for temporary files that goes when this object does, and at the latest with the process.
+    """A temporary directory that is removed with this object, or at the end of the process.
 
-    As the files of the commands it is on disk, where it stays in the page cache if memory is plenty: a tmpfs such as
-    /dev/shm may be read-only or small, as in containers. `fit` is not faster there. Attribute: `path`.
+    It is on disk, where it stays in the page cache if there is memory: a tmpfs such as /dev/shm may be read-only or
+    small in containers, and makes `fit` no faster. Attribute: `path`.
     """
 
     def __init__(self) -> None:

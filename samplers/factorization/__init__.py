@@ -1,1 +1,1 @@
-"""Matrix factorization: kernels of its methods, their programs, training, and recommendation."""
+"""Matrix factorization: kernels of the methods, programs, training, and recommendation."""

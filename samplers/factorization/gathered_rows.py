@@ -1,4 +1,4 @@
-"""The model of a factorization on a ring of machines: each tells the first one its rows, and their names."""
+"""Gather the rows of a factorization and their names from all machines of a ring at rank 0."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from samplers.spool import Spool, lines_in_order
 
 
 class GatheredRows(StaticProgram):
-    """Comes before a factorization's program, whose model then has the rows of all machines, in the order of the whole
-    that they have shards of. Of the program: `width` of factors; `mine(job)`, those of a part of a block, and `write`,
-    as `MatrixFactorization` has them."""
+    """Mixin before a factorization's program whose model has the rows of all machines, in the order of the whole
+    dataset.
+
+    The program provides `width`, numbers per row; `mine(job)`, the rows of a part of a block; and `write`, as in
+    `MatrixFactorization`.
+    """
 
     trains_on_shards = True
     rows_of_blocks = Phase("rows of blocks", "block", writes=False)
@@ -30,7 +33,7 @@ class GatheredRows(StaticProgram):
     write: Callable[..., None]
 
     def own_bytes(self) -> int:
-        """What orders all rows, and where their names begin and end."""
+        """Return the bytes for ordering all rows, and for the begins of their names."""
         return super().own_bytes() + 80 * self.dataset.whole.rows
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
@@ -44,12 +47,13 @@ class GatheredRows(StaticProgram):
         return super().update(job)
 
     def _rows(self, job: Job, block: RowBlock) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of the rows of a part the numbers in the whole, uint64 (n,), entries int64 (n,), factors float32."""
+        """Return numbers in the whole, uint64 (n,), entries, int64 (n,), and factors, float32, of the rows of a
+        part."""
         numbers = self.dataset.originals()[block.rows[job.first : job.last]]
         return numbers, np.diff(job.entries()[0]), self.mine(job).reshape(-1)
 
     def gathered_columns(self, sweep: Sweep, shared: Arrays, directory: Path) -> np.ndarray:
-        """The factors of all columns, float32 (C, width), by rank."""
+        """Return the factors of all columns, float32 (C, width), by rank."""
         return shared["columns"]
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
@@ -60,7 +64,7 @@ class GatheredRows(StaticProgram):
         self.write(directory, rows, columns, row_names=lines)
 
     def _gathered_rows(self, sweep: Sweep, directory: Path, names: int) -> Trained:
-        """All rows that have entries, as they come."""
+        """Return all rows with entries in order of arrival."""
         with ExitStack() as stack:
             spools = [stack.enter_context(Spool(directory, dtype)) for dtype in ("uint64", "int64", "float32")]
             for answer in sweep(self.rows_of_blocks):

@@ -1,4 +1,4 @@
-"""Matrix factorization by stochastic gradient descent: programs around the kernels of `samplers.factorization.sgd`."""
+"""Matrix factorization by stochastic gradient descent: programs for the kernels of `samplers.factorization.sgd`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ COMBINATIONS = ("mean", "sum")
 
 
 class GradientDescent(MatrixFactorization):
-    """Steps at one rating after the other. See `samplers.factorization.sgd`. rate: of the first one, for values that
-    deviate by 1; None for 0.15, or less in a unit in which a penalty alone would make that too long."""
+    """Stochastic gradient descent, one rating after the other; see `samplers.factorization.sgd`.
+
+    rate: first step size, for values with deviation 1; None for 0.15, or less if the penalty alone would make such a
+    step too long.
+    """
 
     option = "--method sgd"
     spreads = 1.5, 0.7
@@ -57,13 +60,14 @@ class GradientDescent(MatrixFactorization):
         return _RATE if self.unit == 1 or not penalty else min(_RATE, self.scale / penalty)
 
     def start_factors(self, job: Job) -> None:
-        """None below 0: along what all have in common, the steps find at once how high rows and columns are."""
+        """Draw initial factors, none below 0, so that the first steps quickly learn the common level of rows and
+        columns."""
         super().start_factors(job)
         np.abs(self.mine(job), out=self.mine(job))
 
     def steps(self, fixed: int, *, first_pass: bool) -> sgd.Steps:
-        """How steps are taken. fixed: see `sgd.Steps`, if there are biases: 1 if the rows of ratings are those of the
-        matrix, 0 if they are its columns."""
+        """Return the parameters of steps. fixed: see `sgd.Steps`, if there are biases: 1 if the rows of ratings are
+        those of the matrix, 0 if they are its columns."""
         return sgd.Steps(
             mean=np.float32(self.mean),
             rate=np.float32(self.rate * math.sqrt(_FIRST_SQUARES * self.scale)),
@@ -83,13 +87,13 @@ class GradientDescent(MatrixFactorization):
 
 
 class StochasticGradient(GradientDescent):
-    """In a rotation of cells.
+    """Stochastic gradient descent over a rotation of cells (stratified SGD).
 
-    Columns are dealt with in strata, some slices each. A few blocks at a time go round: in each turn every one of them
-    has a stratum of its own, until all have had all strata; then the next blocks do. So no two cells of a turn share a
-    row or a column: they are worked on at once and in any order; and a cell waits for the two of the turn before that
-    had its block and its stratum, not for all. A block is read from the disk once an iteration, as those that go round
-    together, with the factors of their rows, are small.
+    Columns are divided into strata of several slices. A few blocks rotate at a time: in each turn every block has a
+    stratum of its own, until all have had all strata; then the next blocks follow. Cells of a turn share no row or
+    column, so they are done in parallel in any order. A cell waits only for the two cells of the turn before with its
+    block and its stratum. A block is read from disk once an iteration, as the blocks that rotate together are small
+    with their factors.
     """
 
     phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True, overlaps=True),)
@@ -117,7 +121,7 @@ class StochasticGradient(GradientDescent):
         return (*SIDES, "row_squares", "column_squares")
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
-        """The rows of blocks that go round together: they are written once these have. All columns change meanwhile."""
+        """Return the rows of blocks that rotate together, which are written afterwards; columns change all the time."""
         return {"rows": np.add.reduceat(super().sliced_arrays()["rows"], self.rounds[:-1])}
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:
@@ -137,8 +141,8 @@ class StochasticGradient(GradientDescent):
             shared["row_squares"][:] = shared["column_squares"][:] = self.first_squares
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        """The cells of each turn: blocks, every other one first. Strata of neighbours are neighbours: squares of the
-        columns between two lie in one line of the cache."""
+        """Return the cells of each turn: every second block first, as neighbouring blocks have neighbouring strata,
+        which share cache lines."""
         if phase is not self.phases[0]:
             return super().schedule(phase, unit, parts)
         turns = [
@@ -147,9 +151,10 @@ class StochasticGradient(GradientDescent):
         return [turn for turn in turns for _ in range(self.strata)]
 
     def follows(self, phase: Phase, stage: int, part: int) -> Collection[int]:
-        """The block itself, and the next, which has had its stratum; in a round's first turn, all of the round before.
+        """Return the cells of the turn before that a cell waits for: its block, and the next block, which had its
+        stratum; in the first turn of a round, all cells of the round before.
 
-        In a round of fewer blocks than strata the stratum of the last block has rested since the first one had it.
+        In a round with fewer blocks than strata, the last block's stratum has rested since the first block had it.
         """
         number, turn = divmod(stage, self.strata)
         if turn == 0:
@@ -158,7 +163,7 @@ class StochasticGradient(GradientDescent):
         return part, part + 1 if part + 1 < last else first
 
     def _stratum(self, block: int, turn: int) -> int:
-        """That a block has in a turn. There are no more blocks in a round than strata."""
+        """Return the stratum of a block in a turn. A round never has more blocks than strata."""
         return (block + turn) % self.strata
 
     def update_factors(self, job: Job) -> Any:
@@ -171,9 +176,11 @@ class StochasticGradient(GradientDescent):
         return self._sweep(self._block(block), mine, bounds, job.shared, rewound=rewound, first_pass=first)
 
     def _pass_on(self, block: int, turn: int, rows: np.ndarray) -> None:
-        """Ask in time for the block that follows this one by a round, and for its factors. If not all of that stays in
-        memory, drop blocks of the round before, which nobody has mapped any more, and factors of the one before that,
-        which are written: what the kernel dropped by itself would often be needed sooner."""
+        """Read ahead the block one round later, and its factors.
+
+        If not everything stays in memory, also drop blocks of the round before, and written factors of the one before
+        that; the kernel's own choice would often be needed sooner.
+        """
         number, count = bisect.bisect(self.rounds, block) - 1, len(self.rounds) - 1
         first, last = self.rounds[number : number + 2]
         passing = self._passing and count > _FEW_ROUNDS
@@ -197,7 +204,7 @@ class StochasticGradient(GradientDescent):
                 drop(self._rows_of(rows, *self.rounds[(number - 2) % count :][:2]))
 
     def _rows_of(self, rows: np.ndarray, first: int, last: int) -> np.ndarray:
-        """Those of some blocks."""
+        """Return the rows of some blocks."""
         bounds = self.dataset.index.block_bounds
         return rows[bounds[first] : bounds[last]]
 
@@ -209,7 +216,7 @@ class StochasticGradient(GradientDescent):
     def _sweep(
         self, block: RowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, first_pass: bool
     ) -> float:
-        """Take the steps of a cell: of the rows `mine` and the columns whose ranks lie between `bounds`."""
+        """Do the steps of a cell: rows `mine`, columns with ranks between `bounds`."""
         ratings = sgd.Ratings(block.offsets[1:], block.columns, block.values, shared["following"][mine])
         if rewound:
             sgd.rewind(ratings, block.offsets, bounds[0])
@@ -220,10 +227,10 @@ class StochasticGradient(GradientDescent):
 
 
 def rounds(blocks: int, most: int) -> list[int]:
-    """The first block of each round, and the number of blocks.
+    """Return the first block of each round, and the number of blocks.
 
-    A round has so many blocks as the largest power of two that is not above `most`, so that all workers have as many
-    cells in a turn; the last two rounds share what is left.
+    The number of blocks of a round is the largest power of two up to `most`, so that workers have equally many cells in
+    a turn; the last two rounds share the rest.
     """
     size = 1 << (most.bit_length() - 1)
     starts = [*range(0, blocks, size), blocks]
@@ -233,11 +240,11 @@ def rounds(blocks: int, most: int) -> list[int]:
 
 
 class DataParallelGradient(StochasticGradient):
-    """The same steps as a data-parallel program takes them: the baseline of the STRADS paper (figure 6f), BSP-MF.
+    """Data-parallel stochastic gradient descent, the baseline BSP-MF of the STRADS paper (figure 6f).
 
-    Of so many blocks at a time each has a replica of all columns, as they were before. What the replicas change is put
-    together at a barrier: the mean of it is added to the columns, or the sum. So a replica does not see what the others
-    do meanwhile, and the more there are, the smaller a step must be.
+    Several blocks at a time each have a replica of all columns. At a barrier, the mean (or sum) of the replicas'
+    changes is added to the columns. A replica does not see the others' changes meanwhile, so more replicas need a
+    smaller step size.
     """
 
     option = "--schedule bsp"

@@ -56,7 +56,7 @@ _PAIR, _QUAD, _WHOLE = (_VectorType(floats) for floats in (2, 4, LANE))
 
 
 def _operation(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """An intrinsic of the compiler, or without it what does the same with numpy arrays."""
+    """Return a compiler intrinsic, or the equivalent NumPy function when kernels are not compiled."""
     return lambda typed: plain if numba.config.DISABLE_JIT else intrinsic(typed)  # type: ignore[attr-defined]
 
 
@@ -76,7 +76,7 @@ def _broadcast(builder: Any, value: Any, kind: Any) -> Any:
 
 
 def _folded(builder: Any, vector: Any) -> Any:
-    """The sum of its two halves."""
+    """Return the sum of a vector's two halves."""
     half = vector.type.count // 2
     parts = (_chosen(builder, vector, vector, list(range(first, first + half))) for first in (0, half))
     return builder.fadd(*parts)

@@ -38,10 +38,8 @@ _RUN = 1 << 20  # numbers that are written at a time
 
 
 class Side:
-    """The rows or the columns of a model. names: in order, or a file of them.
-
-    Attributes: `factors` float32 (n, R), `biases` float32 (n,), `entries` int64 (n,).
-    """
+    """The rows or the columns of a model. names: in order, or a file of names. Attributes: `factors` float32 (n, R),
+    `biases` float32 (n,), `entries` int64 (n,)."""
 
     def __init__(
         self, names: Path | Sequence[Any], factors: np.ndarray, biases: np.ndarray, entries: np.ndarray
@@ -58,16 +56,13 @@ class Side:
 
     @cached_property
     def places(self) -> dict[Any, int]:
-        """The place of each name."""
+        """Return the index of each name."""
         return dict(zip(self.names, range(len(self)), strict=True))
 
 
 class Factorization:
-    """A factorization, in memory or mapped.
-
-    Attributes: `mean`, of the values; `biased`, whether there are biases; `solver`, how factors are solved for; `rows`
-    and `columns`, Side; `rank`.
-    """
+    """A factorization, in memory or mapped. Attributes: `mean` of the values; `biased`, whether there are biases;
+    `solver`, how factors of new rows are solved for; `rows` and `columns`, each a `Side`; `rank`."""
 
     def __init__(self, mean: float, biased: bool, solver: dict[str, Any], rows: Side, columns: Side) -> None:
         self.mean, self.biased, self.solver = mean, biased, solver
@@ -79,11 +74,11 @@ class Factorization:
 
     @cached_property
     def column_products(self) -> np.ndarray:
-        """The sum of the outer products of the columns' factors with themselves: float32 (R, R)."""
+        """Return the sum of the outer products of the columns' factors, H'H: float32 (R, R)."""
         return self.columns.factors.T @ self.columns.factors
 
     def in_memory(self, *names: Sequence[Any]) -> Factorization:
-        """A copy that needs no files. names: of the rows and of the columns, in order."""
+        """Return a copy in memory. names: of the rows and of the columns, in order."""
         sides = [
             Side(of_side, np.array(side.factors), np.array(side.biases), np.array(side.entries))
             for of_side, side in zip(names, (self.rows, self.columns), strict=True)
@@ -92,7 +87,7 @@ class Factorization:
 
 
 class Factors(NamedTuple):
-    """Of D rows and C columns."""
+    """Arrays of D rows and C columns."""
 
     row_factors: Float32  # (D*R,)
     row_biases: Float32  # (D,)
@@ -113,7 +108,7 @@ class Solver(TypedDict):
 
 
 class FactorFiles(TypedDict):
-    """The files of a factorization."""
+    """Entries of the files of a factorization in the manifest."""
 
     factors: ArrayFile
     rows: File
@@ -121,7 +116,7 @@ class FactorFiles(TypedDict):
 
 
 class FactorManifest(ModelManifest):
-    """Of a factorization."""
+    """Manifest of a factorization."""
 
     rank: Annotated[int, Meta(ge=1, lt=1 << 32)]
     mean: float
@@ -150,10 +145,10 @@ class FactorModel(ModelFiles, Factorization):
 
 
 class Trained(NamedTuple):
-    """What was trained of the rows or the columns, as `samplers.factorization.rows` says.
+    """Trained rows or columns, in the form of `samplers.factorization.rows`.
 
-    factors: float32 (n, width), rows by place or columns by rank. entries: int64 (n,). order: int64 (names,), the place
-    or rank of each name, -1 if it has none. unit: that factors are in; biases are in the product of both sides' units.
+    factors: float32 (n, width), rows by place or columns by rank. entries: int64 (n,). order: int64 (names,), place or
+    rank of each name, -1 for none. unit: of the factors; biases have the product of both sides' units.
     """
 
     factors: np.ndarray
@@ -186,8 +181,7 @@ def write_factors(
 ) -> None:
     """Write a model into an empty directory.
 
-    row_names: the bytes of rows.txt, some at a time, where they are not those of `dataset`, but of a whole that it is a
-    shard of.
+    row_names: bytes of rows.txt in pieces, if they are not those of `dataset` but of the whole that it is a shard of.
     """
     arrays: dict[str, np.ndarray | Pieces] = {}
     with ExitStack() as stack:
@@ -218,12 +212,12 @@ def write_factors(
 
 
 def export_bytes(matrix: Matrix) -> int:
-    """Memory that `write_factors` takes to order the rows and the columns: numbers for each of them."""
+    """Return the bytes that `write_factors` needs to order rows and columns."""
     return 72 * (matrix.rows + matrix.columns)
 
 
 def row_order(matrix: Matrix) -> np.ndarray:
-    """int64, the place of the row of each name, or -1 for one that has no entries."""
+    """Return the place of the row of each name, int64, or -1 if it has no entries."""
     lines = np.concatenate([matrix.block(number).rows for number in range(matrix.block_count)])
     names = matrix.count_row_names()
     require_below(matrix.path, "rows", lines, names)
@@ -231,21 +225,21 @@ def row_order(matrix: Matrix) -> np.ndarray:
 
 
 def place_of_line(lines: np.ndarray, size: int) -> np.ndarray:
-    """int64 (size,), the place of each of so many lines among `lines`, or -1."""
+    """Return the index in `lines` of each of `size` lines, int64 (size,), or -1."""
     order = np.full(size, -1, np.int64)
     order[lines] = np.arange(lines.size)
     return order
 
 
 def _in_order(numbers: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Those at the places that `order` says; 0 where it is -1."""
+    """Return the numbers at the places in `order`; 0 where it is -1."""
     found = numbers[order]
     found[order < 0] = 0
     return found
 
 
 def natural(numbers: np.ndarray, unit: float) -> np.ndarray:
-    """Numbers, float32 (n,), that are in a unit, without it; raises Diverged if not all are finite."""
+    """Convert numbers, float32 (n,), from a unit to 1; raises Diverged if not all are finite."""
     with np.errstate(over="ignore"):
         found = numbers if unit == 1 else numbers * np.float32(unit)
     if not np.isfinite(found).all():
@@ -254,7 +248,7 @@ def natural(numbers: np.ndarray, unit: float) -> np.ndarray:
 
 
 def _factors(ordered: RowsInOrder, order: np.ndarray, first: int, rank: int, unit: float) -> Iterator[np.ndarray]:
-    """So many numbers, from one on, of rows in order, some rows at a time; 0 where `order` is -1."""
+    """Yield `rank` numbers from `first` on of rows in order, some rows at a time; 0 where `order` is -1."""
     step = max(_RUN // rank, 1)
     for begin, end, numbers in ordered.runs():
         left = numbers.reshape(np.count_nonzero(order[begin:end] >= 0), -1)

@@ -1,4 +1,4 @@
-"""What a factorization's training does at its evaluations and at its end: held-out ratings, and the model."""
+"""Evaluation on held-out ratings during the training of a factorization, and publication of its model."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from samplers.factorization.splash import SplashFactorization
 
 
 def check_held_out_ratings(held_out: Matrix, matrix: Matrix) -> None:
-    """Raise RequestError unless a factorization of `matrix` can be evaluated on `held_out`: their columns have the same
-    names, ranks and slices, and their rows the same names."""
+    """Raise RequestError unless a factorization of `matrix` can be evaluated on `held_out`: names, ranks and slices of
+    columns, and names of rows, must be equal."""
     same = [
         held_out.manifest["texts"][side]["checksum"] == matrix.manifest["texts"][side]["checksum"] for side in SIDES
     ]
@@ -35,7 +35,7 @@ def check_held_out_ratings(held_out: Matrix, matrix: Matrix) -> None:
 
 
 class FactorizationObserver:
-    """Of one run; on a ring each machine has held-out ratings of its own users."""
+    """Observer of one run; on a ring each machine has held-out ratings of its own users."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -60,6 +60,6 @@ class FactorizationObserver:
 
 
 def _mean_of_all(engine: StaticEngine, total: float, weights: float) -> float:
-    """A sum over the held-out ratings of all machines, divided by that of their weights."""
+    """Return a sum over the held-out ratings of all machines, divided by the sum of their weights."""
     totals, all_weights = zip(*engine.gather([total, weights]), strict=True)
     return math.fsum(totals) / math.fsum(all_weights)

@@ -1,4 +1,4 @@
-"""The options of a matrix factorization."""
+"""Options of matrix factorization."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ _LEAVE = "Leave this option out."
 
 
 def parallelism_of(text: str, option: str) -> int | str:
-    """A number of parallel learners, or auto."""
+    """Parse a number of parallel learners, or auto."""
     if text != "auto" and not text.isdigit():
         raise RequestError(f"{option} must be auto or a number of parallel learners, got {text!r}")
     return text if text == "auto" else int(text)

@@ -1,4 +1,4 @@
-"""Predictions for the pairs of users and items in a file, a chunk at a time."""
+"""Predict the ratings of user-item pairs in a file, in chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from samplers.factorization.rating_errors import predictions
 
 
 class Pairs(NamedTuple):
-    """How many pairs there are, and of how many the user, the item, or one of them, is not known."""
+    """Number of pairs, and of pairs with an unknown user, an unknown item, or either."""
 
     all: int
     of_unknown_users: int
@@ -28,10 +28,10 @@ class Pairs(NamedTuple):
 def predict_file(
     model: FactorModel, pairs: str, out: TextIO, written: FormatOptions, encoding: str | None = None
 ) -> Pairs:
-    """Write a line of user, item and prediction for each pair; returns how many there are.
+    """Write a line of user, item and prediction for each pair; returns the counts.
 
-    pairs: a path, of lines as `ooc ingest ratings` reads them. written: how they are; with the rating `none` they need
-    none. encoding: of this file, None for UTF-8.
+    pairs: path of a file in the formats of `ooc ingest ratings`. written: its format; with the rating `none` ratings
+    are not needed. encoding: of this file, None for UTF-8.
     """
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
@@ -53,7 +53,7 @@ def _names(found: Names) -> list[str]:
 
 
 def predict_pairs(model: Factorization, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Predictions for pairs of places, or -1 for what is not known, which has a bias and factors of 0: float64 (n,)."""
+    """Return predictions for pairs of places, float64 (n,); place -1 is unknown and has bias and factors 0."""
     found = np.full(rows.size, model.mean, np.float64)
     for side, places in ((model.rows, rows), (model.columns, columns)):
         found[places >= 0] += side.biases[places[places >= 0]]
@@ -63,5 +63,5 @@ def predict_pairs(model: Factorization, rows: np.ndarray, columns: np.ndarray) -
 
 
 def _places(side: Side, names: list[str]) -> np.ndarray:
-    """int64, the place of each name or -1."""
+    """Return the place of each name, int64, or -1."""
     return np.array([side.places.get(name, -1) for name in names], np.int64)

@@ -38,10 +38,11 @@ MOST_PENALTY = 2.0**30  # in a unit of ratings: factors are 0 long before
 
 
 class MatrixFactorization(StaticProgram):
-    """rank: R. regularization: lambda, times what `penalty` says. center: whether the mean of all values is taken out.
+    """Base class of factorization programs.
 
-    biases: whether rows and columns have them. unit: in which ratings are trained, see `samplers.factorization.units`.
-    The shared arrays, `mean`, `scale` and `penalty` are in it, too; what is told and exported is not.
+    rank: R. regularization: lambda, weighted by `penalty`. center: subtract the mean of all values. biases: rows and
+    columns have biases. unit: of the ratings during training, see `samplers.factorization.units`; the shared arrays,
+    `mean`, `scale` and `penalty` are in this unit, metrics and exports are not.
     """
 
     option: str  # by which the method is asked for
@@ -84,7 +85,7 @@ class MatrixFactorization(StaticProgram):
         self.width = -(-self.used // LANE) * LANE
 
     def _penalty(self, regularization: float, *, per_entry: bool) -> Penalty:
-        """The penalty in the unit of the ratings."""
+        """Return the penalty in the unit of the ratings."""
         if self.unit == 1 or regularization == 0:
             return Penalty(np.float32(regularization), per_entry)
         of_factors = min(regularization / self.unit, MOST_PENALTY)
@@ -117,12 +118,12 @@ class MatrixFactorization(StaticProgram):
         return 4 * self._longest() + copied
 
     def _longest(self) -> int:
-        """Entries of the longest row or column, at most."""
+        """Return an upper bound on the entries of a row or column."""
         rows = max(entry["longest"] for entry in self.dataset.manifest["blocks"])
         return max(rows, int(self.dataset.index.column_entries.max()))
 
     def warm_up(self) -> None:
-        """Run every phase but those over the grid on one entry, with arrays of the real ones' types."""
+        """Compile every phase, except those over the grid, by running it on one entry with arrays of the real types."""
         ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
         row, column = RowBlock(zero, ends, zero, one), ColumnSlice(ends, zero, one)
         for array in (*row, *column):
@@ -137,11 +138,11 @@ class MatrixFactorization(StaticProgram):
                 self.update(Job(phase.name, 0, stage, 0, ends, data, *none, shared, {}, stream, passage))
 
     def tiny_arrays(self) -> dict[str, np.ndarray]:
-        """The shared arrays for the one row and the one column that `warm_up` runs on."""
+        """Return shared arrays for one row and one column, for `warm_up`."""
         return {name: np.zeros((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
 
     def tiny_passage(self, phase: Phase) -> Passage | None:
-        """What travels of the one column that `warm_up` runs on, in phases in which something does."""
+        """Return the slice in transit of one column, for `warm_up`, in phases with rotating slices."""
         return None
 
     def update(self, job: Job) -> Any:
@@ -153,11 +154,11 @@ class MatrixFactorization(StaticProgram):
         return self.update_factors(job)
 
     def update_factors(self, job: Job) -> Any:
-        """Do a part of a phase of the method; returns the sum of the squared errors that it met."""
+        """Do a part of a phase of the method; returns the sum of squared errors."""
         raise NotImplementedError
 
     def start_factors(self, job: Job) -> None:
-        """Small random factors: at 0 nothing would ever move."""
+        """Draw small random factors; from 0 the factors would never change."""
         mine, side = self.mine(job), SIDES.index("rows" if isinstance(job.data, RowBlock) else "columns")
         key, spread = stream_key(self.seed, side), self.spreads[side] * math.sqrt(self.scale / self.rank)
         draw_factors(mine[:, self.first : self.used], self.numbers(job), key, np.float32(spread))
@@ -165,11 +166,11 @@ class MatrixFactorization(StaticProgram):
             mine[:, self.fixed(job)] = 1.0
 
     def entries(self, job: Job) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The entries of a part, see `Job.entries`, in the unit of training."""
+        """Return the entries of a part, see `Job.entries`, in the unit of training."""
         return entries_in_unit(*job.entries(), self.unit)
 
     def _measure(self, job: Job) -> tuple[float, float]:
-        """The sum of the squared errors of a part of a block, and of its weighted squared factors."""
+        """Return the sum of squared errors of a part of a block, and of its weighted squared factors."""
         entries, rows = self.entries(job), self.mine(job)
         work = np.empty(int(np.diff(entries[0]).max(initial=0)), np.float32)
         factors = rows, np.arange(len(rows)), rows[0], job.shared["columns"]
@@ -177,7 +178,8 @@ class MatrixFactorization(StaticProgram):
         return errors, self.weighted_squares(rows, np.diff(entries[0]))
 
     def weighted_squares(self, factors: np.ndarray, entries: np.ndarray) -> float:
-        """What the factors of some rows, float32 (n, R), add to the objective. entries: int64 (n,), of each."""
+        """Return the contribution of rows' factors, float32 (n, R), to the penalty. entries: int64 (n,), of each
+        row."""
         weights = np.maximum(entries, 1) if self.penalty.per_entry else np.ones(len(entries))
         with silent():
             squares = self._squares(factors)
@@ -191,25 +193,26 @@ class MatrixFactorization(StaticProgram):
         return np.einsum("ij,ij->i", factors, factors, dtype=np.float64) - self.biases  # of which one is a fixed 1
 
     def numbers(self, job: Job) -> np.ndarray:
-        """The lines that the rows or columns of a part have in rows.txt or columns.txt of the whole: integers (n,)."""
+        """Return the line numbers, in rows.txt or columns.txt of the whole, of the rows or columns of a part: integers
+        (n,)."""
         if not isinstance(job.data, RowBlock):
             return self.dataset.index.column_ids[job.within(self.dataset.index.slice_bounds)]
         lines = job.data.rows[job.first : job.last]
         return self.dataset.originals()[lines] if self.dataset.shards > 1 else lines
 
     def mine(self, job: Job) -> np.ndarray:
-        """The factors of the rows or columns of a part: float32 (n, width)."""
+        """Return the factors of the rows or columns of a part: float32 (n, width)."""
         index = self.dataset.index
         if isinstance(job.data, RowBlock):
             return job.shared["rows"][job.within(index.block_bounds)]
         return job.shared["columns"][job.within(index.slice_bounds)]
 
     def others(self, job: Job) -> np.ndarray:
-        """The factors of the other side: float32 (n, width)."""
+        """Return the factors of the other side: float32 (n, width)."""
         return job.shared["columns" if isinstance(job.data, RowBlock) else "rows"]
 
     def fixed(self, job: Job) -> int:
-        """The place in the factors of a part that holds 1, or -1."""
+        """Return the index in the factors of a part that is fixed to 1, or -1."""
         return int(isinstance(job.data, RowBlock)) if self.biases else -1
 
     def aggregate(
@@ -220,19 +223,19 @@ class MatrixFactorization(StaticProgram):
         return self.finite({"squared_error": math.fsum(answers) * self.unit**2 / self.passes})
 
     def finite(self, sums: dict[str, float]) -> dict[str, float]:
-        """Sums over the entries, if all are numbers; raises Diverged."""
+        """Return sums over the entries; raises Diverged unless all are finite."""
         if not all(map(math.isfinite, sums.values())):
             raise self.diverged()
         return sums
 
     def diverged(self) -> Diverged:
-        """The error of factors that are infinite or NaN."""
+        """Return the error of infinite or NaN factors."""
         return Diverged(
             f"{self.option}: the training diverged, as factors are no longer finite; {self.cause()}", self.remedy()
         )
 
     def cause(self) -> str:
-        """What made factors infinite, for a message."""
+        """Return the probable cause of infinite factors, for the message."""
         return f"ratings are of a size of {self.size:.3g}, and --regularization is {self.regularization:g}"
 
     def remedy(self) -> str:
@@ -240,7 +243,7 @@ class MatrixFactorization(StaticProgram):
 
     @property
     def passes(self) -> int:
-        """How often an iteration meets each entry."""
+        """Return how many times an iteration visits each entry."""
         return len(self.phases)
 
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
@@ -253,9 +256,10 @@ class MatrixFactorization(StaticProgram):
         return {"objective": objective, "rmse": math.sqrt(sums["errors"] / self.dataset.whole.entries)}
 
     def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
-        """The sum of the squared errors of ratings that were not trained on. `sweep` runs one of `reading_phases`.
+        """Return the sum of squared errors of held-out ratings.
 
-        order: int64, the place of the row of each name, or -1, see `factor_model.row_order`.
+        sweep: function that runs one of `reading_phases`. order: int64, place of the row of each name, or -1, see
+        `factor_model.row_order`.
         """
         unknown, errors = self.unknown_row(), 0.0
         for number in range(held_out.block_count):
@@ -267,13 +271,13 @@ class MatrixFactorization(StaticProgram):
         return errors * self.unit**2
 
     def unknown_row(self) -> np.ndarray:
-        """The factors of a user without ratings, float32 (width,): 0."""
+        """Return the factors of a user without ratings, float32 (width,): 0."""
         row = np.zeros(self.width, np.float32)
         row[1] = self.biases
         return row
 
     def column_penalty(self, shared: Arrays) -> float:
-        """What the factors of the columns add to the objective."""
+        """Return the contribution of the columns' factors to the objective."""
         return self.weighted_squares(shared["columns"], np.asarray(self.dataset.whole.column_entries))
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
@@ -299,7 +303,7 @@ class MatrixFactorization(StaticProgram):
             raise self.diverged() from None
 
     def solver(self) -> dict[str, Any]:
-        """How rows that come later are solved for; JSON types only. alpha: 0 for ratings, else of confidences."""
+        """Return how new rows are solved for, as JSON types. alpha: 0 for ratings, else of the confidences."""
         return {
             "regularization": float(self.regularization),
             "per_entry": self.penalty.per_entry,
@@ -310,7 +314,7 @@ class MatrixFactorization(StaticProgram):
 
 
 def silent() -> np.errstate:
-    """Around what may diverge: NumPy does not warn, `MatrixFactorization.finite` says it once."""
+    """Silence NumPy warnings where the training may diverge; `MatrixFactorization.finite` raises the error."""
     return np.errstate(over="ignore", invalid="ignore")
 
 

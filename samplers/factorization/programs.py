@@ -1,7 +1,6 @@
-"""The methods of matrix factorization: programs around the kernels of `samplers.factorization.ccd` and `als`, and all
-by name.
+"""The methods of matrix factorization by name, and the programs for the kernels of `ccd` and `als`.
 
-Those by stochastic gradient descent are in `samplers.factorization.gradient_programs`.
+Programs with stochastic gradient descent are in `samplers.factorization.gradient_programs`.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ _CHUNK = 1 << 13  # rows whose products are summed up in float32
 
 
 class CoordinateDescent(MatrixFactorization):
-    """All rows, then all columns, each factor in turn. See `samplers.factorization.ccd`. nonnegative: no factor is
-    below 0."""
+    """Coordinate descent: all rows, then all columns, one factor at a time; see `samplers.factorization.ccd`.
+    nonnegative: no factor is below 0."""
 
     option = "--method ccd"
     phases: Sequence[Phase] = (Phase("rows", "block", writes=False), Phase("columns", "slice", writes=False))
@@ -69,7 +68,8 @@ class CoordinateDescent(MatrixFactorization):
 
 
 class AlternatingLeastSquares(MatrixFactorization):
-    """All rows, then all columns, by a few conjugate gradient steps each. See `samplers.factorization.als`."""
+    """Alternating least squares: all rows, then all columns, by some conjugate gradient steps; see
+    `samplers.factorization.als`."""
 
     option = "--method als"
     phases: Sequence[Phase] = CoordinateDescent.phases
@@ -85,7 +85,8 @@ class AlternatingLeastSquares(MatrixFactorization):
         return super().scratch_bytes() + 4 * 3 * self.width
 
     def gram(self, job: Job) -> np.ndarray:
-        """H'H of all columns, or W'W of all rows, where every cell is an entry: float32 (width, width), else (0, 0)."""
+        """Return H'H of all columns, or W'W of all rows, if every cell is an entry: float32 (width, width), else (0,
+        0)."""
         return np.zeros((0, 0), np.float32)
 
     def update_factors(self, job: Job) -> float:
@@ -96,12 +97,12 @@ class AlternatingLeastSquares(MatrixFactorization):
 
 
 class ImplicitFeedback(AlternatingLeastSquares):
-    """Counts of what users did, as confidence in a wish (Hu, Koren and Volinsky, ICDM 2008). alpha: of a single count.
+    """Implicit feedback: counts of events as confidences (Hu, Koren and Volinsky, ICDM 2008).
 
-    The objective is sum_(all i,j) c_ij (p_ij - w_i . h_j)^2 + lambda (sum |w_i|^2 + sum |h_j|^2), with p_ij = 1 and
-    c_ij = 1 + alpha a_ij for the known entries, and p_ij = 0 and c_ij = 1 for all others. Where confidences are far
-    above 1 all of them, and lambda, are divided by a power of four near them while rows are solved for: so `products`,
-    `confidences` and `penalty` are, but not what is told.
+    Objective: sum_(all i,j) c_ij (p_ij - w_i . h_j)^2 + lambda (sum |w_i|^2 + sum |h_j|^2), with p_ij = 1 and c_ij = 1
+    + alpha a_ij for the known entries, and p_ij = 0 and c_ij = 1 for all others. If confidences are far above 1, they
+    and lambda are divided by a power of four while rows are solved for: this applies to `products`, `confidences` and
+    `penalty`, but not to metrics. alpha: confidence of a single count.
     """
 
     option = "--implicit"
@@ -171,7 +172,7 @@ class ImplicitFeedback(AlternatingLeastSquares):
         return super().update(job)
 
     def _of_unit(self, job: Job) -> np.ndarray:
-        """The factors of all rows of a block, or columns of a slice."""
+        """Return the factors of all rows of a block, or columns of a slice."""
         by_row = isinstance(job.data, RowBlock)
         bounds = self.dataset.index.block_bounds if by_row else self.dataset.index.slice_bounds
         return job.shared["rows" if by_row else "columns"][slice(*bounds[job.unit : job.unit + 2].tolist())]
@@ -200,13 +201,13 @@ class ImplicitFeedback(AlternatingLeastSquares):
 
 
 def _sum_of(terms: Iterable[float]) -> float:
-    """Their sum, rounded once; NaN if some are not finite: `math.fsum` adds no infinities of both signs up."""
+    """Return the exactly rounded sum; NaN for infinite terms, as `math.fsum` cannot add infinities of both signs."""
     found = list(terms)
     return math.fsum(found) if all(map(math.isfinite, found)) else math.nan
 
 
 def products(factors: np.ndarray) -> np.ndarray:
-    """The sum of the outer products of rows, float32 (n, R), each with itself: float64 (R, R)."""
+    """Return the sum of the outer products of rows, float32 (n, R), with themselves: float64 (R, R)."""
     total = np.zeros((factors.shape[1],) * 2)
     with silent():
         for first in range(0, len(factors), _CHUNK):
@@ -225,10 +226,10 @@ _OPTIONS = {name: f"--method {name}" for name in METHODS} | {"implicit": "--impl
 def factorization_spec(
     method: str, options: dict[str, Any], given: dict[str, Any], *, on_ring: bool = False
 ) -> ProgramSpec:
-    """The program of a method of METHODS: "implicit" is als with --implicit, "bsp" is sgd with --schedule bsp.
+    """Return the program of a method of METHODS: "implicit" is als with --implicit, "bsp" is sgd with --schedule bsp.
 
-    options: those of all methods. given: others, None where the user did not choose. on_ring: on several machines.
-    Raises RequestError if the method does not take one of them, or cannot be had on a ring.
+    options: of all methods. given: options of some methods, None where the user did not choose. on_ring: on several
+    machines. Raises RequestError if the method does not take one of them, or does not run on a ring.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     for name in chosen:

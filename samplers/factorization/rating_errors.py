@@ -1,4 +1,4 @@
-"""How good the predictions of a factorization are."""
+"""Errors of the predictions of a factorization."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _PRODUCTS = 1 << 22  # of factors that are multiplied at a time
 
 
 def evaluate_ratings(model: FactorModel, held_out: Matrix) -> dict[str, float]:
-    """The root of the mean squared error, and the mean absolute error, of ratings by users and items of the training;
-    of implicit feedback the expected percentile rank.
+    """Return RMSE and mean absolute error of ratings by known users of known items; for implicit feedback the expected
+    percentile rank.
 
-    Raises RequestError unless `held_out` was ingested with --names-from the training's ratings.
+    Raises RequestError unless `held_out` was ingested with --names-from and the training ratings.
     """
     if held_out.row_names() != model.rows.names or held_out.column_names() != model.columns.names:
         raise RequestError(
@@ -46,7 +46,7 @@ def evaluate_ratings(model: FactorModel, held_out: Matrix) -> dict[str, float]:
 
 
 def predictions(model: Factorization, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Predictions for pairs of places: float64 (n,)."""
+    """Return predictions for pairs of places: float64 (n,)."""
     found = model.mean + model.rows.biases[rows].astype(np.float64) + model.columns.biases[columns]
     step = max(_PRODUCTS // model.rank, 1)
     for first in range(0, rows.size, step):

@@ -1,5 +1,4 @@
-"""What a trained factorization is used for: items for users, items like others, ratings of pairs, and users that came
-after the training."""
+"""Use a trained factorization: recommend items, find similar items, and fold in new users."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ _SWEEPS = 200  # of factors that may not be negative
 
 
 class Users(NamedTuple):
-    """Some users: names, factors float (n, R), biases float (n,), and the places of the items that each has seen."""
+    """Some users: names, factors float (n, R), biases float (n,), and the places of the items that each has rated."""
 
     names: list[str]
     factors: np.ndarray
@@ -27,7 +26,7 @@ class Users(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Items chosen for someone or something: its name, and the items, best first, with their scores."""
+    """Chosen items for a user or an item: its name, and the items, best first, with scores."""
 
     name: str
     items: list[str]
@@ -35,7 +34,7 @@ class Choice(NamedTuple):
 
 
 def known_users(model: FactorModel, names: Sequence[str], trained_on: Matrix | None = None) -> Iterator[Users]:
-    """Users of the training, some at a time. trained_on: its ratings, if what they rated is asked for."""
+    """Yield users of the training in batches. trained_on: its ratings, if their rated items are needed."""
     if trained_on and trained_on.identity != model.manifest["dataset"]:
         raise RequestError(
             f"--exclude-seen: {model.path} was trained on several shards, and {trained_on.path} is only one of them",
@@ -49,9 +48,9 @@ def known_users(model: FactorModel, names: Sequence[str], trained_on: Matrix | N
 
 
 def later_users(model: FactorModel, ratings: Matrix, names: Sequence[str]) -> Iterator[Users]:
-    """Users of other ratings, some at a time, with factors solved for from these.
+    """Yield users of other ratings in batches, with factors solved for from these.
 
-    ratings: of the items of the model, as `ooc ingest ratings --items-from` makes it.
+    ratings: with the items of the model, from `ooc ingest ratings --items-from`.
     """
     if ratings.column_names() != model.columns.names:
         raise RequestError(
@@ -72,7 +71,7 @@ def _batches(names: Sequence[str], size: int) -> Iterator[list[str]]:
 
 
 def _row(matrix: Matrix, place: int) -> tuple[np.ndarray, np.ndarray]:
-    """The items of a row, as lines in columns.txt, and its values; none for place -1."""
+    """Return the items of a row, as lines in columns.txt, and its values; none for place -1."""
     if place < 0:
         return np.empty(0, np.uint32), np.empty(0, np.float32)
     number = int(np.searchsorted(matrix.index.block_bounds, place, side="right")) - 1
@@ -88,10 +87,10 @@ def _block(matrix: Matrix, number: int) -> RowBlock:
 
 
 def fold_in(model: Factorization, items: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The bias and the factors that are best for a new user: float64 (1 + R,).
+    """Return the bias and best factors of a new user, with all items fixed: float64 (1 + R,).
 
-    items: places, of the items rated; values: the ratings, or counts. The objective is that of the training (see
-    `samplers.factorization.program` and `samplers.factorization.als`), all items as they are.
+    items: places of the rated items. values: ratings or counts. The objective is that of the training, see
+    `samplers.factorization.program` and `samplers.factorization.als`.
     """
     solver, alpha, unit = model.solver, model.solver["alpha"], model.solver.get("unit", 1.0)
     factors = model.columns.factors[items].astype(np.float64) / unit
@@ -122,7 +121,7 @@ def _solve(system: np.ndarray, wanted: np.ndarray, *, nonnegative: bool) -> np.n
 
 
 def recommend(model: Factorization, batches: Iterator[Users], top: int, *, exclude_seen: bool) -> Iterator[Choice]:
-    """The items with the highest predictions for each user; none that nobody rated in the training."""
+    """Yield the items with the highest predictions for each user; items without training ratings are left out."""
     for users in batches:
         scores = (users.factors @ model.columns.factors.T).astype(np.float32)
         scores += model.columns.biases
@@ -135,7 +134,7 @@ def recommend(model: Factorization, batches: Iterator[Users], top: int, *, exclu
 
 
 def similar_items(model: Factorization, names: Sequence[str], top: int) -> Iterator[Choice]:
-    """The items whose factors point most nearly the same way as those of each item that is named: their cosines."""
+    """Return the items with the largest cosine similarity of factors for each named item."""
     factors = model.columns.factors
     lengths = np.sqrt(np.einsum("ij,ij->i", factors, factors))
     for some in _batches(names, _SCORES // len(model.columns)):
@@ -148,7 +147,7 @@ def similar_items(model: Factorization, names: Sequence[str], top: int) -> Itera
 
 
 def _best(side: Side, name: str, scores: np.ndarray, top: int, added: float) -> Choice:
-    """The best by score; of equal ones those that come first."""
+    """Return the best items by score; ties go to the first."""
     possible = int(np.count_nonzero(scores > -np.inf))
     top = min(top, possible)
     if not top:

@@ -26,9 +26,10 @@ from samplers.factorization.programs import AlternatingLeastSquares, CoordinateD
 
 
 class StagedColumns(GatheredRows, MatrixFactorization):
-    """All rows as on one machine; then all columns, a slice at a time, in stages that a sum round the ring ends.
+    """Mixin: all rows as on one machine; then all columns, one slice at a time, in stages that end with a sum over the
+    ring.
 
-    Attributes of a subclass: `stages`; `sums`, how many numbers are added up of a column.
+    Subclasses define `stages`, and `sums`, the number of summed values of a column.
     """
 
     column_stages = Phase("columns", "slice", writes=False, staged=True)
@@ -38,7 +39,7 @@ class StagedColumns(GatheredRows, MatrixFactorization):
     sums: int
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        """Besides the factors, sums over the entries of each column of the slice at hand."""
+        """Return the shared arrays: also sums over the entries of each column of the present slice."""
         longest = int(np.diff(self.dataset.index.slice_bounds).max())
         return super().shared_arrays() | {"sums": ArraySpec((longest, self.sums), "float64")}
 
@@ -46,7 +47,7 @@ class StagedColumns(GatheredRows, MatrixFactorization):
         return SIDES
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """Sums as they go round, and then what they come to."""
+        """Return the bytes sent: sums on their way round, and the results."""
         return 2 * 8 * self.sums * (self.stages - 1) * self.dataset.columns
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:
@@ -67,15 +68,16 @@ class StagedColumns(GatheredRows, MatrixFactorization):
 
     @abstractmethod
     def do_stage(self, job: Job) -> float:
-        """Do a stage of some columns, see `samplers.factorization.program.MatrixFactorization.update_factors`."""
+        """Do a stage for some columns, see `samplers.factorization.program.MatrixFactorization.update_factors`."""
 
     def entries_everywhere(self, job: Job) -> np.ndarray:
-        """int64 (n,), how many entries the columns of a part have on all machines."""
+        """Return the entries on all machines of the columns of a part, int64 (n,)."""
         return self.dataset.whole.column_entries[job.within(self.dataset.index.slice_bounds)]
 
 
 class RingDescent(StagedColumns, CoordinateDescent):
-    """Columns in a stage for each factor, and one more. See `samplers.factorization.shared_descent`."""
+    """Coordinate descent on a ring: a stage for each factor, and one more; see
+    `samplers.factorization.shared_descent`."""
 
     sums = 2
 
@@ -85,7 +87,7 @@ class RingDescent(StagedColumns, CoordinateDescent):
         self.stages = len(self._places) + 1
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        """Besides, what is kept of each entry of the slice at hand."""
+        """Return the shared arrays: also the residual of each entry of the present slice."""
         entries = int(self.dataset.index.cells.sum(axis=0).max())
         kept = {"residuals": ArraySpec((entries,), "float32"), "tile": ArraySpec((LANE, entries), "float32")}
         return super().shared_arrays() | kept
@@ -114,14 +116,15 @@ class RingDescent(StagedColumns, CoordinateDescent):
 
 
 class RingLeastSquares(StagedColumns, AlternatingLeastSquares):
-    """Columns in a stage for each conjugate gradient, and two more. See `samplers.factorization.shared_squares`."""
+    """Least squares on a ring: a stage for each conjugate gradient step, and two more; see
+    `samplers.factorization.shared_squares`."""
 
     def __init__(self, dataset: Matrix, **options: Any) -> None:
         super().__init__(dataset, **options)
         self.stages, self.sums = self.steps + 2, self.width
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        """Besides, the conjugate gradients of each column of the slice at hand."""
+        """Return the shared arrays: also the conjugate gradients of each column of the present slice."""
         shape = super().shared_arrays()["sums"].shape
         return super().shared_arrays() | {name: ArraySpec(shape, "float32") for name in ("left", "direction")}
 
@@ -142,7 +145,7 @@ class RingLeastSquares(StagedColumns, AlternatingLeastSquares):
 
 
 class RingImplicitFeedback(RingLeastSquares, ImplicitFeedback):
-    """Where columns are solved for, `products` has W'W of the rows that this machine has: G is the sum of all."""
+    """Implicit feedback on a ring: for columns, `products` has W'W of this machine's rows, and G is summed over all."""
 
     phases: Sequence[Phase] = (*ImplicitFeedback.phases[:3], StagedColumns.column_stages)
     reading_phases: Sequence[Phase] = (*ImplicitFeedback.reading_phases, *GatheredRows.exported)

@@ -1,9 +1,10 @@
 """Matrix factorization by stochastic gradient descent on a ring of machines.
 
-A machine has some of the rows, see `blocks.shards.splitting`, and their factors. Those of the columns travel with their
-slices: what a machine changes in them nobody else has at the time. Inside a machine the parts of a slice go round as
-slices do round the ring: its rows are dealt with in as many bands as the slice has parts, and in each turn every part
-has a band of its own. So no two workers are at the same row or column, and one takes the same steps as many."""
+A machine has some of the rows (see `blocks.shards.splitting`) and their factors. The factors of columns rotate with
+their slices, so only one machine changes them at a time. Within a machine the parts of a slice rotate in the same way:
+the rows are divided into as many bands as the slice has parts, and in each turn every part has a band of its own. So no
+two workers use the same row or column, and the steps do not depend on the number of workers.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +29,14 @@ from samplers.spool import Spool
 
 
 class Columns(NamedTuple):
-    """What travels of some columns. factors: float32 (n, width). squares: float32 (n, 2), see
-    `samplers.factorization.sgd`."""
+    """Columns in transit. factors: float32 (n, width). squares: float32 (n, 2), see `samplers.factorization.sgd`."""
 
     factors: np.ndarray
     squares: np.ndarray
 
 
 class RingGradient(GatheredRows, GradientDescent):
-    """A rotation of slices round the ring, and of their parts round the rows of a machine."""
+    """Rotation of slices round the ring, and of their parts through the rows of a machine."""
 
     column_factors = Phase("factors of columns", "slice", writes=False, travels="made")
     initial: Sequence[Phase] = (MatrixFactorization.row_factors, column_factors)
@@ -61,7 +61,7 @@ class RingGradient(GatheredRows, GradientDescent):
         return tuple(self.shared_arrays())
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
-        """None: the rows of all blocks are needed for each slice."""
+        """Return no arrays: the rows of all blocks are needed for each slice."""
         return {}
 
     def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
@@ -87,7 +87,7 @@ class RingGradient(GatheredRows, GradientDescent):
         return [range(parts)] * parts if phase is self.phases[0] else super().schedule(phase, unit, parts)
 
     def columns(self, data: np.ndarray) -> Columns:
-        """The columns of a part that has arrived or leaves, uint8 (n,)."""
+        """Return the columns in the bytes, uint8 (n,), of a part that arrives or leaves."""
         numbers = data.view(np.float32)
         factors = numbers[: numbers.size // (self.width + 2) * self.width]
         return Columns(factors.reshape(-1, self.width), numbers[factors.size :].reshape(-1, 2))
@@ -100,7 +100,7 @@ class RingGradient(GatheredRows, GradientDescent):
         return self.columns(job.passage.leaving if made else job.passage.arrived).factors
 
     def start_factors(self, job: Job) -> None:
-        """Those of columns are made alike by every machine that they come to."""
+        """Draw initial factors; every machine draws equal factors for the columns."""
         if job.passage:
             job.passage.leaving[:] = 0
             self.columns(job.passage.leaving).squares[:] = self.first_squares
@@ -121,7 +121,7 @@ class RingGradient(GatheredRows, GradientDescent):
         return super().update(job)
 
     def update_factors(self, job: Job) -> float:
-        """A turn of a part: its columns, and the rows of one band."""
+        """Do a turn of a part: its columns, and the rows of one band."""
         assert job.passage
         arrived, leaving, left = job.passage
         if job.stage == 0:
@@ -141,7 +141,7 @@ class RingGradient(GatheredRows, GradientDescent):
         )
 
     def _squared_errors(self, job: Job) -> float:
-        """The sum of them, of all entries that this machine has in the columns of a part."""
+        """Return the squared errors of this machine's entries in the columns of a part."""
         entries, columns = self.entries(job), self.mine(job)
         work = np.empty(int(np.diff(entries[0]).max(initial=0)), np.float32)
         factors = columns, np.arange(len(columns)), columns[0], job.shared["rows"]
@@ -156,7 +156,7 @@ class RingGradient(GatheredRows, GradientDescent):
         return {"errors": math.fsum(sweep(self.squared_errors)), "penalties": math.fsum(penalties)}
 
     def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
-        """By columns, as they come; `held_out` has the same in each of its slices."""
+        """Return held-out errors by columns, as they arrive; `held_out` has the same columns in each slice."""
         lines = np.concatenate([held_out.block(number).rows for number in range(held_out.block_count)])
         places, unknown, errors = order[lines], self.unknown_row()[None], 0.0
         for unit, first, columns in sweep(self.shown_columns):
@@ -173,7 +173,7 @@ class RingGradient(GatheredRows, GradientDescent):
         return errors * self.unit**2
 
     def column_penalty(self, shared: Arrays) -> float:
-        """Nothing: `measure` has it, each machine that of the columns that rest with it."""
+        """Return nothing: `measure` includes the columns at rest on each machine."""
         return 0.0
 
     def gathered_columns(self, sweep: Sweep, shared: Arrays, directory: Path) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Starting a matrix factorization: from options to a run, a plan and the engine."""
+"""Train a matrix factorization: from options to a run, a plan and the engine."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def train(
 ) -> dict[str, Any]:
     """Factorize the matrix `data` in the new run directory `path`.
 
-    ring: of several machines, all of which call this with a shard and a run directory of their own and the same
-    options but held_out, which has the users of the shard; rank 0 writes the model. callback: see `ooc.training.train`.
-    Returns the last line of the metrics. Raises RequestError, before anything is written, if an option is wrong.
+    ring: several machines that all call this with their own shard and run directory and the same options, except
+    held_out, which has the users of the shard; rank 0 writes the model. callback: see `ooc.training.train`. Returns the
+    last line of the metrics. Raises RequestError, before anything is written, if an option is wrong.
     """
     ring = of_several(ring)
     check_machines(FactorizationOptions, vars(options), several=ring is not None)
@@ -77,14 +77,14 @@ train_mf = by_keywords(train, FactorizationOptions)
 
 
 def disk_needed(data: Path, rank: int, method: str | None = None) -> int:
-    """Bytes of the generations of state that a new run on a ring keeps at most, of a shard."""
+    """Return the largest number of bytes of generations that a new run of a shard keeps on a ring."""
     matrix = Matrix(data)
     rows = matrix.rows + (2 if method == "splash" else 1) * matrix.columns  # with squares as wide as items
     return GENERATIONS * 4 * (BIASES + rank + 2 * LANE) * rows
 
 
 def _spec(options: FactorizationOptions, *, on_ring: bool) -> ProgramSpec:
-    """The program of the method, with the options that it has."""
+    """Return the program of the method with its options."""
     chosen = _method(options)
     given = {name: getattr(options, name) for name in takers(FactorizationOptions)}
     given["nonnegative"] = options.nonnegative or None
@@ -101,7 +101,7 @@ def _spec(options: FactorizationOptions, *, on_ring: bool) -> ProgramSpec:
 
 
 def _method(options: FactorizationOptions) -> str:
-    """The name among the methods for what was asked for; raises RequestError if there is none."""
+    """Return the name of the requested method; raises RequestError if there is none."""
     method = options.method or ("als" if options.implicit else "sgd")
     if options.implicit and method != "als":
         raise RequestError(f"--implicit cannot be used with --method {method}", "Choose --method als.")
@@ -115,7 +115,7 @@ def _method(options: FactorizationOptions) -> str:
 
 
 def _in_unit(spec: ProgramSpec, matrix: Matrix, *, implicit: bool) -> ProgramSpec:
-    """The program with the unit in which it trains these ratings, where it is not 1; that of counts always is."""
+    """Return the program with the unit for these ratings, if it is not 1; for counts it is 1."""
     centered = spec.options.get("center", True) and not spec.options.get("nonnegative")
     size = size_of(matrix.whole, matrix.whole.mean if centered else 0.0)
     if not math.isfinite(size):
@@ -127,7 +127,7 @@ def _in_unit(spec: ProgramSpec, matrix: Matrix, *, implicit: bool) -> ProgramSpe
 
 
 def _held_out(path: Path, matrix: Matrix) -> dict[str, str]:
-    """What a run remembers of its held-out ratings, which must be whole and fit the matrix."""
+    """Return the run's settings for held-out ratings, after checking them."""
     held_out = Matrix(path)
     check_held_out_ratings(held_out, matrix)
     check_dataset(held_out)

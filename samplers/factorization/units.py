@@ -1,9 +1,9 @@
-"""The unit in which ratings are trained: 1, or a power of four near their size where that is far from 1.
+"""Unit of the ratings during training: 1, or a power of four near their size if that is far from 1.
 
-Factors are float32, which ends at 3e38, and what is made of a rating on the way is as large as its fourth power. So
-ratings of 1e9 are trained in a unit s = 4^14: as ratings / s, whose biases are b / s and whose factors are w / sqrt(s).
-Divided by s^2 the objective of `samplers.factorization.program` is then that of these, with the penalty lambda / s for
-factors, and lambda for biases. Powers of four and their roots change no digit.
+Factors are float32 (up to 3e38), and intermediate values are as large as the fourth power of a rating. So ratings of
+1e9 are trained in a unit s = 4^14: as ratings / s, with biases b / s and factors w / sqrt(s). The objective of
+`samplers.factorization.program` divided by s^2 is then that of the scaled ratings, with the penalty lambda / s for
+factors and lambda for biases. Powers of four and their roots change no digits.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _MOST_POWER = 63  # float32 holds 4^63 and 4^-63
 
 
 def size_of(values: WholeMatrix, mean: float) -> float:
-    """The root of the mean square of ratings, less a mean."""
+    """Return the root mean square of ratings less a mean."""
     return math.hypot(values.deviation, values.mean - mean)
 
 
 def unit_of(size: float) -> float:
-    """The unit for ratings of a size: in it that is from 1 to 4."""
+    """Return the unit for ratings of a size, which is from 1 to 4 in it."""
     if size == 0 or ORDINARY[0] <= size <= ORDINARY[1]:
         return 1.0
     power = (math.frexp(size)[1] - 1) // 2
@@ -36,13 +36,13 @@ def unit_of(size: float) -> float:
 
 
 def check_unit(unit: float) -> None:
-    """Raise RequestError unless a unit is one that `unit_of` gives."""
+    """Raise RequestError unless a unit is a result of `unit_of`."""
     if unit != 1 and not (0 < unit < math.inf and unit == unit_of(unit)):
         raise RequestError(f"unit must be 1 or a power of 4, got {unit:g}", "Train a new run.")
 
 
 def in_unit(values: np.ndarray, unit: float) -> np.ndarray:
-    """Values float32 (n,) in a unit: themselves if it is 1, else a copy, read-only as the mapped ones are."""
+    """Return values float32 (n,) in a unit: unchanged if it is 1, else a read-only copy."""
     if unit == 1:
         return values
     scaled = values * np.float32(1 / unit)
@@ -53,7 +53,7 @@ def in_unit(values: np.ndarray, unit: float) -> np.ndarray:
 def entries_in_unit(
     offsets: np.ndarray, others: np.ndarray, values: np.ndarray, unit: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The entries of some rows or columns, see `Job.entries`, with values in a unit; of those alone a copy is made."""
+    """Return the entries of some rows or columns, see `Job.entries`, with values in a unit, copying only these."""
     if unit == 1:
         return offsets, others, values
     mine, moved = slice(int(offsets[0]), int(offsets[-1])), offsets - offsets[0]
@@ -62,7 +62,7 @@ def entries_in_unit(
 
 
 def rows_in_unit(block: RowBlock, unit: float) -> Iterator[RowBlock]:
-    """The rows of a block with values in a unit: all at once if it is 1, else some at a time."""
+    """Yield the rows of a block with values in a unit: all at once if it is 1, else some at a time."""
     bounds = [0, block.rows.size] if unit == 1 else parts(block.offsets, PART_ENTRIES).tolist()
     for first, last in pairwise(bounds):
         entries = entries_in_unit(block.offsets[first : last + 1], block.columns, block.values, unit)

@@ -1,1 +1,1 @@
-"""Models for other programs, and models of theirs."""
+"""Export models to other programs, and import models of other programs."""

@@ -1,4 +1,4 @@
-"""Models for other programs and of them, by the name of a format."""
+"""Formats of other programs by name: export and import."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _ANY = (*_TOPICS, *_FACTORS, RegressionModel, SoftmaxModel)
 
 
 class Format(NamedTuple):
-    """write: takes a model, a path, and, if it is of tokens, their topics. models: of which kinds. directory: whether
-    what is written are several files, in a directory. mixtures: whether it is of topic mixtures, written as the ending
-    of the file says."""
+    """An export format. write: function of a model, a path, and the topics of tokens, if needed. models: kinds of
+    models. directory: writes several files into a directory. mixtures: writes topic mixtures in the format of the file
+    extension."""
 
     write: Callable[..., None]
     models: tuple[type, ...]
@@ -62,10 +62,8 @@ IMPORTS: dict[str, Callable[[Path], TopicModel]] = {
 
 
 def export(run: Path, out: Path, name: str, *, top: int | None = None, overwrite: bool = False) -> int:
-    """Write the model of a run, or of a model directory, in a format; returns its bytes. Raises RequestError.
-
-    top: of mixtures, only the largest topics of each document.
-    """
+    """Write the model of a run, or of a model directory, in a format; returns its bytes. Raises RequestError. top: of
+    mixtures, only the largest topics of each document."""
     form = _named(FORMATS, name)
     if form.mixtures:
         check_format(out)
@@ -92,17 +90,15 @@ def export(run: Path, out: Path, name: str, *, top: int | None = None, overwrite
 
 
 def _tokens(run: Path) -> Assignments | None:
-    """The topics of the tokens, where `run` is one that has its state."""
+    """Return the topics of the tokens, if the run still has its state."""
     return read_assignments(run) if (run / CONFIG).exists() else None
 
 
 def import_model(
     name: str, source: Path, out: Path, *, overwrite: bool = False, trust_pickle: bool = False
 ) -> TopicModel:
-    """Make a model directory of another program's model. Raises RequestError.
-
-    trust_pickle: read a pickle, as gensim's models are, which can run any code.
-    """
+    """Make a model directory from another program's model. Raises RequestError. trust_pickle: allow reading a pickle,
+    such as gensim's models, which can run any code."""
     read = _named(IMPORTS, name)
     if out.exists() and not is_free(out) and not (overwrite and (out / MANIFEST).exists()):
         raise RequestError(

@@ -1,4 +1,4 @@
-"""Models of gensim: `LdaModel`, whose variational parameters are counts and priors."""
+"""Conversion from and to gensim's `LdaModel`, whose variational parameters are counts plus priors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODEL = "lda.model"  # and files whose names begin so
 
 
 def gensim_module() -> Any:
-    """gensim; raises RequestError if it is not installed."""
+    """Return the module gensim; RequestError if it is not installed."""
     try:
         import gensim.models
     except ImportError:
@@ -27,7 +27,7 @@ def gensim_module() -> Any:
 
 
 def to_gensim(model: TopicModel) -> Any:
-    """An `LdaModel` of the same topics; its id2word is a `Dictionary` with the words in our order."""
+    """Return an `LdaModel` with the same topics; its id2word is a `Dictionary` with the same order of words."""
     gensim = gensim_module()
     dictionary = gensim.corpora.Dictionary()
     dictionary.token2id = {word: number for number, word in enumerate(model.vocabulary())}
@@ -48,13 +48,13 @@ def to_gensim(model: TopicModel) -> Any:
 
 
 def from_gensim(model: Any) -> TopicModel:
-    """The topics of an `LdaModel`. It has counts for no documents."""
+    """Return the topics of an `LdaModel`, which has no documents."""
     words = [model.id2word[number] for number in range(model.num_terms)]
     return model_of_weights(model.state.get_lambda().astype(np.float64), np.array(model.alpha, np.float64), words)
 
 
 def write_gensim(model: TopicModel, directory: Path) -> None:
-    """Save an `LdaModel` in an empty directory: the same bytes for the same model."""
+    """Save an `LdaModel` into an empty directory: equal bytes for equal models."""
     found = to_gensim(model)
     for part in (found, found.state, found.id2word):
         part.lifecycle_events = None  # else gensim notes the time and the path
@@ -62,7 +62,7 @@ def write_gensim(model: TopicModel, directory: Path) -> None:
 
 
 def read_gensim(path: Path, *, trust_pickle: bool = False) -> TopicModel:
-    """The topics of an `LdaModel` that was saved. Raises RequestError unless its pickle is trusted: reading one can run
+    """Return the topics of a saved `LdaModel`. Raises RequestError unless its pickle is trusted, as reading it can run
     any code."""
     if not trust_pickle:
         raise RequestError(

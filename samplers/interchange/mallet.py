@@ -47,7 +47,7 @@ def write_mallet(model: TopicModel, directory: Path, tokens: Assignments | None)
 
 
 def checked_words(words: Sequence[str]) -> Sequence[str]:
-    """The words, none of which has a blank; raises RequestError if one does."""
+    """Return the words; RequestError if one contains a blank."""
     if broken := next((word for word in words if _BLANKS.search(word)), None):
         raise RequestError(f"the word {broken!r} contains a blank, which separates words in MALLET's format")
     return words
@@ -75,7 +75,7 @@ def _doc_topics(model: TopicModel, names: list[str]) -> Iterator[str]:
 
 
 def _documents(tokens: Assignments) -> Iterator[tuple[list[int], list[int]]]:
-    """Words and topics of each document."""
+    """Yield words and topics of each document."""
     for first, last in pairwise(tokens.offsets.tolist()):
         yield tokens.words[first:last].tolist(), tokens.topics[first:last].tolist()
 
@@ -93,7 +93,7 @@ def _write_state(file: gzip.GzipFile, tokens: Assignments, names: list[str], wor
 
 
 def read_state(path: Path) -> TopicModel:
-    """The model of a state that MALLET wrote with --output-state, or `write_mallet`. Raises RequestError."""
+    """Return the model of a state from MALLET's --output-state or `write_mallet`. Raises RequestError."""
     documents, types, topics = [], [], []
     words: dict[int, str] = {}
     names: dict[int, str] = {}

@@ -26,7 +26,7 @@ _RUN = 1 << 18  # rows that are written together
 
 
 def write_parquet(model: TopicModel | Factorization, directory: Path) -> None:
-    """Write the tables of a model into an empty directory; raises RequestError if pyarrow is not installed."""
+    """Write the tables of a model into an empty directory; RequestError if pyarrow is not installed."""
     if isinstance(model, Factorization):
         for name, side in (("rows", model.rows), ("columns", model.columns)):
             write_table(directory / f"{name}.parquet", _of_side(side))
@@ -59,7 +59,7 @@ def _column(arrow: Any, values: list[str] | np.ndarray) -> Any:
 
 
 def require_arrow() -> Any:
-    """pyarrow; raises RequestError if it is not installed."""
+    """Return the module pyarrow; RequestError if it is not installed."""
     try:
         import pyarrow.parquet
     except ImportError:
@@ -76,7 +76,7 @@ def _of_words(model: TopicModel, totals: np.ndarray) -> Iterator[dict[str, Any]]
 
 
 def _of_documents(model: TopicModel) -> Iterator[dict[str, Any]]:
-    """The rows of some documents at a time, at least once."""
+    """Yield the rows of documents in batches, at least one."""
     names = model.document_names()
     ends = model.documents.offsets + np.arange(model.documents.offsets.size)  # a document has one row more than topics
     for first, last in list(pairwise(parts(ends, _RUN).tolist())) or [(0, 0)]:
@@ -86,9 +86,9 @@ def _of_documents(model: TopicModel) -> Iterator[dict[str, Any]]:
 
 
 def _mixtures(model: TopicModel, first: int, last: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """The rows of documents first, ..., last - 1: for each the number of its document, from 0, and the columns.
+    """Return the rows of documents first, ..., last - 1: document number from 0, and the columns.
 
-    A document's topics come first, then -1 for the rest of its mixture.
+    Topics of a document come first, then topic -1 for the rest of its mixture.
     """
     offsets = model.documents.offsets[first : last + 1]
     topics, counts = (array[offsets[0] : offsets[-1]] for array in model.documents[1:])
@@ -106,7 +106,7 @@ def _mixtures(model: TopicModel, first: int, last: int) -> tuple[np.ndarray, dic
 
 
 def _entries(rows: Rows, names: Sequence[str]) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
-    """Name, topic and count of some entries at a time; at least once."""
+    """Yield name, topic and count of entries in batches, at least one."""
     numbers = row_numbers(rows)
     for first in range(0, max(numbers.size, 1), _RUN):
         run = slice(first, first + _RUN)

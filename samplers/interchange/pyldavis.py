@@ -1,4 +1,4 @@
-"""What pyLDAvis draws a topic model from: the arguments of `pyLDAvis.prepare`, as JSON."""
+"""Export the arguments of `pyLDAvis.prepare` as JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from samplers.topics.model import TopicModel, row_numbers
 
 
 def write_pyldavis(model: TopicModel, path: Path) -> None:
-    """Write them: topic_term_dists (K, V), doc_topic_dists (D, K), doc_lengths (D,), vocab and term_frequency (V,), of
-    the words and documents that have tokens. Raises RequestError if there are no documents."""
+    """Write topic_term_dists (K, V), doc_topic_dists (D, K), doc_lengths (D,), vocab and term_frequency (V,), of words
+    and documents with tokens. Raises RequestError if there are no documents."""
     count = model.documents.offsets.size - 1
     frequencies = np.bincount(row_numbers(model.words), model.words.counts, model.vocabulary_size) / model.states
     lengths = np.bincount(row_numbers(model.documents), model.documents.counts, count) / model.states

@@ -1,4 +1,4 @@
-"""Counts of a topic model as sparse matrices that `scipy.sparse.load_npz` reads."""
+"""Export the counts of a topic model as sparse matrices for `scipy.sparse.load_npz`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of tomotopy: `LDAModel`, a collapsed Gibbs sampler, whose tokens have topics as ours."""
+"""Conversion from and to tomotopy's `LDAModel`, a collapsed Gibbs sampler with a topic for each token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARK = b"Zs\0"  # in a saved model: before the number of a document's tokens, u
 
 
 def tomotopy_module() -> Any:
-    """tomotopy; raises RequestError if it is not installed."""
+    """Return the module tomotopy; RequestError if it is not installed."""
     try:
         import tomotopy
     except ImportError:
@@ -30,7 +30,7 @@ def tomotopy_module() -> Any:
 
 
 def from_tomotopy(model: Any) -> TopicModel:
-    """The counts of an `LDAModel`; words that it had left out are left out."""
+    """Return the counts of an `LDAModel`, without the words that it removed."""
     lengths = [len(document.words) for document in model.docs]
     words = np.concatenate([np.asarray(document.words, np.uint32) for document in model.docs])
     topics = np.concatenate([np.asarray(document.topics, np.int64) for document in model.docs])
@@ -50,7 +50,7 @@ def from_tomotopy(model: Any) -> TopicModel:
 
 
 def read_tomotopy(path: Path) -> TopicModel:
-    """The counts of an `LDAModel` that was saved in full."""
+    """Return the counts of an `LDAModel` that was saved with full=True."""
     module = tomotopy_module()
     try:
         return from_tomotopy(module.LDAModel.load(str(path)))
@@ -59,10 +59,11 @@ def read_tomotopy(path: Path) -> TopicModel:
 
 
 def to_tomotopy(model: TopicModel, tokens: Assignments) -> Any:
-    """An `LDAModel` whose tokens have the topics of a state. Documents without tokens are left out.
+    """Return an `LDAModel` whose tokens have the topics of a state; documents without tokens are left out.
 
-    tomotopy has no call that sets topics. So a model of the same documents is saved, its topics are replaced there, and
-    what tomotopy makes of that is compared. Raises RequestError if it has not so many topics, WorkFailed if it differs.
+    tomotopy has no call that sets topics: a model of the same documents is saved, the topics in the file are replaced,
+    and the loaded result is compared. Raises RequestError if tomotopy does not support as many topics, WorkFailed if
+    the result differs.
     """
     if model.topics > _MOST_TOPICS:
         raise RequestError(f"tomotopy can have at most {_MOST_TOPICS:,} topics, and the model has {model.topics:,}")
@@ -83,7 +84,7 @@ def to_tomotopy(model: TopicModel, tokens: Assignments) -> Any:
 
 
 def write_tomotopy(model: TopicModel, path: Path, tokens: Assignments | None) -> None:
-    """Save an `LDAModel`, to go on with or to infer by. Raises RequestError if there are no tokens."""
+    """Save an `LDAModel` for further training or inference. Raises RequestError if there are no tokens."""
     if tokens is None:
         raise RequestError(
             "a tomotopy model contains the topic of each token, which this run no longer has",
@@ -93,7 +94,7 @@ def write_tomotopy(model: TopicModel, path: Path, tokens: Assignments | None) ->
 
 
 def _by_word(found: Any, tokens: Assignments, filled: list[int]) -> list[np.ndarray]:
-    """The topics of each document, int16, in the order of the numbers that tomotopy gave to its words."""
+    """Return the topics of each document, int16, in the order of tomotopy's word numbers."""
     ordered = []
     for document, number in zip(found.docs, filled, strict=True):
         topics = tokens.topics[slice(*tokens.offsets[number : number + 2])]
@@ -102,7 +103,7 @@ def _by_word(found: Any, tokens: Assignments, filled: list[int]) -> list[np.ndar
 
 
 def _topic_words(found: Any, topics: int) -> np.ndarray:
-    """int32 (V, K), the counts of a model of tomotopy."""
+    """Return the topic-word counts of a tomotopy model, int32 (V, K)."""
     counts = np.zeros((len(found.used_vocabs), topics), np.int32)
     for document in found.docs:
         np.add.at(counts, (np.asarray(document.words), np.asarray(document.topics)), 1)
@@ -110,7 +111,7 @@ def _topic_words(found: Any, topics: int) -> np.ndarray:
 
 
 def _with_topics(found: Any, topics: list[np.ndarray]) -> bytes:
-    """The saved model, with other topics of the tokens and what they count up to."""
+    """Return the bytes of a saved model with other topics of the tokens, and their counts."""
     before = _topic_words(found, found.k)
     after, saved, at = np.zeros_like(before), bytearray(found.saves(full=True)), 0
     for document, mine in zip(found.docs, topics, strict=True):
@@ -122,7 +123,7 @@ def _with_topics(found: Any, topics: list[np.ndarray]) -> bytes:
 
 
 def _counts_in_file(counts: np.ndarray) -> bytes:
-    """The tokens of each topic, and of each word in each topic, as they stand in a file, with their shapes."""
+    """Return the counts by topic, and by word and topic, in the format of the file, with shapes."""
     words, topics = counts.shape
     shapes = (np.array(shape, np.int32).tobytes() for shape in ((topics, 1), (topics, words)))
     arrays = counts.sum(axis=0, dtype=np.int32).tobytes(), counts.tobytes()

@@ -1,4 +1,4 @@
-"""Topic models of other programs, as counts: from tokens with topics, or from weights of words."""
+"""Make topic models from counts of other programs: tokens with topics, or weights of words."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def model_of_tokens(
     names: list[str] | None,
     count: int,
 ) -> TopicModel:
-    """The model of N tokens. documents, words, topics: uint32 (N,), numbers of each; alpha: float64 (K,); count: of
-    documents."""
+    """Return the model of N tokens. documents, words, topics: uint32 (N,), numbers of each. alpha: float64 (K,). count:
+    number of documents."""
     return TopicModel(
         alpha=alpha,
         beta=beta,
@@ -34,7 +34,7 @@ def model_of_tokens(
 
 
 def _counted(rows: np.ndarray, topics: np.ndarray, count: int, size: int) -> Rows:
-    """How often each topic stands with each row."""
+    """Count how often each topic occurs with each row."""
     keys, counts = np.unique(rows.astype(np.uint64) * np.uint64(size) + topics, return_counts=True)
     found, of = np.divmod(keys, np.uint64(size))
     offsets = np.searchsorted(found, np.arange(count + 1))
@@ -42,7 +42,7 @@ def _counted(rows: np.ndarray, topics: np.ndarray, count: int, size: int) -> Row
 
 
 def model_of_weights(weights: np.ndarray, alpha: np.ndarray, vocabulary: Sequence[str]) -> TopicModel:
-    """The model whose words weigh so much in each topic, prior included: float64 (K, V). It has no documents."""
+    """Return the model with the given weights of words, including the prior: float64 (K, V). It has no documents."""
     beta = float(weights.min())
     topics, words = np.nonzero((weights - beta).astype(np.float32))
     order = np.lexsort((topics, words))

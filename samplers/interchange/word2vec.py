@@ -1,4 +1,4 @@
-"""Factors as word2vec writes vectors in text: a line of their number and size, then a name and its numbers on each."""
+"""Export factors in word2vec's text format: a line with number and size, then a line with name and numbers for each."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from samplers.interchange.mallet import checked_words
 
 
 def write_word2vec(model: Factorization, directory: Path) -> None:
-    """Write rows.txt and columns.txt; biases are left out. Blanks in names become underscores, as word2vec's own tools
-    have it; raises RequestError for a name that has another white space."""
+    """Write rows.txt and columns.txt, without biases.
+
+    Blanks in names become underscores, as in word2vec's tools; RequestError for names with other white space.
+    """
     for name, side in (("rows", model.rows), ("columns", model.columns)):
         names = checked_words([each.replace(" ", "_") for each in side.names])
         with (directory / f"{name}.txt").open("w", encoding="utf-8") as file:

@@ -1,1 +1,1 @@
-"""Latent Dirichlet allocation: kernels of the samplers, their programs, and how they are trained."""
+"""Latent Dirichlet allocation: kernels of the samplers, programs, and training."""

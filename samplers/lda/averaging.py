@@ -32,7 +32,8 @@ _CHUNK = 1 << 20  # entries of all states that are pooled at a time
 
 
 def check_average(states: int, iterations: int, every: int, dataset: Dataset) -> None:
-    """Raise RequestError unless so many states come, one at each multiple of `every` iterations, and can be added."""
+    """Raise RequestError unless `states` states are kept, one at each multiple of `every` iterations, and their counts
+    can be added."""
     if states < 1:
         raise RequestError(f"--average must be at least 1, got {states}")
     if states == 1:
@@ -55,17 +56,17 @@ def check_average(states: int, iterations: int, every: int, dataset: Dataset) ->
 
 
 def state_path(run: Path, iteration: int) -> Path:
-    """Where the state after an iteration is kept."""
+    """Return the path of the kept state after an iteration."""
     return run / f"sample-{iteration:06}"
 
 
 def states_until(iteration: int, states: int, every: int) -> list[int]:
-    """The iterations whose states are averaged if the training ends after `iteration`."""
+    """Return the iterations whose states are averaged if the training ends after `iteration`."""
     return [iteration - every * back for back in reversed(range(states))]
 
 
 def check_more(run: Run, iterations: int, done: int) -> None:
-    """Raise RequestError if a run cannot end after `iterations`, because a state that it would need is gone."""
+    """Raise RequestError if a run cannot end after `iterations` because a state for its average is gone."""
     states, every = run.config["settings"]["average"], run.config["evaluate_every"]
     check_average(states, iterations, every, run.dataset(Dataset))
     passed = [iteration for iteration in states_until(iterations, states, every) if iteration <= done]
@@ -78,7 +79,7 @@ def check_more(run: Run, iterations: int, done: int) -> None:
 
 
 def keep_state(engine: StaticEngine, run: Path, iteration: int, states: int, every: int) -> None:
-    """Keep the engine's present state, and no more than `states` of them."""
+    """Keep the engine's present state, and at most `states` states in total."""
     path = state_path(run, iteration)
     if not engine.gather(path.exists())[0]:
         publish_export(engine, path)
@@ -88,9 +89,9 @@ def keep_state(engine: StaticEngine, run: Path, iteration: int, states: int, eve
 
 
 def publish_average(run: Run, dataset: Dataset, iteration: int) -> None:
-    """Publish the average of the kept states as the model of a run that is done, then remove them.
+    """Publish the average of the kept states as the model of a finished run, then remove them.
 
-    Once they are gone, the model that is there has to be the average; raises WorkFailed if it is not.
+    If they are gone, the existing model must be the average; raises WorkFailed otherwise.
     """
     wanted = states_until(iteration, run.config["settings"]["average"], run.config["evaluate_every"])
     if all(state_path(run.path, each).exists() for each in wanted):
@@ -114,14 +115,14 @@ def _is_average(path: Path, wanted: list[int]) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory so that no part of it is ever taken for the whole."""
+    """Remove a directory atomically, so that no part of it is taken for the whole."""
     gone = temporary_name(path)
     path.rename(gone)
     shutil.rmtree(gone)
 
 
 def pool_models(models: Sequence[Model], averaged: Sequence[int], dataset: Dataset, directory: Path) -> None:
-    """Write the average of models of a dataset, or of the whole that it is a shard of, into an empty directory."""
+    """Write the average of models of a dataset (or of the whole that it is a shard of) into an empty directory."""
     of_whole: dict[str, Any] = {}
     if "shard" in dataset.manifest:
         names = models[0].path / "documents.txt"
@@ -147,7 +148,7 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def pool_rows(rows: Sequence[Rows], chunk: int = _CHUNK) -> Iterator[Any]:
-    """Sum sparse rows entry by entry, about `chunk` entries at a time; yields (sizes, rows) as `write_model` takes."""
+    """Sum sparse rows, about `chunk` entries at a time; yields (sizes, rows) for `write_model`."""
     ends = np.sum([each.offsets for each in rows], axis=0)
     cuts = np.searchsorted(ends, np.arange(chunk, ends[-1] + chunk, chunk))
     bounds = np.unique(np.concatenate(([0], cuts, [ends.size - 1])).clip(0, ends.size - 1))
@@ -159,7 +160,7 @@ def pool_rows(rows: Sequence[Rows], chunk: int = _CHUNK) -> Iterator[Any]:
 
 
 def _entries(rows: Rows, first: int, last: int) -> Histogram:
-    """The entries of some rows: row << 32 | topic, rows from 0, and their counts."""
+    """Return the entries of some rows: row << 32 | topic, rows from 0, and their counts."""
     offsets = rows.offsets[first : last + 1]
     places = np.repeat(np.arange(last - first, dtype=np.uint64), np.diff(offsets))
     found = slice(offsets[0], offsets[-1])

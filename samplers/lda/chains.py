@@ -38,7 +38,7 @@ LEAST = 4  # evaluations of each chain in the second half of training
 
 
 def check_chains(chains: int, iterations: int, every: int, *, stop_when_converged: bool) -> None:
-    """Raise RequestError unless so many chains can be compared."""
+    """Raise RequestError unless chains with these iterations can be compared."""
     if chains < 1:
         raise RequestError(f"--chains must be at least 1, got {chains}")
     if chains == 1:
@@ -57,7 +57,7 @@ def check_chains(chains: int, iterations: int, every: int, *, stop_when_converge
 
 
 def split_r_hat(values: np.ndarray) -> float:
-    """R-hat of chains, float64 (C, n), each split in two halves; where n is odd the middle value is left out."""
+    """Return R-hat of chains, float64 (C, n), each split in two halves, without the middle value if n is odd."""
     half = values.shape[1] // 2
     halves = np.concatenate((values[:, :half], values[:, -half:]))
     within = halves.var(axis=1, ddof=1).mean()
@@ -77,7 +77,7 @@ def create_chains(
     overwrite: bool,
     **configured: Any,
 ) -> None:
-    """Make a run directory for each chain, with seeds from the program's on. scratch, configured: see `create_run`."""
+    """Make a run directory for each chain, with consecutive seeds. scratch, configured: see `create_run`."""
     ids = [uuid.uuid4().hex for _ in range(chains)]
     names = [path / f"chain-{number + 1}" for number in range(chains)]
     if resumes() and (path / CHAINS).exists():
@@ -101,7 +101,7 @@ def create_chains(
 def _require_same_chains(
     path: Path, dataset: Dataset, spec: ProgramSpec, chains: int, configured: dict[str, Any]
 ) -> None:
-    """Raise RequestError unless the chains that are there were begun as those that are asked for."""
+    """Raise RequestError unless existing chains were started like the requested ones."""
     paths = chain_paths(path)
     if len(paths) != chains:
         raise RequestError(
@@ -114,7 +114,7 @@ def _require_same_chains(
 
 
 def extend_chains(path: Path, iterations: int) -> None:
-    """Change how long all chains are trained."""
+    """Change the number of iterations of all chains."""
     run = Run(path / "chain-1")
     chains = read_chains(path)["chains"]
     check_chains(chains, iterations, run.config["evaluate_every"], stop_when_converged=False)
@@ -124,9 +124,9 @@ def extend_chains(path: Path, iterations: int) -> None:
 def train_chains(
     path: Path, train: Callable[[Path, int, float | None], object], max_time: float | None
 ) -> dict[str, Any]:
-    """Train the chains that are not done, one after the other; returns what `compare` found and the best's last line.
+    """Train unfinished chains one after the other; returns the result of `compare` and the last line of the best chain.
 
-    train: trains one chain, given its run directory, iterations and the seconds that are left.
+    train: function that trains one chain, given its run directory, iterations and remaining seconds.
     """
     deadline = time.monotonic() + max_time if max_time else None
     with locked(path):
@@ -146,14 +146,14 @@ def train_chains(
 
 
 def is_done(chain: Path, iterations: int) -> bool:
-    """Whether a chain has its model, of so many iterations, and nothing is left to be removed."""
+    """Return whether a chain has the model of `iterations` iterations, and nothing is left to remove."""
     lines = Run(chain).metrics()
     done = lines[-1]["iteration"] if lines else 0
     return done >= iterations and (chain / "model").exists() and not any(chain.glob("sample-*"))
 
 
 def compare(path: Path) -> dict[str, Any]:
-    """R-hat of chains that are all done (None where it is infinite), and which ended with the best likelihood."""
+    """Return R-hat of finished chains (None if infinite), and the chain with the best final likelihood."""
     runs = [Run(chain) for chain in chain_paths(path)]
     metrics = [run.metrics() for run in runs]
     if not all(metrics):
@@ -168,7 +168,7 @@ def compare(path: Path) -> dict[str, Any]:
 
 
 def best_chain(path: Path) -> Path:
-    """The run of the chain with the best final likelihood; raises RequestError if not all are done."""
+    """Return the run of the chain with the best final likelihood; RequestError if not all are finished."""
     config = read_chains(path)
     if not config["best"]:
         raise RequestError(

@@ -1,4 +1,4 @@
-"""When a chain has stopped gaining: decided by the lines of its metrics alone, so that a resumed run decides alike."""
+"""Detect convergence of a chain from its metrics only, so that a resumed run decides alike."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ TOLERANCE = 0.003  # nats per token, over the window
 
 
 def check_convergence(iterations: int, every: int) -> None:
-    """Raise RequestError if a training is over before any evaluation that the rule counts.
+    """Raise RequestError if the training ends before the first evaluation.
 
-    With fewer than the rule needs it may make sense: a resumed run that is given more iterations goes on counting.
+    Fewer evaluations than the rule needs are allowed, as a resumed run with more iterations continues to count.
     """
     if iterations < every:
         raise RequestError(
@@ -26,14 +26,14 @@ def check_convergence(iterations: int, every: int) -> None:
 
 
 def measure(lines: Sequence[dict[str, Any]]) -> str:
-    """The field that tells how good a chain is: the held-out likelihood where there is one, else the joint."""
+    """Return the field that measures a chain: the held-out likelihood if there is one, else the joint likelihood."""
     return HELD_OUT if any(HELD_OUT in line for line in lines) else JOINT
 
 
 def evaluations(lines: Sequence[dict[str, Any]], every: int, after: int = 0) -> list[float]:
-    """The values of `measure` at the multiples of `every` that come after an iteration.
+    """Return the values of `measure` at multiples of `every` after an iteration.
 
-    An evaluation between multiples was the last of a training that was meant to be shorter.
+    An evaluation between multiples was the last of a shorter training.
     """
     field = measure(lines)
     return [
@@ -42,5 +42,5 @@ def evaluations(lines: Sequence[dict[str, Any]], every: int, after: int = 0) -> 
 
 
 def has_converged(values: Sequence[float], least: int = 0) -> bool:
-    """Whether the last WINDOW evaluations gained less than TOLERANCE, of at least `least` evaluations."""
+    """Return whether the last WINDOW evaluations, of at least `least`, gained less than TOLERANCE."""
     return len(values) > max(WINDOW, least - 1) and values[-1] - values[-1 - WINDOW] < TOLERANCE

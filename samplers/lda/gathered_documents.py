@@ -1,4 +1,4 @@
-"""The documents of a model on a ring of machines: each tells the first one the names and numbers of its own."""
+"""Gather the names and numbers of documents from all machines of a ring at rank 0."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from samplers.spool import lines_in_order
 
 
 class GatheredDocuments(StaticProgram):
-    """Comes before a program of LDA, whose model then has the documents of all machines, in the order of the whole that
-    they have shards of. `document_names` is swept before the rows of documents, `document_numbers` after them."""
+    """Mixin before a program of LDA whose model has the documents of all machines, in the order of the whole dataset.
+
+    `document_names` is swept before the rows of documents, `document_numbers` after them.
+    """
 
     trains_on_shards = True
     document_names = Phase("names of documents", "block", writes=False)
     document_numbers = Phase("numbers of documents", "block", writes=False)
 
     def export_bytes(self) -> int:
-        """To order rows, and names before them."""
+        """Return the bytes for ordering the rows, and before that the names."""
         return 40 * max(self.dataset.vocabulary_size, self.dataset.whole.documents)
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
@@ -36,11 +38,11 @@ class GatheredDocuments(StaticProgram):
         return super().update(job)
 
     def of_whole(self, sweep: Sweep, directory: Path) -> dict[str, Any]:
-        """What `write_model` is told of the documents of all machines. directory: to keep names in."""
+        """Return the documents of all machines in the form for `write_model`. directory: for temporary files."""
         numbers = (numbers for _, numbers in sweep(self.document_numbers))
         return {"document_names": self._lines(sweep, directory), "document_order": numbers}
 
     def _lines(self, sweep: Sweep, directory: Path) -> Iterator[bytes] | None:
-        """The names of all documents, line after line; None if there are none."""
+        """Return the lines with the names of all documents; None if there are none."""
         numbers, lines = gather_names(sweep(self.document_names), directory)
         return lines_in_order(lines, np.argsort(numbers)) if lines.size > numbers.size else None

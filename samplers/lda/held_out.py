@@ -1,4 +1,4 @@
-"""Held-out documents while a model is trained: chosen with the run, evaluated every so many iterations."""
+"""Evaluate a model on held-out documents during its training."""
 
 from __future__ import annotations
 
@@ -30,10 +30,7 @@ def check_held_out(held_out: Dataset, dataset: Dataset) -> None:
 
 @contextmanager
 def present_model(engine: StaticEngine, run: Path) -> Iterator[Model | None]:
-    """The model of the engine's present state, for a while, in a directory that goes with whatever ends the process.
-
-    None at all machines of several but the first.
-    """
+    """Yield the model of the engine's present state in a temporary directory; None on all ranks but the first."""
     directory = temporary_name(run / "present")
     directory.mkdir()
     try:
@@ -44,6 +41,7 @@ def present_model(engine: StaticEngine, run: Path) -> Iterator[Model | None]:
 
 
 def held_out_likelihood(model: Model, held_out: Dataset, workers: int) -> dict[str, float]:
-    """Predictive log-likelihood per token by document completion, see `samplers.topics.inference.evaluate`."""
+    """Return the predictive log-likelihood per token by document completion, see
+    `samplers.topics.inference.evaluate`."""
     found = evaluate(model, held_out, workers=workers, quiet=True)
     return {FIELD: found["predictive_log_likelihood_per_token"]}

@@ -1,4 +1,4 @@
-"""What a topic model's training does at its evaluations and at its end, as the settings of the run say."""
+"""Evaluations during the training of a topic model, and publication of the model, by the settings of the run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from samplers.lda.program import Lda
 
 
 class LdaSettings(HeldOut):
-    """What an observer goes by."""
+    """Settings of the observer."""
 
     stop_when_converged: bool
     average: Annotated[int, Meta(ge=1, lt=1 << 53)]
 
 
 class LdaObserver:
-    """Of a run whose evaluations have so many worker processes; of several machines the first one evaluates."""
+    """Observer of a run. workers: number of processes for evaluations, which rank 0 does."""
 
     def __init__(self, run: Run, workers: int, *, first: bool = True) -> None:
         self._run, self._workers = run, workers
@@ -48,7 +48,7 @@ class LdaObserver:
         return found
 
     def _log_bounds(self, engine: StaticEngine, iteration: int) -> None:
-        """Say in log.txt, once, that an estimated prior is at a bound."""
+        """Log once in log.txt that an estimated prior is at a bound."""
         if not isinstance(engine.program, Lda):
             return
         for bound, message in engine.program.bounds_met(iteration, engine.arrays).items():
@@ -57,7 +57,7 @@ class LdaObserver:
                 self._run.log(f"iteration {iteration}: {message}")
 
     def _is_due(self, iteration: int) -> bool:
-        """Whether a state may be one of those that are averaged in the end."""
+        """Return whether a state may be one of those that are averaged at the end."""
         states = self._settings["average"]
         if states == 1 or iteration % self._every:
             return False

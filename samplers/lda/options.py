@@ -1,4 +1,4 @@
-"""The options of the training of a topic model."""
+"""Options of topic models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _DOC_MAJOR = ("gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")  # g
 
 
 def priors_of(text: str, option: str) -> float | list[float]:
-    """One number, or a list of numbers separated by commas."""
+    """Parse one number, or several separated by commas."""
     try:
         numbers = [float(number) for number in text.split(",")]
     except ValueError:

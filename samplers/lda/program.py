@@ -30,16 +30,16 @@ LEAST_PRIOR, MOST_PRIOR = 1e-9, 1e9  # counts of tokens would be lost in the rou
 
 
 def topic_type(topics: int) -> str:
-    """The narrowest dtype that holds a topic."""
+    """Return the smallest dtype that holds a topic."""
     return "uint8" if topics <= 1 << 8 else "uint16" if topics <= 1 << 16 else "uint32"
 
 
 class Lda(StaticProgram):
-    """The parts of an LDA program that do not depend on the sampler; subclasses add `phases` and what updates in them.
+    """Base class of LDA programs; subclasses add `phases` and their updates.
 
-    topics: K. alpha: the same for all topics, or one for each. beta: prior of words. seed: of all random streams.
-    optimize_every: iterations from one estimation of alpha and beta to the next (`samplers.lda.hyperparameters`), 0 for
-    none; the first comes after `burn_in` iterations.
+    topics: K. alpha: one value for all topics, or one for each. beta: prior of words. seed: of all random streams.
+    optimize_every: iterations between estimations of alpha and beta (`samplers.lda.hyperparameters`), 0 for none; the
+    first is after `burn_in` iterations.
     """
 
     initial: Sequence[Phase] = (Phase("initial topics", "block"),)
@@ -105,25 +105,25 @@ class Lda(StaticProgram):
         return ("topic_counts",)
 
     def large_arrays(self) -> Collection[str]:
-        """Those of the shared arrays that are as large as the model."""
+        """Return the shared arrays that are as large as the model."""
         return self.sliced_arrays()
 
     def document_prior(self, shared: Arrays) -> groups.Prior:
-        """The prior of the topics in a document: alpha."""
+        """Return the prior of the topics in a document, alpha."""
         alpha = shared["alpha"]
         if alpha.size == 1:
             return groups.symmetric_prior(self.topics, float(alpha[0]))
         return groups.weighted_prior(alpha, shared["alpha_cut"], shared["alpha_alias"])
 
     def word_prior(self, shared: Arrays) -> groups.Prior:
-        """The prior of the topics of a word: beta, the same for all topics."""
+        """Return the prior of the topics of a word: beta, equal for all topics."""
         return groups.symmetric_prior(self.topics, float(shared["beta"][0]))
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
         return {"topic_counts": ArraySpec((self.topics,), "int64")}
 
     def largest_group(self) -> int:
-        """Tokens of the largest group that is gathered: the longest document, or a word that fits in a part."""
+        """Return the tokens of the largest gathered group: the longest document, or a word that fits in a part."""
         most_frequent = int(self.dataset.index.frequencies.max(initial=0))
         return max(min(most_frequent, self.dataset.part_size), self.dataset.longest_document, 1)
 
@@ -131,11 +131,11 @@ class Lda(StaticProgram):
         return self.export_bytes()
 
     def export_bytes(self) -> int:
-        """Of `write_model`, to order the rows."""
+        """Return the bytes that `write_model` needs to order the rows."""
         return 36 * max(self.dataset.vocabulary_size, self.dataset.documents)
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """Nothing: on one machine."""
+        """Return 0: one machine sends nothing."""
         return 0
 
     def scratch_bytes(self) -> int:
@@ -153,13 +153,13 @@ class Lda(StaticProgram):
 
     @property
     def scratch(self) -> groups.Scratch:
-        """The working memory of this worker."""
+        """Return the working memory of this worker."""
         if self._scratch is None:
             self._scratch = self.make_scratch(self.largest_group())
         return self._scratch
 
     def warm_up(self) -> None:
-        """Run every phase once on a corpus of one token, with arrays of the types that the real ones have."""
+        """Compile every phase by running it once on a corpus of one token, with arrays of the real types."""
         block, slice_ = tiny_data()
         state = np.zeros((1, self.columns), topic_type(self.topics))
         large = self.large_arrays()  # here are one word and what all share, K elements each
@@ -183,7 +183,7 @@ class Lda(StaticProgram):
         hyperparameters.fit_prior(np.ones(1), 2, observed, self.beta_bounds)
 
     def tiny_passage(self, phase: Phase, state: np.ndarray) -> Passage | None:
-        """What travels of the corpus that `warm_up` runs on, in phases in which something does."""
+        """Return the slice in transit of the corpus of `warm_up`, in phases with rotating slices."""
         return None
 
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
@@ -196,7 +196,7 @@ class Lda(StaticProgram):
         self._refresh_summary(shared)
 
     def census(self, iteration: int, sweep: Sweep, shared: Arrays) -> Sequence[np.ndarray]:
-        """Histograms of topics in documents, of lengths of documents, and of topics of words."""
+        """Return histograms of topics in documents, of document lengths, and of topics of words."""
         since = iteration - max(self.burn_in, 1)
         if not self.optimize_every or since < 0 or since % self.optimize_every:
             return ()
@@ -217,7 +217,7 @@ class Lda(StaticProgram):
         self._refresh_priors(shared)
 
     def bounds_met(self, iteration: int, shared: Arrays) -> dict[str, str]:
-        """After so many iterations: what to say of estimated priors that are at a bound, by the name of the bound."""
+        """Return messages, by bound, about estimated priors that are at a bound after an iteration."""
         if not self.optimize_every or iteration <= max(self.burn_in, 1):
             return {}
         met = hyperparameters.bounds_met
@@ -231,7 +231,7 @@ class Lda(StaticProgram):
         np.add(shared["topic_counts"], self.dataset.vocabulary_size * shared["beta"][0], out=shared["summary"])
 
     def key(self, job: Job) -> np.uint64:
-        """Of the random numbers of a job."""
+        """Return the key of a job's random numbers."""
         return stream_key(self.seed, *job.stream)
 
     def update(self, job: Job) -> Any:
@@ -268,11 +268,11 @@ class Lda(StaticProgram):
         return self.sample_words(job, slice_, key)
 
     def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
-        """The sampler's block-outer phase; returns how many tokens changed topic."""
+        """Do the sampler's block-outer phase; returns the number of tokens that changed topic."""
         raise NotImplementedError
 
     def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
-        """The sampler's slice-outer phase; returns how many tokens changed topic."""
+        """Do the sampler's slice-outer phase; returns the number of tokens that changed topic."""
         raise NotImplementedError
 
     def aggregate(
@@ -309,7 +309,7 @@ class Lda(StaticProgram):
         self.write(sweep, shared, directory, shared["topic_counts"])
 
     def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
-        """Write the rows of words and documents as a model; topic_counts: the sums over words, of the same type."""
+        """Write the rows of words and documents as a model. topic_counts: sums over words, of the same dtype."""
         self.write_rows(sweep, shared, directory, topic_counts)
 
     def write_rows(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray, **more: Any) -> None:
@@ -327,7 +327,7 @@ class Lda(StaticProgram):
 
 
 def tiny_data() -> tuple[Block, Slice]:
-    """A corpus of one token."""
+    """Return a corpus of one token."""
     zero, ends = np.zeros(1, np.uint32), np.array([0, 1])
     block = Block(np.zeros(1, np.uint64), ends, zero, zero, ends)
     slice_ = Slice(ends, zero, zero, np.ones(1, np.uint32), ends)
@@ -337,13 +337,14 @@ def tiny_data() -> tuple[Block, Slice]:
 
 
 def tokens_of_documents(job: Job, block: Block) -> tuple[Any, ...]:
-    """Where the tokens of a part's documents are: state, base, offsets, positions as `samplers.lda.groups` takes
-    them."""
+    """Return the positions of the tokens of a part's documents: state, base, offsets, positions as
+    `samplers.lda.groups` takes them."""
     return job.state, job.bases[job.unit], block.offsets[job.first : job.last + 1], block.positions
 
 
 def tokens_of_words(job: Job, slice_: Slice) -> tuple[Any, ...]:
-    """Where the tokens of a part's words are: state, bases and runs as `samplers.lda.groups` takes them."""
+    """Return the positions of the tokens of a part's words: state, bases and runs as `samplers.lda.groups` takes
+    them."""
     run_offsets = slice_.run_offsets[job.first : job.last + 1]
     return job.state, job.bases, run_offsets, slice_.blocks, slice_.starts, slice_.lengths
 
@@ -351,7 +352,7 @@ def tokens_of_words(job: Job, slice_: Slice) -> tuple[Any, ...]:
 def check_options(
     topics: int, alpha: float | Sequence[float], beta: float, optimize_every: int = 0, burn_in: int = 0
 ) -> None:
-    """Raise RequestError if no LDA model has these parameters."""
+    """Raise RequestError if no LDA model can have these parameters."""
     if not 1 <= topics <= MOST_TOPICS:
         raise RequestError(f"--topics must be from 1 to {MOST_TOPICS:,}, got {topics}")
     weights = np.atleast_1d(np.asarray(alpha, np.float64))

@@ -16,8 +16,11 @@ from samplers.lda.ring_program import RingLda
 
 
 class RingTwoPhase(RingLda, TwoPhase):
-    """The document phase comes first and needs nobody else. See `samplers.lda.two_phase`; the state has one more
-    column, for what the document phase moves the row of a token's word does not hear of before it comes by."""
+    """Two-phase sampler on a ring, document phase first, which needs no other machine; see `samplers.lda.two_phase`.
+
+    The state has an additional column, as the row of a token's word learns the moves of the document phase only when it
+    arrives.
+    """
 
     phases = (Phase("document", "block"), Phase("word", "slice", travels="changed"))
 
@@ -41,20 +44,21 @@ class RingTwoPhase(RingLda, TwoPhase):
 
 
 class RingGibbs(RingDocMajor, Gibbs):
-    """See `samplers.lda.gibbs`."""
+    """Dense Gibbs sampler on a ring; see `samplers.lda.gibbs`."""
 
 
 class RingSparseGibbs(RingDocMajor, SparseGibbs):
-    """See `samplers.lda.sparse_gibbs`. Topics start at random, and the model is that of the last state."""
+    """Sparse Gibbs sampler on a ring; see `samplers.lda.sparse_gibbs`. Topics start at random, and the model is that of
+    the last state."""
 
 
 class RingSparseLda(RingDocMajor, SparseLda):
-    """See `samplers.lda.sparselda`."""
+    """SparseLDA on a ring; see `samplers.lda.sparselda`."""
 
 
 class RingAliasLda(RingDocMajor, AliasLda):
-    """See `samplers.lda.aliaslda`."""
+    """AliasLDA on a ring; see `samplers.lda.aliaslda`."""
 
 
 class RingLightLda(RingDocMajor, LightLda):
-    """See `samplers.lda.lightlda`."""
+    """LightLDA on a ring; see `samplers.lda.lightlda`."""

@@ -1,4 +1,4 @@
-"""Starting the training of a topic model, from options to a run, a plan and the engine; on one machine or several."""
+"""Train a topic model: from options to a run, a plan and the engine, on one machine or several."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_STALENESS = 8
 
 
 def default_alpha(topics: int) -> float:
-    """The symmetric alpha that is used if none is given: its sum is 5, or less for fewer than 50 topics.
+    """Return the default symmetric alpha: its sum is 5, less for fewer than 50 topics.
 
     Chosen by held-out likelihood: docs/sampling.md has the measurements.
     """
@@ -53,10 +53,10 @@ def train(
 ) -> dict[str, Any]:
     """Train a topic model of the dataset `data` in the new run directory `path`.
 
-    ring: of several machines, all of which call this with a shard and a run directory of their own and the same
-    options; rank 0 has the held-out documents, and writes the model. callback: see `ooc.training.train`; of one chain.
-    Returns the last line of the metrics; of several chains that of the best, with what they were found to be. Raises
-    RequestError, at all ranks and before anything is written, if an option is wrong.
+    ring: several machines that all call this with their own shard and run directory and the same options; rank 0 has
+    the held-out documents, and writes the model. callback: see `ooc.training.train`; of one chain. Returns the last
+    line of the metrics; of several chains that of the best, with their comparison. Raises RequestError, on all ranks
+    and before anything is written, if an option is wrong.
     """
     ring = of_several(ring)
     check_machines(LdaOptions, vars(options), several=ring is not None)
@@ -104,7 +104,7 @@ train_lda = by_keywords(train, LdaOptions)
 
 
 def _priors(options: LdaOptions) -> dict[str, Any]:
-    """The program's priors, and when they are estimated, if they are."""
+    """Return the program's priors, and the settings of their estimation, if any."""
     alpha = default_alpha(max(options.topics, 1)) if options.alpha is None else options.alpha
     priors: dict[str, Any] = {"alpha": alpha, "beta": DEFAULT_BETA if options.beta is None else options.beta}
     burn_in = options.burn_in
@@ -127,8 +127,7 @@ def _priors(options: LdaOptions) -> dict[str, Any]:
 
 
 def _staleness(options: LdaOptions) -> int:
-    """How many macro-steps old the totals of topics may be that ranks hear of each other; nothing is stale in splash,
-    whose other limits are checked, too."""
+    """Return the staleness of topic totals in macro-steps; checks the limits of splash, which has none."""
     if options.sampler == "splash":
         unlike = {"optimize-every": options.optimize_every, "average": options.average not in (None, 1)}
         for option, asked in (unlike | {"staleness": options.staleness}).items():
@@ -142,7 +141,7 @@ def _staleness(options: LdaOptions) -> int:
 
 
 def _spec(options: LdaOptions, priors: dict[str, Any], dataset: Dataset, *, on_ring: bool) -> ProgramSpec:
-    """The program of the sampler, which `auto` chooses."""
+    """Return the program of the sampler, which `auto` chooses."""
     of_all = {"topics": options.topics, **priors, "seed": options.seed}
     given = {name: getattr(options, name) for name in takers(LdaOptions)}
     if on_ring:  # their one order of rows and of first topics, which options may name
@@ -156,7 +155,7 @@ def _spec(options: LdaOptions, priors: dict[str, Any], dataset: Dataset, *, on_r
 
 
 def _remember(path: Path, dataset: Dataset) -> dict[str, str]:
-    """What a run remembers of its held-out documents, which must be whole and fit the dataset."""
+    """Return the run's settings for held-out documents, after checking them."""
     held_out = Dataset(path)
     check_held_out(held_out, dataset)
     check_dataset(held_out)
@@ -164,7 +163,7 @@ def _remember(path: Path, dataset: Dataset) -> dict[str, str]:
 
 
 def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | None = None) -> int:
-    """Bytes of the generations of state that a new run on several machines keeps at most, of a shard."""
+    """Return the largest number of bytes of generations that a new run of a shard keeps on several machines."""
     dataset, options = Dataset(data), {"topics": topics, "alpha": DEFAULT_BETA, "beta": DEFAULT_BETA, "seed": 0}
     check_options(topics, DEFAULT_BETA, DEFAULT_BETA)
     if sampler == "auto":

@@ -1,4 +1,4 @@
-"""How fast a sampler is on this machine, found by letting it train for a moment."""
+"""Measure the speed of a sampler on this machine by a short training."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ ITERATIONS = 4
 
 
 def tokens_per_s(dataset: Dataset, spec: ProgramSpec) -> float:
-    """Tokens that one worker samples in a second, by the best of a few iterations over one block.
+    """Return the tokens per second of one worker: the best of a few iterations over one block.
 
-    The block is the dataset's first or, if there are no files, drawn for the occasion.
+    The block is the first of the dataset; for a hypothetical dataset it is drawn.
     """
     with temporary_directory() as directory:
         sample = _sample(dataset, directory / "data")

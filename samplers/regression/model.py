@@ -30,7 +30,7 @@ KIND = "sparse regression"
 
 
 class Coefficients(NamedTuple):
-    """Those for one lambda."""
+    """Coefficients for one lambda."""
 
     lam: float
     intercept: float
@@ -40,7 +40,7 @@ class Coefficients(NamedTuple):
 
 
 class CoefficientArrays(NamedTuple):
-    """Of N lambdas; m coefficients of all of them that are not 0."""
+    """Arrays of N lambdas, with m nonzero coefficients in total."""
 
     lambdas: Float64  # (N,)
     intercepts: Float64  # (N,)
@@ -55,14 +55,14 @@ class CoefficientArrays(NamedTuple):
 
 
 class RegressionFiles(TypedDict):
-    """The files of a regression."""
+    """Entries of the files of a regression in the manifest."""
 
     coefficients: ArrayFile
     columns: NotRequired[File]
 
 
 class RegressionManifest(ModelManifest):
-    """Of a regression."""
+    """Manifest of a regression."""
 
     loss: Literal["squared", "logistic"]
     classes: list[float]
@@ -75,8 +75,8 @@ class RegressionManifest(ModelManifest):
 
 
 class RegressionModel(ModelFiles):
-    """A regression opened for reading. Attributes: `loss`, "squared" or "logistic"; `classes`, what y was for 0 and 1
-    of the latter; `columns`, their number; `chosen`, number of a lambda; `arrays` of coefficients.h5; `manifest`."""
+    """A regression opened for reading. Attributes: `loss`, "squared" or "logistic"; `classes`, the values of y for 0
+    and 1; `columns`, their number; `chosen`, number of the chosen lambda; `arrays` of coefficients.h5; `manifest`."""
 
     kind = KIND
     holds = RegressionManifest
@@ -91,7 +91,7 @@ class RegressionModel(ModelFiles):
         self._check(path / self.manifest["files"]["coefficients"]["file"])
 
     def _check(self, file: Path) -> None:
-        """Raise WorkFailed unless the numbers of the arrays and of the manifest fit together."""
+        """Raise WorkFailed unless arrays and manifest fit together."""
         arrays, lambdas = self.arrays, self.arrays["lambdas"].size
         of_lambdas = ("intercepts", "objectives", "gaps", "held_out_errors", "standard_errors")
         require(
@@ -107,7 +107,7 @@ class RegressionModel(ModelFiles):
         require(len(self.classes) == (2 if self.loss == "logistic" else 0), file, f"{len(self.classes)} classes")
 
     def coefficients(self, lam: float | None = None) -> Coefficients:
-        """For the lambda nearest to `lam`, by ratio; None for the one that was chosen."""
+        """Return the coefficients for the lambda with the ratio to `lam` nearest 1; None for the chosen lambda."""
         number = self.chosen
         if lam is not None:
             number = int(np.argmin(np.abs(np.log(self.arrays["lambdas"] / lam))))
@@ -134,8 +134,8 @@ def write_regression(
     constant: np.ndarray,
     validation: Validation | None,
 ) -> None:
-    """Write a model into an empty directory. arrays: of coefficients.h5, all but means and errors. constant: int64,
-    columns that were left out."""
+    """Write a model into an empty directory. arrays: of coefficients.h5, except means and errors. constant: int64,
+    constant columns that were left out."""
     means = design.means if design.offsets is None else design.means + design.offsets
     arrays = {**arrays, "means": means[arrays["columns"]]}
     chosen = arrays["lambdas"].size - 1

@@ -1,4 +1,4 @@
-"""The options of regressions: of one target with an l1 penalty, and of classes by stochastic gradient descent."""
+"""Options of l1-penalized regressions and of multi-class regressions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

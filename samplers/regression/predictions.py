@@ -1,4 +1,4 @@
-"""What a regression says of the rows of a design matrix; only the blocks of columns with coefficients are read."""
+"""Predict the rows of a design matrix; only blocks of columns with nonzero coefficients are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from samplers.regression.model import Coefficients, RegressionModel
 
 
 def check_columns(model: RegressionModel, design: Design) -> None:
-    """Raise RequestError unless the columns of the design are those that the model was trained on."""
+    """Raise RequestError unless the design has the columns of the model."""
     remedy = "Ingest it again with --columns-from and the dataset of the training."
     if design.columns != model.columns:
         raise RequestError(f"{design.path} has {design.columns:,} columns, but the model has {model.columns:,}", remedy)
@@ -25,7 +25,7 @@ def check_columns(model: RegressionModel, design: Design) -> None:
 
 
 def score(model: Coefficients, design: Design) -> np.ndarray:
-    """Intercept + X coefficients, float64 (n,); values that are missing count as the means of the training."""
+    """Return intercept + X coefficients, float64 (n,); missing values count as the means of the training."""
     total, part = np.full(design.rows, model.intercept), np.empty(design.rows)
     means = np.zeros(design.columns)
     means[model.columns] = model.means
@@ -41,13 +41,14 @@ def score(model: Coefficients, design: Design) -> np.ndarray:
 
 
 def probability(scores: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(-scores)), float64 (n,)."""
+    """Return 1 / (1 + exp(-scores)), float64 (n,)."""
     small = np.exp(-np.abs(scores))
     return np.where(scores >= 0, 1.0, small) / (1.0 + small)
 
 
 def write_predictions(model: RegressionModel, coefficients: Coefficients, design: Design, out: TextIO) -> None:
-    """A line for each row, counted from 1: its prediction, or the probability of the larger class and the likelier."""
+    """Write a line for each row, counted from 1: its prediction, or the probability of the larger class and the more
+    probable class."""
     scores, writer = score(coefficients, design), csv.writer(out)
     numbers = range(1, design.rows + 1)
     if model.loss == "squared":
@@ -61,7 +62,7 @@ def write_predictions(model: RegressionModel, coefficients: Coefficients, design
 
 
 def evaluate_regression(model: RegressionModel, coefficients: Coefficients, design: Design) -> dict[str, float]:
-    """How well y of a design is predicted: `rmse` and `r2`, or `log_loss` and `accuracy`. Raises RequestError."""
+    """Return `rmse` and `r2`, or `log_loss` and `accuracy`, of the predictions of y. Raises RequestError."""
     check_columns(model, design)
     if design.y is None:
         raise RequestError(f"{design.path} has no target y", "Ingest it again with --target.")

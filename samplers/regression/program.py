@@ -1,5 +1,5 @@
-"""What a Lasso or an l1 logistic regression of a design matrix is: its options, as a run remembers them, and what they
-come to in y, weights, folds and regressions."""
+"""A Lasso or l1 logistic regression of a design matrix: options as stored in a run, and y, weights, folds and
+regressions made from them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NEAR_LABELS = 5  # that are told
 
 
 class RowFile(NamedTuple):
-    """A file of rows or of their weights that a run depends on."""
+    """A file of row numbers or weights on which a run depends."""
 
     path: str
     checksum: str
@@ -43,17 +43,17 @@ Levels = TypedDict("Levels", {"lambda": float, "ratio": float, "number": Count},
 
 
 def row_file(path: Path) -> RowFile:
-    """Raises RequestError if it is not there."""
+    """Return the entry of a row file. Raises RequestError if it does not exist."""
     if not path.is_file():
         raise RequestError(f"{path}: there is no such file")
     return RowFile(str(path.resolve()), checksum(path))
 
 
 class RegressionProgram:
-    """A regression of y of a design, for the values of lambda of a path.
+    """A regression of y of a design along a path of lambdas.
 
     loss: "squared" or "logistic". levels: see `Levels`. share, intercept, standardize: see `SparseRegression`.
-    unpenalized: numbers of columns. weights and rows: a `RowFile`, or None for rows that all weigh 1. folds: of a
+    unpenalized: column numbers. weights and rows: a `RowFile`, None for all rows with weight 1. folds: of a
     cross-validation, or 0.
     """
 
@@ -78,12 +78,12 @@ class RegressionProgram:
         self.unpenalized, self._weights, self._rows, self.seed = unpenalized, weights, rows, seed
 
     def local_state(self) -> LocalState:
-        """There is none: blocks are only read."""
+        """Return no local state: blocks are only read."""
         return LocalState("uint8", 0)
 
     @property
     def length(self) -> int:
-        """How many values of lambda there are."""
+        """Return the number of lambdas."""
         return self.levels.get("number", 1)
 
     @property
@@ -91,14 +91,14 @@ class RegressionProgram:
         return 1 + self.folds
 
     def bytes(self) -> int:
-        """What the regressions hold, but for the columns that they work on."""
+        """Return the bytes of the regressions, without their working sets."""
         free = 16 * (len(self.unpenalized) + 1) * self.design.rows
         each = _OF_COLUMN * self.design.columns + _OF_ROW * self.design.rows + free
         return self.regressions * each
 
     @cached_property
     def weights(self) -> np.ndarray | None:
-        """float64 (n,), of the rows; None if all are 1. Raises RequestError if a file has changed."""
+        """Return the sample weights, float64 (n,); None if all are 1. Raises RequestError if a file has changed."""
         if self._weights is None and self._rows is None:
             return None
         found = np.ones(self.design.rows)
@@ -112,7 +112,7 @@ class RegressionProgram:
 
     @cached_property
     def _labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """y, float64 (n,), 0 of rows that are not used; and the classes, smallest first, if those are what y tells."""
+        """Return y, float64 (n,), 0 for unused rows; and the classes in ascending order for a logistic regression."""
         y, used = self.design.y, np.ones(self.design.rows, bool) if self.weights is None else self.weights > 0
         if y is None:
             raise RequestError(f"{self.design.path} has no target y", "Ingest it again with --target.")
@@ -143,7 +143,7 @@ class RegressionProgram:
 
     @property
     def y(self) -> np.ndarray:
-        """float64 (n,); 0 and 1 for the classes of a logistic regression."""
+        """Return y, float64 (n,); 0 and 1 for the classes of a logistic regression."""
         return self._labels[0]
 
     @property
@@ -152,7 +152,7 @@ class RegressionProgram:
 
     @cached_property
     def held_out(self) -> list[np.ndarray]:
-        """Weights of the rows of each fold, float64 (n,), 0 for all others."""
+        """Return the weights of the held-out rows of each fold, float64 (n,), 0 for all others."""
         if not self.folds:
             return []
         every = np.ones(self.design.rows) if self.weights is None else self.weights
@@ -161,10 +161,10 @@ class RegressionProgram:
     def build(
         self, threads: int, room: int, limit: Limit, ring: Ring | None
     ) -> tuple[Sequence[DesignFeatures | RingFeatures], list[SparseRegression]]:
-        """The regression of all rows, then that of each fold's others, each with features of its own.
+        """Return the regression of all rows, then those of the training rows of each fold, each with its own features.
 
-        room: bytes for the columns that all work on at a time. limit: of all of them. ring: of ranks that do this
-        together, each with its shard, one regression after the other.
+        room: bytes for the columns of all working sets. limit: of all of them. ring: ranks that do this together, each
+        with its shard, one regression after the other.
         """
         every = np.ones(self.design.rows) if self.weights is None else self.weights
         weights = [self.weights, *(every - held_out for held_out in self.held_out)]

@@ -1,5 +1,5 @@
-"""Starting a Lasso or an l1 logistic regression of a design matrix, from options to a run, and going on with one; on
-one machine, or on a ring of machines that each have some of the rows."""
+"""Train or resume a Lasso or l1 logistic regression: from options to a run, on one machine or a ring of machines that
+each have some rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LENGTH, LEAST = 100, 0.01  # of a path: values of lambda, and the last as a shar
 
 
 class Rounds(TypedDict):
-    """A `Rule`, as a run remembers it."""
+    """A `Rule` of rounds as stored in a run."""
 
     schedule: str
     parallelism: int
@@ -48,7 +48,7 @@ class Rounds(TypedDict):
 
 
 class RegressionSettings(Settings):
-    """Of a run of rounds."""
+    """Settings of a run with rounds."""
 
     rounds: NotRequired[Rounds]
 
@@ -101,7 +101,7 @@ train_regression = by_keywords(train, RegressionOptions, positional=1)
 
 
 def _program_options(options: RegressionOptions, design: Design) -> dict[str, Any]:
-    """What the program has of the options."""
+    """Return the program's options."""
     if not 0 < options.tolerance < 1:
         raise RequestError(f"--tolerance must be between 0 and 1, got {options.tolerance:g}")
     if not 0 < options.share <= 1:
@@ -124,7 +124,7 @@ def _program_options(options: RegressionOptions, design: Design) -> dict[str, An
 
 
 def resume_regression(run: Run, resources: Resources, ring: Ring | None = None) -> dict[str, Any]:
-    """Go on with a run, also with other workers or another budget."""
+    """Resume a run, possibly with other workers or another memory limit."""
     check_limits(run.spec, resources)
     if ring:
         check_same(ring, run, _shared(run.config["options"]))
@@ -137,12 +137,12 @@ def resume_regression(run: Run, resources: Resources, ring: Ring | None = None) 
 
 
 def _shared(options: dict[str, Any]) -> dict[str, Any]:
-    """What all ranks have of the options: files are where they are on each machine, with the same in them."""
+    """Return the options that all ranks share; files may have other paths but must have equal content."""
     return options | {name: options[name] and options[name][1] for name in ("weights", "rows")}
 
 
 def _rounds(program: RegressionProgram, options: RegressionOptions) -> dict[str, Any] | None:
-    """What a run remembers of its rounds, if it has any; RequestError if they cannot do what is asked."""
+    """Return the rounds of a run as settings, if any; RequestError if they cannot solve the problem."""
     schedule, parallelism, rho = options.schedule, options.parallelism, options.rho
     if schedule is None:
         if given := [name for name, value in (("parallelism", parallelism), ("rho", rho)) if value is not None]:
@@ -175,7 +175,7 @@ def _rule(program: RegressionProgram, rounds: dict[str, Any] | None) -> Rule | N
 
 
 def rule_of_run(run: Run, design: Design) -> Rule | None:
-    """That of the rounds of a run, if it has any."""
+    """Return the rule of a run's rounds, if any."""
     rule = _rule(program_of(run.spec, design), run.settings(RegressionSettings).get("rounds"))
     if rule:
         check(rule)
@@ -212,7 +212,7 @@ def _levels(options: RegressionOptions) -> dict[str, Any]:
 
 
 def column_numbers(design: Design, names: Sequence[str]) -> list[int]:
-    """Numbers, from 0 on and ascending, of columns that users name; RequestError for one that is not there."""
+    """Return the numbers, from 0 and ascending, of named columns; RequestError for an unknown one."""
     if not names:
         return []
     known, first = design.column_names(), design.manifest["first_column"]
@@ -234,10 +234,10 @@ def column_numbers(design: Design, names: Sequence[str]) -> list[int]:
 def follow_path(
     run: Run, plan: PathPlan, ring: Ring | None = None, *, max_time: float | None, quiet: bool
 ) -> dict[str, Any]:
-    """Solve for the values of lambda that are left, then write the model. Returns the last line of the metrics, and
-    what a cross-validation has chosen.
+    """Solve for the remaining lambdas, then write the model.
 
-    With everything committed, raises Interrupted after SIGINT, SIGTERM or SIGHUP, TimeOver after max_time.
+    Returns the last line of the metrics, and the choice of a cross-validation. With everything committed, raises
+    Interrupted after SIGINT, SIGTERM or SIGHUP, TimeOver after max_time.
     """
     stop = Stop(max_time)
     design = run.dataset(shard_or_whole if ring else Design)

@@ -1,1 +1,1 @@
-"""Trained topic models: what is kept of them, said of them, and done with them."""
+"""Trained topic models: storage, description, inference and evaluation."""

@@ -1,4 +1,4 @@
-"""The topic of each single token in the state that a run ended with: what formats of samplers are made of."""
+"""Read the topic of each token from the state at the end of a run, for export to other samplers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ooc.state.layout import Layout
 
 
 class Assignments(NamedTuple):
-    """The N tokens of D documents in their original order, by word within a document, and the priors of their state."""
+    """The N tokens of D documents in original order, by word within a document, and the priors of their state."""
 
     offsets: np.ndarray  # int64 (D+1,), where the tokens of each document begin
     words: np.ndarray  # uint32 (N,), places in the vocabulary
@@ -27,8 +27,8 @@ class Assignments(NamedTuple):
 
 
 def read_assignments(path: Path) -> Assignments:
-    """Those of a run of a topic model, which take 4 bytes for each token, and its topic. Raises RequestError if there
-    is no state."""
+    """Return the tokens and topics of a run of a topic model (8 bytes per token). Raises RequestError if there is no
+    state."""
     run = Run(path)
     dataset = run.dataset(Dataset)
     state = run.scratch / "state"
@@ -66,12 +66,13 @@ def _read_tokens(dataset: Dataset, layout: Layout, cells: CellFile) -> tuple[np.
 
 
 def _places(offsets: np.ndarray, documents: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """int64, where the tokens of documents, which begin at `own`, stand among all, int64 (D+1,) offsets."""
+    """Return the positions among all tokens, int64, of the tokens of documents. documents: numbers. own: begin of each
+    document's tokens. offsets: int64 (D+1,)."""
     return np.repeat(offsets[documents] - own[:-1], np.diff(own)) + np.arange(own[-1])
 
 
 def _read_stripe(layout: Layout, cells: CellFile, stripe: int) -> np.ndarray:
-    """The topics of the tokens of some blocks, in memory order."""
+    """Return the topics of the tokens of some blocks, in memory order."""
     first, last = layout.block_rows[layout.stripe_bounds[stripe : stripe + 2]]
     topics = np.empty(last - first, layout.local.dtype)
     for slice_ in range(layout.slices):

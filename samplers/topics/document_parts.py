@@ -1,4 +1,4 @@
-"""Dealing the documents of a dataset to workers, a run of a block's documents at a time."""
+"""Deal documents of a dataset to workers, in ranges of a block's documents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ooc.workers.worker import unit_parts
 
 
 class Part(NamedTuple):
-    """Documents first, ..., last - 1 of a block: the message that a worker gets."""
+    """Documents first, ..., last - 1 of a block: the message to a worker."""
 
     block: int
     first: int
@@ -23,7 +23,7 @@ class Part(NamedTuple):
 
 
 class Documents(NamedTuple):
-    """The D documents of a part, n tokens in all."""
+    """The D documents of a part, with n tokens."""
 
     offsets: np.ndarray  # int64 (D+1,), where each document begins in `ranks`
     ranks: np.ndarray  # uint32 (n,), ranks of the words, ascending within a document
@@ -31,7 +31,7 @@ class Documents(NamedTuple):
 
 
 def token_parts(dataset: Dataset, blocks: range | None = None) -> list[Part]:
-    """The documents of some blocks, or of all, cut into parts of about `dataset.part_size` tokens."""
+    """Cut the documents of some or all blocks into parts of about `dataset.part_size` tokens."""
     return [
         part
         for number in (range(dataset.block_count) if blocks is None else blocks)
@@ -40,7 +40,7 @@ def token_parts(dataset: Dataset, blocks: range | None = None) -> list[Part]:
 
 
 def squared_parts(dataset: Dataset, most: int) -> list[Part]:
-    """All documents in parts in which the squares of the documents' lengths sum to about `most`."""
+    """Cut all documents into parts whose sum of squared document lengths is about `most`."""
     found = []
     for number in range(dataset.block_count):
         lengths = np.diff(dataset.block(number).offsets).astype(np.int64)
@@ -53,7 +53,7 @@ def _between(block: int, bounds: np.ndarray) -> list[Part]:
 
 
 def read_documents(dataset: Dataset, part: Part) -> Documents:
-    """The documents of a part: copies of mapped data, but for `numbers`."""
+    """Return the documents of a part: copies of mapped data, except `numbers`."""
     block = dataset.block(part.block)
     tokens = slice(block.offsets[part.first], block.offsets[part.last])
     ranks = block.words[np.searchsorted(block.word_offsets, block.positions[tokens], side="right") - 1]
@@ -64,8 +64,8 @@ def read_documents(dataset: Dataset, part: Part) -> Documents:
 def deal(
     target: str, task: Any, work: list[Part], workers: int, *, title: str, quiet: bool = False
 ) -> Iterator[tuple[Part, Any]]:
-    """Have workers made by `target(task)` handle parts; yields (part, answer) as they come, with a progress bar unless
-    quiet."""
+    """Process parts by workers made by `target(task)`; yields (part, answer) in order of completion. quiet: no progress
+    bar."""
     bar = ProgressBar(title, len(work), "part", quiet=quiet, leave=True)
     with Workers(target, task, min(workers, max(len(work), 1))) as pool, bar:
         for answer in pool.map_unordered(work):

@@ -1,7 +1,7 @@
-"""Documents for a trained model, of a dataset or in memory, in parts that threads take as they are free.
+"""Documents for a trained model, from a dataset or memory, in parts that threads take in turn.
 
-Attributes: `count`, of documents; `word_ids` uint32, the place in the vocabulary of each rank; `parts`, for `read`;
-`largest`, about the tokens of the largest of them.
+Attributes: `count`, number of documents; `word_ids` uint32, vocabulary position of each rank; `parts`, arguments for
+`read`; `largest`, approximate tokens of the largest part.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from samplers.topics.model import read_only
 
 
 class DocumentsOfDataset:
-    """The documents of a dataset, read as they are wanted."""
+    """The documents of a dataset, read on demand."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -33,7 +33,7 @@ class DocumentsOfDataset:
 
 
 class DocumentsInMemory:
-    """Documents whose words are their places in the vocabulary."""
+    """Documents in memory; word ranks are vocabulary positions."""
 
     def __init__(self, documents: WordCounts) -> None:
         self._documents = documents

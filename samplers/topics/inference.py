@@ -1,4 +1,4 @@
-"""Applying a trained topic model to new documents, in parallel and streaming: `infer` and `evaluate`."""
+"""Apply a trained topic model to new documents, in parallel and streaming: `infer` and `evaluate`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _MOST_DRAWS = 1_000_000_000  # for one document: a few minutes, within the time 
 
 
 class Task(NamedTuple):
-    """What the workers do with documents: "evaluate", "left-to-right", or "infer" into the files of `outputs`.
+    """Task of the workers: "evaluate", "left-to-right", or "infer" into the files of `outputs`.
 
-    outputs: the files that hold the mixtures of documents `first`, ... particles: of "left-to-right".
+    outputs: files for the mixtures of documents `first`, ... particles: for "left-to-right".
     """
 
     model: str
@@ -43,7 +43,7 @@ class Task(NamedTuple):
 
 
 def model_topics(model: TopicModel) -> fold_in.Topics:
-    """A model as the kernels of `samplers.topics.fold_in` read it."""
+    """Return a model in the form for the kernels of `samplers.topics.fold_in`."""
     words = Rows(*map(read_only, model.words))
     scale = 1.0 / (model.topic_counts + model.vocabulary_size * model.beta)
     alpha = model.alpha / model.states
@@ -62,7 +62,7 @@ def check_vocabulary(model: Model, dataset: Dataset) -> None:
 
 
 def check_predictable(dataset: Dataset) -> None:
-    """Raise RequestError if no document has a word to predict from another."""
+    """Raise RequestError if no document has two different words."""
     if not any(_different_words(dataset.block(number)) for number in range(dataset.block_count)):
         raise RequestError(
             f"{dataset.path} has no document with two different words of the vocabulary, so there is nothing to predict"
@@ -70,7 +70,7 @@ def check_predictable(dataset: Dataset) -> None:
 
 
 def _different_words(block: Block) -> bool:
-    """Whether a document has two different words; a document's positions ascend, and so do their words."""
+    """Return whether each document has two different words; word positions ascend in a document."""
     filled = np.flatnonzero(np.diff(block.offsets))
     ends = block.positions[block.offsets[filled]], block.positions[block.offsets[filled + 1] - 1]
     first, last = (np.searchsorted(block.word_offsets, positions, side="right") for positions in ends)
@@ -78,7 +78,7 @@ def _different_words(block: Block) -> bool:
 
 
 def attach(task: Task) -> Callable[[Part], Any]:
-    """Load the model and return what handles a part; see `blocks.workers`."""
+    """Load the model and return the handler of parts; see `blocks.workers`."""
     dataset = Dataset(task.dataset)
     topics = model_topics(Model(Path(task.model)))
     outputs = mapped(task.outputs, task.documents)
@@ -95,7 +95,7 @@ def attach(task: Task) -> Callable[[Part], Any]:
 
 
 def _rows(dataset: Dataset, task: Task, numbers: np.ndarray) -> np.ndarray:
-    """The rows of documents in the outputs. Raises WorkFailed if a block has documents of another batch."""
+    """Return the rows of documents in the outputs. Raises WorkFailed if a block has documents of another batch."""
     rows = numbers - np.uint64(task.first)  # below the first they wrap to large ones
     require((rows < task.documents).all(), dataset.path, "a block has documents of another batch")
     return read_only(rows)  # as mapped files are: for others the kernels would be compiled again
@@ -117,7 +117,7 @@ def _apply(
 
 
 def _warm_up(task: Task, topics: fold_in.Topics) -> None:
-    """Run the kernel of a task on one empty document, with arrays of the types that the real ones have."""
+    """Compile the kernel of a task by running it on an empty document, with arrays of the real types."""
     numbers, word_ids = np.zeros(1, np.uint64), np.zeros(1, np.uint32)
     for array in (numbers, word_ids):
         array.setflags(write=False)  # as mapped files are
@@ -127,9 +127,9 @@ def _warm_up(task: Task, topics: fold_in.Topics) -> None:
 
 
 def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, quiet: bool = False) -> dict[str, Any]:
-    """Held-out predictive log-likelihood per token by document completion, and the perplexity exp(-that).
+    """Return the held-out log-likelihood per token by document completion, and the perplexity exp(-that).
 
-    Half of the different words of each document (at random, by seed) are observed, the other half are predicted.
+    Half of the distinct words of each document, drawn by seed, are observed; the other half are predicted.
     """
     check_vocabulary(model, dataset)
     check_predictable(dataset)
@@ -148,9 +148,9 @@ def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, qui
 def left_to_right(
     model: Model, dataset: Dataset, *, workers: int, seed: int = 0, particles: int = 20, quiet: bool = False
 ) -> dict[str, Any]:
-    """Held-out log-likelihood per token, log p(w) summed over the documents, and the perplexity exp(-that).
+    """Return the held-out log-likelihood per token, log p(w) summed over documents, and the perplexity exp(-that).
 
-    Estimated by the left-to-right particle algorithm: see `samplers.topics.left_to_right`. particles: at least 1.
+    Estimated by the left-to-right particle algorithm, see `samplers.topics.left_to_right`. particles: at least 1.
     """
     check_vocabulary(model, dataset)
     if not dataset.tokens:
@@ -186,14 +186,12 @@ def infer(
     top: int | None = None,
     quiet: bool = False,
 ) -> list[np.ndarray]:
-    """Folded-in topic mixtures of the documents of a dataset, or of some of its batches, in their original order.
+    """Return inferred topic mixtures of the documents of a dataset or of some batches, in original order.
 
-    The words' topics are those of the model; a document's are found from its words, see `samplers.topics.fold_in`. Of a
-    document that the model was trained on this is another mixture than the trained one, see
-    `samplers.topics.mixtures.trained`; of a document without words it is the prior.
-
-    directory: an existing one for the flat files that hold the result. Returns [mixtures], float32 (D, K), mapped; or,
-    given `top`, [topics, weights], uint32 and float32 (D, top), largest first.
+    The model's topics are fixed; a document's mixture is inferred from its words, see `samplers.topics.fold_in`. For
+    documents of the training it differs from the trained one, see `samplers.topics.mixtures.trained`; for documents
+    without words it is the prior. directory: existing directory for the result files. Returns [mixtures], float32 (D,
+    K), mapped; or, given `top`, [topics, weights], uint32 and float32 (D, top), largest first.
     """
     check_vocabulary(model, dataset)
     documents, blocks = (batches or all_batches(dataset))[1:]
@@ -206,10 +204,8 @@ def infer(
 
 
 def facts(batches: Batches, tokens: np.ndarray) -> dict[str, int]:
-    """What to say of documents whose mixtures were found; tokens: int64 (D,), of each.
-
-    How many documents, empty ones and tokens there are, and how many tokens ingestion left out.
-    """
+    """Return facts about the documents: number, empty ones, tokens, and tokens dropped by ingestion. tokens: int64
+    (D,), of each."""
     dropped = [batch.get("dropped", {}) for batch in batches.made]
     left_out = {why: sum(each.get(why, {}).get("tokens", 0) for each in dropped) for why in ("unknown", "stop_words")}
     return {

@@ -1,4 +1,4 @@
-"""The metrics of `ooc evaluate` by name: what each computes, its keys in JSON, its line for a reader."""
+"""The metrics of `ooc evaluate`: computation, JSON keys, and output lines."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ MOST_WORDS = 100  # of a topic: memory grows with the pairs of them
 
 
 class Request(NamedTuple):
-    """What to compute: names of METRICS; `particles` of left-to-right; `top` words of each topic for the last three.
-
-    quiet: without progress bars.
-    """
+    """Requested metrics. names: of METRICS. particles: of left-to-right. top: words per topic for the last three.
+    quiet: no progress bars."""
 
     metrics: tuple[str, ...]
     seed: int = 0
@@ -28,7 +26,7 @@ class Request(NamedTuple):
     quiet: bool = False
 
     def check(self) -> None:
-        """Raise RequestError if something in it cannot be."""
+        """Raise RequestError for invalid values."""
         unknown = [name for name in self.metrics if name not in METRICS]
         if unknown or not self.metrics:
             names = ", ".join(repr(name) for name in unknown)
@@ -40,12 +38,12 @@ class Request(NamedTuple):
 
 
 def parse_metrics(names: str) -> tuple[str, ...]:
-    """Names separated by commas, each once."""
+    """Parse names separated by commas, without duplicates."""
     return tuple(dict.fromkeys(name.strip() for name in names.split(",")))
 
 
 def evaluate_metrics(model: Model, dataset: Dataset, request: Request, *, workers: int) -> dict[str, Any]:
-    """All that is asked for, under the keys of docs/evaluation.md; checked before anything is computed."""
+    """Compute all requested metrics, by the keys of docs/evaluation.md; everything is checked first."""
     request.check()
     inference.check_vocabulary(model, dataset)
     found: dict[str, Any] = {}
@@ -78,7 +76,7 @@ def _of_top_words(model: Model, dataset: Dataset, request: Request, workers: int
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
-    """What `evaluate_metrics` found, a line for each metric."""
+    """Return a line of text for each metric."""
     if "perplexity" in found:
         yield (
             f"predictive log-likelihood per token {found['predictive_log_likelihood_per_token']:.4f}, "

@@ -31,7 +31,7 @@ _RUN = 1 << 20  # numbers of a table that are written together
 
 
 class Output(NamedTuple):
-    """A flat file of a row for each document."""
+    """A flat file with a row for each document."""
 
     path: str
     dtype: str
@@ -39,8 +39,8 @@ class Output(NamedTuple):
 
 
 def allocate_mixtures(directory: Path, documents: int, topics: int, top: int | None) -> tuple[Output, ...]:
-    """Make the files of mixtures float32 (D, K), or of topics uint32 and weights float32 (D, top). Raises RequestError
-    unless the model has `top` topics."""
+    """Create files for mixtures float32 (D, K), or for topics uint32 and weights float32 (D, top). Raises RequestError
+    if the model has fewer than `top` topics."""
     if top is not None and not 1 <= top <= topics:
         raise RequestError(f"--top must be from 1 to {topics}, the number of topics; got {top}")
     kinds = [("mixtures", "float32")] if top is None else [("topics", "uint32"), ("weights", "float32")]
@@ -51,14 +51,14 @@ def allocate_mixtures(directory: Path, documents: int, topics: int, top: int | N
 
 
 def mapped(outputs: Sequence[Output], documents: int) -> list[np.ndarray]:
-    """The arrays of files, (D, columns), to be written and read."""
+    """Map files as writable arrays (D, columns)."""
     if not documents:  # an empty file cannot be mapped
         return [np.empty((0, columns), dtype) for _, dtype, columns in outputs]
     return [np.asarray(np.memmap(path, dtype, "r+", shape=(documents, columns))) for path, dtype, columns in outputs]
 
 
 def trained(model: TopicModel, directory: Path, top: int | None = None) -> list[np.ndarray]:
-    """Trained topic mixtures of the documents of the training, as `samplers.topics.inference.infer` returns others."""
+    """Return the trained topic mixtures of the training documents, in the form of `samplers.topics.inference.infer`."""
     documents = model.documents.offsets.size - 1
     if not documents:
         raise RequestError(
@@ -71,25 +71,25 @@ def trained(model: TopicModel, directory: Path, top: int | None = None) -> list[
 
 
 def write_trained(model: TopicModel, path: Path, suffix: str, top: int | None = None) -> None:
-    """Write the trained mixtures of a model, see `write_mixtures`."""
+    """Write the trained mixtures of a model; see `write_mixtures`."""
     with scratch_directory(path) as scratch:
         write_mixtures(path, suffix, trained(model, scratch, top), model.document_lengths(), model.document_names())
 
 
 def publish_trained(model: TopicModel, path: Path, top: int | None = None) -> None:
-    """Publish a file of the trained mixtures of a model in the format that its ending stands for."""
+    """Publish a file with the trained mixtures of a model, in the format of its extension."""
     check_format(path)
     with disk_errors(path), output(path) as beside:
         write_trained(model, beside, suffix_of(path), top)
 
 
 def suffix_of(path: Path) -> str:
-    """The ending that stands for the format of a file: of standard output, and of pipes without one, that of CSV."""
+    """Return the extension that gives the format of a file; .csv for standard output and pipes without one."""
     return path.suffix or (".csv" if is_passed_on(path) else "")
 
 
 def check_format(path: Path) -> None:
-    """Raise RequestError unless the ending of a file's name says how to write it, and what that needs is installed."""
+    """Raise RequestError if the file extension is unknown, or its library is not installed."""
     if suffix_of(path) not in FORMATS:
         raise RequestError(f"{path}: unknown file extension {suffix_of(path)!r}", f"Use one of {', '.join(FORMATS)}.")
     if path.suffix == ".parquet":
@@ -132,7 +132,7 @@ def write_mixtures(
 
 
 def _runs(columns: dict[str, np.ndarray], names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """Some documents at a time: their names and the rows of the columns."""
+    """Yield names and rows of the columns for batches of documents."""
     documents = columns["tokens"].size
     step = max(1, _RUN // sum(math.prod(array.shape[1:]) for array in columns.values()))
     for first in range(0, max(documents, 1), step):  # a table without rows has columns, too
@@ -144,7 +144,7 @@ def _runs(columns: dict[str, np.ndarray], names: Sequence[str] | None) -> Iterat
 
 
 def _rows(columns: dict[str, np.ndarray], names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """One document at a time, with numbers of 6 digits: rounded to so many places, small shares would be lost."""
+    """Yield the documents one by one, numbers with 6 significant digits, as fixed decimals would lose small shares."""
     for run in _runs(columns, names):
         values = [run["name"], *(array.tolist() for array in list(run.values())[1:])]
         for row in zip(*values, strict=True):

@@ -1,4 +1,4 @@
-"""The modules that `ooc.stochastic.element_loops` writes: they lie in the directory of the compiled kernels."""
+"""Modules written by `ooc.stochastic.element_loops`; they lie in the directory of compiled kernels."""
 
 from blocks.kernel_cache import CACHE, Compiler, additions
 

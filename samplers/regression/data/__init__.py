@@ -1,1 +1,1 @@
-"""The columns of a design as solvers see them: in memory, mapped, or on a ring."""
+"""The columns of a design matrix for the solvers: in memory, mapped, or on a ring."""

@@ -1,7 +1,7 @@
-"""The columns of a design matrix on disk as the solvers see them: blocks stay mapped, what is read of them is counted.
+"""The columns of a design matrix on disk for the solvers: blocks stay mapped, and reads are counted.
 
-Pages of mapped files are the kernel's to drop, so they are not of the memory that a process holds: all that is, of the
-columns, are those of a working set.
+The kernel can drop pages of mapped files, so they do not count as memory of the process; only the columns of a working
+set do.
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ _COPIES = 2  # of the columns that are gathered, held at a time: with those befo
 
 
 class DesignFeatures(BlockFeatures):
-    """room: bytes that gathered columns may take. keeps: of a sparse design, columns that are gathered are kept until
-    others are, and those that are asked for again, along a path most of them, not read again. scaled: the rows of what
-    is gathered are to have factors, which takes another copy. limit: at which passes over columns raise Stopped.
-    Attributes: `bytes_read` and `samples`, entries or cells, so far."""
+    """Columns of a design matrix on disk.
+
+    room: bytes for gathered columns. keeps: keep gathered sparse columns until others are gathered, and read again only
+    missing ones; along a path most are the same. scaled: rows of gathered columns will be scaled, which needs another
+    copy. limit: passes over columns raise Stopped when it is reached. Attributes: `bytes_read` and `samples` (entries
+    or cells) so far.
+    """
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class DesignFeatures(BlockFeatures):
         self._numbers, self._held = nothing, read_only(room_for(nothing, np.float32))
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
-        """Raises WorkFailed if there is no room for them."""
+        """Return a copy of some columns; WorkFailed if there is no room."""
         check_room(chosen.size, 8 * self._copies * int(self._sizes(chosen).sum()), self._room)
         if self._keeps:
             return self._gather_sparse(chosen)
@@ -94,7 +97,7 @@ class DesignFeatures(BlockFeatures):
         pool.each(range(len(pieces)), work)
 
     def _counted(self, chosen: np.ndarray, pieces: Sequence[Piece]) -> np.ndarray:
-        """Bytes of the pieces that some columns are in, which are about to be read."""
+        """Count the bytes of the pieces that contain some columns, before they are read."""
         if not pieces:
             return np.empty(0, np.int64)
         sizes = np.add.reduceat(self._sizes(chosen), [piece.place.start for piece in pieces])
@@ -105,12 +108,12 @@ class DesignFeatures(BlockFeatures):
 
 
 def _entry_bytes(block: Columns) -> int:
-    """Bytes of an entry, or of a cell, of a block."""
+    """Return the bytes of an entry, or of a cell, of a block."""
     return sum(array.itemsize for array in arrays_of(block))
 
 
 def _with_offsets(blocks: Sequence[Columns]) -> Sequence[Columns]:
-    """Blocks, all sparse or all dense; where columns begin is held in memory, not mapped."""
+    """Return blocks, all sparse or all dense, with column offsets in memory instead of mapped."""
     sparse = [block for block in blocks if isinstance(block, SparseColumns)]
     for block in sparse:
         ask_for(block.offsets)
@@ -118,7 +121,7 @@ def _with_offsets(blocks: Sequence[Columns]) -> Sequence[Columns]:
 
 
 def check_room(columns: int, needed: int, room: int) -> None:
-    """Raise WorkFailed unless there is room, in bytes, for some columns to be worked on."""
+    """Raise WorkFailed if there is no room, in bytes, for a working set of columns."""
     if needed > room:
         raise WorkFailed(
             f"the working set of {columns:,} columns takes {needed / 1e6:,.0f} MB, but --memory leaves"
@@ -128,12 +131,12 @@ def check_room(columns: int, needed: int, room: int) -> None:
 
 
 def known_moments(design: Design) -> Moments:
-    """Those of the columns as they are stored, all rows having the same weight."""
+    """Return the moments of the stored columns with equal row weights."""
     return Moments(design.means, design.norms, design.deviations)
 
 
 def design_moments(design: Design, weights: list[np.ndarray | None], threads: int) -> list[Moments]:
-    """Those of the columns under several weights of the rows, float64 (n,) or None for 1 everywhere."""
+    """Return the moments of the columns under several sample weights, float64 (n,), None for 1."""
     known = known_moments(design)
     of_rows = [some for some in weights if some is not None]
     if not of_rows:

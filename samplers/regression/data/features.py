@@ -1,7 +1,6 @@
-"""All columns of a design, as the solvers see them: what they ask for, and how columns that are mapped or in memory
-answer.
+"""Interface of all columns of a design matrix for the solvers, and its implementation for columns mapped or in memory.
 
-Work on many columns is done by threads, each on columns of its own: the result is the same for any number of them.
+Work on many columns is divided among threads by column: the result does not depend on their number.
 """
 
 from __future__ import annotations
@@ -49,16 +48,16 @@ class Features(Protocol):
     offsets: np.ndarray | None  # float64 (p,), what the columns lack of those that are meant; None if nothing
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
-        """The inner products of chosen columns and a vector, float64 (n,), written to `found` if that is given."""
+        """Return the inner products of chosen columns with a vector, float64 (n,), in `found` if given."""
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        """The same for several vectors, float64 (k, n), in one pass: float64 (k, m)."""
+        """Return the inner products with several vectors, float64 (k, n), in one pass: float64 (k, m)."""
 
     def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-        """The inner products of chosen columns and themselves, rows weighted, float64 (n,), or not."""
+        """Return the squared norms of chosen columns. weights: float64 (n,) or None."""
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
-        """A copy of chosen columns."""
+        """Return a copy of chosen columns."""
 
 
 class Piece(NamedTuple):
@@ -70,7 +69,7 @@ class Piece(NamedTuple):
 
 
 class BlockFeatures:
-    """`Features` of which one block of columns comes after the other."""
+    """`Features` in consecutive blocks of columns."""
 
     def __init__(
         self, blocks: Sequence[Columns], rows: int, pool: ThreadPool = ALONE, offsets: np.ndarray | None = None
@@ -118,11 +117,11 @@ class BlockFeatures:
         return DenseColumns(found)
 
     def _copy(self, chosen: np.ndarray, places: np.ndarray, copied: SparseColumns) -> None:
-        """Copy chosen columns to places, int64 (m,), among those."""
+        """Copy chosen columns to places, int64 (m,), in `copied`."""
         self._each_piece(chosen, lambda piece: gather_sparse(*piece[:2], places[piece.place], *copied))
 
     def _sizes(self, chosen: np.ndarray) -> np.ndarray:
-        """How many entries, or cells, each of some columns has; int64."""
+        """Return the number of entries, or cells, of each of some columns; int64."""
         sizes = np.full(chosen.size, self.rows)
         for piece in self._pieces(chosen, 1):
             if isinstance(piece.block, SparseColumns):
@@ -130,19 +129,19 @@ class BlockFeatures:
         return sizes
 
     def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
-        """Have look(piece) done for each of the pieces of chosen columns, which are read for it."""
+        """Call look(piece) for each piece of chosen columns, which is read for it."""
         pool, pieces = self._shared_out(chosen)
         pool.each(pieces, look)
 
     def _shared_out(self, chosen: np.ndarray) -> tuple[ThreadPool, list[Piece]]:
-        """Who is to work on chosen columns, and the pieces of them that one does at a time."""
+        """Return the thread pool for chosen columns, and pieces of columns for one thread at a time."""
         worth = chosen.size * self.entries // max(self.count * _LEAST, 1)
         pool = self.pool if worth > 1 else ALONE
         each = -(-worth // pool.size) * pool.size  # as much for all of them
         return pool, list(self._pieces(chosen, min(max(each, 1), pool.size * _PIECES)))
 
     def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[Piece]:
-        """Each block's columns in so many pieces."""
+        """Return each block's columns in pieces."""
         ends = np.searchsorted(chosen, self._bounds).tolist()
         for block, before, (first, last) in zip(self._blocks, self._bounds, pairwise(ends), strict=False):
             cuts = range(first, last, max(-(-(last - first) // each), 1))
@@ -160,8 +159,8 @@ class MatrixFeatures(BlockFeatures):
 
 
 def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
-    """Those of a block of a design matrix on disk, which stays mapped. means: float64 (p,), what missing values of each
-    column count as."""
+    """Return the columns of a block of a design matrix on disk, which stays mapped. means: float64 (p,), values of
+    missing entries."""
     block = design.block(number)
     if not isinstance(block, DenseBlock):
         return SparseColumns(*block)
@@ -171,8 +170,8 @@ def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
 
 
 def features_of_matrix(matrix: Any, threads: int = 1) -> MatrixFeatures:
-    """Those of a matrix in memory: an array, of float32, float64 or int8, not copied if its columns are contiguous, or
-    a sparse matrix of scipy of format csc."""
+    """Return the columns of a matrix in memory: a float32, float64 or int8 array, not copied if columns are contiguous,
+    or a scipy CSC matrix."""
     pool = ThreadPool(threads)
     if not isinstance(matrix, np.ndarray):
         return MatrixFeatures(_sparse(matrix, pool), matrix.shape[0], pool)

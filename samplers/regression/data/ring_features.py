@@ -1,8 +1,8 @@
-"""The columns of a design matrix of which each rank of a ring has some rows, as the solvers see them: whole.
+"""The columns of a design matrix split by rows over the ranks of a ring, with the interface of the whole.
 
-What comes of each rank's rows is added up over the ring, in the order of ranks. Every rank asks for the same and hears
-the same, so that the same solver at all of them, which has y and what else there is of rows in whole, comes to the same
-solutions; those of one machine but for the order of sums. Columns that are gathered come from all ranks.
+Results of each rank's rows are summed over the ring in the order of ranks. Every rank makes the same calls and gets the
+same results, so the same solver on all of them, which has y and other row data of the whole, finds the same solution:
+that of one machine except for the order of sums. Gathered columns come from all ranks.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ _COPIES = 4  # of the columns that are gathered, held at a time: with a rank's o
 
 
 class RingFeatures:
-    """`Features` of a design whose shard this rank has. The others are as of DesignFeatures, which counts own rows.
-
-    keeps: as there; what is kept, of all rows, need not travel again, either.
-    """
+    """`Features` of a design of which this rank has a shard; see DesignFeatures for the parameters, which count own
+    rows. keeps: kept columns, with all rows, are not sent again."""
 
     def __init__(self, shard: RowShard, ring: Ring, threads: int, room: int, *, keeps: bool = False) -> None:
         self.rows, self.count = shard.rows, shard.columns
@@ -53,14 +51,14 @@ class RingFeatures:
         return self._sum(self._own.squares(chosen, None if weights is None else weights[self._own_rows]))
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
-        """Raises WorkFailed if there is no room for them."""
+        """Return a copy of some columns; WorkFailed if there is no room."""
         if self._keeps:
             return self._gather_anew(chosen)
         own = self._own.gather(chosen)
         return self._gather_sparse(own) if isinstance(own, SparseColumns) else self._gather_dense(own)
 
     def _gather_anew(self, chosen: np.ndarray) -> SparseColumns:
-        """Only those that are not kept are read and travel."""
+        """Read and send only columns that are not kept."""
         again = np.isin(chosen, self._numbers, assume_unique=True)
         places, fresh = np.flatnonzero(again), np.flatnonzero(~again)
         if not places.size:
@@ -76,7 +74,8 @@ class RingFeatures:
         return copied
 
     def _gather_sparse(self, own: SparseColumns) -> SparseColumns:
-        """A row and its value, float32, travel as one number; other ranks add 0 to it."""
+        """Return sparse columns of all ranks; a row and its float32 value are sent as one number, to which other ranks
+        add 0."""
         sizes = np.zeros((self._ring.ranks, own.offsets.size - 1), np.int64)
         sizes[self._ring.rank] = np.diff(own.offsets)
         self._sum(sizes)

@@ -1,4 +1,4 @@
-"""Mean, norm and deviation of columns of whose rows each rank of a ring has some, under weights of the rows."""
+"""Mean, norm and deviation of columns split by rows over the ranks of a ring, with sample weights."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ _ROUNDED = 1e-12  # of what all rows weigh
 
 
 def ring_moments(shard: RowShard, weights: list[np.ndarray | None], ring: Ring, threads: int) -> list[Moments]:
-    """Moments of the columns of the whole, see `samplers.regression.data.design_features.design_moments`.
-
-    weights: of the rows of the whole, the same at all ranks.
-    """
+    """Return moments of the columns of the whole, see `samplers.regression.data.design_features.design_moments`.
+    weights: of the rows of the whole, equal on all ranks."""
     known = known_moments(shard)
     of_rows = [some for some in weights if some is not None]
     if not of_rows:
@@ -39,8 +37,11 @@ def ring_moments(shard: RowShard, weights: list[np.ndarray | None], ring: Ring, 
 
 
 def own_moments(block: SparseBlock | DenseBlock, weights: Weights) -> np.ndarray:
-    """float64 (4, K, w): of the w columns of a block under K weights of its rows, the means, norms, deviations, and
-    what the rows weigh whose values are given. Where all rows weigh 0, the first three are 0."""
+    """Return means, norms, deviations, and the total weight of given values of a block's w columns under K weights:
+    float64 (4, K, w).
+
+    If all rows have weight 0, the first three are 0.
+    """
     moments = np.where(weights.totals[:, None] > 0, weighted_moments(block, weights), 0.0)
     given = np.repeat(weights.totals[:, None], moments.shape[2], axis=1)
     if isinstance(block, DenseBlock) and block.missing_rows.size:
@@ -61,9 +62,9 @@ def _together(mine: np.ndarray, totals: np.ndarray, ring: Ring) -> Iterator[np.n
 
 
 def joined_moments(parts: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """float64 (3, K, w): means, norms and deviations of columns of whose rows R ranks have `own_moments` (R, 4, K, w).
+    """Combine moments of R ranks, (R, 4, K, w) from `own_moments`: float64 (3, K, w).
 
-    totals: float64 (R, K), what the rows of each weigh. The deviation of a column that is constant is exactly 0.
+    totals: float64 (R, K), total weight of each rank's rows. The deviation of a constant column is exactly 0.
     """
     means, norms, deviations, given = np.moveaxis(parts, 1, 0)
     totals, some = totals[:, :, None], given > 0

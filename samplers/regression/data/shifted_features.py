@@ -1,5 +1,4 @@
-"""Columns that a number was added to, the same in all rows: an offset that they are stored without, or what brings
-those that are far from 0 to a mean of 0, so that sums over their rows lose no digits."""
+"""Columns plus a constant: a stored offset, or a shift of columns far from 0 to mean 0, so that sums lose no digits."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from samplers.regression.linear_algebra.vectors import inner, products
 
 
 class ShiftedFeatures:
-    """`Features` that are others, which are left as they are, plus a number for each column: shifts, float64 (p,)."""
+    """`Features` of other features plus a shift for each column: float64 (p,). The others are not changed."""
 
     offsets: np.ndarray | None = None
 
@@ -41,8 +40,10 @@ class ShiftedFeatures:
 
 
 def shifted(features: Features, shifts: np.ndarray) -> Features:
-    """The columns plus a number each, float64 (p,). Those of a matrix in memory are copied, so that it is added before
-    anything is added up; of mapped ones it is added to the sums."""
+    """Return the columns plus a shift each, float64 (p,).
+
+    A matrix in memory is copied and shifted before anything is summed; for mapped columns the sums are corrected.
+    """
     if not isinstance(features, MatrixFeatures):
         return ShiftedFeatures(features, shifts)
     columns = features.columns
@@ -52,8 +53,8 @@ def shifted(features: Features, shifts: np.ndarray) -> Features:
 
 
 def plus(columns: SparseColumns | DenseColumns, numbers: np.ndarray, rows: int) -> SparseColumns | DenseColumns:
-    """A copy, float64, of columns of so many rows, each plus a number, float64 (W,). Sparse columns have entries in all
-    rows then, but where the number is 0."""
+    """Return a float64 copy of columns plus a shift each, float64 (W,). Sparse columns get entries in all rows unless
+    the shift is 0."""
     if isinstance(columns, DenseColumns):
         return DenseColumns(columns.values + numbers[:, None])
     copied = room_for(np.where(numbers != 0, rows, np.diff(columns.offsets)), np.float64)

@@ -1,1 +1,1 @@
-"""Vectors, columns and Gram matrices in memory: the kernels that solvers are made of."""
+"""Kernels on vectors, columns and Gram matrices in memory."""

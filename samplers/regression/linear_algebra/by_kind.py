@@ -1,4 +1,4 @@
-"""Functions with an implementation for each kind of NamedTuple that one of their arguments may be."""
+"""Dispatch functions by the type (a kind of NamedTuple) of one argument, in Python and in kernels."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ Options = Any  # of `numba.njit`
 
 
 def by_kind(name: str, *groups: tuple[Implementations, Options]) -> Callable[..., Any]:
-    """Return a function, for Python and for kernels, that calls the implementation for the kind of an argument.
-
-    name: of the argument. groups: implementations by kind, and the options that kernels compile them with.
-    """
+    """Return a function that calls the implementation for the type of an argument. name: of the argument. groups:
+    implementations by type, and their compilation options."""
     every: Implementations = {kind: function for found, _ in groups for kind, function in found.items()}
     first = next(iter(every.values()))
     place = list(inspect.signature(first).parameters).index(name)
@@ -35,7 +33,7 @@ def by_kind(name: str, *groups: tuple[Implementations, Options]) -> Callable[...
 def _compile_by_kind(
     function: Callable[..., Any], place: int, implementations: Implementations, options: Options
 ) -> None:
-    """Have kernels that call the function compile the implementation for the kind of their argument."""
+    """Let kernels that call the function compile the implementation for the type of their argument."""
 
     @overload(function, jit_options=options)
     @wraps(function)

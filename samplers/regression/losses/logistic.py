@@ -1,7 +1,7 @@
-"""The loss of logistic regression: sum_i w_i (log(1 + exp(z_i)) - y_i z_i), all y_i being 0 or 1.
+"""The logistic loss: sum_i w_i (log(1 + exp(z_i)) - y_i z_i), all y_i being 0 or 1.
 
-Near some scores it is, to second order, least squares with other weights; their solution gives the direction of a step
-(proximal Newton steps: Lee, Sun and Saunders, SIAM J. Optim. 2014; the subproblems as in GLMNET).
+Its second-order approximation is weighted least squares, whose solution gives the direction of a step (proximal Newton:
+Lee, Sun and Saunders, SIAM J. Optim. 2014; subproblems as in GLMNET).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATIENCE = 5  # steps that lower the objective by no more than rounding
 
 
 class DualPoint(NamedTuple):
-    """What no coefficients have an objective below, and the residual that shows it."""
+    """A dual feasible residual, and the lower bound on the objective that it gives."""
 
     bound: float
     residual: np.ndarray  # float64 (n,)
@@ -36,9 +36,9 @@ def better(one: DualPoint, other: DualPoint) -> DualPoint:
 
 
 class Logistic:
-    """The `Loss` of logistic regression. y: float64 (n,), all 0 or 1. weights: float64 (n,), not negative, or None for
-    1. free: float64 (k, n), the columns without a penalty. Attributes: `offset`, float64 (n,), which is added to the
-    scores of the rows and may be set before a regression is solved."""
+    """The `Loss` of logistic regression. y: float64 (n,), 0 or 1. weights: float64 (n,), at least 0, or None for 1.
+    free: float64 (k, n), unpenalized columns. Attributes: `offset`, float64 (n,) or None, added to the scores of the
+    rows; it may be set before a regression is solved."""
 
     curvature = 0.25
     offset: np.ndarray | None = None
@@ -53,7 +53,7 @@ class Logistic:
         return self._fit(scores, coefficients)[0]
 
     def _fit(self, scores: np.ndarray, free: np.ndarray) -> tuple[Fit, np.ndarray]:
-        """Also the curvatures of the rows, float64 (n,)."""
+        """Return the fit, and the second derivatives of the rows, float64 (n,)."""
         residual, curvatures, free = np.empty(scores.size), np.empty(scores.size), free.copy()
         work = memory_for(self._columns)
         moved = scores if self.offset is None else scores + self.offset
@@ -83,7 +83,7 @@ class Logistic:
         return coefficients, fit._replace(residual=best.residual)
 
     def _dual_point(self, part: Part, coefficients: np.ndarray, residual: np.ndarray) -> DualPoint:
-        """That of a residual, of a problem on some columns."""
+        """Return the dual point of a residual for a problem on some columns."""
         slopes = np.empty(coefficients.size)
         correlate(part.columns, np.arange(slopes.size), residual * self._roots, slopes)
         slopes -= part.l2 * coefficients
@@ -94,7 +94,7 @@ class Logistic:
     def _newton(
         self, part: Part, coefficients: np.ndarray, fit: Fit, curvatures: np.ndarray, goal: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """b and a where the loss to second order is least, and their scores before b was rounded."""
+        """Return the minimizers b and a of the second-order approximation, and their scores before b was rounded."""
         roots, target = np.empty((2, fit.residual.size))
         find_target(fit.residual, self._roots, curvatures, roots, target)
         free = orthonormal(self._columns * roots)
@@ -110,7 +110,8 @@ class Logistic:
     def _search(
         self, part: Part, coefficients: np.ndarray, fit: Fit, objective: float, new: np.ndarray, free: np.ndarray
     ) -> tuple[np.ndarray, Fit, np.ndarray]:
-        """Go towards b and a until the objective is enough lower; returns b, its fit and the curvatures of the rows."""
+        """Line search towards b and a until the objective decreases enough; returns b, its fit and the second
+        derivatives."""
         scores, length = np.empty(fit.scores.size), 1.0
         combine(part.columns, np.arange(new.size), new, scores)
         change = scores - fit.scores + combined(free - fit.free, self._columns)

@@ -22,7 +22,7 @@ from samplers.regression.threads.thread_pool import ALONE, ThreadPool
 
 
 class Fit(NamedTuple):
-    """What some coefficients b, and the best a for them, come to."""
+    """Result for coefficients b with the best a for them."""
 
     scores: np.ndarray  # float64 (n,), X b
     free: np.ndarray  # float64 (k,), a
@@ -42,18 +42,18 @@ class Part(NamedTuple):
 
 
 class Loss(Protocol):
-    """n rows, k columns without a penalty."""
+    """A loss of n rows with k unpenalized columns."""
 
     curvature: float  # the largest second derivative by a score, of a row of weight 1
     roots: np.ndarray | None  # float64 (n,), of the weights; None if all are 1
     free: np.ndarray  # float64 (k, n), the columns without a penalty, times the roots
 
     def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> Fit:
-        """What scores X b, float64 (n,), come to. coefficients: float64 (k,), a start for a."""
+        """Return the fit of scores X b, float64 (n,). coefficients: float64 (k,), initial a."""
 
     def dual(self, residual: np.ndarray) -> float:
-        """The objective of a dual point, but for what the penalty has in it."""
+        """Return the dual objective of a residual without the penalty's part."""
 
     def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
-        """Better coefficients for some columns: the gap, were there no others, is `goal`, unless the limit of the part
-        is reached, or nothing gets better."""
+        """Improve the coefficients of some columns until the duality gap on them is `goal`, the limit is reached, or
+        nothing improves."""

@@ -1,1 +1,1 @@
-"""A path of lambdas and its cross-validation: plan, solver, training."""
+"""Regularization paths and cross-validation: plan, solver, training."""

@@ -1,4 +1,4 @@
-"""Which lambda of a path predicts best: what the solutions of all folds but one lose on the rows of that one."""
+"""Choose the lambda of a path by its held-out errors in cross-validation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from samplers.regression.linear_algebra.vectors import inner, products
 
 
 class Validation(NamedTuple):
-    """Of N values of lambda. The errors are means over the folds, with their standard errors, float64 (N,)."""
+    """Cross-validation of N lambdas. Errors are means over the folds, with standard errors, float64 (N,)."""
 
     errors: np.ndarray
     standard_errors: np.ndarray
@@ -20,10 +20,10 @@ class Validation(NamedTuple):
 
 
 def held_out_weights(weights: np.ndarray, folds: int, seed: int, classes: np.ndarray | None) -> list[np.ndarray]:
-    """Return the weights of the rows that each fold holds out, float64 (n,), 0 for all other rows.
+    """Return the weights of the held-out rows of each fold, float64 (n,), 0 for other rows.
 
-    weights: of all rows, float64 (n,); rows of weight 0 are in no fold. classes: (n,), of which each fold gets its
-    share. Raises RequestError for fewer than 2 folds, or more folds than rows with a weight.
+    weights: of all rows, float64 (n,); rows of weight 0 are in no fold. classes: (n,), for stratified folds. Raises
+    RequestError for fewer than 2 folds, or more folds than rows with a weight.
     """
     used = np.flatnonzero(weights)
     drawn = np.full(weights.size, -1)
@@ -32,17 +32,18 @@ def held_out_weights(weights: np.ndarray, folds: int, seed: int, classes: np.nda
 
 
 def held_out_error(loss: str, y: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:
-    """The mean squared error, or for "logistic" the mean of minus the log of the probability of y. float64 (n,).
-
-    weights: of the rows, 0 for those that are not held out.
-    """
+    """Return the mean squared error, or for "logistic" the mean negative log-likelihood. weights: of the rows, 0 for
+    rows that are not held out."""
     of_rows = (y - scores) ** 2 if loss == "squared" else np.logaddexp(0, scores) - y * scores
     return inner(weights, of_rows) / float(weights.sum())
 
 
 def validate(errors: np.ndarray, weights: np.ndarray) -> Validation:
-    """errors: float64 (N, K), of K folds that weigh (K,), lambda falling (Hastie, Tibshirani and Friedman, The Elements
-    of Statistical Learning, section 7.10; folds weigh as in glmnet)."""
+    """Return the best lambda, the chosen one (one-standard-error rule), and mean errors.
+
+    errors: float64 (N, K), of K folds with weights (K,), lambda descending (Hastie, Tibshirani and Friedman, The
+    Elements of Statistical Learning, section 7.10; folds are weighted as in glmnet).
+    """
     mean = products(errors, weights) / weights.sum()
     spread = products((errors - mean[:, None]) ** 2, weights) / weights.sum()
     standard = np.sqrt(spread / (errors.shape[1] - 1))

@@ -1,4 +1,4 @@
-"""What a path of lambda would take: said beforehand, with what that assumes."""
+"""Estimate memory and time of a regularization path, with the assumptions."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def plan_regression(
     speed: float | None = None,
     disk: float | None = None,
 ) -> dict[str, Any]:
-    """Facts of a path of `length` values of lambda, and of the same for each of the folds; JSON types only.
+    """Return the facts of a path of `length` lambdas, and as many for each fold, as JSON types.
 
-    nonzeros: coefficients at its end; None for half as many as there are rows, or columns. speed: entries (of dense
-    columns: cells) that a worker reads in a second; None tries. disk: bytes a second; measured if it matters and is not
-    given. Raises RequestError if the memory will not do.
+    nonzeros: nonzero coefficients at its end; None for half the number of rows or columns. speed: entries (dense:
+    cells) per second that a worker reads; None to measure it. disk: bytes per second; measured if it matters and is not
+    given. Raises RequestError if the memory limit is too small.
     """
     if length < 1 or folds == 1 or folds < 0:
         raise RequestError(f"--path must be at least 1, and --cross-validate 0 or at least 2; got {length} and {folds}")
@@ -95,7 +95,7 @@ def plan_regression(
 
 
 def _program(design: Design, length: int, folds: int) -> RegressionProgram:
-    """One of such a length; memory does not depend on the other options."""
+    """Return a program of this length; memory does not depend on the other options."""
     return RegressionProgram(
         design,
         loss="squared",
@@ -113,7 +113,8 @@ def _program(design: Design, length: int, folds: int) -> RegressionProgram:
 
 
 def entries_per_s(design: Design) -> float:
-    """Entries of columns, or cells, that one worker looks at in a second: the best of some trials on the first ones."""
+    """Return the entries or cells that one worker processes per second: the best of several trials on the first
+    columns."""
     features = DesignFeatures(design, 1, 0)
     each = max(design.rows if design.dense else design.entries // design.columns, 1)
     some, vector = np.arange(min(design.columns, max(_TRIAL // each, 1))), np.ones(design.rows)
@@ -126,7 +127,7 @@ def entries_per_s(design: Design) -> float:
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
-    """Lines for a reader."""
+    """Yield the facts as lines of text."""
     folds = f" and {count_of(facts['folds'], 'fold')}" if facts["folds"] else ""
     rows, columns = count_of(facts["rows"], "row"), count_of(facts["columns"], "column")
     yield f"design     {rows} x {columns}, {count_of(facts['entries'], 'entry', 'entries')}"

@@ -1,4 +1,4 @@
-"""What a regression takes of memory and disk, and what is left for the columns that are worked on."""
+"""Plan the memory and disk space of a regression, and the room for working sets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GENERATIONS = 3  # while the third replaces the first
 
 
 class PathPlan(NamedTuple):
-    """What a run keeps in memory. room: bytes of the columns that are worked on, besides all that is held for sure."""
+    """What a run keeps in memory. room: bytes for working sets, besides everything that is always held."""
 
     workers: int
     held: int
@@ -34,7 +34,7 @@ class PathPlan(NamedTuple):
 def plan_path(
     program: RegressionProgram, workers: int | None, memory_bytes: int | None, rule: Rule | None = None
 ) -> PathPlan:
-    """rule: of rounds, if there are any. Raises RequestError if the budget will not do."""
+    """Return the plan of a path. rule: of rounds, if any. Raises RequestError if the memory limit is too small."""
     workers = workers or cores()
     available = memory.available()
     if memory_bytes and memory_bytes > available:
@@ -56,6 +56,6 @@ def plan_path(
 
 
 def disk_needed(data: Path, folds: int) -> int:
-    """Bytes of the generations of state that a new run on a ring keeps at most, of a shard."""
+    """Return the largest number of bytes of generations that a new run of a shard keeps on a ring."""
     design = shard_or_whole(data)
     return (1 + folds) * _GENERATIONS * (_STATE_OF_COLUMN * design.columns + _STATE_OF_ROW * design.rows)

@@ -1,8 +1,8 @@
-"""The way of a regression, and of those of its folds, from one lambda to the next: state that can be taken up again.
+"""Resumable solver of a regularization path and its cross-validation folds.
 
-A step is a working set of each regression for the lambda that is next and, as long as that goes well, for more of them,
-each from the one before: all columns are then looked at for all of these in one pass. Steps, and what comes of them, do
-not depend on the threads that they are shared out to.
+A step solves a working set of each regression for the next lambda and, as long as that succeeds, for further lambdas,
+each from the one before; then one pass over all columns checks all of them. Steps and results do not depend on the
+number of threads.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Found(NamedTuple):
 
 
 class PathFit:
-    """One regression on its way. share: of the weight of all rows that it has, and so of each lambda. Attributes:
-    `working_set`, at the lambda that is next, None before the first and after the last."""
+    """One regression along the path. share: its part of the total weight, which scales lambda. Attributes:
+    `working_set` of the next lambda, None before the first and after the last."""
 
     def __init__(self, regression: SparseRegression, share: float, tolerance: float) -> None:
         self.regression, self._share, self._tolerance = regression, share, tolerance
@@ -50,14 +50,16 @@ class PathFit:
         self._missed: dict[float, np.ndarray] = {}  # int64, ascending, columns that were missing in a pass, by lambda
 
     def begin(self, lam: float) -> None:
-        """Be about to look for the solution for the first lambda."""
+        """Start with the first lambda."""
         nothing = self.regression.nothing
         target = self._tolerance * nothing.fit.loss
         self.working_set, self._before = self._beginning(lam, nothing, target), nothing.lam
 
     def step(self, lambdas: np.ndarray) -> list[Solution]:
-        """Solutions for the first of the lambdas that are left, float64 (m,), or none. Raises WorkFailed, and Stopped
-        if the limit is reached before that is known: `working_set` has what was found so far."""
+        """Return solutions for the first of the remaining lambdas, float64 (m,), or none.
+
+        Raises WorkFailed, and Stopped if the limit is reached before; `working_set` then has what was found so far.
+        """
         working_sets, limit = self._working_sets(lambdas), self.regression.regression.limit
         working_sets[-1].solve()
         if limit.reached:
@@ -83,8 +85,7 @@ class PathFit:
         return solutions
 
     def _working_sets(self, lambdas: np.ndarray) -> list[WorkingSet]:
-        """That for the next lambda, and with several ahead those for more, the working sets solved of all but the
-        last."""
+        """Return the working set for the next lambda and, with several ahead, for more; all but the last are solved."""
         assert self.working_set
         working_sets = [self.working_set]
         for lam in (self._share * lambdas[1 : self._ahead]).tolist():
@@ -98,7 +99,7 @@ class PathFit:
         return WorkingSet.beginning(self.regression.regression, self._share * lam, start, target)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What it goes on from; all one-dimensional."""
+        """Return the state to resume from; one-dimensional arrays."""
         working_set, known = self.working_set, self.regression.regression.correlations
         if working_set is None:
             return {}
@@ -119,7 +120,7 @@ class PathFit:
         }
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `arrays` was."""
+        """Restore the state of `arrays`."""
         if not arrays:
             return
         *numbers, loss, self._before, ahead = arrays["numbers"].tolist()
@@ -149,9 +150,11 @@ class PathFit:
 
 
 class PathSolver:
-    """The regressions of a program. room: bytes for the columns that they work on. limit: at which they are left. ring:
-    of ranks of which each has a solver like this. Attributes: `lambdas`, float64 (N,), once it has begun; `found`, the
-    models so far; `errors`, those of each fold's rows by the solutions without them."""
+    """The regressions of a program.
+
+    room: bytes for their columns. limit: at which they stop. ring: ranks that each have such a solver. Attributes:
+    `lambdas`, float64 (N,), after `begin`; `found`, the models so far; `errors` of each fold's held-out rows.
+    """
 
     def __init__(
         self, program: RegressionProgram, workers: int, room: int, limit: Limit, ring: Ring | None = None
@@ -169,28 +172,29 @@ class PathSolver:
 
     @property
     def bytes_read(self) -> int:
-        """Of columns, so far."""
+        """Return the bytes of columns read so far."""
         return sum(features.bytes_read for features in self._features)
 
     @property
     def samples(self) -> int:
-        """Entries that were read so far."""
+        """Return the entries read so far."""
         return sum(features.samples for features in self._features)
 
     @property
     def gap(self) -> float:
-        """Of the regression of all rows, at the lambda at hand, as a share of the loss of an empty model."""
+        """Return the duality gap of the regression of all rows at the present lambda, relative to the loss of the empty
+        model."""
         working_set = self._fits[0].working_set
         return working_set.gap / working_set.target * self._program.tolerance if working_set else 0.0
 
     @property
     def solved(self) -> int:
-        """For how many values of lambda all regressions have solutions."""
+        """Return the number of lambdas that all regressions have solved."""
         return min(len(self.found), *map(len, self.errors)) if self.errors else len(self.found)
 
     @property
     def models(self) -> list[Found]:
-        """Those to publish when all is done."""
+        """Return the models to publish when all are done."""
         return self.found
 
     @property
@@ -199,14 +203,14 @@ class PathSolver:
 
     @property
     def pids(self) -> list[int]:
-        """Processes that it works in."""
+        """Return the process ids that do the work."""
         return [os.getpid()]
 
     def close(self) -> None:
-        """Nothing is left to be done by threads."""
+        """Release the threads."""
 
     def begin(self) -> None:
-        """Find the largest lambda, and be about to solve for the first."""
+        """Find the largest lambda, and start with the first."""
         list(self._map(lambda fit: fit.regression.nothing, self._fits))
         whole, asked = self._fits[0].regression, self._program.levels
         if "lambda" in asked:
@@ -217,23 +221,23 @@ class PathSolver:
 
     @property
     def largest(self) -> float:
-        """The least lambda at which nothing is in the model; of a solver that has begun."""
+        """Return lambda_max, after `begin`."""
         return self._fits[0].regression.largest
 
     @property
     def constant(self) -> np.ndarray:
-        """int64, columns that the regression of all rows leaves out, as they have the same value everywhere."""
+        """Return the constant columns that are left out, int64."""
         return self._fits[0].regression.constant
 
     def step(self) -> None:
-        """Make a step of each regression that has not come to the end. Raises Stopped if the limit is reached before:
-        what it goes on from is whole."""
+        """Do one step of each unfinished regression. Raises Stopped if the limit is reached before; the state stays
+        valid."""
         going_on = [number for number, fit in enumerate(self._fits) if fit.working_set]
         if not all(list(self._map(self._step, going_on))):
             raise Stopped
 
     def _step(self, number: int) -> bool:
-        """Whether it came to an end."""
+        """Do one step of a regression; returns whether it is finished."""
         fit, done = self._fits[number], self.errors[number - 1] if number else self.found
         try:
             solutions = fit.step(self.lambdas[len(done) :])
@@ -251,13 +255,13 @@ class PathSolver:
         return held_out_error(program.loss, program.y, scores, program.held_out[fold])
 
     def validation(self) -> Validation | None:
-        """By the folds, if there are any, when all is done."""
+        """Return the cross-validation, if there are folds, when all are done."""
         if not self.errors:
             return None
         return validate(np.array(self.errors).T, np.array([weights.sum() for weights in self._program.held_out]))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What it goes on from; all one-dimensional."""
+        """Return the state to resume from; one-dimensional arrays."""
         arrays = {"levels": self.lambdas, **path_arrays(self.found)}
         for fold, errors in enumerate(self.errors):
             arrays[f"errors.{fold}"] = np.array(errors)
@@ -266,7 +270,7 @@ class PathSolver:
         return arrays
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `arrays` was."""
+        """Restore the state of `arrays`."""
         self.lambdas = arrays["levels"].copy()
         self.found = found_of(arrays)
         self.errors = [arrays[f"errors.{fold}"].tolist() for fold in range(len(self.errors))]
@@ -277,30 +281,28 @@ class PathSolver:
 
 
 def require_path(lambdas: np.ndarray, length: int, solved: int) -> None:
-    """Raise ValueError if `lambdas` does not have `length` values of lambda, or if more than these are `solved`.
-
-    A path with more solutions than values would never be done.
-    """
+    """Raise ValueError unless there are `length` lambdas, and at most as many `solved`; otherwise the path would never
+    end."""
     if lambdas.size != length or not np.isfinite(lambdas).all() or solved > length:
         raise ValueError(f"{solved} solutions for {lambdas.size} values of lambda of {length}")
 
 
 def require_ascending(*sets: np.ndarray, below: int) -> None:
-    """Raise ValueError unless these are sets of columns of which there are so many: kernels index with them."""
+    """Raise ValueError unless these are ascending column numbers below a bound, as kernels use them as indices."""
     for columns in sets:
         if columns.size and (columns[0] < 0 or columns[-1] >= below or (columns[1:] <= columns[:-1]).any()):
             raise ValueError("columns that do not ascend, or that there are not")
 
 
 def found_model(regression: SparseRegression, solution: Solution) -> Found:
-    """Of a solution, for the columns as they are."""
+    """Return the model of a solution, for the original columns."""
     terms = regression.terms(solution)
     return Found(solution.lam, terms.intercept, terms.columns, terms.values, solution.objective, solution.gap)
 
 
 def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:
-    """The models for N values of lambda, as `found_of` takes them: `lambdas`, `intercepts`, `objectives`, `gaps`
-    float64 (N,); `offsets` int64 (N+1,), where the `columns` int64 and the `coefficients` float64 of each begin."""
+    """Return arrays of the models of N lambdas, for `found_of`: `lambdas`, `intercepts`, `objectives`, `gaps` float64
+    (N,); `offsets` int64 (N+1,), begin of each model in `columns` int64 and `coefficients` float64."""
     sizes = [one.columns.size for one in found]
     return {
         "lambdas": np.array([one.lam for one in found]),
@@ -314,7 +316,7 @@ def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:
 
 
 def found_of(arrays: Mapping[str, np.ndarray]) -> list[Found]:
-    """What `path_arrays` was given."""
+    """Return the models from which `path_arrays` made the arrays."""
     offsets = arrays["offsets"].tolist()
     if arrays["columns"].min(initial=0) < 0:
         raise ValueError("a column below 0")

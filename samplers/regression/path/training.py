@@ -1,4 +1,4 @@
-"""Training a path of lambdas by the loop of every training, on one machine, or at each rank of a ring."""
+"""Train a regularization path with the training loop, on one machine or on each rank of a ring."""
 
 from __future__ import annotations
 
@@ -33,14 +33,12 @@ _PATIENCE = 1.0  # seconds, with a step when it is to stop
 
 
 class PathTraining:
-    """The path of one run in one process, as `ooc.loop.TrainingSteps`, and what is told of it.
+    """The path of one run in one process, as `ooc.loop.TrainingSteps`, with its metrics.
 
-    An iteration of its `cursor` is a value of lambda, and a phase a step towards the next.
-
-    stop: why it is to end before. A step that has not ended a second later is given up, but for what it has found.
-    rule: of rounds, if they are what solves it; an iteration is then a step of these.
-    ring: of ranks that go together. All of them have the same state, which each commits to a run of its own; the first
-    publishes the model.
+    An iteration of the `cursor` is a lambda, a phase is a step towards the next. stop: reason to end early; a step that
+    lasts a second longer is abandoned, except for what it has found. rule: of rounds of the dynamic engine, if they
+    solve it; an iteration is then one step of these. ring: ranks that train together; all have the same state, which
+    each commits to its own run; rank 0 publishes the model.
     """
 
     may_stop = True  # what was found is committed
@@ -83,7 +81,7 @@ class PathTraining:
         return gather_values(self._ring, value)
 
     def _restore(self) -> bool:
-        """Go to the newest generation that is whole at all ranks; whether there is one."""
+        """Restore the newest generation that is intact on all ranks; returns whether there is one."""
         if not fall_back_together(self._generations, self.gather):
             return False
         damage = None
@@ -111,7 +109,7 @@ class PathTraining:
         return checkpoints.due
 
     def begin(self) -> None:
-        """Find the lambdas, and commit. Raises Stopped if that is given up: there is nothing to commit yet."""
+        """Find the lambdas and commit. Raises Stopped if that is abandoned, as there is nothing to commit yet."""
         if not self._goes_on:
             self._solver.begin()
             self._warn_of_nothing()
@@ -119,7 +117,7 @@ class PathTraining:
             self.commit()
 
     def step(self, checkpoints: Checkpoints, *, due: bool) -> str:
-        """Make a step of the solver; it may find all there is for several values of lambda, or be given up."""
+        """Do one step of the solver; it may solve several lambdas, or be abandoned."""
         if due:
             with checkpoints.taken():
                 self.commit()
@@ -134,18 +132,18 @@ class PathTraining:
         return f"gap {self._solver.gap:.1e} of {self._program.tolerance:.0e}"
 
     def _warn_of_nothing(self) -> None:
-        """Tell of a lambda that is too large."""
+        """Warn about a lambda above lambda_max."""
         lam, largest = float(self._solver.lambdas[0]), self._solver.largest
         if lam > largest and self._ring.rank == 0:
             stderr.warn(f"lambda {lam:g} is above {largest:g}, at and above which all penalized coefficients are 0")
 
     def _warn_of_constant(self) -> None:
-        """Tell of columns that are left out."""
+        """Warn about constant columns, which are left out."""
         if self._solver.constant.size and self._ring.rank == 0:
             stderr.warn(told_of_constant(self._design.names_of(self._solver.constant)))
 
     def _spend(self) -> None:
-        """Add to the cursor what was done since the last time."""
+        """Add the work since the last call to the cursor."""
         cursor, start, before = self.cursor, self._start, self._clock
         self._clock = time.monotonic()
         cursor.elapsed_s += self._clock - before
@@ -164,7 +162,7 @@ class PathTraining:
             cells.close()
 
     def _add_line(self, found: Found, errors: list[float]) -> None:
-        """What a pass for several values of lambda has cost is told of the first of them."""
+        """Add the metrics of a lambda; the cost of a pass for several lambdas is counted for the first."""
         of_ranks, last = np.array(self.gather(self._spent())).T, self._told
         samples, lately, bytes_read, bytes_sent = of_ranks[:4].sum(axis=1)
         elapsed, seconds, memory_bytes = of_ranks[4:].max(axis=1)
@@ -188,7 +186,8 @@ class PathTraining:
         self._told = add_line(self._run, line, is_first=self._ring.rank == 0)
 
     def _spent(self) -> list[float]:
-        """Of this rank: samples, those by this process, bytes read and sent; seconds, those of this process, memory."""
+        """Return the work of this rank: samples (of all and of this process), bytes read and sent, seconds (of this
+        process), memory."""
         cursor, start = self.cursor, self._start
         return [
             cursor.samples_processed,
@@ -201,7 +200,7 @@ class PathTraining:
         ]
 
     def close(self) -> None:
-        """End what it has started."""
+        """Release threads and workers."""
         self._solver.close()
         remove_uncommitted(self._generations.directory)
 
@@ -211,7 +210,7 @@ class PathTraining:
         return f"after {number} passes of rounds" if self._rule else f"after {number} of {self.total} values of lambda"
 
     def choice(self) -> dict[str, Any]:
-        """What the folds, if there are any, say of lambda; by what schedule its rounds, if there are any, were."""
+        """Return the choice of lambda by cross-validation, if any, and the schedule of rounds, if any."""
         if self._rule:
             return {"schedule": self._rule.schedule}
         validation, found = self._solver.validation(), self._solver.found
@@ -222,7 +221,7 @@ class PathTraining:
         return told | {"best_lambda": found[validation.best].lam}
 
     def finish(self) -> None:
-        """Publish the model, and note how many iterations there were: of rounds it was not known."""
+        """Publish the model, and record the number of iterations, which is unknown in advance for rounds."""
         if self._ring.rank == 0:
             self._publish()
         self._run.set_iterations(self.cursor.iteration)

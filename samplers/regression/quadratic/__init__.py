@@ -1,1 +1,1 @@
-"""Solvers of least squares with an l1 penalty on the columns of a working set."""
+"""Solvers of l1-penalized least squares on the columns of a working set."""

@@ -1,7 +1,7 @@
-"""A regression for one lambda by the rounds of the dynamic engine: state that can be taken up again.
+"""Resumable solver of a regression for one lambda by rounds of the dynamic engine.
 
-A step is as many rounds as could update every column once, after which all columns are looked at for the duality gap,
-as the solver of `samplers.regression.solver.working_sets` does.
+A step does as many rounds as could update every column once, then computes the duality gap from all columns, as
+`samplers.regression.solver.working_sets` does.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ MOST_STEPS = 1000  # of a run
 
 
 def rule_of(design: Design, schedule: str, parallelism: int, rho: float | None, seed: int, *, centred: bool) -> Rule:
-    """Without a bound rho on dependencies, a round has all that are drawn."""
+    """Return the rule of rounds; without a bound rho on correlations, a round updates all drawn columns."""
     candidates = parallelism if rho is None else 2 * parallelism
     rule = Rule(schedule, parallelism, candidates, rho, centred, seed=seed)
     return rule._replace(pipeline=Pipeline(1, 1, 1)) if design.columns < _FEW else rule
 
 
 def round_bytes(program: RegressionProgram, rule: Rule, workers: int) -> int:
-    """What the columns, which are all held, and the workers take in memory."""
+    """Return the bytes of all columns, which are held in memory, and of the workers."""
     return processes_bytes(workers) + shared_bytes(program.design, _spec(program), rule, workers)
 
 
@@ -50,8 +50,11 @@ def _spec(program: RegressionProgram) -> ProgramSpec:
 
 
 class RoundSolver:
-    """The regression of a program, which has no folds, for its one lambda. room: bytes for the columns that have
-    coefficients. Attributes: as of `samplers.regression.path.solver.PathSolver`; `found` has what each step came to."""
+    """Solver of a program without folds for its only lambda.
+
+    room: bytes for columns with coefficients. Attributes: as of `samplers.regression.path.solver.PathSolver`; `found`
+    has the result of each step.
+    """
 
     def __init__(self, program: RegressionProgram, rule: Rule, workers: int, room: int) -> None:
         self._program, self._rule = program, rule
@@ -86,7 +89,7 @@ class RoundSolver:
 
     @property
     def gap(self) -> float:
-        """Of the last step, as a share of the loss of an empty model."""
+        """Return the duality gap after the last step, relative to the loss of the empty model."""
         return self.found[-1].gap / self._whole.nothing.fit.loss if self.found else np.inf
 
     @property
@@ -102,10 +105,10 @@ class RoundSolver:
         return self.gap <= self._program.tolerance
 
     def validation(self) -> None:
-        """There are no folds."""
+        """Return None, as there are no folds."""
 
     def begin(self) -> None:
-        """Hold the columns, and start from coefficients of 0."""
+        """Load the columns, and start from coefficients of 0."""
         asked = self._program.levels
         self.lambdas = np.array([asked["lambda"]]) if "lambda" in asked else self._whole.lambdas(1, asked["ratio"])
         self._hold()
@@ -113,7 +116,7 @@ class RoundSolver:
             self._engine.survey()
 
     def _hold(self) -> None:
-        """Columns are scaled to norm 1, so penalties are of what coefficients are then."""
+        """Load the columns scaled to norm 1; penalties refer to the scaled coefficients."""
         engine, regression, lam = self._engine, self._whole.regression, float(self.lambdas[0])
         engine.hold(regression.usable)
         l1, l2 = regression.penalty.at(lam, engine.columns)
@@ -125,7 +128,7 @@ class RoundSolver:
             rounds.begin(engine.arrays, engine.columns, l1 / scales, labels)  # type: ignore[attr-defined]
 
     def step(self) -> None:
-        """Raises WorkFailed if the rounds diverge, or come to no end."""
+        """Do one step. Raises WorkFailed if the rounds diverge or do not converge."""
         engine = self._engine
         engine.run(max(engine.columns.size // self._rule.parallel, 1))
         if self._rule.schedule == "priority":
@@ -134,7 +137,7 @@ class RoundSolver:
         self._check()
 
     def _look(self) -> Found:
-        """Of the present coefficients, whose residual is made anew."""
+        """Compute objective and duality gap of the present coefficients, with a newly computed residual."""
         regression, lam = self._whole.regression, float(self.lambdas[0])
         held, scores = self._engine.columns, np.empty(self._program.design.rows)
         b = self._engine.arrays["coefficients"][: held.size] / regression.norms[held]
@@ -169,13 +172,13 @@ class RoundSolver:
             )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What it goes on from; all one-dimensional. Of steps but the last it is known that they were."""
+        """Return the state to resume from; one-dimensional arrays. Of earlier steps only their number is kept."""
         steps = {"levels": self.lambdas, "steps": np.array([self.solved]), "bound": np.array([self._bound])}
         rounds = {f"rounds.{name}": array for name, array in self._engine.committed().items()}
         return steps | path_arrays(self.models) | rounds
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `arrays` was."""
+        """Restore the state of `arrays`."""
         self.lambdas, self._bound = arrays["levels"].copy(), float(arrays["bound"][0])
         steps = int(arrays["steps"][0])
         require_path(self.lambdas, self._program.length, 0)

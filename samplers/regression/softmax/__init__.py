@@ -1,1 +1,1 @@
-"""Multi-class regression by stochastic gradient descent."""
+"""Multi-class linear models by stochastic gradient descent."""

@@ -23,13 +23,13 @@ KIND = "multi-class regression"
 
 
 class SoftmaxFiles(TypedDict):
-    """The file of a multi-class regression."""
+    """Entries of the files of a multi-class model in the manifest."""
 
     weights: File
 
 
 class SoftmaxManifest(ModelManifest):
-    """Of a multi-class regression."""
+    """Manifest of a multi-class model."""
 
     loss: Literal["softmax", "squared", "hinge"]
     columns: Count
@@ -37,7 +37,7 @@ class SoftmaxManifest(ModelManifest):
 
 
 class SoftmaxModel(ModelFiles):
-    """A regression opened for reading. Attributes: `loss`; `columns`, their number; `arrays` of softmax.npz;
+    """A multi-class model opened for reading. Attributes: `loss`; `columns`, their number; `arrays` of softmax.npz;
     `manifest`."""
 
     kind = KIND

@@ -1,4 +1,4 @@
-"""Starting a multi-class regression: from options to a run, a plan and the engine; evaluating it on other samples."""
+"""Train a multi-class linear model: from options to a run, a plan and the engine; evaluate it on other samples."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def train(
     ring: Ring | None = None,
     callback: Callback | None = None,
 ) -> dict[str, Any]:
-    """Train a multi-class regression of the samples `data` in the new run directory `path`.
+    """Train a multi-class linear model of the samples `data` in the new run directory `path`.
 
-    ring: of several machines, all of which call this with a shard and a run directory of their own and the same
-    options; rank 0 has the held-out samples, and writes the model. callback: see `ooc.training.train`. Returns the last
-    line of the metrics. Raises RequestError, before anything is written, if an option is wrong.
+    ring: several machines that all call this with their own shard and run directory and the same options; rank 0 has
+    the held-out samples, and writes the model. callback: see `ooc.training.train`. Returns the last line of the
+    metrics. Raises RequestError, before anything is written, if an option is wrong.
     """
     if resources.on_node:
         raise RequestError("--scratch node cannot be used for regressions", "Leave --scratch out, or give a directory.")
@@ -83,7 +83,7 @@ train_softmax = by_keywords(train, SoftmaxOptions)
 
 
 def _held_out(path: Path, samples: Samples) -> dict[str, str]:
-    """What a run remembers of its held-out samples, which must be whole and fit."""
+    """Return the run's settings for held-out samples, after checking them."""
     held_out = Samples(path)
     if held_out.columns != samples.columns:
         raise RequestError(
@@ -98,13 +98,13 @@ def _held_out(path: Path, samples: Samples) -> dict[str, str]:
 
 
 def disk_needed(data: Path) -> int:
-    """Bytes of the generations of state that a new run keeps at most."""
+    """Return the largest number of bytes of generations that a new run keeps."""
     samples = Samples(data)
     return GENERATIONS * 8 * max(len(samples.index.labels), 1) * (samples.columns + 1)
 
 
 class SoftmaxObserver:
-    """Evaluates on held-out samples. first: of several machines, or the only one, that has them."""
+    """Evaluates the model on held-out samples. first: this is rank 0, which has them."""
 
     def __init__(self, run: Run, *, first: bool = True) -> None:
         self._run = run
@@ -115,7 +115,7 @@ class SoftmaxObserver:
         return engine.gather(self._evaluated(engine))[0] if self._evaluates else {}
 
     def _evaluated(self, engine: StaticEngine) -> dict[str, float]:
-        """Losses of the held-out samples, by the machine that has them."""
+        """Return the losses of the held-out samples, from rank 0."""
         if not self._held_out:
             return {}
         program = engine.program

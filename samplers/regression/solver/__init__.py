@@ -1,1 +1,1 @@
-"""Working sets: the solver of a regression for one lambda after another."""
+"""Working-set solver of a regression for consecutive lambdas."""

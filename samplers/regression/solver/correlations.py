@@ -1,9 +1,9 @@
-"""Correlations of columns with a residual that changes, read anew only where what is known of them does not suffice.
+"""Correlations of columns with a changing residual, read again only if known bounds do not suffice.
 
-The correlation of a column x with the residual r (all rows times the roots of their weights) is |x| |r| times a cosine.
-Some residuals are kept, and with each column its cosine with the last that it was read for, which bounds that with any
-other: see `samplers.regression.solver.correlation_bounds`. So along a path of penalties most columns are read once in
-ten lambdas, and columns far from having a coefficient hardly ever.
+The correlation of a column x with the residual r (rows scaled by the roots of their weights) is |x| |r| times a cosine.
+Several residuals are kept, and for each column its cosine with the residual for which it was last read, which bounds
+its cosine with any other: see `samplers.regression.solver.correlation_bounds`. Along a path most columns are read once
+in ten lambdas, and columns far from entering the model hardly ever.
 """
 
 from __future__ import annotations
@@ -43,22 +43,25 @@ _LONG = 1 << 18  # numbers in all of these: products with fewer are not worth a 
 
 
 def side_by_side(count: int, *kinds: type) -> list[np.ndarray]:
-    """Arrays of so many numbers of each of these kinds, the largest first, in one piece of memory: of a large one the
-    kernel gives 2 MB at a time. To get 4 KB takes 2 microseconds, and longer if several threads do."""
+    """Return arrays of `count` numbers of each of several dtypes, the largest first, in one allocation.
+
+    The kernel serves a large one in pages of 2 MB; faulting a 4 KB page takes 2 microseconds, and more with several
+    threads.
+    """
     ends = np.cumsum([count * np.dtype(kind).itemsize for kind in kinds])
     memory = np.empty(ends[-1], np.uint8)
     return [part.view(kind) for part, kind in zip(np.split(memory, ends[:-1]), kinds, strict=True)]
 
 
 class Seen(NamedTuple):
-    """Correlations of m candidates, as they are until the next look, or until candidates are left out."""
+    """Correlations of m candidates, valid until the next look or until candidates are removed."""
 
     chosen: np.ndarray  # int64 (l,), the columns that were read; of all others they are allowed. May be the candidates
     values: np.ndarray  # float64 (l,), the correlations of these
 
 
 class Wanted(NamedTuple):
-    """Correlations that somebody wants to see."""
+    """Correlations to compute."""
 
     residual: np.ndarray  # float64 (n,)
     lam: float  # exactly if they may be above lam * l1
@@ -66,7 +69,7 @@ class Wanted(NamedTuple):
 
 
 class Look(NamedTuple):
-    """What was read for a residual."""
+    """Correlations that were read for a residual."""
 
     seen: Seen
     number: int  # of the residual, which is kept
@@ -74,10 +77,12 @@ class Look(NamedTuple):
 
 
 class Correlations:
-    """Those of p columns. roots: of the weights of the rows, float64 (n,), or None. norms: float64 (p,), of the
-    columns, projected as the residuals are. l1: float64 (p,), penalties, or (1,). Attributes: `usable`, the columns,
-    int64, ascending, that are not 0 and have a penalty; `columns_read`, so far; and to work with `gains`, float32
-    (p,), and `kept`, int64 (p,)."""
+    """Correlations of p columns with residuals.
+
+    roots: sqrt(sample_weight), float64 (n,), or None. norms: float64 (p,), of the columns, projected like the
+    residuals. l1: float64 (p,), penalties, or (1,). Attributes: `usable`, int64, ascending, the nonzero penalized
+    columns; `columns_read` so far; work arrays `gains`, float32 (p,), and `kept`, int64 (p,).
+    """
 
     def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray, l1: np.ndarray) -> None:
         self._features, self._roots, self._norms = features, roots, norms
@@ -104,8 +109,10 @@ class Correlations:
         self.columns_read = 0
 
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
-        """Those of candidates, int64 (m,), whose norms are not 0; what was read is known from then on. Raises Stopped,
-        and then knows nothing: values that are still to be noted may have been written over."""
+        """Read the correlations of candidates, int64 (m,), with nonzero norms, and remember them.
+
+        Raises Stopped, and then remembers nothing: pending values may have been overwritten.
+        """
         chosen = self._needed(wanted, candidates)
         every = chosen.size == self.usable.size
         if not every or self._square_of(wanted.residual) == 0:
@@ -121,7 +128,7 @@ class Correlations:
         return seen
 
     def see_all(self, wanted: Sequence[Wanted], candidates: np.ndarray) -> list[Seen]:
-        """Those for each of several residuals, columns being read once; one has still to be learned."""
+        """Read the correlations with each of several residuals in one pass; one of them must still be learned."""
         needed = np.zeros(self._norms.size, bool)
         for one in wanted:
             needed[self._needed(one, candidates)] = True
@@ -132,16 +139,18 @@ class Correlations:
         return [Seen(chosen, found) for found in values]
 
     def _needed(self, wanted: Wanted, candidates: np.ndarray) -> np.ndarray:
-        """The candidates that have to be read."""
+        """Return the candidates that must be read."""
         self._forget(wanted.always)
         return self.possible(wanted.residual, candidates, self._chosen[: candidates.size], wanted.lam)
 
     def possible(
         self, residual: np.ndarray, candidates: np.ndarray, found: np.ndarray, lam: float, spare: float = 0.0
     ) -> np.ndarray:
-        """Those of the candidates, int64 (m,), whose correlations c may, for what is known, be such that
-        |c| > lam * l1 - spare * |x|; all candidates if that is most of them. Written to `found`, int64 (m,), which
-        may be `candidates`, unless it is all."""
+        """Return the candidates, int64 (m,), whose correlations c may satisfy |c| > lam * l1 - spare * |x| by the known
+        bounds; all candidates if these are most of them.
+
+        Written to `found`, int64 (m,), which may be `candidates`, unless all are returned.
+        """
         return self._those_above(residual, self._angles(residual), candidates, found, lam, spare)
 
     def _those_above(
@@ -180,7 +189,7 @@ class Correlations:
         return found[: ends[-1]]
 
     def _forget(self, columns: np.ndarray) -> None:
-        """What is known of some columns, int64, of which none is there twice."""
+        """Forget the correlations of some columns, int64, without duplicates."""
         if not columns.size:
             return
         self._catch_up()
@@ -197,8 +206,8 @@ class Correlations:
         return residual if self._roots is None else residual * self._roots
 
     def strong(self, residual: np.ndarray, lam: float, before: float, candidates: np.ndarray, most: int) -> np.ndarray:
-        """The candidates, int64 (m,), that the strong rule proposes, those that are most likely if there are more than
-        `most`; nothing is read, correlations are as is likely."""
+        """Return the candidates, int64 (m,), proposed by the strong rule, at most the `most` most likely ones; uses
+        estimates and reads nothing."""
         if before > REACH * lam:
             return np.empty(0, np.int64)
         likely = self._angles(residual)._replace(sines=np.zeros(_KEPT, np.float32))
@@ -211,13 +220,13 @@ class Correlations:
         return largest(cosines / self._limits[found], found, most, self._features.pool)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What is known, flat, as `restore` takes it."""
+        """Return the state as flat arrays for `restore`."""
         self._catch_up()
         known = {f"known_{name}": array for name, array in self._known._asdict().items()}
         return known | {"residuals": self._residuals.reshape(-1), "squares": self._squares, "counts": self._counts}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Know what `arrays` was."""
+        """Restore the state of `arrays`."""
         self._pending = None
         for name, array in self.arrays().items():
             array[:] = arrays[name]
@@ -226,13 +235,13 @@ class Correlations:
         self._last = np.empty(0)
 
     def _angles(self, residual: np.ndarray) -> Angles:
-        """To each of the residuals that are kept."""
+        """Return the angles to each kept residual."""
         angles, square = Angles(*np.empty((2, _KEPT), np.float32)), self._square_of(residual)
         find_angles(self._products, square, self._squares, angles)
         return angles
 
     def _square_of(self, residual: np.ndarray) -> float:
-        """That of a residual, whose products with those that are kept are known from then on."""
+        """Return the squared norm of a residual, and remember its products with the kept residuals."""
         if residual is not self._last:  # most are asked for several times
             used = int(_KEPT - np.argmax(self._counts[::-1] > 0))
             self._last, self._square, self._products = residual, inner(residual, residual), np.zeros(_KEPT)
@@ -246,12 +255,14 @@ class Correlations:
         self._products[number] = inner(self._residuals[number], self._last)
 
     def learn(self, residual: np.ndarray, seen: Seen) -> None:
-        """Keep a residual and what was read for it, if need be in the place of the one that the fewest columns know."""
+        """Keep a residual and the correlations read for it, replacing the residual that the fewest columns refer to, if
+        needed."""
         self._enter(residual, seen)
         self._catch_up()
 
     def _enter(self, residual: np.ndarray, seen: Seen) -> None:
-        """The same, but what was read of all columns is noted when it is needed: often all are read again before."""
+        """Keep a residual; correlations of all columns are recorded only when needed, as often all are read again
+        before."""
         square = self._square_of(residual)
         if square == 0:
             return
@@ -272,13 +283,13 @@ class Correlations:
         self._multiply(number)
 
     def _catch_up(self) -> None:
-        """Note what is pending."""
+        """Record pending correlations."""
         if self._pending:
             self._note(self._pending)
             self._pending = None
 
     def _note(self, look: Look) -> np.ndarray:
-        """Note what was read; returns how many of the columns have known each residual: int64."""
+        """Record correlations; returns the number of columns that refer to each residual: int64."""
         (chosen, values), number, length = look
 
         def work(begin: int, end: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""When a solver is to end with the best that it has found so far."""
+"""Limits at which a solver stops with the best solution so far."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 
 class Stopped(Exception):
-    """A pass over columns was given up, as a `Limit` was reached; what was known before it is as it was."""
+    """A pass over columns was abandoned because a `Limit` was reached; the state before the pass is unchanged."""
 
 
 class Limit:
-    """most: rounds that may be taken. is_wanted: says whether somebody wants the end. Attributes: `taken`, rounds."""
+    """A limit. most: number of rounds. is_wanted: function that returns whether to stop. Attributes: `taken`, number of
+    rounds."""
 
     def __init__(self, most: float = math.inf, is_wanted: Callable[[], bool] = lambda: False) -> None:
         self.taken, self._most, self._is_wanted = 0, most, is_wanted

@@ -1,4 +1,4 @@
-"""Rules that tell beforehand which coefficients are 0: one that is safe, and one that has to be checked."""
+"""Screening rules that predict zero coefficients: a safe rule, and the strong rule, which must be checked."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 
 
 def safe_radius(gap: float, curvature: float) -> float:
-    """How far from a dual point the best one can be, given the gap between the objectives and the loss's curvature.
+    """Return the radius of a ball round a dual point that contains the optimal one, from the duality gap and the loss's
+    curvature.
 
-    A coefficient is 0 in every solution if scale |c| + radius |x| < lam l1, for a dual point that is the residual
-    times the scale, and the correlation c of the column x with it (Ndiaye, Fercoq, Gramfort and Salmon, JMLR 2017,
-    theorem 6).
+    A coefficient is 0 in every solution if scale |c| + radius |x| < lam l1, for the dual point residual * scale, and
+    the correlation c of column x with the residual (Ndiaye, Fercoq, Gramfort and Salmon, JMLR 2017, theorem 6).
     """
     return math.sqrt(2 * curvature * max(gap, 0.0))
 
 
 def strong_lambda(lam: float, before: float) -> float:
-    """The sequential strong rule discards columns whose correlations for the lambda `before` are below that times l1
-    (Tibshirani and others, JRSS B 2012, section 5)."""
+    """Return the threshold of the sequential strong rule: it discards columns whose correlations at the lambda `before`
+    are below the threshold times l1 (Tibshirani and others, JRSS B 2012, section 5)."""
     return 2 * lam - before

@@ -35,14 +35,14 @@ _CELLS = 1 << 18  # of columns that are looked at again, at a time
 
 
 class Model(NamedTuple):
-    """Scores are intercept + X coefficients."""
+    """Coefficients on the original columns: scores are intercept + X coefficients."""
 
     intercept: float
     coefficients: np.ndarray  # float64 (p,)
 
 
 class Terms(NamedTuple):
-    """Scores are intercept + the sum of the values times the columns."""
+    """Nonzero coefficients: scores are intercept + the sum of the values times the columns."""
 
     intercept: float
     columns: np.ndarray  # int64 (m,), ascending, whose coefficients are not 0
@@ -50,14 +50,14 @@ class Terms(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Of p columns, rows weighted. float64 (p,)."""
+    """Weighted moments of p columns, float64 (p,)."""
 
     means: np.ndarray
     norms: np.ndarray  # roots of the sums of the squares
     deviations: np.ndarray  # 0 of columns that are constant
 
     def shifted(self, shifts: np.ndarray, total: float) -> Moments:
-        """Those of the columns plus a number each, float64 (p,), the rows of which weigh `total` in all."""
+        """Return the moments of the columns plus a shift each, float64 (p,). total: total weight of the rows."""
         means = self.means + shifts
         norms = np.where(shifts != 0, math.sqrt(total) * np.hypot(self.deviations, means), self.norms)
         return Moments(means, norms, self.deviations)
@@ -117,7 +117,7 @@ class SparseRegression:
         return np.flatnonzero(known)
 
     def _norms(self, features: Features, moments: Moments) -> np.ndarray:
-        """float64 (p,), of columns (rows times roots of weights) without what free columns explain of them."""
+        """Return the norms of the weighted columns after projecting out the unpenalized columns, float64 (p,)."""
         roots, norms = self.loss.roots, moments.norms
         if self._intercept:
             total = features.rows if roots is None else inner(roots, roots)
@@ -138,7 +138,7 @@ class SparseRegression:
         return left
 
     def _left_over(self, columns: np.ndarray, basis: np.ndarray) -> np.ndarray:
-        """The norms of columns, float64 (m, n), without what a basis explains of them; they are changed."""
+        """Return the norms of columns, float64 (m, n), after projecting out a basis; changes the columns."""
         if self.loss.roots is not None:
             columns *= self.loss.roots
         for column in columns:
@@ -148,7 +148,8 @@ class SparseRegression:
 
     @property
     def nothing(self) -> Solution:
-        """That for the least lambda for which all coefficients with a penalty are 0; RequestError if that is 0."""
+        """Return the solution at lambda_max, where all penalized coefficients are 0; RequestError if lambda_max is
+        0."""
         if self._nothing is None:  # a cached_property holds a lock while a ring, whose ranks may be threads, adds up
             self._nothing = self.regression.nothing()
         if self._nothing.lam == 0:
@@ -159,29 +160,27 @@ class SparseRegression:
 
     @property
     def largest(self) -> float:
-        """The least lambda for which all coefficients with a penalty are 0."""
+        """Return lambda_max, the smallest lambda for which all penalized coefficients are 0."""
         return self.nothing.lam
 
     def lambdas(self, number: int, ratio: float) -> np.ndarray:
-        """So many values of lambda, float64, from the largest to that times the ratio, at equal ratios."""
+        """Return `number` lambdas, float64, in geometric progression from lambda_max to lambda_max * ratio."""
         return self.largest * np.geomspace(1.0, ratio, number) if number > 1 else np.array([self.largest * ratio])
 
     def path(self, lambdas: Iterable[float], tolerance: float) -> Iterator[Solution]:
-        """A solution for each lambda, each from the one before.
-
-        tolerance: their gaps are at most that times the loss where all coefficients with a penalty are 0.
-        """
+        """Yield a solution for each lambda, each started from the one before. tolerance: largest duality gap relative
+        to the loss with all penalized coefficients 0."""
         solution = self.nothing
         for lam in lambdas:
             solution = self.regression.solve(lam, solution, tolerance * self.nothing.fit.loss)
             yield solution
 
     def scores(self, solution: Solution) -> np.ndarray:
-        """Those of all rows, float64 (n,)."""
+        """Return the scores of all rows, float64 (n,)."""
         return solution.fit.scores + combined(solution.fit.free, self.free)
 
     def terms(self, solution: Solution) -> Terms:
-        """The model, of the columns in it, those without a penalty among them."""
+        """Return the nonzero and unpenalized coefficients of a solution."""
         free = solution.fit.free[int(self._intercept) :]
         columns = np.concatenate([solution.support, self.unpenalised[free != 0]])
         values = np.concatenate([solution.values, free[free != 0]])
@@ -200,7 +199,7 @@ class SparseRegression:
 
 
 def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool) -> Moments:
-    """Those of the columns; means and deviations are left at 0 if nothing needs to be centred."""
+    """Return the moments of the columns; means and deviations are 0 if nothing is centred."""
     norms = features.squares(features.every, weights)
     features.pool.share(norms.size, lambda begin, end: np.sqrt(norms[begin:end], out=norms[begin:end]))
     if not centred:
@@ -216,7 +215,8 @@ def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool)
 
 
 def _in_two_passes(columns: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Means and deviations of columns, float64 (m, n); 0 if values are the same in all rows that weigh anything."""
+    """Return means and deviations of columns, float64 (m, n); the deviation is 0 if all rows with weight have equal
+    values."""
     if weights is not None:
         columns, weights = columns[:, weights > 0], weights[weights > 0]
     first = columns[:, :1]
@@ -228,7 +228,7 @@ def _in_two_passes(columns: np.ndarray, weights: np.ndarray | None) -> tuple[np.
 
 
 def _finite(norms: np.ndarray) -> np.ndarray:
-    """The norms of columns; raises RequestError if squares of values are too large to be added up."""
+    """Return the norms of columns; RequestError if squares overflow."""
     if (wrong := np.flatnonzero(~np.isfinite(norms))).size:
         raise RequestError(
             f"column {wrong[0]} has values that overflow when squared",
@@ -238,15 +238,15 @@ def _finite(norms: np.ndarray) -> np.ndarray:
 
 
 def _few(columns: np.ndarray, rows: int) -> Iterator[np.ndarray]:
-    """Some columns, int64 (m,), of so many rows, a few at a time."""
+    """Yield columns, int64 (m,), a few at a time."""
     each = max(_CELLS // rows, 1)
     return (columns[begin : begin + each] for begin in range(0, columns.size, each))
 
 
 def shifts_of(offsets: np.ndarray | None, moments: Moments, *, intercept: bool) -> np.ndarray | None:
-    """What to add to the columns, float64 (p,), before a problem is solved; None if nothing.
+    """Return the shift of each column, float64 (p,), before solving; None if there is none.
 
-    offsets: float64 (p,), what they lack; None if nothing. An intercept takes up whatever is the same in all rows.
+    offsets: float64 (p,), stored offsets; None if none. An intercept absorbs constant shifts.
     """
     if not intercept:
         return offsets
@@ -255,7 +255,7 @@ def shifts_of(offsets: np.ndarray | None, moments: Moments, *, intercept: bool) 
 
 
 def scores_of(features: Features, coefficients: np.ndarray) -> np.ndarray:
-    """X b, float64 (n,), but for offsets of columns; b: float64 (p,). Only columns with coefficients are read."""
+    """Return X b, float64 (n,), without offsets of columns; reads only columns with nonzero coefficients."""
     chosen, found = np.flatnonzero(coefficients), np.zeros(features.rows)
     if chosen.size:
         combine(features.gather(chosen), np.arange(chosen.size), coefficients[chosen], found)
@@ -263,7 +263,7 @@ def scores_of(features: Features, coefficients: np.ndarray) -> np.ndarray:
 
 
 def told_of_constant(names: Sequence[str]) -> str:
-    """What a warning says of columns that are left out."""
+    """Return the text of a warning about constant columns."""
     some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
     what = f"column {some} has" if len(names) == 1 else f"{len(names):,} columns have"
     return f"{what} the same value in all rows and the coefficient 0{'' if len(names) == 1 else f': {some}'}"

@@ -1,4 +1,4 @@
-"""Running every kernel of a regression once, on next to nothing, on arrays like those of a design."""
+"""Compile every kernel of a regression by running it once on tiny arrays like those of a design."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _SPREAD = 32  # times as many rows: what is done with columns that have values i
 
 
 def prepare_regression(design: Design, loss: str, *, weighted: bool, shifted: bool) -> None:
-    """Have the kernels for a design ready in this process. weighted: rows have weights, or some of the regressions are
-    of folds. shifted: numbers are added to columns, see `shifts_of`."""
+    """Compile the kernels for a design in this process. weighted: there are sample weights or folds. shifted: columns
+    are shifted, see `shifts_of`."""
     for form in design.block_forms:
         prepare(partial(_warm_up, form, loss, weighted=weighted, shifted=shifted))
 
@@ -68,7 +68,7 @@ def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | Non
 
 
 def _improve(regression: Regression, loss: str) -> None:
-    """Run both ways to improve coefficients: only one of them is taken with so few columns."""
+    """Run both solvers of a working set; with so few columns only one would be used."""
     columns, rows = regression.features.gather(np.arange(2)), regression.features.rows
     if loss == "logistic" or regression.loss.roots is not None:
         columns = scaled(columns, np.ones(rows))
@@ -80,7 +80,7 @@ def _improve(regression: Regression, loss: str) -> None:
 
 
 def _block(form: str) -> SparseBlock | DenseBlock:
-    """Not to be written to, as what is mapped."""
+    """Return a read-only block, like mapped ones."""
     column, rows = np.nonzero(_VALUES)
     offsets = np.searchsorted(column, np.arange(len(_VALUES) + 1)).astype(np.int64)
     if form in (FLOATS, GENOTYPES):
