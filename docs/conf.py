@@ -1,4 +1,4 @@
-"""How Sphinx builds these pages: `make docs`. Markdown by MyST; the two reference pages come from the code itself."""
+"""How Sphinx builds these pages: `make docs`. Markdown by MyST; reference pages come from the code itself."""
 
 from __future__ import annotations
 
@@ -12,37 +12,48 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 project = "ooc"
 author = "the authors of ooc"
 release = importlib.metadata.version("ooc")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 
-myst_enable_extensions = ["attrs_inline", "colon_fence"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 smartquotes = False  # options begin with two hyphens
 default_role = "literal"  # docstrings put code between single backticks
 highlight_language = "none"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
+napoleon_google_docstring = False
 python_use_unqualified_type_names = True
 
 html_theme = "furo"
 html_title = f"ooc {release}"
+html_favicon = "images/favicon.svg"
+html_static_path = ["_static"]
+html_css_files = ["ooc.css"]
 html_show_copyright = False
 html_theme_options = {"navigation_with_keys": True}
 
 
 def _fill(_app: object, page: str, source: list[str]) -> None:
-    """Add to a reference page what the code says."""
-    from reference import REFERENCES
+    """Put into a reference page what the code says."""
+    from reference import filled
 
-    if page in REFERENCES:
-        source[0] += REFERENCES[page]()
+    source[0] = filled(page, source[0])
 
 
 def _as_prose(*given: object) -> None:
     """Docstrings are prose with code between single backticks: keep RST from seeing more than that in them."""
     lines: list[str] = given[5]  # type: ignore[assignment]
-    parts = "\n".join(lines).split("`")
-    parts[::2] = [re.sub(r"([_*|])", r"\\\1", part) for part in parts[::2]]
-    lines[:] = re.sub(r"\n\n(?=    )", "\n\n::\n\n", "`".join(parts)).split("\n")
+    paragraphs = re.split(r"\n{2,}", "\n".join(lines))
+    lines[:] = "\n\n".join(_paragraph(text) for text in paragraphs).split("\n")
+
+
+def _paragraph(text: str) -> str:
+    """A formula or an example, which is indented, as it is; otherwise prose."""
+    if text.startswith("    "):
+        return f"::\n\n{text}"
+    parts = text.split("`")
+    parts[::2] = [re.sub(r"([*|]|(?<=\w)_(?!\w))", r"\\\1", part) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def _says_nothing(*given: object) -> bool | None:
@@ -53,5 +64,5 @@ def _says_nothing(*given: object) -> bool | None:
 
 def setup(app: object) -> None:
     app.connect("source-read", _fill)  # type: ignore[attr-defined]
-    app.connect("autodoc-process-docstring", _as_prose)  # type: ignore[attr-defined]
+    app.connect("autodoc-process-docstring", _as_prose, priority=400)  # type: ignore[attr-defined]
     app.connect("autodoc-skip-member", _says_nothing)  # type: ignore[attr-defined]

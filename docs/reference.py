@@ -1,12 +1,18 @@
-"""The reference pages: Markdown of the command line, from its commands, and of the Python interface, from its names."""
+"""The reference pages: Markdown of the command line, from its commands, and of the Python interface, from its names.
+
+A page says by a comment, as `<!-- reference -->`, where its generated part stands.
+"""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
+from meanings import ATTRIBUTES, PARAMETERS
 from typer import Context
 from typer.main import get_command
 
@@ -17,7 +23,31 @@ from samplers.lda.options import LdaOptions
 from samplers.options import Described, Resources, described
 from samplers.regression.options import RegressionOptions, SoftmaxOptions
 
+PLACE = "<!-- reference -->"
 PACKAGES = ("samplers", "ooc", "blocks")
+ESTIMATORS = {  # by page
+    "api/lda": "LatentDirichletAllocation",
+    "api/factorization": "MatrixFactorization",
+    "api/lasso": "Lasso",
+    "api/elastic_net": "ElasticNet",
+    "api/lasso_cv": "LassoCV",
+    "api/elastic_net_cv": "ElasticNetCV",
+    "api/logistic": "LogisticRegression",
+    "api/logistic_cv": "LogisticRegressionCV",
+    "api/softmax": "SoftmaxRegression",
+}
+SUBJECTS = {  # names of `ooc` and `blocks` by page
+    "api/programs": ("Field", "Job", "LocalState", "Phase", "StaticProgram"),
+    "api/stochastic": ("Local", "Shared", "StochasticEngine", "StochasticProgram"),
+    "api/engines": ("ArraySpec", "DynamicEngine", "ProgramSpec", "StaticEngine", "make_plan"),
+    "api/runs": ("ProgramRun", "Run", "create_run", "fit", "train"),
+    "api/datasets": (
+        *("Dataset", "Design", "Matrix", "Samples", "Request", "DesignRequest", "Synthetic", "ingest"),
+        *("ingest_design", "ingest_documents", "ingest_samples", "synthesize"),
+        *("write_corpus", "write_matrix", "write_npz", "write_samples"),
+    ),
+    "api/errors": ("Interrupted", "OocError", "RequestError", "WorkFailed"),
+}
 
 
 def commands() -> str:
@@ -42,38 +72,148 @@ def _told(path: tuple[str, ...], command: Any) -> Iterator[str]:
     yield f"```text\n{' '.join([*path, *command.collect_usage_pieces(context)])}\n```"
     yield command.help or ""
     rows = [row for parameter in command.params if (row := _row(parameter, context)) is not None]
-    yield "\n".join(["| | |", "| --- | --- |", *rows])
+    yield "\n".join(["| Argument or option | Meaning |", "| --- | --- |", *rows])
 
 
 def _row(parameter: Any, context: Any) -> str | None:
     record = parameter.get_help_record(context)
     if record is None or record[0] == "--help":
         return None
-    name, said = (" ".join(text.replace("|", "\\|").split()) for text in record)
+    name, said = (" ".join(text.split()).replace("|", "\\|") for text in record)
+    said = re.sub(r"\S*\\[bw]\S*(?=])", r"`\g<0>`", said)  # a regular expression
     return f"| `{name}` | {said} |"
 
 
-def interface() -> str:
-    """All public names of the packages."""
-    return "\n\n".join(_package(name) for name in PACKAGES if getattr(importlib.import_module(name), "__all__", ()))
+def estimator(name: str) -> str:
+    """Tables of the parameters and attributes of an estimator, and its methods."""
+    kind = getattr(samplers, name)
+    parameters = signature_of(kind).values()
+    rows = [f"| `{each.name}` | {_default(kind, each)} | {meaning(kind, each.name)} |" for each in parameters]
+    learnt = [f"| `{each}` | {_attribute(kind, each)} |" for each in attributes_of(kind)]
+    methods = [f".. auto{_kind_of(kind, each)}:: samplers.{name}.{each}" for each in methods_of(kind)]
+    return "\n\n".join(
+        [
+            "## Parameters",
+            "\n".join(["| Parameter | Default | Meaning |", "| --- | --- | --- |", *rows]),
+            "## Attributes",
+            "\n".join(["| Attribute | Meaning |", "| --- | --- |", *learnt]),
+            "## Methods",
+            "```{eval-rst}\n" + "\n\n".join(methods) + "\n```",
+        ]
+    )
 
 
-def _package(name: str) -> str:
-    """Its own names, and the classes that these have in common."""
-    package = importlib.import_module(name)
-    things = {f"{name}.{member}": getattr(package, member) for member in sorted(package.__all__)}
-    public = {path: thing for path, thing in things.items() if thing.__module__.startswith(f"{name}.")}
-    bases = [base for thing in public.values() if inspect.isclass(thing) for base in thing.__mro__[1:]]
-    shared = [base for base in bases if base.__module__.startswith(f"{name}.") and base not in public.values()]
-    public |= {f"{base.__module__}.{base.__qualname__}": base for base in shared}
-    sections = [_directive(path, thing) for path, thing in public.items()]
-    return "\n\n".join([f"## {name}", (package.__doc__ or "").strip(), *sections])
+def _default(kind: type, parameter: inspect.Parameter) -> str:
+    """The default of a parameter; that of the option, where None stands for it."""
+    stated = re.search(r"\[default: (.+?)\]", _option_help(kind, parameter.name))
+    return _parameters(stated[1]) if parameter.default is None and stated else f"`{parameter.default!r}`"
+
+
+def meaning(kind: type, parameter: str) -> str:
+    """What a parameter of an estimator means: by its docstring, by the option that it is, or by `meanings.py`."""
+    said = re.sub(r"\s*\[default: .+?\]", "", _option_help(kind, parameter))
+    said = re.sub(r" \((?:scikit-learn|gensim|MALLET|glmnet)'s [^()]*\)", "", said)
+    told = documented(kind, "Parameters").get(parameter) or _parameters(said) or PARAMETERS.get(parameter, "")
+    return _sentence(told)
+
+
+def _parameters(said: str) -> str:
+    """The help of an option, with parameters in place of other options."""
+    return re.sub(r"`?--([a-z][a-z-]+)`?", lambda option: f"`{option[1].replace('-', '_')}`", said)
+
+
+def _sentence(said: str) -> str:
+    """What a cell of a table can hold: it begins with a capital letter and ends with a full stop."""
+    return f"{said[:1].upper()}{said[1:].rstrip('.')}.".replace("|", "\\|") if said else ""
+
+
+def _option_help(kind: type, parameter: str) -> str:
+    options = getattr(kind, "_options", None)
+    found = [each.option for each in described(options).values() if each.parameter == parameter] if options else []
+    return found[0].help if found else ""
+
+
+def _attribute(kind: type, name: str) -> str:
+    own = ATTRIBUTES.get(f"{kind.__name__}.{name}") or ATTRIBUTES.get(name)
+    return _sentence(documented(kind, "Attributes").get(name) or own or "")
+
+
+def documented(kind: type, section: str) -> dict[str, str]:
+    """The entries of a section of the NumPy docstrings of a class and its bases, by name."""
+    found: dict[str, str] = {}
+    for base in kind.__mro__:
+        text = inspect.cleandoc(base.__dict__.get("__doc__") or "")
+        body = re.search(rf"^{section}\n-+\n(.*?)(?=^\w[^\n]*\n-{{3,}}$|\Z)", text, re.M | re.S)
+        entries = re.findall(r"^(\S[^\n]*)\n((?:[ \t]+[^\n]*\n?|\n)+)", body[1] + "\n", re.M) if body else []
+        for names, said in entries:
+            for name in re.split(r",\s*", names.partition(" :")[0]):
+                found.setdefault(name.strip(), " ".join(said.split()))
+    return found
+
+
+def attributes_of(kind: type) -> list[str]:
+    """The names of what `fit` learns."""
+    stated = [name for base in kind.__mro__ for name in (*vars(base).get("__annotations__", ()), *vars(base))]
+    return sorted({name for name in stated if name.endswith("_") and not name.startswith("_")})
+
+
+def methods_of(kind: type) -> list[str]:
+    """The names of methods, and of properties that are methods for some parameters only."""
+    names = [name for name in dir(kind) if not name.startswith("_") and not name.endswith("_")]
+    return [name for name in names if name not in signature_of(kind) and _kind_of(kind, name)]
+
+
+def _kind_of(kind: type, name: str) -> str:
+    member = inspect.getattr_static(kind, name)
+    return "method" if inspect.isroutine(member) else "property" if isinstance(member, property) else ""
+
+
+def subject(page: str) -> str:
+    """All public names that a page is about, and the classes that these have in common."""
+    found = public_names()
+    things = {found[name]: _thing(found[name]) for name in SUBJECTS[page]}
+    bases = [base for thing in things.values() if inspect.isclass(thing) for base in thing.__mro__[1:]]
+    ours = [base for base in bases if base.__module__.startswith(PACKAGES) and base not in map(_thing, found.values())]
+    things |= {f"{base.__module__}.{base.__qualname__}": base for base in ours}
+    return "\n\n".join(_directive(path, thing) for path, thing in things.items())
+
+
+def public_names() -> dict[str, str]:
+    """Where each public name of the packages is, but for estimators, which two packages have."""
+    modules = {package: importlib.import_module(package) for package in PACKAGES}
+    return {
+        name: f"{package}.{name}"
+        for package, module in modules.items()
+        for name in sorted(module.__all__)
+        if name not in samplers.__all__
+    }
+
+
+def _thing(path: str) -> Any:
+    package, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(package), name)
 
 
 def _directive(path: str, thing: Any) -> str:
     kind = "function" if not inspect.isclass(thing) else "exception" if issubclass(thing, Exception) else "class"
     options = ":members:" if kind == "class" else ""
-    return f"### {path.rpartition('.')[2]}\n\n```{{eval-rst}}\n.. auto{kind}:: {path}\n   {options}\n```"
+    return f"## {path.rpartition('.')[2]}\n\n```{{eval-rst}}\n.. auto{kind}:: {path}\n   {options}\n```"
+
+
+def interface() -> str:
+    """All public names, with the first line of what their docstrings say."""
+    pages = {name: page for page, names in SUBJECTS.items() for name in names}
+    rows = [
+        f"| [{name}]({pages[name]}.md#{name.lower()}) | `{path.rpartition('.')[0]}` | {_first_line(_thing(path))} |"
+        for name, path in sorted(public_names().items(), key=lambda each: each[0].lower())
+    ]
+    return "\n".join(["| Name | Package | |", "| --- | --- | --- |", *rows])
+
+
+def _first_line(thing: Any) -> str:
+    first = inspect.cleandoc(thing.__doc__ or "").partition("\n\n")[0]
+    sentence = re.match(r"(.+?[.;:])(?:\s|$)", " ".join(first.split()))
+    return re.sub(r"[;:]$", ".", sentence[1] if sentence else first).replace("|", "\\|")
 
 
 def options() -> str:
@@ -136,8 +276,19 @@ def estimator_names(each: Described) -> tuple[str, ...]:
     return ("alpha", "C") if each.field == "level" else (each.parameter,)
 
 
-def signature_of(estimator: type) -> Mapping[str, Any]:
+def signature_of(estimator: type) -> Mapping[str, inspect.Parameter]:
     return inspect.signature(estimator).parameters
 
 
-REFERENCES = {"commands": commands, "options": options, "python": interface}
+REFERENCES: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "options": options,
+    "python": interface,
+    **{page: partial(estimator, name) for page, name in ESTIMATORS.items()},
+    **{page: partial(subject, page) for page in SUBJECTS},
+}
+
+
+def filled(page: str, text: str) -> str:
+    """The text of a page with what the code says in its place."""
+    return text.replace(PLACE, REFERENCES[page]()) if page in REFERENCES else text

@@ -1,6 +1,6 @@
 """What it costs on a real corpus to count later: held-out likelihood beside that of Gibbs sampling with exact counts.
 
-The bound is half a percent. docs/sampling.md has what was measured; the spread between seeds is about 0.1 percent.
+The bound is half a percent. docs/benchmarks.md has what was measured; the spread between seeds is about 0.1 percent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def data(data_directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Data
 
 
 def chains(data: Data, variant: Variant, directory: Path) -> list[Chain]:
-    """Two chains as long as those of the table in docs/sampling.md."""
+    """Two chains as long as those of the table in docs/benchmarks.md."""
     return [run_chain(data, directory / str(seed), variant, topics=20, iterations=160, seed=seed) for seed in (0, 1)]
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from built_pages import BuiltPage
 from pages import PAGES, ROOT, Block, agrees, ooc_commands, runnable, steps
 from typer.main import get_command
 
@@ -20,13 +23,16 @@ from ooc.cli.app import app
 LONG = {
     "scripts.md",
     "input.md",
-    "words.md",
+    "vocabulary.md",
     "choosing-topics.md",
     "larger-than-memory.md",
     "several-machines.md",
     "moving.md",
+    "factorization.md",
+    "regression.md",
 }
-IDS = {"ids": lambda page: page.name}
+IDS = {"ids": lambda page: str(page.relative_to(ROOT))}
+REFERENCE = [page for page in PAGES if page.parent.name == "api"]
 COMMANDS = get_command(app)
 
 
@@ -43,7 +49,11 @@ def prepare_readme(directory: Path) -> None:
 @pytest.mark.timeout(1500)  # a page has a dozen commands
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(page, marks=[pytest.mark.long] * (page.name in LONG)) for page in PAGES if runnable(page)],
+    [
+        pytest.param(page, marks=[pytest.mark.long] * (page.name in LONG))
+        for page in PAGES
+        if runnable(page) and page not in REFERENCE
+    ],
     **IDS,
 )
 def test_what_a_page_lets_a_reader_run_does_what_it_says(page: Path, tmp_path: Path) -> None:
@@ -51,6 +61,13 @@ def test_what_a_page_lets_a_reader_run_does_what_it_says(page: Path, tmp_path: P
         prepare_readme(tmp_path)
     for block in runnable(page):
         run_python(block, tmp_path) if block.language == "python" else run_console(page, block, tmp_path)
+
+
+def test_the_examples_of_the_reference_run(tmp_path: Path) -> None:
+    """In one process, as most of the time is that of imports."""
+    examples = [block.text for page in REFERENCE for block in runnable(page)]
+    done = started(["python", "-c", f"for example in {examples!r}: exec(example, {{}})"], tmp_path)
+    assert done.returncode == 0, done.stdout
 
 
 def run_python(block: Block, directory: Path) -> None:
@@ -137,13 +154,50 @@ def test_benchmarks_and_files_that_a_page_names_are_there(page: Path) -> None:
         assert (page.parent / link).exists(), link
 
 
-def test_the_pages_are_built_without_a_warning(tmp_path: Path) -> None:
-    """So links between them lead somewhere, and docstrings are as they should be."""
+@pytest.mark.long
+def test_the_pages_are_built_without_a_warning_or_fault(tmp_path: Path) -> None:
+    """So links between them lead somewhere, docstrings are as they should be, and a reader sees no markup."""
     command = ["sphinx-build", "--fail-on-warning", "--keep-going", "--quiet", str(ROOT / "docs"), "site"]
     done = started(command, tmp_path)
     assert done.returncode == 0, done.stdout
-    assert "ooc train lda" in (tmp_path / "site" / "commands.html").read_text(encoding="utf-8")
-    assert "StaticProgram" in (tmp_path / "site" / "python.html").read_text(encoding="utf-8")
+    built = {page: built_page(tmp_path / "site", page) for page in PAGES if page.parent != ROOT}
+    assert "ooc train lda" in built[ROOT / "docs/commands.md"].text
+    assert "StaticProgram" in built[ROOT / "docs/api/programs.md"].text
+    titles = Counter(page.title for page in built.values())
+    assert [title for title, count in titles.items() if count > 1 or not title] == []
+    assert [f"{path.name}: {fault}" for path, page in built.items() for fault in page.faults()] == []
+
+
+def built_page(site: Path, page: Path) -> BuiltPage:
+    file = (site / page.relative_to(ROOT / "docs")).with_suffix(".html")
+    return BuiltPage(file.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("html", "fault"),
+    [
+        ("<p>the sum\\_i of all</p>", "a backslash"),
+        ("<p>| a | b | | --- | --- |</p>", "a table that is none"),
+        ("<p>see <a href='files.html'>files.md</a></p>", "a link that reads as a file"),
+        ("<p>then $$ x = 1 $$</p>", "a formula that is none"),
+        ("<p>in <code>sum\\_i</code>, <pre>a | --- | b</pre> and <span class='math'>\\(\\frac\\_2\\)</span></p>", ""),
+        ("<p>it is <strong>so</strong>: <a href='files.html'>Files</a></p>", ""),
+    ],
+)
+def test_a_fault_of_a_built_page_is_noticed(html: str, fault: str) -> None:
+    found = BuiltPage(f"<article role='main'><h1>Title</h1>{html}</article>").faults()
+    assert [each.partition(":")[0] for each in found] == [fault] * bool(fault)
+
+
+def test_every_parameter_and_attribute_of_an_estimator_has_a_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And every public name of the packages is on one page."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    reference = importlib.import_module("reference")
+    for page in reference.ESTIMATORS:
+        cells = [line.strip("| ").split(" | ") for line in reference.filled(page, reference.PLACE).splitlines()]
+        assert all(all(row) for row in cells if row[0].startswith("`")), page
+    named = [name for names in reference.SUBJECTS.values() for name in names]
+    assert sorted(named) == sorted(reference.public_names())
 
 
 def test_what_is_shown_is_compared_but_for_numbers() -> None:

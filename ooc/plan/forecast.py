@@ -11,7 +11,7 @@ from ooc.program import StaticProgram
 from ooc.state.layout import Layout
 
 # Seconds of a processor that the workers lose to each byte of state that is read or written: checksums, copies, and
-# what these take of the memory's bandwidth (measured: docs/memory.md).
+# what these take of the memory's bandwidth (measured: docs/benchmarks.md).
 _MOVING = 0.4e-9
 
 

@@ -28,7 +28,7 @@ class TwoPhase(Lda):
     """Word phase slice-outer, document phase block-outer; no model is stored. See `samplers.lda.two_phase`.
 
     mh_steps: proposals that each phase draws for a token, and the other judges. 2 are sooner at a held-out likelihood
-    than 1, and at K = 1,000 than 4: docs/sampling.md.
+    than 1, and at K = 1,000 than 4: docs/benchmarks.md.
     """
 
     phases = (Phase("word", "slice"), Phase("document", "block"))

@@ -38,7 +38,7 @@ MOST_STALENESS = 8
 def default_alpha(topics: int) -> float:
     """Return the default symmetric alpha: its sum is 5, less for fewer than 50 topics.
 
-    Chosen by held-out likelihood: docs/sampling.md has the measurements.
+    Chosen by held-out likelihood: docs/benchmarks.md has the measurements.
     """
     return min(0.1, 5 / topics)
 

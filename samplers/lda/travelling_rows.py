@@ -421,5 +421,5 @@ def random_bytes(frequencies: np.ndarray, topics: int) -> int:
 
 def sharpened(iteration: int) -> float:
     """Bytes of rows in an iteration, from 1, as a share of `random_bytes`: a power law that was fitted to two-phase
-    sampling. Where it was measured it is at most a fifth too high, and an eighth too low (docs/ring.md)."""
+    sampling. Where it was measured it is at most a fifth too high, and an eighth too low (docs/benchmarks.md)."""
     return float(0.955 * iteration**-0.225)

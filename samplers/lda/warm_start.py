@@ -197,5 +197,5 @@ class WarmStart(DocMajor):
 
 
 def topic_window(tokens: int, topics: int) -> float:
-    """Tokens that the expected counts stand for at first; docs/sampling.md has the measurements."""
+    """Tokens that the expected counts stand for at first; docs/notes/sampling.md has the measurements."""
     return max(topics * min(WINDOW, (tokens / topics) ** 2 / FEW_TOKENS), 1.0)

@@ -15,7 +15,7 @@ wherever a probability is computed:
 - after FIRST_SWEEPS sweeps, topics with less than LEAST_SHARE of the largest n_k.
 
 The sweeps end when one has moved less than TOLERANCE of the tokens. These values were chosen by the likelihood of
-held-out documents, which is a little lower with more topics and sweeps: docs/evaluation.md has the measurements.
+held-out documents, which is a little lower with more topics and sweeps: docs/benchmarks.md has the measurements.
 """
 
 from __future__ import annotations
