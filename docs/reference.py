@@ -207,7 +207,7 @@ def interface() -> str:
         f"| [{name}]({pages[name]}.md#{name.lower()}) | `{path.rpartition('.')[0]}` | {_first_line(_thing(path))} |"
         for name, path in sorted(public_names().items(), key=lambda each: each[0].lower())
     ]
-    return "\n".join(["| Name | Package | |", "| --- | --- | --- |", *rows])
+    return "\n".join(["| Name | Package | Summary |", "| --- | --- | --- |", *rows])
 
 
 def _first_line(thing: Any) -> str:
