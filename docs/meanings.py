@@ -25,6 +25,8 @@ PARAMETERS = {
     "Cs": "number of values of C on the path, or the values",
     "l1_ratio": "share of the l1 penalty, above 0: 1 for the Lasso. Estimators with cross-validation also take a list "
     "to choose from",
+    "penalty_factor": "penalty of each column relative to that of the others, (p,): 0 for a column without a penalty",
+    "class_weight": 'weights of the rows by class, a dict, or `"balanced"`',
     "fit_intercept": "fit an intercept, without a penalty",
     "standardize": "penalise coefficients of columns scaled to standard deviation 1",
     "tol": "duality gap to stop at, as a share of the loss of the model without columns",
