@@ -52,6 +52,7 @@ def in_terminal(folder: Path, command: str, **environment: str) -> tuple[int, st
     return process.wait(), written.decode()
 
 
+@pytest.mark.long
 def test_results_are_not_drawn_over(corpus: Path, tmp_path: Path) -> None:
     """They go to standard output, wherever that is, while the picture is in the terminal."""
     code, written = in_terminal(tmp_path, f"{TRAIN} --watch --json > result.json")
@@ -99,6 +100,7 @@ def test_a_training_as_lines(corpus: Path, ooc: Ooc) -> None:
     assert [(line["run"], line["iteration"], line["planned"]) for line in lines] == [("run", i, 6) for i in range(1, 7)]
 
 
+@pytest.mark.long
 def test_a_training_that_is_killed_while_it_is_watched(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     """The watcher ends with exit code 1 and says how to go on; told of an interrupt, it leaves the training alone."""
     command = [sys.executable, "-m", "ooc"]

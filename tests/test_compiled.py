@@ -168,6 +168,7 @@ two({"int": int, "float": float}[sys.argv[1]](3))
     assert (kept.stdout, kept.stderr) == ("6 0.5 0\n", "")
 
 
+@pytest.mark.long
 def test_what_is_damaged_is_compiled_anew(script: Script, tmp_path: Path) -> None:
     script(USING)
     before, files = numbers(tmp_path / "compiled"), sorted(only_kernels(tmp_path / "cache").rglob("*.nb?"))
@@ -213,6 +214,7 @@ def test_workers_load_kernels_without_scipy() -> None:
         assert workers.ask(0, "scipy") is False
 
 
+@pytest.mark.long
 def test_kernels_that_users_write_may_multiply_matrices(script: Script, tmp_path: Path) -> None:
     """Which Numba does by the BLAS of scipy, also where that was hidden while it was imported."""
     (tmp_path / "mine.py").write_text("from blocks.compiled import kernel\n@kernel\ndef product(a, b): return a @ b\n")

@@ -145,7 +145,7 @@ def manifests(place: Path, name: str) -> list[Path]:
 QUICK = long_but([*DATASET.values(), "ccd"], [*DATASET, *DATASET.values()])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("times", [12, pytest.param(600, marks=pytest.mark.long)])
 def test_whatever_a_manifest_says_is_refused_or_true(made: Path, place: Path, ooc: Ooc, name: str, times: int) -> None:

@@ -154,6 +154,7 @@ def test_a_long_chain_leaves_the_joint_distribution_as_it_is(independent, kernel
     assert largest_z(chain_means(kernel, how, 5 * SWEEPS), independent) < ALARM
 
 
+@pytest.mark.long
 def test_mistakes_are_found_out(independent):
     """A token's own count left in the row of its word, and a sampler that believes in another alpha."""
     kernel = Kernel("sparselda")

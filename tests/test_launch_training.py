@@ -281,6 +281,7 @@ def test_a_job_that_runs_out_of_time_commits_and_goes_on(place, monkeypatch):
     assert len(Run(place / "job-1").metrics()) == more
 
 
+@pytest.mark.long
 def test_each_rank_ingests_files_of_its_own(place):
     for rank, lines in enumerate(["blue red\nred sea\n" * 20, "red green\nblue tree\n" * 30]):
         (place / f"in-{rank}.txt").write_text(lines)

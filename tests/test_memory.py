@@ -150,6 +150,7 @@ def test_workers_are_no_more_than_the_cores_that_may_be_used(tmp_path, ooc: Ooc)
     assert json.loads(done.stdout)["workers"] == 1, done.stderr
 
 
+@pytest.mark.long
 def test_too_little_address_space_is_told_in_a_line(tmp_path, ooc: Ooc):
     """A limit that keeps libraries from being loaded is found beforehand; one that a training exceeds is named, too."""
     (tmp_path / "texts.txt").write_text("apple pear plum\nball goal team\n" * 20)

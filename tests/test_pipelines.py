@@ -186,6 +186,7 @@ def test_the_units_of_systemd_call_what_is_there() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.long
 def test_a_task_of_slurm_is_queued_again_until_its_model_is_done(tmp_path: Path, ooc: Ooc) -> None:
     (tmp_path / "days").mkdir()
     write_day(tmp_path, MONDAY)

@@ -48,6 +48,7 @@ def made(made_once: Callable[[str, Callable[[Path], None]], Path], ooc_in: Calla
     return made_once("places", make)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("command", MAKING)
 def test_an_empty_directory_is_filled(command: str, made: Path, tmp_path: Path, ooc_in: Callable[[Path], Ooc]) -> None:
     """It may be a link to one; its mode stays."""
@@ -149,6 +150,7 @@ def in_mount(made: Path, tmp_path: Path) -> Callable[[str], subprocess.Completed
     return run
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("command", long_but(list(MAKING)[::3], MAKING))
 def test_a_mount_point_is_filled(command: str, made: Path, tmp_path: Path, in_mount: Callable) -> None:
     done = in_mount(f"{OOC} {command.format('$0')}")
@@ -158,6 +160,7 @@ def test_a_mount_point_is_filled(command: str, made: Path, tmp_path: Path, in_mo
     assert not list((tmp_path / "found").glob(".*"))
 
 
+@pytest.mark.long
 def test_a_run_in_a_mount_point_goes_on(tmp_path: Path, in_mount: Callable) -> None:
     train = f"{OOC} train lda made-corpus $0 --topics 2 --workers 1 --sampler gibbs --iterations"
     done = in_mount(f"{train} 2 && {OOC} resume $0 --iterations 5 --workers 1 && {OOC} verify $0")
@@ -178,6 +181,7 @@ RENAMES = 12  # of six names that are moved away, and six that are moved up
 FAST = (3,)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "rest",
     [

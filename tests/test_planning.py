@@ -50,6 +50,7 @@ def intended(drawn: Dataset) -> Intended:
     return Intended(tokens=drawn.tokens, documents=drawn.documents, vocabulary=drawn.vocabulary_size)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sampler", ["TwoPhase", "LightLda"])
 @pytest.mark.parametrize("buffers", [0, 3])
 def test_bytes_are_those_that_a_run_then_moves(tmp_path: Path, sampler: str, buffers: int) -> None:
@@ -97,6 +98,7 @@ def train_on_three(directory: Path, shards: list[Dataset], spec: ProgramSpec, it
     return [end - begin for begin, end in pairwise(sent)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("topics", [6, 256])
 def test_a_ring_sends_rows_of_random_topics_in_the_bytes_that_were_planned(tmp_path: Path, topics: int) -> None:
     shards = make_shards(small_dataset(tmp_path / "data").path, f"{tmp_path}/shard-{{rank}}", 3, workers=1)
@@ -107,6 +109,7 @@ def test_a_ring_sends_rows_of_random_topics_in_the_bytes_that_were_planned(tmp_p
     assert 2 * random_bytes(shards[0].whole.frequencies, topics) == pytest.approx(sent, rel=0.05)
 
 
+@pytest.mark.long
 def test_rows_shrink_as_was_planned(tmp_path: Path, drawn: Dataset) -> None:
     shards = make_shards(drawn.path, f"{tmp_path}/shard-{{rank}}", 3, workers=1)
     spec = sampler_spec("two-phase", {"topics": 100, "alpha": 0.1, "beta": 0.01, "seed": 1}, {}, on_ring=True)

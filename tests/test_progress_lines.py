@@ -72,6 +72,7 @@ def place(made: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("command", "step", "units"),
     [
@@ -198,6 +199,7 @@ def test_the_format_can_come_from_a_file(place: Path, ooc: Ooc) -> None:
     assert "log-format" not in (place / "new" / "options.toml").read_text()
 
 
+@pytest.mark.long
 def test_what_workers_say_is_json(place: Path, tmp_path: Path) -> None:
     """That kernels are compiled, in a cache without any; by an interpreter that is started before options are read."""
     command = [sys.executable, "-m", "ooc", "ingest", "jsonl", "texts.jsonl", "json", "--log-format", "json"]

@@ -75,6 +75,7 @@ def read_only(place: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
     return run
 
 
+@pytest.mark.long
 def test_they_work_where_nothing_can_be_written(
     place: Path, read_only: Callable[[str], subprocess.CompletedProcess[str]]
 ) -> None:

@@ -168,6 +168,7 @@ def test_the_bytes_do_not_depend_on_workers_or_memory(tmp_path, shards, ranks, m
     assert models[0] == models[1] == models[2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", long_but(FEW[1:], ON_RING))
 def test_a_run_goes_on_to_the_same_bytes(tmp_path, shards, method):
     """After a stop, and where one rank has not made the last commit, or not told of it: the others go back."""

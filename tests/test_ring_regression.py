@@ -120,6 +120,7 @@ def stop_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     monkeypatch.setattr(regression_training, "Stop", make)
 
 
+@pytest.mark.long
 def test_a_run_stopped_time_and_again_ends_with_the_same_bytes(shards, tmp_path, undisturbed, monkeypatch):
     """One rank is stopped, and so all are; they go on with other workers and budgets. One has lost its last commit."""
     stop_after(monkeypatch, 1)

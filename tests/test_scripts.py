@@ -148,6 +148,7 @@ def expected(foreign: Path) -> dict[str, tuple[int, list[str]]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("locale", long_but(["POSIX"], LOCALES))
 def test_any_word_is_printed_in_any_locale(
     locale: str, foreign: Path, expected: dict[str, tuple[int, list[str]]]

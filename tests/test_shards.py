@@ -379,6 +379,7 @@ def test_bad_input_leaves_nothing(tmp_path, ooc):
     assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("out", long_but(["out-{rank}"], ["out", "out-{rank}"]))
 def test_a_kill_leaves_nothing_half_written(tmp_path, ooc, corpus, out):
     """At three moments; what was being written is removed by `ooc clean`, or by the same command."""

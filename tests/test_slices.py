@@ -177,6 +177,7 @@ def smallest_budget(dataset: Dataset, program) -> int:
     return parse_size(re.search(r"at least ([\d,]+ MB)", told.value.what)[1].replace(",", ""))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("update", long_but(["delayed"], ["delayed", "data-parallel"]))
 def test_the_smallest_budget_holds(large, tmp_path, update):
     """Rows lie in a file, of which never more than two slices wait to be written; all processes stay in the budget."""

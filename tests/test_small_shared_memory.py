@@ -66,6 +66,7 @@ def corpus(tmp_path: Path, ooc) -> Path:  # type: ignore[no-untyped-def]
     return tmp_path / "corpus"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", long_but([errno.EPERM], [errno.EPERM, errno.ENOSYS]))
 def test_workers_share_memory_where_memfd_create_is_denied(corpus: Path, ooc, preloaded, error: int) -> None:  # type: ignore[no-untyped-def]
     """In /dev/shm; where that is too small, where temporary files are."""

@@ -265,6 +265,7 @@ def test_a_program_that_was_changed_is_compiled_anew(matrix, tmp_path, monkeypat
         subprocess.run([sys.executable, "-c", f"{imports}; {build}"], check=True, cwd=tmp_path)
 
 
+@pytest.mark.long
 def test_a_function_that_reads_cannot_change_anything_even_by_another_one(matrix, tmp_path, monkeypatch):
     program = wrong(tmp_path, monkeypatch, "pass", "change(shared)").build(matrix)
     with pytest.raises(RequestError) as told:

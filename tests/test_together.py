@@ -55,6 +55,7 @@ def ingest_all(requests: Sequence[Request]) -> list[Dataset]:
         return in_all([lambda ring=ring, request=request: work(ring, request) for ring, request in pairs])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["jsonl", "text", "uci"])
 def test_shards_are_those_of_what_one_machine_makes_of_all(tmp_path, bags, kind):
     """The same words, frequencies and slices, in total and in each shard; documents in the order of machines."""

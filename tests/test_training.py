@@ -190,6 +190,7 @@ def test_two_hundred_kills_change_nothing(corpus, expected, tmp_path, number):
     check_finished(run.path, expected)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("buffers", [RESIDENT, STREAMED], ids=["resident", "streamed"])
 def test_a_worker_that_is_killed_is_named_and_the_run_can_be_resumed(corpus, expected, tmp_path, buffers):
     """One is, at a slice of the fourth iteration."""
@@ -224,6 +225,7 @@ def test_no_process_outlives_a_killed_template(corpus, expected, tmp_path):
     check_finished(run.path, expected)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("number", "buffers", "whole_group"),
     [
@@ -260,6 +262,7 @@ def test_a_signal_stops_the_run_with_everything_committed(corpus, expected, tmp_
     check_finished(run.path, expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("buffers", long_but([STREAMED], [RESIDENT, STREAMED]), ids=["resident", "streamed"])
 def test_a_run_goes_on_after_it_was_stopped_for_a_while(corpus, expected, tmp_path, buffers):
     """A worker, the coordinator, or, as by Ctrl-Z, all of them."""
@@ -277,6 +280,7 @@ def test_a_run_goes_on_after_it_was_stopped_for_a_while(corpus, expected, tmp_pa
     check_finished(run.path, expected)
 
 
+@pytest.mark.long
 def test_nothing_depends_on_the_time_of_day(corpus, expected, tmp_path, preloaded):
     run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
     clock = {"LD_PRELOAD": str(preloaded("jumping_clock"))}
@@ -311,6 +315,7 @@ def test_a_start_asks_as_often_as_it_says(corpus, tmp_path):
         assert engine.start_stages() == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("buffers", [RESIDENT, STREAMED])
 def test_a_signal_during_the_start_ends_it_at_once(corpus, tmp_path, monkeypatch, buffers):
     """Nothing is committed, so the run begins again; a time limit lets the start be."""
@@ -329,6 +334,7 @@ def test_a_signal_during_the_start_ends_it_at_once(corpus, tmp_path, monkeypatch
     assert model_bytes(whole.path) == model_bytes(stopped.path) == model_bytes(timed.path)
 
 
+@pytest.mark.long
 def test_a_run_may_go_on_longer_than_planned(corpus, expected, tmp_path):
     run = new_run(tmp_path / "run", corpus, SPEC, 5)
     train(run, plan(2), quiet=True)
