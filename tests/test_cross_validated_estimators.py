@@ -97,6 +97,12 @@ def test_the_command_makes_the_same_choice(loss: str, tmp_path: Path, ooc: Ooc) 
         theirs = RegressionModel(tmp_path / "run" / "model").coefficients()
         np.testing.assert_allclose(model.coef_.reshape(-1)[theirs.columns], theirs.values, atol=1e-5)
         assert model.intercept_ == pytest.approx(theirs.intercept, abs=1e-5)
+    for rule in ("min", "1se"):
+        assert ooc("predict", "run", "design", f"{rule}.csv", "--lambda", rule).returncode == 0
+        predicted = np.loadtxt(tmp_path / f"{rule}.csv", delimiter=",", skiprows=1)[:, 1]
+        model = kind.set_params(rule=rule).fit(X, y)
+        wanted = model.predict(X) if loss == "lasso" else model.predict_proba(X)[:, 1]
+        np.testing.assert_allclose(predicted, wanted, atol=1e-4)
 
 
 def test_a_path_has_the_models_of_single_fits() -> None:

@@ -272,6 +272,14 @@ def test_from_the_command_line_to_predictions(made, tmp_path, ooc):
         np.testing.assert_array_equal(told[:, 0], np.arange(1, ROWS + 1))
         np.testing.assert_allclose(told[:, 1], expected, rtol=1e-6)
         np.testing.assert_array_equal(told[:, 2], np.where(expected > 0.5, 3, 1))
+    for given, said in (
+        ("min", "there is no lambda 'min': the path was trained without cross-validation"),
+        ("least", "--lambda must be a number above 0, min or 1se, got 'least'"),
+        ("-1", "--lambda must be a number above 0, min or 1se, got '-1'"),
+    ):
+        done = ooc("predict", "run", made / "logistic", "other.csv", "--lambda", given)
+        assert (done.returncode, (tmp_path / "other.csv").exists()) == (2, False)
+        assert said in done.stderr
     told = json.loads(ooc("evaluate", "run", made / "logistic", "--json").stdout)
     right = (problem.x @ models[-1][1].coefficients + models[-1][1].intercept > 0) == problem.y
     assert told["accuracy"] == pytest.approx(right.mean())

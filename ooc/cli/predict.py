@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -33,11 +35,12 @@ from ooc.cli.options import options, parameter, takes
     parameter(
         "level",
         Annotated[
-            float | None,
+            str | None,
             typer.Option(
                 "--lambda",
-                metavar="FLOAT",
-                help="Use the lambda of the path nearest to this value [default: the chosen one, or the last].",
+                metavar="FLOAT|min|1se",
+                help="Use the lambda of the path nearest to this value; after --cross-validate also the one with the "
+                "smallest error, or chosen by the one-standard-error rule [default: the chosen one, or the last].",
             ),
         ],
         None,
@@ -48,7 +51,7 @@ from ooc.cli.options import options, parameter, takes
     JSON,
 )
 def predict(
-    run: Path, data: str, out: Path, level: float | None, *, overwrite: bool, json: bool, **of_pairs: str | None
+    run: Path, data: str, out: Path, level: str | None, *, overwrite: bool, json: bool, **of_pairs: str | None
 ) -> None:
     """Predict y of rows, classes of samples or ratings of pairs.
 
@@ -59,7 +62,7 @@ def predict(
     Pairs are read like the input of `ooc ingest ratings`; ratings in it are ignored. For a user or item that the
     training did not have, the prediction is the mean rating, plus the bias of the other if the model has biases.
 
-    Examples: ooc predict run new-houses prices.csv --lambda 0.1
+    Examples: ooc predict run new-houses prices.csv --lambda min
 
     ooc predict run new-samples classes.csv
 
@@ -112,25 +115,33 @@ def predict(
         say(f"{out}: {count_of(pairs.all, 'prediction')}")
 
 
-def _of_regression(model: object, data: Path, out: Path, level: float | None, *, as_json: bool) -> None:
+def _of_regression(model: object, data: Path, out: Path, level: str | None, *, as_json: bool) -> None:
     from blocks.design.design import Design
-    from blocks.errors import RequestError
     from blocks.outputs import output
     from samplers.regression.model import RegressionModel
+    from samplers.regression.path.cross_validation import RULES
     from samplers.regression.predictions import check_columns, write_predictions
 
     assert isinstance(model, RegressionModel)
-    if level is not None and not level > 0:
-        raise RequestError(f"--lambda must be above 0, got {level:g}")
+    coefficients = model.coefficients(_lambda(level) if level is not None and level not in RULES else level)
     design = Design(data)
     check_columns(model, design)
-    coefficients = model.coefficients(level)
     with output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         write_predictions(model, coefficients, design, file)
     if as_json:
         print_json({"path": str(out), "predictions": design.rows, "lambda": coefficients.lam})
     else:
         say(f"{out}: {count_of(design.rows, 'prediction')} for lambda {coefficients.lam:g}")
+
+
+def _lambda(given: str) -> float:
+    """Return the value of --lambda; raises RequestError."""
+    from blocks.errors import RequestError
+
+    with contextlib.suppress(ValueError):
+        if 0 < (value := float(given)) < math.inf:
+            return value
+    raise RequestError(f"--lambda must be a number above 0, min or 1se, got {given!r}")
 
 
 def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:

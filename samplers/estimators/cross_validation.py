@@ -14,10 +14,8 @@ from samplers.estimators.logistic import LogisticRegression
 from samplers.estimators.paths import Fold, fold_errors, folds_of, models_of, path_of, penalties, total_weight
 from samplers.estimators.tables import is_path
 from samplers.regression.data.features import BlockFeatures
-from samplers.regression.path.cross_validation import Validation, validate
+from samplers.regression.path.cross_validation import RULES, Validation, validate
 from samplers.regression.path.solver import Found
-
-RULES = ("min", "1se")
 
 
 class Validated(NamedTuple):

@@ -21,10 +21,11 @@ import numpy as np
 from blocks.arrays import Float64, Int64, write_arrays
 from blocks.bounds import require, require_below, require_offsets
 from blocks.design.design import Design
+from blocks.errors import RequestError
 from blocks.files import publish
 from blocks.schemas import ArrayFile, Count, File
 from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
-from samplers.regression.path.cross_validation import Validation
+from samplers.regression.path.cross_validation import RULES, Validation
 
 KIND = "sparse regression"
 
@@ -106,10 +107,21 @@ class RegressionModel(ModelFiles):
         require(max(numbers) < lambdas, file, f"lambda {max(numbers)} was chosen of {lambdas}")
         require(len(self.classes) == (2 if self.loss == "logistic" else 0), file, f"{len(self.classes)} classes")
 
-    def coefficients(self, lam: float | None = None) -> Coefficients:
-        """Return the coefficients for the lambda with the ratio to `lam` nearest 1; None for the chosen lambda."""
+    def coefficients(self, lam: float | str | None = None) -> Coefficients:
+        """Return the coefficients for the lambda with the ratio to `lam` nearest 1.
+
+        lam: a value above 0; of a path with cross-validation also "min", the lambda with the smallest error, or "1se",
+        the one chosen by the one-standard-error rule; None for the chosen lambda. Raises RequestError.
+        """
         number = self.chosen
-        if lam is not None:
+        if lam == "min" and "best" in self.manifest:
+            number = self.manifest["best"]
+        elif lam in RULES and "best" not in self.manifest:
+            raise RequestError(
+                f"there is no lambda {lam!r}: the path was trained without cross-validation",
+                "Train it with --cross-validate, or give a value of lambda.",
+            )
+        elif isinstance(lam, float | int):
             number = int(np.argmin(np.abs(np.log(self.arrays["lambdas"] / lam))))
         begin, end = self.arrays["offsets"][number : number + 2]
         return Coefficients(

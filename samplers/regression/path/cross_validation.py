@@ -9,6 +9,8 @@ import numpy as np
 from blocks.design.row_files import draw_folds
 from samplers.regression.linear_algebra.vectors import inner, products
 
+RULES = ("min", "1se")  # how a penalty is chosen: the smallest error, or the one-standard-error rule
+
 
 class Validation(NamedTuple):
     """Cross-validation of N lambdas. Errors are means over the folds, with standard errors, float64 (N,)."""
