@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import corpus as corpora
 from blocks import Dataset, write_corpus
-from blocks.corpus.division import BLOCK_TOKENS
+from blocks.corpus.partition import BLOCK_TOKENS
 from ooc.runs.run import Run
 from samplers.lda.held_out import FIELD
 from samplers.lda.training import train_lda

@@ -102,7 +102,7 @@ def held_out_likelihood(counts: Path, spec: Spec, held_out: Corpus, vocabulary_s
     return likelihood / predicted
 
 
-def _topics(counts: Path, spec: Spec, vocabulary_size: int) -> fold_in.Topics:
+def _topics(counts: Path, spec: Spec, vocabulary_size: int) -> fold_in.FoldInModel:
     """The counts as the kernels of `samplers.topics.fold_in` read them, of the same types whoever made them."""
     alpha = np.full(spec.topics, spec.alpha)
     if (counts / "model.json").exists():
@@ -116,7 +116,7 @@ def _topics(counts: Path, spec: Spec, vocabulary_size: int) -> fold_in.Topics:
     scale = 1.0 / (np.asarray(matrix.sum(axis=0)).ravel() + vocabulary_size * spec.beta)
     rows_of_counts = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data)
     prior = fold_in.prior_of_words(*rows_of_counts, scale, alpha, spec.beta)
-    return fold_in.Topics(*rows_of_counts, scale, alpha, spec.beta, prior)
+    return fold_in.FoldInModel(*rows_of_counts, scale, alpha, spec.beta, prior)
 
 
 def checked_tokens(counts: Path) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.report import table
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.intended import Intended
+from blocks.corpus.hypothetical import HypotheticalCorpus
 from samplers.planning import plan_lda, told
 
 MACHINES = (2, 8, 100)
@@ -29,7 +29,7 @@ def extrapolate(dataset: Dataset, topics: int, speed: float, link: float) -> lis
 
 def plan_paper(dataset: Dataset, share: int, machines: int, topics: int, speed: float, link: float) -> dict[str, Any]:
     """The plan of machines with one worker and a share of such a corpus each."""
-    paper = Intended(
+    paper = HypotheticalCorpus(
         tokens=dataset.tokens // share,
         documents=max(dataset.documents // share, 1),
         vocabulary=dataset.vocabulary_size,

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import describe_machine, machine, table
-from ooc.ring import meeting, mpi, tcp
+from ooc.ring import handshake, mpi, tcp
 from ooc.ring.credentials import Credentials, issue
 from ooc.ring.ring import Ring
 
@@ -103,7 +103,7 @@ def start(transport: str, command: Sequence[str]) -> Iterator[subprocess.Popen[s
         yield subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         return
     insecure = transport == "TCP, plain"
-    doors = [meeting.listen(HOST) for _ in range(2)]
+    doors = [handshake.listen(HOST) for _ in range(2)]
     places = [door.getsockname()[:2] for door in doors]
     for rank, own in enumerate(issue(2, insecure=insecure)):
         member = {"rank": rank, "places": places, "door": doors[rank].fileno(), "insecure": insecure}

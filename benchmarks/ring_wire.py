@@ -23,7 +23,7 @@ from benchmarks.report import describe_machine, machine, table
 from blocks.compiled import kernel
 from blocks.memory import parse_rate
 from samplers.lda.travelling_rows import SIZE_BYTES, read_entry, read_size, room, write_entry
-from samplers.topics.model import Model, Rows
+from samplers.topics.model import Model, TopicCountRows
 
 LEVELS = (-5, 1, 3)
 PACKET = 1 << 19  # entries of a packet
@@ -79,7 +79,7 @@ def timed(work: Callable[[], Any], rounds: int) -> tuple[Any, float]:
     return found, least
 
 
-def packets(rows: Rows) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def packets(rows: TopicCountRows) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Offsets, topics and counts of some words after the other."""
     starts = np.searchsorted(rows.offsets, np.arange(0, rows.offsets[-1], PACKET))
     for first, last in zip(starts, [*starts[1:], rows.offsets.size - 1], strict=True):

@@ -20,8 +20,9 @@ import numpy as np
 from benchmarks import budgets
 from benchmarks.report import describe_machine, machine, table
 from blocks.memory import parse_size
-from blocks.samples.ingestion import BLOCK_ENTRIES, Rows, write_rows
+from blocks.samples.ingestion import BLOCK_ENTRIES, write_rows
 from blocks.samples.samples import Samples
+from blocks.samples.worker import SampleRows
 from ooc.runs.run import Run
 
 _CHUNK = 1 << 16  # samples drawn at a time
@@ -46,7 +47,7 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def drawn(samples: int, columns: int, entries: int, classes: int) -> Iterator[Rows]:
+def drawn(samples: int, columns: int, entries: int, classes: int) -> Iterator[SampleRows]:
     """Samples whose columns are as frequent as words are, with a label that their first column tells."""
     random = np.random.default_rng(0)
     for first in range(0, samples, _CHUNK):
@@ -56,7 +57,7 @@ def drawn(samples: int, columns: int, entries: int, classes: int) -> Iterator[Ro
         kept[:, 1:] = chosen[:, 1:] != chosen[:, :-1]
         labels = ((chosen[:, -1] + random.integers(0, 2, count)) % classes).astype(float)
         values = random.random(kept.sum(), np.float32)
-        yield Rows(np.zeros(count), labels, kept.sum(axis=1), chosen[kept], values)
+        yield SampleRows(np.zeros(count), labels, kept.sum(axis=1), chosen[kept], values)
 
 
 def measure(args: argparse.Namespace, samples: Samples, run: Path, budget: str, limit: str) -> dict[str, Any]:

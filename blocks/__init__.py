@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from blocks.corpus.from_memory import ingest_documents as ingest_documents
     from blocks.corpus.from_memory import write_corpus as write_corpus
     from blocks.corpus.ingestion import ingest as ingest
-    from blocks.corpus.request import Request as Request
+    from blocks.corpus.request import CorpusRequest as CorpusRequest
     from blocks.corpus.synthetic import Synthetic as Synthetic
     from blocks.corpus.synthetic import synthesize as synthesize
     from blocks.design.design import Design as Design
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from blocks.samples.samples import Samples as Samples
 
 _MODULES = {
+    "CorpusRequest": "blocks.corpus.request",
     "Dataset": "blocks.corpus.dataset",
     "Design": "blocks.design.design",
     "DesignRequest": "blocks.design.request",
     "Interrupted": "blocks.errors",
     "Matrix": "blocks.ratings.matrix",
     "OocError": "blocks.errors",
-    "Request": "blocks.corpus.request",
     "RequestError": "blocks.errors",
     "Samples": "blocks.samples.samples",
     "Synthetic": "blocks.corpus.synthetic",

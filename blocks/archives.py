@@ -18,7 +18,7 @@ _MOST_HEADER = 1 << 22  # bytes that are read of a tar archive besides files
 _OFFICE = ("[Content_Types].xml", "mimetype")  # documents of office programs, and books, are zip archives with one
 
 
-class Member(NamedTuple):
+class ArchiveMember(NamedTuple):
     """A file in an archive. path: of the archive and the file, for messages. name: in the archive."""
 
     path: str
@@ -40,7 +40,7 @@ def is_archive(path: str) -> bool:
         return False  # whoever reads the file says so
 
 
-def members(path: str, pattern: str, opening: Opening, progress: Progress) -> Iterator[Member]:
+def members(path: str, pattern: str, opening: Opening, progress: Progress) -> Iterator[ArchiveMember]:
     """Yield the files of an archive that are not hidden and match a glob, as UTF-8 with line feeds.
 
     progress: function called with numbers of bytes read. Raises RequestError if the archive is truncated or damaged, or
@@ -55,7 +55,7 @@ def members(path: str, pattern: str, opening: Opening, progress: Progress) -> It
             if PurePath(name).match(pattern) and not is_hidden(name):
                 where = f"{path}/{name}"
                 source = Source(where, pieces=decompressed(pieces, where), **opening._asdict())
-                yield Member(where, name, source.take(lambda _: 0))
+                yield ArchiveMember(where, name, source.take(lambda _: 0))
 
 
 def _of_zip(file: IO[bytes], path: str, progress: Progress) -> Iterator[tuple[str, Iterator[bytes]]]:

@@ -54,7 +54,7 @@ def arrow_bytes(paths: Iterable[str]) -> int:
     return _MEMORY if any(map(is_arrow, paths)) else 0
 
 
-class Batch(NamedTuple):
+class RowBatch(NamedTuple):
     """A batch of rows. first: number of the first row, from 0. columns: requested columns, for the functions below."""
 
     first: int
@@ -106,7 +106,7 @@ class ArrowTable:
 
     def batches(
         self, columns: Sequence[str], row_bytes: int = 0, size: int = _BATCH, coded: Sequence[str] = ()
-    ) -> Iterator[Batch]:
+    ) -> Iterator[RowBatch]:
         """Yield all rows in batches with the named columns.
 
         row_bytes: memory that the caller needs for a row. size: approximate bytes of a batch. coded: columns for
@@ -117,7 +117,7 @@ class ArrowTable:
         with self._opened(wanted, coded) as file:
             for batch in file.batches(wanted, row_bytes, size):
                 arrays = dict(zip(wanted, batch.columns, strict=True))
-                yield Batch(first, [arrays[name] if name in coded else _decoded(arrays[name]) for name in columns])
+                yield RowBatch(first, [arrays[name] if name in coded else _decoded(arrays[name]) for name in columns])
                 first += batch.num_rows
                 self._progress(total * batch.num_rows // max(file.rows, batch.num_rows))
 

@@ -28,7 +28,7 @@ _GONE = (EOFError, OSError)
 _of_thread = threading.local()  # compiler: the one that a thread has at the moment
 
 
-class Request(NamedTuple):
+class CompileRequest(NamedTuple):
     """A kernel to compile into the cache. name: in its module. types: of its arguments, pickled."""
 
     module: str
@@ -45,7 +45,7 @@ class Compiler:
         self._started: tuple[subprocess.Popen[bytes], Connection] | None = None
         self._announce_at = time.monotonic() + _LONG
 
-    def compile(self, request: Request, cache: Path, kernels: Path) -> bool:
+    def compile(self, request: CompileRequest, cache: Path, kernels: Path) -> bool:
         """Return whether a kernel could be compiled. cache: parent of the cache directory. kernels: in the cache."""
         while True:
             self._started = self._started or interpreters.start("blocks.compiler", environment={CHOSEN: str(cache)})
@@ -105,7 +105,7 @@ def _serve(connection: Connection) -> None:
             connection.send(_compiled(connection.recv()))
 
 
-def _compiled(request: Request) -> bool:
+def _compiled(request: CompileRequest) -> bool:
     try:
         kernel: Any = reduce(getattr, request.name.split("."), importlib.import_module(request.module))
         kernel.compile(pickle.loads(request.types))

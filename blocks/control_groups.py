@@ -11,14 +11,14 @@ _HERE = Path("/")
 _UNLIMITED = 1 << 60  # bytes: the root group of version 1 has a limit that is larger
 
 
-class Cores(NamedTuple):
+class CoreLimit(NamedTuple):
     """Processor time. amount: seconds per second. source: file with the limit."""
 
     amount: float
     source: Path
 
 
-class Memory(NamedTuple):
+class MemoryLimit(NamedTuple):
     """Memory in bytes. left: the limit less the usage of the group. source: file with the limit."""
 
     left: int
@@ -26,17 +26,17 @@ class Memory(NamedTuple):
     source: Path
 
 
-def cpu_limit(root: Path = _HERE) -> Cores | None:
+def cpu_limit(root: Path = _HERE) -> CoreLimit | None:
     """Return the smallest processor limit, if any. root: directory that contains `proc` and `sys`."""
     return min(_cpu_limits(root), default=None)
 
 
-def memory_limit(root: Path = _HERE) -> Memory | None:
+def memory_limit(root: Path = _HERE) -> MemoryLimit | None:
     """Return the memory limit with the least memory left, if any. root: directory that contains `proc` and `sys`."""
     return min(_memory_limits(root), default=None)
 
 
-def _cpu_limits(root: Path) -> Iterator[Cores]:
+def _cpu_limits(root: Path) -> Iterator[CoreLimit]:
     for group, version in _groups("cpu", root):
         with suppress(OSError, ValueError):  # "max", or a group that is not seen from inside a container
             if version == 1:
@@ -46,16 +46,16 @@ def _cpu_limits(root: Path) -> Iterator[Cores]:
                 source = group / "cpu.max"
                 quota, period = map(int, source.read_text().split())
             if quota > 0:  # -1: as much as there is
-                yield Cores(quota / period, source)
+                yield CoreLimit(quota / period, source)
 
 
-def _memory_limits(root: Path) -> Iterator[Memory]:
+def _memory_limits(root: Path) -> Iterator[MemoryLimit]:
     for group, version in _groups("memory", root):
         for name in ("memory.limit_in_bytes",) if version == 1 else ("memory.max", "memory.high"):
             with suppress(OSError, ValueError):
                 limit = int((group / name).read_text())
                 if limit < _UNLIMITED:
-                    yield Memory(max(limit - _held(group, version), 0), limit, group / name)
+                    yield MemoryLimit(max(limit - _held(group, version), 0), limit, group / name)
 
 
 def _held(group: Path, version: int) -> int:

@@ -19,7 +19,7 @@ import xxhash
 
 from blocks import interpreters
 from blocks.cache_directory import CHOSEN, open_directory, written
-from blocks.compiler import Compiler, Request, compiler
+from blocks.compiler import Compiler, CompileRequest, compiler
 
 interpreters.import_numba()
 
@@ -173,8 +173,8 @@ class KernelCache(caching.FunctionCache):
         other = additions()
         return KernelCache(self._py_func, other, self._form) if other and self._directory == CACHE != other else None
 
-    def _request(self, sig: Any) -> Request:
-        return Request(self._py_func.__module__, self._py_func.__qualname__, serialize.dumps(sig))
+    def _request(self, sig: Any) -> CompileRequest:
+        return CompileRequest(self._py_func.__module__, self._py_func.__qualname__, serialize.dumps(sig))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

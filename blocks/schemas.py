@@ -32,7 +32,7 @@ class Kind(TypedDict):
     kind: str
 
 
-class Input(TypedDict):
+class InputEntry(TypedDict):
     """Entry of an input file."""
 
     name: str
@@ -46,13 +46,13 @@ class Dropped(TypedDict):
     tokens: Count
 
 
-class Batch(TypedDict, total=False):
+class IngestedBatch(TypedDict, total=False):
     """How documents got into a dataset. All fields are optional: a dataset made from arrays has only some of them."""
 
     ooc: str
     kind: str
     options: dict[str, Any]
-    inputs: list[Input]
+    inputs: list[InputEntry]
     dropped: dict[str, Dropped]
     skipped: Count
     first_skipped: str | None
@@ -63,14 +63,14 @@ class Batch(TypedDict, total=False):
     unknown: Count
 
 
-class Appended(Batch):
+class Appended(IngestedBatch):
     """How documents were appended, and their number."""
 
     documents: Count
     tokens: Count
 
 
-class Made(Batch, total=False):
+class Made(IngestedBatch, total=False):
     """How a dataset was made and appended to."""
 
     appended: list[Appended]

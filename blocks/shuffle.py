@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import kernel
-from blocks.corpus.division import DROPPED
+from blocks.corpus.partition import DROPPED
 
 
 @kernel

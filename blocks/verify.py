@@ -25,7 +25,7 @@ from blocks.shards.whole import check_together, problems_of_shard, shard_paths
 from blocks.store import MANIFEST, check_file
 
 
-class Report(NamedTuple):
+class VerificationReport(NamedTuple):
     """Result of a verification: a line for each problem, remedies, and a line for each thing that was not checked."""
 
     files: int
@@ -41,7 +41,9 @@ def unreadable(files: Iterable[Path]) -> list[str]:
     return [f"{file}: no permission to read it" for file in files if file.exists() and not os.access(file, os.R_OK)]
 
 
-def verify_dataset(dataset: Dataset | Matrix | Samples | Design, bar: Callable[[str, int | None, str], Any]) -> Report:
+def verify_dataset(
+    dataset: Dataset | Matrix | Samples | Design, bar: Callable[[str, int | None, str], Any]
+) -> VerificationReport:
     """Read all files again. bar: function of what, total and unit that makes a progress bar."""
     files = [*dataset.files(), *_of_kept_generations(dataset)]
     total = sum(entry["bytes"] for _, entry in files)
@@ -57,16 +59,16 @@ def verify_dataset(dataset: Dataset | Matrix | Samples | Design, bar: Callable[[
     if not damaged and not unchecked:
         problems += _inside(dataset)
     remedies = list(_remedies(dataset, damaged)) if problems else []
-    return Report(len(files) + 1, total, problems, remedies, sorted(damaged), unchecked)
+    return VerificationReport(len(files) + 1, total, problems, remedies, sorted(damaged), unchecked)
 
 
-def together(reports: Sequence[Report]) -> Report:
+def together(reports: Sequence[VerificationReport]) -> VerificationReport:
     """Combine several reports."""
     problems, remedies, unchecked = (
         [line for report in reports for line in getattr(report, name)] for name in ("problems", "remedies", "unchecked")
     )
     sizes = sum(report.files for report in reports), sum(report.bytes for report in reports)
-    return Report(*sizes, problems, remedies, unchecked=unchecked)
+    return VerificationReport(*sizes, problems, remedies, unchecked=unchecked)
 
 
 def _of_kept_generations(dataset: Dataset | Matrix | Samples | Design) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -76,7 +78,7 @@ def _of_kept_generations(dataset: Dataset | Matrix | Samples | Design) -> Iterat
         yield from ((path, entry) for path, entry in Dataset(manifest).files() if path not in known)
 
 
-def verify_shards(path: Path, bar: Callable[[str, int | None, str], Any]) -> Report:
+def verify_shards(path: Path, bar: Callable[[str, int | None, str], Any]) -> VerificationReport:
     """Read all files of all shards in a directory again, and check that they belong together."""
     shards = [open_any(shard) for shard in shard_paths(path)]
     report = together([verify_dataset(shard, bar) for shard in shards])
@@ -88,7 +90,7 @@ def verify_shards(path: Path, bar: Callable[[str, int | None, str], Any]) -> Rep
     return report
 
 
-def repair_dataset(path: Path, report: Report) -> bool:
+def repair_dataset(path: Path, report: VerificationReport) -> bool:
     """Write damaged or missing slices again from the blocks; returns False, without a change, if anything else is
     damaged.
 
@@ -104,7 +106,7 @@ def repair_dataset(path: Path, report: Report) -> bool:
         return not isinstance(dataset, Design) and _repair(dataset, report)
 
 
-def _repair(dataset: Dataset | Matrix | Samples, report: Report) -> bool:
+def _repair(dataset: Dataset | Matrix | Samples, report: VerificationReport) -> bool:
     numbers = {entry["file"]: number for number, entry in enumerate(dataset.manifest["slices"])}
     if isinstance(dataset, Samples) or not report.damaged or not set(report.damaged) <= set(numbers):
         return False

@@ -9,7 +9,7 @@ from blocks.errors import OocError, WorkFailed
 from ooc.ring.generations import fall_back_together
 from ooc.ring.ranks import Ranks
 from ooc.ring.rotating_slices import RESTING, SIZES, RotatingSlices
-from ooc.ring.totals import PENDING, Totals
+from ooc.ring.stale_allreduce import PENDING, StaleSums
 from ooc.state.cell_file import CellFile
 from ooc.state.generations import Cursor, Generations
 from ooc.workers.engine_arrays import EngineArrays
@@ -25,7 +25,7 @@ class CommittedState:
         arrays: EngineArrays,
         ranks: Ranks,
         rotation: RotatingSlices | None,
-        totals: Totals | None,
+        totals: StaleSums | None,
     ) -> None:
         self._generations, self._arrays, self._ranks = generations, arrays, ranks
         self._rotation, self._totals = rotation, totals

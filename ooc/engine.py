@@ -1,4 +1,4 @@
-"""The static engine: walks the grid of cells in the order each phase declares.
+"""The static engine: walk the grid of cells in the order that each phase declares.
 
 read block, map slice -> schedule -> update (workers, shared memory) -> aggregate -> commit
 """
@@ -26,7 +26,7 @@ from ooc.ring.ranks import Ranks
 from ooc.ring.replication import Replication, is_replicated
 from ooc.ring.ring import LocalRing, Ring
 from ooc.ring.rotating_slices import RotatingSlices
-from ooc.ring.totals import Totals
+from ooc.ring.stale_allreduce import StaleSums
 from ooc.runs.counters import Counters
 from ooc.state.cell_file import CellFile
 from ooc.state.generations import Cursor, Generations, remove_uncommitted
@@ -42,18 +42,18 @@ from ooc.workers.worker import Attachment, ProgramSpec, attach, travels
 
 
 class StaticEngine:
-    """Runs the phases of a program over a dataset, with the workers and the memory that a plan gives.
+    """Runs the phases of a program over a dataset, with the workers and the memory of a plan. Use as a context manager.
 
-    ring: of machines that each have a shard of the dataset and train the program together; None for a ring of one.
-    staleness: how many macro-steps old the sums over all ranks may be that the program's `summed_arrays` hold; None if
-    no others add to them. scratch: a directory for slices that rest at this rank, if not beside the state.
+    ring: machines that train together, each with a shard of the dataset; None for a single machine. staleness: number
+    of macro-steps by which the sums over all ranks in the program's `summed_arrays` may be out of date; None if no
+    other ranks add to them. scratch: directory for slices at rest, if not beside the state.
 
-    Phases over blocks are done by each rank over its own blocks. In those of which slices travel, see
-    `ooc.ring.travel`, a rank does the cells of its own blocks. What ranks add to summed arrays comes round, see
-    `ooc.ring.totals`. A rank commits its own state; where a generation is not at all ranks, that before it counts.
+    In phases over blocks each rank works on its own blocks. In phases with rotating slices (see `ooc.ring.rotation`) a
+    rank works on the cells of its own blocks. Changes of summed arrays are summed over the ranks, see
+    `ooc.ring.stale_allreduce`. A rank commits its own state; the newest generation that all ranks have counts.
 
-    Use as a context manager. Attributes: `cursor`, what has been done so far; `program`; `shared`, all that
-    the workers see; `arrays`, the program's; `committed`, whether the newest generation is the present state.
+    Attributes: `cursor`, progress; `program`; `shared`, all arrays that workers see; `arrays`, those of the program;
+    `committed`, whether the newest generation is the present state.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class StaticEngine:
         self.shared, self.arrays = arrays.shared, arrays.arrays
         summed = {name: self.arrays[name] for name in self.program.summed_arrays()}
         is_summed = staleness is not None and not self._replication
-        self._totals = Totals(summed, self._ranks, staleness or 0) if is_summed else None
+        self._totals = StaleSums(summed, self._ranks, staleness or 0) if is_summed else None
         self._state = CommittedState(generations, self._engine_arrays, self._ranks, self._rotation, self._totals)
 
     def counters(self) -> Counters:

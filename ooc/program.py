@@ -40,7 +40,7 @@ class Phase:
     `follows` alone. What the parts change lies in shared arrays, and not in deltas.
 
     travels: what happens to what the model has of the slices, if they travel on a ring of machines (see
-    `ooc.ring.travel`). "made": every machine adds its share to them, which begin with nothing. "changed": every machine
+    `ooc.ring.rotation`). "made": every machine adds its share to them, which begin with 0. "changed": every machine
     has them in turn. "shown": likewise, but nobody changes them, and they rest where they did. "looked at": each
     machine has those that rest with it. What a phase of `initial` makes belongs to a generation, of the machine that it
     rests with."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from blocks.corpus.dataset import Dataset
 from blocks.ratings.matrix import Matrix
-from samplers.spool import Spool
+from samplers.external_sort import NumberSpool
 
 
 def names_of_block(dataset: Dataset | Matrix, text: str, block: int) -> tuple[np.ndarray, np.ndarray]:
@@ -31,7 +31,7 @@ def names_of_block(dataset: Dataset | Matrix, text: str, block: int) -> tuple[np
 def gather_names(shares: Iterable[tuple[np.ndarray, np.ndarray]], directory: Path) -> tuple[np.ndarray, np.ndarray]:
     """Join the shares of all blocks: the numbers of names, uint64 (n,), and their lines, uint8. directory: for
     temporary files."""
-    with Spool(directory, "uint64") as numbers, Spool(directory, "uint8") as texts:
+    with NumberSpool(directory, "uint64") as numbers, NumberSpool(directory, "uint8") as texts:
         for some, text in shares:
             numbers.add(some)
             texts.add(text)

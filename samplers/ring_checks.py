@@ -15,7 +15,7 @@ from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 from blocks.errors import RequestError
 from blocks.kinds import open_any
 from blocks.store import Store
-from ooc.launch.roll_call import check_order
+from ooc.launch.preflight import check_order
 from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from blocks.verify import Report, together, unreadable
+from blocks.verify import VerificationReport, together, unreadable
 from ooc.runs.chains import chain_paths
 from ooc.runs.previous import MODEL, PREVIOUS
 from ooc.runs.run import Run, file_sizes
@@ -13,12 +13,12 @@ from ooc.workers.worker import ProgramSpec
 from samplers.models import open_any_model
 
 
-def verify_chains(path: Path) -> Report:
+def verify_chains(path: Path) -> VerificationReport:
     """Verify the run of each chain."""
     return together([verify_run(Run(chain)) for chain in chain_paths(path)])
 
 
-def verify_run(run: Run) -> Report:
+def verify_run(run: Run) -> VerificationReport:
     """Read the generations and the model of a run again, or the model that it keeps of a replaced run. Writes
     nothing."""
     unchecked = unreadable(run.path.rglob("*"))
@@ -37,4 +37,4 @@ def verify_run(run: Run) -> Report:
         problems += of_model
         remedies += [f"Write the model again with: ooc resume {run.path}"] if of_model else []
     sizes = list(file_sizes(run.path))
-    return Report(len(sizes), sum(sizes), problems, remedies, unchecked=unchecked)
+    return VerificationReport(len(sizes), sum(sizes), problems, remedies, unchecked=unchecked)

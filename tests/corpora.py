@@ -20,7 +20,7 @@ from blocks.alias import alias_table
 from ooc.engine import StaticEngine
 from ooc.plan.memory_plan import Plan
 from ooc.program import Phase
-from ooc.ring.packets import SLOTS, Slots
+from ooc.ring.packets import SLOTS, PacketSlots
 from ooc.runs.new_run import create_run
 from ooc.runs.run import Run
 from ooc.state.generations import Generations
@@ -140,8 +140,8 @@ class InProcess:
         specs |= {CLAIMED: claims_spec(1)}
         specs |= own_arrays(self.program, 0)
         rooms = travelling_rooms(dataset, self.program) if travels(self.program) else []
-        self._arrays = SharedArrays(specs | Slots.specs(rooms, SLOTS))
-        self._slots = Slots(rooms, SLOTS, self._arrays) if rooms else None
+        self._arrays = SharedArrays(specs | PacketSlots.specs(rooms, SLOTS))
+        self._slots = PacketSlots(rooms, SLOTS, self._arrays) if rooms else None
         self._packets: dict[int, bytes] = {}  # of the slices that travel
         self._handler = JobHandler(dataset, self.program, self._arrays, Claims(self._arrays))
         self._handler(0)

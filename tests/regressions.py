@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from blocks.errors import RequestError
 from samplers.regression.data.features import features_of_matrix
-from samplers.regression.solver.sparse_regression import Model, SparseRegression
+from samplers.regression.solver.sparse_regression import LinearModel, SparseRegression
 
 
 class Problem(NamedTuple):
@@ -53,18 +53,18 @@ def solver(problem: Problem, **held) -> SparseRegression:
         raise
 
 
-def scores(problem: Problem, model: Model) -> np.ndarray:
+def scores(problem: Problem, model: LinearModel) -> np.ndarray:
     return problem.x @ model.coefficients + model.intercept
 
 
-def objective(problem: Problem, model: Model, lam: float) -> float:
+def objective(problem: Problem, model: LinearModel, lam: float) -> float:
     z, y, (l1, l2) = scores(problem, model), problem.y, problem.penalties
     rows = 0.5 * (y - z) ** 2 if problem.loss == "squared" else np.logaddexp(0, z) - y * z
     b = model.coefficients
     return float(problem.weights @ rows + lam * (l1 @ np.abs(b) + 0.5 * l2 @ b**2))
 
 
-def slopes(problem: Problem, model: Model) -> tuple[np.ndarray, np.ndarray]:
+def slopes(problem: Problem, model: LinearModel) -> tuple[np.ndarray, np.ndarray]:
     """Minus the derivatives of the loss by the scores, and by the coefficients."""
     z = scores(problem, model)
     fitted = z if problem.loss == "squared" else 1 / (1 + np.exp(-z))
@@ -72,7 +72,7 @@ def slopes(problem: Problem, model: Model) -> tuple[np.ndarray, np.ndarray]:
     return by_score, problem.x.T @ by_score
 
 
-def violation(problem: Problem, model: Model, lam: float) -> float:
+def violation(problem: Problem, model: LinearModel, lam: float) -> float:
     """How far the optimality conditions are from being met, relative to what slopes can be at zero coefficients."""
     by_score, by_coefficient = slopes(problem, model)
     l1, l2 = (lam * penalty for penalty in problem.penalties)
@@ -85,7 +85,7 @@ def violation(problem: Problem, model: Model, lam: float) -> float:
     return float(max(away.max() / (np.abs(problem.x).T @ sizes).max(), of_intercept / sizes.sum()))
 
 
-def gap(problem: Problem, model: Model, lam: float) -> float:
+def gap(problem: Problem, model: LinearModel, lam: float) -> float:
     """Between the objective and that of a dual point, for problems without columns that have no penalty."""
     by_score, by_coefficient = slopes(problem, model)
     l1, l2 = (lam * penalty for penalty in problem.penalties)

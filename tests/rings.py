@@ -23,7 +23,7 @@ import numpy as np
 import psutil
 
 from blocks import Interrupted, WorkFailed
-from ooc.ring import meeting, tcp
+from ooc.ring import handshake, tcp
 from ooc.ring.credentials import Credentials, issue
 from ooc.ring.ring import Ring, RingFailed
 
@@ -61,7 +61,7 @@ def nothing_left() -> Iterator[None]:
 def tcp_rings(ranks: int, *, insecure: bool, **options: float) -> Iterator[list[Ring]]:
     """A ring whose ranks are objects in this process."""
     credentials = issue(ranks, insecure=insecure)
-    doors = [meeting.listen(HOST) for _ in range(ranks)]
+    doors = [handshake.listen(HOST) for _ in range(ranks)]
     places = [door.getsockname()[:2] for door in doors]
     settings: dict[str, Any] = {"insecure": insecure, "patience": 60.0, "deadline": LONG, **options}
 
@@ -196,7 +196,7 @@ class Member:
         return int(world.rank)
 
     def listen(self) -> tuple[str, int]:
-        self._door = meeting.listen(HOST)
+        self._door = handshake.listen(HOST)
         return self._door.getsockname()[:2]
 
     def join_tcp(

@@ -14,7 +14,7 @@ from blocks.corpus.dataset import Block, Dataset
 from blocks.ratings.matrix import Matrix
 from blocks.samples.samples import SampleBlock, Samples
 from ooc.rng import bits, stream_key
-from ooc.stochastic.degrees import Choice
+from ooc.stochastic.degrees import DegreeChoice
 from ooc.stochastic.elements import uniform
 from ooc.stochastic.program import Local, StochasticProgram
 from ooc.stochastic.tasks import Process
@@ -150,7 +150,7 @@ class Naive:
 
     def run(self, degree: int) -> None:
         """A pass of so many workers."""
-        rounds = [program.rounds_of("process", Choice(degree)) for program in self.programs]
+        rounds = [program.rounds_of("process", DegreeChoice(degree)) for program in self.programs]
         for of_machines in zip(*rounds, strict=True):
             tasks = [
                 (machine, task)

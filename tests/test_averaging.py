@@ -16,7 +16,7 @@ from samplers.lda import training
 from samplers.lda.averaging import pool_rows
 from samplers.resume import resume
 from samplers.topics.inference import evaluate, infer
-from samplers.topics.model import Model, Rows
+from samplers.topics.model import Model, TopicCountRows
 from samplers.topics.results import describe_topics, export_npz
 
 TOPICS = 6
@@ -49,7 +49,7 @@ def states(data, tmp_path_factory) -> list[Model]:
     return models
 
 
-def dense(rows: Rows, topics: int = TOPICS) -> np.ndarray:
+def dense(rows: TopicCountRows, topics: int = TOPICS) -> np.ndarray:
     """Sparse rows as int64 (n, K), their topics ascending."""
     matrix = np.zeros((rows.offsets.size - 1, topics), np.int64)
     places = np.repeat(np.arange(matrix.shape[0]), np.diff(rows.offsets))
@@ -159,12 +159,12 @@ def test_pooled_rows_are_dense_sums_in_chunks_of_any_size(seed, models, size, ch
     for matrix in matrices:
         places, topics = np.nonzero(matrix)
         offsets = np.concatenate(([0], np.cumsum(np.bincount(places, minlength=size)))).astype(np.int64)
-        rows.append(Rows(offsets, topics.astype(np.uint16), matrix[places, topics].astype(np.uint32)))
+        rows.append(TopicCountRows(offsets, topics.astype(np.uint16), matrix[places, topics].astype(np.uint32)))
     found = list(pool_rows(rows, chunk))
     packed = np.concatenate([part[1] for part in found]) if found else np.empty(0, np.uint64)
     sizes = np.concatenate([part[0] for part in found]) if found else np.empty(0, np.uint32)
     offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-    pooled = Rows(
+    pooled = TopicCountRows(
         offsets, (packed >> np.uint64(32)).astype(np.int64), (packed & np.uint64(0xFFFFFFFF)).astype(np.int64)
     )
     np.testing.assert_array_equal(dense(pooled, 7), matrices.sum(axis=0))

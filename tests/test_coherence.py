@@ -15,7 +15,7 @@ import pytest
 
 from blocks import Dataset, RequestError
 from samplers.topics.coherence import EPSILON, coherence, diversity
-from samplers.topics.metrics import METRICS, Request, evaluate_metrics, parse_metrics
+from samplers.topics.metrics import METRICS, MetricsRequest, evaluate_metrics, parse_metrics
 from samplers.topics.model import Model
 from samplers.topics.results import top_entries
 from tests.corpora import InProcess, names_of_words, program_spec, random_documents, small_dataset, tiny_dataset
@@ -149,7 +149,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 def test_metrics_are_those_asked_for(model: Model) -> None:
     """Each metric has the value it has with all others, and no keys of others."""
     dataset = Dataset(model.path.parent / "data")
-    everything = evaluate_metrics(model, dataset, Request(METRICS, particles=2), workers=2)
+    everything = evaluate_metrics(model, dataset, MetricsRequest(METRICS, particles=2), workers=2)
     own = {
         "completion": {"predictive_log_likelihood_per_token", "perplexity", "predicted_tokens"},
         "left-to-right": {
@@ -164,7 +164,7 @@ def test_metrics_are_those_asked_for(model: Model) -> None:
     }
     assert everything.keys() == set.union(*own.values()) | {"documents"}
     for name, keys in own.items():
-        found = evaluate_metrics(model, dataset, Request((name,), particles=2), workers=1)
+        found = evaluate_metrics(model, dataset, MetricsRequest((name,), particles=2), workers=1)
         assert found.keys() == keys | {"documents"}
         assert found == {key: everything[key] for key in found}
     words, _ = top_entries(model.words, model.alpha, 10, per_row=False)
@@ -175,15 +175,15 @@ def test_metrics_are_those_asked_for(model: Model) -> None:
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (Request(("completion", "magic")), "'magic' is not known"),
-        (Request(parse_metrics("")), "'' is not known"),
-        (Request(()), "none is not known"),
-        (Request(("left-to-right",), particles=0), "--particles must be"),
-        (Request(("npmi",), top=1), "--top must be"),
-        (Request(("npmi",), top=101), "--top must be"),
+        (MetricsRequest(("completion", "magic")), "'magic' is not known"),
+        (MetricsRequest(parse_metrics("")), "'' is not known"),
+        (MetricsRequest(()), "none is not known"),
+        (MetricsRequest(("left-to-right",), particles=0), "--particles must be"),
+        (MetricsRequest(("npmi",), top=1), "--top must be"),
+        (MetricsRequest(("npmi",), top=101), "--top must be"),
     ],
 )
-def test_wrong_requests_are_refused(model: Model, request_: Request, said: str) -> None:
+def test_wrong_requests_are_refused(model: Model, request_: MetricsRequest, said: str) -> None:
     with pytest.raises(RequestError) as refused:
         evaluate_metrics(model, Dataset(model.path.parent / "data"), request_, workers=1)
     assert said in refused.value.what
@@ -192,7 +192,7 @@ def test_wrong_requests_are_refused(model: Model, request_: Request, said: str) 
 @pytest.mark.parametrize("name", METRICS)
 def test_another_vocabulary_is_refused(model: Model, dataset: Dataset, name: str) -> None:
     with pytest.raises(RequestError, match="another vocabulary"):
-        evaluate_metrics(model, dataset, Request((name,)), workers=1)
+        evaluate_metrics(model, dataset, MetricsRequest((name,)), workers=1)
 
 
 def test_the_command_line(tmp_path: Path, ooc: Ooc) -> None:

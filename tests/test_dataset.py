@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from blocks import Dataset, RequestError, WorkFailed, ingest_documents, write_corpus
 from blocks.arrays import map_arrays
-from blocks.corpus.division import DROPPED, blocks_of_buckets
+from blocks.corpus.partition import DROPPED, blocks_of_buckets
 from blocks.files import locked
 from blocks.shuffle import bucket_of, partition
 from blocks.verify import repair_dataset, verify_dataset

@@ -18,7 +18,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
 from blocks import RequestError
-from blocks.corpus.division import BLOCK_TOKENS
+from blocks.corpus.partition import BLOCK_TOKENS
 from blocks.files import TEMPORARY
 from samplers import LatentDirichletAllocation, MatrixFactorization
 from samplers.estimators.base import seed_of

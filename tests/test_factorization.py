@@ -18,8 +18,8 @@ from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 from blocks.ratings.matrix import Matrix
 from ooc.workers.worker import ProgramSpec
 from samplers.factorization import als, ccd, sgd
-from samplers.factorization.lanes import LANE
-from samplers.factorization.rows import LEAST, Penalty
+from samplers.factorization.rows import LEAST, RowPenalty
+from samplers.factorization.simd import LANE
 from samplers.programs import target
 
 F = np.float32
@@ -244,8 +244,8 @@ def test_enough_conjugate_gradients_solve_the_system(alpha):
     columns, values = random.choice(30, 12, replace=False).astype(np.uint32), random.integers(1, 6, 12).astype(F)
     gram = others.T @ others if alpha else np.zeros((0, 0), F)
     row = np.zeros((1, 16), F)
-    work = als.Work(*np.zeros((3, 16), F))
-    solver = -1, Penalty(F(0.5), False), 100, work
+    work = als.ConjugateGradientScratch(*np.zeros((3, 16), F))
+    solver = -1, RowPenalty(F(0.5), False), 100, work
     als.solve_rows(np.array([0, 12]), columns, values, F(0.0), als.Confidences(F(alpha)), gram, row, others, *solver)
     h = others[columns].astype(float)
     extra = alpha * values if alpha else np.ones(12)
@@ -265,8 +265,8 @@ def test_rows_and_columns_are_treated_alike():
         offsets = np.concatenate(([0], np.cumsum(has.sum(axis=1)))).astype(np.int64)
         columns, values = np.nonzero(has)[1].astype(np.uint32), table[has].astype(F)
         longest = int(has.sum(axis=1).max())
-        work = ccd.Work(np.empty(longest, F), np.empty((LANE, longest), F))
-        ccd.sweep_rows(offsets, columns, values, F(0.1), mine, others, 16, -1, Penalty(F(0.5), False), LEAST, work)
+        work = ccd.DescentScratch(np.empty(longest, F), np.empty((LANE, longest), F))
+        ccd.sweep_rows(offsets, columns, values, F(0.1), mine, others, 16, -1, RowPenalty(F(0.5), False), LEAST, work)
         results.append(mine)
     with_rows, with_columns = results
     assert with_rows.shape == (20, 16)

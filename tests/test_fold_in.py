@@ -169,7 +169,7 @@ def test_a_model_without_counts_predicts_uniformly() -> None:
         array.setflags(write=False)  # as mapped files are: what the cache of compiled kernels holds fits
     scale = np.full(3, 1 / (vocabulary * 0.1))
     prior = fold_in.prior_of_words(*none, scale, alpha, 0.1)
-    topics = fold_in.Topics(*none, scale, alpha, 0.1, prior)
+    topics = fold_in.FoldInModel(*none, scale, alpha, 0.1, prior)
     ranks = np.arange(20, dtype=np.uint32)
     likelihood, predicted = fold_in.completion_likelihood(
         np.array([0, 20]), ranks, word_ids, topics, numbers, np.uint64(1)

@@ -16,7 +16,7 @@ from processes import children
 from blocks import Dataset, RequestError
 from blocks.append import append_to
 from blocks.corpus.ingestion import ingest
-from blocks.corpus.request import Request
+from blocks.corpus.request import CorpusRequest
 from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.vocabulary import Filters
 
@@ -49,7 +49,7 @@ def test_the_same_bytes_for_any_workers_and_memory(tmp_path, monkeypatch):
     source = write_jsonl(tmp_path / "in.jsonl", random_texts(0, 700))
     trees = []
     for run, (workers, memory) in enumerate([(1, None), (3, 1 << 30)]):
-        request = Request("jsonl", [source], str(tmp_path / f"out{run}"), block_tokens=1500, seed=5)
+        request = CorpusRequest("jsonl", [source], str(tmp_path / f"out{run}"), block_tokens=1500, seed=5)
         ingest(request, workers=workers, memory=memory)
         trees.append(tree(tmp_path / f"out{run}"))
     assert trees[0] == trees[1]
@@ -70,17 +70,17 @@ def test_kinds_agree_with_each_other(tmp_path, bags):
         (folder / f"{number // 30}" / f"{number:03}.txt").write_text(text)
     (tmp_path / "rows.tsv").write_text("name\ttext\n" + "".join(f"n{n}\t{text}\n" for n, text in enumerate(texts)))
     requests = [
-        Request(
+        CorpusRequest(
             "uci", [write_uci(tmp_path / "docword.txt.gz", texts, vocabulary)], "", vocab=str(tmp_path / "vocab.txt")
         ),
-        Request("text", [str(tmp_path / "lines.txt")], "", lines=True),
-        Request("text", [str(folder)], "", glob="*.txt"),
-        Request("jsonl", [write_jsonl(tmp_path / "in.jsonl", texts)], ""),
-        Request("csv", [str(tmp_path / "rows.tsv")], "", name_column="name"),
+        CorpusRequest("text", [str(tmp_path / "lines.txt")], "", lines=True),
+        CorpusRequest("text", [str(folder)], "", glob="*.txt"),
+        CorpusRequest("jsonl", [write_jsonl(tmp_path / "in.jsonl", texts)], ""),
+        CorpusRequest("csv", [str(tmp_path / "rows.tsv")], "", name_column="name"),
     ]
     names = {}
     for number, request in enumerate(requests):
-        made = Request(**{**request.__dict__, "out": str(tmp_path / f"out{number}"), "block_tokens": 200})
+        made = CorpusRequest(**{**request.__dict__, "out": str(tmp_path / f"out{number}"), "block_tokens": 200})
         dataset = ingest(made, workers=2)
         assert bags(dataset) == expected
         assert dataset.vocabulary() == (vocabulary if request.kind == "uci" else sorted(set(" ".join(texts).split())))
@@ -95,7 +95,7 @@ def test_kinds_agree_with_each_other(tmp_path, bags):
 def test_filters_and_how_it_was_made(tmp_path, bags):
     texts = ["The cat sat", "the cat ran", "a cat slept and the dog slept"]
     source = write_jsonl(tmp_path / "in.jsonl", texts)
-    dataset = ingest(Request("jsonl", [source], str(tmp_path / "a"), filters=Filters(max_df=0.9)), workers=1)
+    dataset = ingest(CorpusRequest("jsonl", [source], str(tmp_path / "a"), filters=Filters(max_df=0.9)), workers=1)
     assert dataset.vocabulary() == ["dog", "ran", "sat", "slept"]
     made = dataset.manifest["made"]
     assert made["dropped"] == {"stop_words": {"tokens": 4}, "max_df": {"words": 1, "tokens": 3}}  # `a` is no token
@@ -103,23 +103,25 @@ def test_filters_and_how_it_was_made(tmp_path, bags):
     content = Path(source).read_bytes()
     assert made["inputs"] == [{"name": source, "bytes": len(content), "hash": xxhash.xxh3_128_hexdigest(content)}]
     assert "the" in read_stop_words("english")
-    bigrams = ingest(Request("jsonl", [source], str(tmp_path / "b"), ngrams=2, stop_words="none"), workers=1)
+    bigrams = ingest(CorpusRequest("jsonl", [source], str(tmp_path / "b"), ngrams=2, stop_words="none"), workers=1)
     assert bags(bigrams)[0] == Counter(["the", "cat", "sat", "the_cat", "cat_sat"])
 
 
 def test_a_fixed_vocabulary_keeps_order_ranks_and_empty_documents(tmp_path, bags):
     base = ingest(
-        Request("jsonl", [write_jsonl(tmp_path / "a.jsonl", random_texts(2, 80))], str(tmp_path / "a")), workers=1
+        CorpusRequest("jsonl", [write_jsonl(tmp_path / "a.jsonl", random_texts(2, 80))], str(tmp_path / "a")), workers=1
     )
     texts = ["unknown words only", "", "word0 WORD1 unknown word0"]
     new = ingest(
-        Request("jsonl", [write_jsonl(tmp_path / "b.jsonl", texts)], str(tmp_path / "b"), vocab_from=str(base.path)),
+        CorpusRequest(
+            "jsonl", [write_jsonl(tmp_path / "b.jsonl", texts)], str(tmp_path / "b"), vocab_from=str(base.path)
+        ),
         workers=2,
     )
     vocabulary = [*reversed(WORDS[:3]), "strange", "the"]
     (tmp_path / "vocab.txt").write_text("\n".join(vocabulary))
     source = write_uci(tmp_path / "docword.txt.gz", ["strange the", "word0 word1 word0"], vocabulary)
-    request = Request(
+    request = CorpusRequest(
         "uci", [source], str(tmp_path / "c"), vocab=str(tmp_path / "vocab.txt"), vocab_from=str(base.path)
     )
     counted = ingest(request, workers=2)
@@ -137,18 +139,18 @@ def test_a_fixed_vocabulary_keeps_order_ranks_and_empty_documents(tmp_path, bags
 def test_appending_adds_documents_and_a_crash_before_leaves_the_old(tmp_path, bags):
     texts, more = random_texts(3, 100), [*random_texts(4, 40), "word0 unheard"]
     out = tmp_path / "out"
-    ingest(Request("jsonl", [write_jsonl(tmp_path / "a.jsonl", texts)], str(out), block_tokens=300), workers=1)
+    ingest(CorpusRequest("jsonl", [write_jsonl(tmp_path / "a.jsonl", texts)], str(out), block_tokens=300), workers=1)
     before = tree(out)
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"text": "word0"}\n{"text": 1}\n')
     with pytest.raises(RequestError, match=r"bad\.jsonl, line 2"):
-        ingest(Request("jsonl", [str(bad)], str(out), append=True), workers=1)
+        ingest(CorpusRequest("jsonl", [str(bad)], str(out), append=True), workers=1)
     assert tree(out) == before
 
     (out / "blocks" / "00099.h5").write_bytes(b"left behind by a process that was killed")
     (out / "slices-1").mkdir()
     source = write_jsonl(tmp_path / "b.jsonl", more, first=100)
-    dataset = ingest(Request("jsonl", [source], str(out), append=True, block_tokens=300), workers=2)
+    dataset = ingest(CorpusRequest("jsonl", [source], str(out), append=True, block_tokens=300), workers=2)
     vocabulary = set(" ".join(texts).split())
     expected = [Counter(word for word in text.split() if word in vocabulary) for text in texts + more]
     assert bags(dataset) == expected
@@ -160,7 +162,7 @@ def test_appending_adds_documents_and_a_crash_before_leaves_the_old(tmp_path, ba
     assert set(tree(out)) == {str(path.relative_to(out)) for path, _ in dataset.files()} | {"manifest.json"}
     assert all(tree(out)[name] == content for name, content in before.items() if name.startswith("blocks/"))
     with append_to(str(out)), pytest.raises(RequestError, match="another process is appending"):
-        ingest(Request("jsonl", [source], str(out), append=True), workers=1)
+        ingest(CorpusRequest("jsonl", [source], str(out), append=True), workers=1)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,9 @@ def test_appending_adds_documents_and_a_crash_before_leaves_the_old(tmp_path, ba
 def test_a_bad_uci_file_is_named_and_leaves_nothing(tmp_path, content, complaint):
     (tmp_path / "docword.txt").write_text(content)
     (tmp_path / "vocab.txt").write_text("a\nb\nc\n")
-    request = Request("uci", [str(tmp_path / "docword.txt")], str(tmp_path / "out"), vocab=str(tmp_path / "vocab.txt"))
+    request = CorpusRequest(
+        "uci", [str(tmp_path / "docword.txt")], str(tmp_path / "out"), vocab=str(tmp_path / "vocab.txt")
+    )
     with pytest.raises(RequestError, match=complaint):
         ingest(request, workers=1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["docword.txt", "vocab.txt"]
@@ -188,7 +192,7 @@ def test_a_bad_uci_file_is_named_and_leaves_nothing(tmp_path, content, complaint
 
 def test_documents_without_lines_are_kept(tmp_path, bags):
     (tmp_path / "docword.txt").write_text("6\n3\n2\n2 1 2\n5 3 1\n")
-    dataset = ingest(Request("uci", [str(tmp_path / "docword.txt")] * 2, str(tmp_path / "out")), workers=1)
+    dataset = ingest(CorpusRequest("uci", [str(tmp_path / "docword.txt")] * 2, str(tmp_path / "out")), workers=1)
     once = [{}, {"1": 2}, {}, {}, {"3": 1}, {}]
     assert bags(dataset) == once + once
     assert dataset.vocabulary() == ["1", "2", "3"]
@@ -196,7 +200,7 @@ def test_documents_without_lines_are_kept(tmp_path, bags):
 
 def test_nothing_left_says_which_filter(tmp_path):
     source = write_jsonl(tmp_path / "in.jsonl", ["the dog", "the cat"])
-    request = Request("jsonl", [source], str(tmp_path / "out"), filters=Filters(min_df=2))
+    request = CorpusRequest("jsonl", [source], str(tmp_path / "out"), filters=Filters(min_df=2))
     with pytest.raises(RequestError, match="stop-words dropped 2 tokens, min-df dropped 2 tokens"):
         ingest(request, workers=1)
 
@@ -206,8 +210,8 @@ def test_bad_bytes_are_named_or_skipped(tmp_path, bags):
     path.write_bytes(b"good line\nbad \xff line\nnul \0 line\nlast line\n")
     request = {"kind": "text", "inputs": [str(path)], "out": str(tmp_path / "out"), "lines": True}
     with pytest.raises(RequestError, match=r"in\.txt, line 2: byte 0xff is not UTF-8"):
-        ingest(Request(**request), workers=1)
-    dataset = ingest(Request(**request, on_error="skip"), workers=1)
+        ingest(CorpusRequest(**request), workers=1)
+    dataset = ingest(CorpusRequest(**request, on_error="skip"), workers=1)
     assert bags(dataset) == [{"good": 1, "line": 1}, {"line": 1}]
     assert dataset.manifest["made"]["skipped"] == 2
     assert "line 2" in dataset.manifest["made"]["first_skipped"]
@@ -218,7 +222,7 @@ def test_counts_are_expanded_a_few_documents_at_a_time(tmp_path, bags):
     lines = [f"{document} {word} {9_000 * word}" for document in (1, 2, 5, 6, 9) for word in range(1, 6)]
     (tmp_path / "docword.txt").write_text("\n".join(["9", "5", "25", *lines, ""]))
     made = [
-        ingest(Request("uci", [str(tmp_path / "docword.txt")], str(tmp_path / name)), workers=1, memory=memory)
+        ingest(CorpusRequest("uci", [str(tmp_path / "docword.txt")], str(tmp_path / name)), workers=1, memory=memory)
         for name, memory in (("small", 250 << 20), ("large", 1 << 30))
     ]
     assert made[0].identity == made[1].identity
@@ -230,7 +234,7 @@ def test_counts_are_expanded_a_few_documents_at_a_time(tmp_path, bags):
 def test_a_document_beyond_memory_is_refused(tmp_path, count):
     """3e9 tokens were refused as one sum of many lines, and 1e8 held 2.1 GB of 400 MB."""
     (tmp_path / "docword.txt").write_text(f"3\n2\n3\n1 1 1\n2 1 {count}\n3 1 2\n")
-    request = Request("uci", [str(tmp_path / "docword.txt")], str(tmp_path / "out"))
+    request = CorpusRequest("uci", [str(tmp_path / "docword.txt")], str(tmp_path / "out"))
     said = (
         rf"docword\.txt: document 2 has {count:,} tokens.* take {count // 50_000:,} MB, but --memory leaves .* 199 MB"
     )
@@ -242,7 +246,7 @@ def test_a_document_beyond_memory_is_refused(tmp_path, count):
 def test_a_vocabulary_beyond_memory_is_refused(tmp_path):
     source = tmp_path / "in.txt"
     source.write_text("".join(f"w{number:x} " + ("\n" if number % 100 == 99 else "") for number in range(700_000)))
-    request = Request("text", [str(source)], str(tmp_path / "out"), lines=True)
+    request = CorpusRequest("text", [str(source)], str(tmp_path / "out"), lines=True)
     with pytest.raises(RequestError, match="is too small for 1 worker"):
         ingest(request, workers=1, memory=100 << 20)
     with pytest.raises(RequestError, match="the vocabulary does not fit in memory"):
@@ -275,12 +279,12 @@ def test_requests_that_make_no_sense_are_refused(tmp_path, monkeypatch, options,
     monkeypatch.chdir(tmp_path)
     write_jsonl(tmp_path / "in.jsonl", ["text"])
     with pytest.raises(RequestError, match=complaint):
-        ingest(Request(**{"kind": "jsonl", "inputs": ["in.jsonl"], "out": "out", **options}))
+        ingest(CorpusRequest(**{"kind": "jsonl", "inputs": ["in.jsonl"], "out": "out", **options}))
     assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
 
 
 def test_real_bags_of_words(tmp_path, data_directory):
-    request = Request(
+    request = CorpusRequest(
         "uci",
         [str(data_directory / "docword.ap.txt.gz")],
         str(tmp_path / "ap"),

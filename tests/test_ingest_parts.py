@@ -23,7 +23,7 @@ from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.tokens import Tokenizer
 from blocks.corpus.vocabulary import Filters, select
 from blocks.delimited import Dialect
-from blocks.ingestion.counts import Counts
+from blocks.ingestion.counts import WordCounter
 from blocks.ingestion.names import Merged
 from blocks.ingestion.word_table import find_word
 from blocks.sources import Source
@@ -66,8 +66,8 @@ def test_csv_chunks_hold_whole_rows(tmp_path, rows, size):
     path = tmp_path / "rows.csv"
     path.write_text("".join(",".join(map(quoted, row)) + "\n" for row in rows), newline="")
     dialect = Dialect()
-    columns = records.Columns(dialect, 2, 0, 1)
-    found = records.Documents(skip=False)
+    columns = records.TextColumns(dialect, 2, 0, 1)
+    found = records.ParsedDocuments(skip=False)
     for line, data in Source(str(path)).chunks(dialect.whole_row, size):
         records.from_csv(data, "rows.csv", line, columns, found)
     assert found.texts == [row[0] for row in rows]
@@ -127,7 +127,7 @@ def test_a_bad_uci_line_is_named(line, complaint):
 
 
 def read_jsonl(lines, *, skip=False, text_field="text", name_field=None):
-    found = records.Documents(skip)
+    found = records.ParsedDocuments(skip)
     data = b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines) + b"\n"
     records.from_jsonl(data, "in.jsonl", 11, records.JsonFields(text_field, name_field), found)
     return found
@@ -175,8 +175,8 @@ def test_bad_csv_rows_are_named_or_skipped(tmp_path):
     columns = records.find_columns(Source(str(path)), Dialect(), "text", "id")
     data = b'1,"a\nb"\n2,b,c\n3,\xff\n4,d\n'
     with pytest.raises(RequestError, match=r"in\.csv, line 4: 3 columns, but the header has 2"):
-        records.from_csv(data.replace(b"\xff", b"e"), "in.csv", 2, columns, records.Documents(skip=False))
-    found = records.Documents(skip=True)
+        records.from_csv(data.replace(b"\xff", b"e"), "in.csv", 2, columns, records.ParsedDocuments(skip=False))
+    found = records.ParsedDocuments(skip=True)
     records.from_csv(data, "in.csv", 2, columns, found)
     assert (found.texts, found.names, found.skipped) == (["a\nb", "d"], ["1", "4"], 2)
 
@@ -272,7 +272,7 @@ def test_a_table_grows_to_any_number_of_words_of_any_length():
 @given(st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=8), st.integers(1, 4))
 @settings(max_examples=50, deadline=None)
 def test_counts_of_words_and_documents(lists, cut):
-    counts = Counts()
+    counts = WordCounter()
     for part in (lists[:cut], lists[cut:]):
         ids = np.array([word for words in part for word in words], np.uint32)
         counts.add(ids, np.array([len(words) for words in part], np.uint32), 10)

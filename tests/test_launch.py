@@ -17,8 +17,8 @@ from rings import until
 
 from blocks import RequestError, WorkFailed
 from ooc.launch.hosts import Host, read_hosts
-from ooc.launch.launcher import Report, cause
-from ooc.launch.roll_call import Hello, check, own_packages, own_version
+from ooc.launch.launcher import RankReport, cause
+from ooc.launch.preflight import Hello, check, own_packages, own_version
 
 # Files of hosts
 
@@ -123,7 +123,7 @@ def hello(**told: Any) -> Hello:
         "packages": own_packages(),
         "hostname": "h",
         "group": 1,
-        "guard": 2,
+        "supervisor": 2,
         "address": "10.0.0.1",
     }
     usual |= {"port": 5, "free": 10, "needed": 5, "clock": 0.0, "data": "data", "shard": None}
@@ -171,15 +171,15 @@ def test_who_does_not():
 @pytest.mark.parametrize("code", [75, 130])
 def test_the_cause(code):
     """What a rank says of itself, or that it ended without a word; or whom most blame; or that all were asked to."""
-    full = Report(1, "the disk is full")
-    blamed, other = Report(1, "rank 1 is silent", ring=True), Report(1, "rank 0 is silent", ring=True)
-    stopped, bare = Report(code, "stopped", "go on"), Report(code, "interrupted")
+    full = RankReport(1, "the disk is full")
+    blamed, other = RankReport(1, "rank 1 is silent", ring=True), RankReport(1, "rank 0 is silent", ring=True)
+    stopped, bare = RankReport(code, "stopped", "go on"), RankReport(code, "interrupted")
 
-    def found(*reports: Report | None, signalled: bool = False) -> Report | None:
+    def found(*reports: RankReport | None, signalled: bool = False) -> RankReport | None:
         chosen = cause([(None, report) for report in reports], signalled=signalled)  # type: ignore[misc]
-        return chosen[1] if chosen else Report(0)
+        return chosen[1] if chosen else RankReport(0)
 
-    assert found() == Report(0)
+    assert found() == RankReport(0)
     assert found(blamed, full) == full
     assert found(blamed, None) is None
     assert found(other, blamed, blamed) == blamed
@@ -193,8 +193,8 @@ def test_the_cause(code):
 
 WARD = """
 import sys, time, subprocess, os, signal
-from ooc.launch.guard import become_ward
-become_ward()
+from ooc.launch.supervisor import become_supervised
+become_supervised()
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print(os.getpid(), flush=True)
 print(sys.stdin.readline(), end="", flush=True)

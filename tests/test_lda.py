@@ -20,13 +20,13 @@ from samplers.lda.doc_major import UPDATES
 from samplers.lda.program import topic_type
 from samplers.lda.programs import SAMPLERS as ALL_SAMPLERS
 from samplers.lda.programs import auto_sampler, sampler_spec
-from samplers.topics.model import Model, Rows
+from samplers.topics.model import Model, TopicCountRows
 
 SAMPLERS = ["TwoPhase", "Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda"]
 slow_disk = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def dense(rows: Rows, topics: int) -> np.ndarray:
+def dense(rows: TopicCountRows, topics: int) -> np.ndarray:
     """Sparse rows as int64 (n, K), after checking that they are well-formed."""
     matrix = np.zeros((rows.offsets.size - 1, topics), np.int64)
     for row in range(matrix.shape[0]):

@@ -28,7 +28,7 @@ CASES = [
 BETA = 0.2
 
 
-def topics_of(counts: np.ndarray, alpha: np.ndarray) -> fold_in.Topics:
+def topics_of(counts: np.ndarray, alpha: np.ndarray) -> fold_in.FoldInModel:
     """The model of dense counts, (V, K)."""
     offsets = np.concatenate(([0], np.cumsum((counts > 0).sum(axis=1)))).astype(np.int64)
     words, topics = np.nonzero(counts)
@@ -36,7 +36,7 @@ def topics_of(counts: np.ndarray, alpha: np.ndarray) -> fold_in.Topics:
     rows = (offsets, topics.astype(np.uint8), counts[words, topics].astype(np.uint32))
     for array in rows:
         array.setflags(write=False)  # as mapped files are: what the cache of compiled kernels holds fits
-    return fold_in.Topics(*rows, scale, alpha, BETA, fold_in.prior_of_words(*rows, scale, alpha, BETA))
+    return fold_in.FoldInModel(*rows, scale, alpha, BETA, fold_in.prior_of_words(*rows, scale, alpha, BETA))
 
 
 def exact_probability(counts: np.ndarray, alpha: np.ndarray, words: list[int]) -> float:
@@ -52,7 +52,7 @@ def exact_probability(counts: np.ndarray, alpha: np.ndarray, words: list[int]) -
     return total
 
 
-def estimates(model: fold_in.Topics, words: list[int], particles: int, times: int) -> np.ndarray:
+def estimates(model: fold_in.FoldInModel, words: list[int], particles: int, times: int) -> np.ndarray:
     """Estimates of log p(w) of one document, with `times` different streams."""
     word_ids, numbers = np.arange(model.offsets.size - 1, dtype=np.uint32), np.arange(times, dtype=np.uint64)
     for array in (word_ids, numbers):

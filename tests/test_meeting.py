@@ -21,11 +21,11 @@ import rings
 from cryptography import x509
 
 from blocks import RequestError
-from ooc.ring import meeting, tcp
+from ooc.ring import handshake, tcp
 from ooc.ring.authority import Authority
-from ooc.ring.control import Channel, Senseless
+from ooc.ring.control import Channel, InvalidFrame
 from ooc.ring.credentials import Credentials, issue
-from ooc.ring.meeting import CROWD, Door, Manners
+from ooc.ring.handshake import MAX_PENDING, Acceptor, Authentication
 from ooc.ring.ring import RingFailed, Unreachable
 
 Place = tuple[str, int]
@@ -46,7 +46,7 @@ def join_all(
     credentials: Sequence[Credentials], *, insecure: bool, absent: Sequence[int] = (), late: float = 0.0, **given: Any
 ) -> list[str]:
     """Have ranks join, the first of them late; what each that is not absent is told."""
-    doors = [meeting.listen(rings.HOST) for _ in credentials]
+    doors = [handshake.listen(rings.HOST) for _ in credentials]
     places = [door.getsockname()[:2] for door in doors]
 
     def join(rank: int) -> str:
@@ -85,7 +85,7 @@ def test_a_rank_that_does_not_come_is_named_at_all_others(insecure):
 def test_who_cannot_reach_the_next_rank_knows_what_may_help(insecure):
     """Both ports and hosts are named, and this counts more than what the other one says, who has only waited."""
     own = issue(2, insecure=insecure)
-    doors = [meeting.listen(rings.HOST) for _ in own]
+    doors = [handshake.listen(rings.HOST) for _ in own]
     places = [doors[0].getsockname()[:2], ("127.0.0.1", 1)]  # where nobody listens
 
     def join(rank: int) -> RingFailed:
@@ -143,7 +143,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
         return listening.accept()[0], right
 
 
-def introduced(door: Manners, guest: Manners) -> list[object]:
+def introduced(door: Authentication, guest: Authentication) -> list[object]:
     """What becomes of it at the door and at the guest: a purpose and a connection, or errors."""
     left, right = pair()
 
@@ -178,32 +178,35 @@ def test_both_sides_look_at_who_the_other_is(three):
     """Rank 0 comes to rank 1, of three; each of them with the papers of somebody else."""
     stranger = issue(3)
     tokens = [own._replace(token="00" * 32) for own in three]
-    guest, door = Manners(0, 3, three[0]), Manners(1, 3, three[1])
+    guest, door = Authentication(0, 3, three[0]), Authentication(1, 3, three[1])
     assert introduced(door, guest) == [1, "welcome"]
-    at_door, at_guest = introduced(Manners(1, 3, stranger[1]), guest)
+    at_door, at_guest = introduced(Authentication(1, 3, stranger[1]), guest)
     assert "CERTIFICATE_VERIFY_FAILED" in str(at_guest)
-    at_door, _ = introduced(door, Manners(0, 3, stranger[0]._replace(authority=three[0].authority)))
+    at_door, _ = introduced(door, Authentication(0, 3, stranger[0]._replace(authority=three[0].authority)))
     assert "CERTIFICATE_VERIFY_FAILED" in str(at_door)
-    at_door, _ = introduced(door, Manners(0, 3, three[2]))
+    at_door, _ = introduced(door, Authentication(0, 3, three[2]))
     assert str(at_door) == "it is rank-2, not rank-0"
-    _, at_guest = introduced(Manners(1, 3, three[2]), guest)
+    _, at_guest = introduced(Authentication(1, 3, three[2]), guest)
     assert "Hostname mismatch" in str(at_guest)
-    at_door, _ = introduced(door, Manners(0, 3, tokens[0]))
+    at_door, _ = introduced(door, Authentication(0, 3, tokens[0]))
     assert str(at_door) == "it does not have the token of this run"
-    at_door, _ = introduced(door, Manners(0, 4, three[0]))
+    at_door, _ = introduced(door, Authentication(0, 4, three[0]))
     assert str(at_door) == "it is rank 0 of 4, not 0 of 3"
 
 
 def test_a_token_is_asked_of_both_sides_without_encryption():
     (own, *_), (other, *_) = issue(2, insecure=True), issue(2, insecure=True)
-    assert introduced(Manners(1, 2, own, insecure=True), Manners(0, 2, own, insecure=True)) == [1, "welcome"]
-    at_door, at_guest = introduced(Manners(1, 2, own, insecure=True), Manners(0, 2, other, insecure=True))
+    assert introduced(Authentication(1, 2, own, insecure=True), Authentication(0, 2, own, insecure=True)) == [
+        1,
+        "welcome",
+    ]
+    at_door, at_guest = introduced(Authentication(1, 2, own, insecure=True), Authentication(0, 2, other, insecure=True))
     assert str(at_door) == "it does not have the token of this run"
     assert isinstance(at_guest, ConnectionError)
     left, right = pair()
     with left, ThreadPoolExecutor(1) as thread:  # somebody who lets everybody in
         left.sendall(bytes(64))
-        guest = Manners(0, 2, own, insecure=True)
+        guest = Authentication(0, 2, own, insecure=True)
         with pytest.raises(PermissionError, match="the process there does not have the token"):
             thread.submit(guest.introduce, right, 0, time.monotonic() + 5).result()
 
@@ -275,7 +278,7 @@ STRANGERS: dict[str, Callable[[Place], Any]] = {
 def test_strangers_do_not_keep_ranks_from_meeting(insecure, stranger):
     """They are there before, and cost a bounded number of threads."""
     credentials = issue(2, insecure=insecure)
-    doors = [meeting.listen(rings.HOST) for _ in credentials]
+    doors = [handshake.listen(rings.HOST) for _ in credentials]
     places = [door.getsockname()[:2] for door in doors]
     most = 0
 
@@ -294,20 +297,20 @@ def test_strangers_do_not_keep_ranks_from_meeting(insecure, stranger):
             most = max(most, standing)
             time.sleep(0.002)
         assert [future.result() for future in joining] == [[1_000_010]] * 2
-    assert most <= 2 * CROWD
+    assert most <= 2 * MAX_PENDING
 
 
 @pytest.mark.parametrize("data", [b"", os.urandom(10_000)], ids=["silent", "random"])
 def test_who_does_not_prove_who_it_is_is_turned_away(insecure, data, monkeypatch):
-    monkeypatch.setattr(meeting, "MANNERS", 0.3)
+    monkeypatch.setattr(handshake, "MANNERS", 0.3)
     own = issue(2, insecure=insecure)[0]
-    listening = meeting.listen(rings.HOST)
-    with Door(listening, Manners(0, 2, own, insecure=insecure)) as door:
+    listening = handshake.listen(rings.HOST)
+    with Acceptor(listening, Authentication(0, 2, own, insecure=insecure)) as door:
         with socket.create_connection(listening.getsockname()[:2], rings.LONG) as stranger, suppress(OSError):
             stranger.sendall(data)
             while stranger.recv(1000):
                 pass
-        with pytest.raises(meeting.Absent) as told:
+        with pytest.raises(handshake.Absent) as told:
             rings.until(lambda: door._refusal != "")
             door.wait(time.monotonic())
     assert " of rank 0 in time; a connection from 127.0.0.1 was refused: " in told.value.args[1]
@@ -327,7 +330,7 @@ class Between:
         self.said: list[bytearray] = []
         self.cut: int | None = None
         self._to, self._spoil = place, spoil
-        self._listening = meeting.listen(rings.HOST)
+        self._listening = handshake.listen(rings.HOST)
         self.place = self._listening.getsockname()[:2]
         self._threads = ThreadPoolExecutor(5)
         self._sockets: list[socket.socket] = [self._listening]
@@ -352,11 +355,11 @@ class Between:
                 if self.cut is None or self.cut != number:
                     sink.sendall(data)
         for end in (source, sink):
-            meeting.hang_up(end)
+            handshake.hang_up(end)
 
     def close(self) -> None:
         for end in self._sockets:
-            meeting.hang_up(end)
+            handshake.hang_up(end)
         self._threads.shutdown()
         for end in self._sockets:
             end.close()
@@ -367,7 +370,7 @@ def through_between(
     credentials: Sequence[Credentials], *, insecure: bool, patience: float = 8.0, **given: Any
 ) -> Iterator[tuple[Any, Any]]:
     """A ring of two, and who stands between."""
-    doors = [meeting.listen(rings.HOST) for _ in range(2)]
+    doors = [handshake.listen(rings.HOST) for _ in range(2)]
     between = Between(doors[1].getsockname()[:2], **given)
     places = [doors[0].getsockname()[:2], between.place]
     join = [
@@ -386,8 +389,8 @@ def test_what_was_said_before_lets_nobody_in_again(insecure):
     credentials = issue(2, insecure=insecure)
     with through_between(credentials, insecure=insecure) as (ring, between):
         rings.in_all([lambda member=member: rings.pass_slices(member, [50_000]) for member in ring])
-    listening = meeting.listen(rings.HOST)
-    with Door(listening, Manners(1, 2, credentials[1], insecure=insecure)) as door:
+    listening = handshake.listen(rings.HOST)
+    with Acceptor(listening, Authentication(1, 2, credentials[1], insecure=insecure)) as door:
         for said in between.said:
             assert len(said) > 100
             with socket.create_connection(listening.getsockname()[:2], rings.LONG) as again, suppress(OSError):
@@ -436,7 +439,7 @@ def test_credentials_travel_as_json_and_are_not_shown():
         assert Credentials(**orjson.loads(orjson.dumps(own._asdict()))) == own
         assert own.token not in f"{own} {own!r} {[own]}"
     with pytest.raises(RequestError, match="have no certificate"):
-        Manners(0, 2, issue(2, insecure=True)[0])
+        Authentication(0, 2, issue(2, insecure=True)[0])
 
 
 def test_certificates_are_of_one_run_and_hold_for_a_day():
@@ -470,7 +473,7 @@ def test_frames_that_no_rank_sends_are_refused_before_they_are_read(frame):
     left, right = socket.socketpair()
     with left, right:
         left.sendall(frame)
-        with pytest.raises(Senseless):
+        with pytest.raises(InvalidFrame):
             list(Channel(right, 0).arrived())
 
 

@@ -10,13 +10,13 @@ import pytest
 from corpora import InProcess, names_of_words, program_spec, random_documents
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
-from samplers import spool
+from samplers import external_sort
 from samplers.topics.model import Model, write_model
 
 TOPICS = 9
 
 
-@pytest.fixture(scope="module", params=[spool.RUN, 40], ids=["one-run", "many-runs"])
+@pytest.fixture(scope="module", params=[external_sort.RUN, 40], ids=["one-run", "many-runs"])
 def exported(request, tmp_path_factory) -> tuple[Path, np.ndarray, np.ndarray]:
     """A model of named documents, with the counts of documents and words that it should hold."""
     directory = tmp_path_factory.mktemp("exported")
@@ -28,7 +28,7 @@ def exported(request, tmp_path_factory) -> tuple[Path, np.ndarray, np.ndarray]:
     with InProcess(dataset, program_spec(topics=TOPICS, alpha=alpha, beta=0.02)) as chain:
         chain.iterate(2)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(spool, "RUN", request.param)
+            patch.setattr(external_sort, "RUN", request.param)
             chain.export(directory / "model")
         return directory / "model", *chain.counts()
 

@@ -26,7 +26,7 @@ from test_ratings import read_back as ratings_back
 
 from blocks import RequestError
 from blocks.corpus.ingestion import ingest
-from blocks.corpus.request import Request
+from blocks.corpus.request import CorpusRequest
 from blocks.design.ingestion import ingest_design
 from blocks.design.request import DesignRequest
 from blocks.ratings.formats import FormatOptions
@@ -353,7 +353,7 @@ def saved(write: Callable[[io.BytesIO], object]) -> bytes:
 
 def corpus(kind: str, bags: Any, **options: Any) -> Callable[[Path, Path], Any]:
     def made(path: Path, out: Path) -> list[Any]:
-        dataset = ingest(Request(kind, [str(path)], str(out), stop_words="none", **options), workers=1)
+        dataset = ingest(CorpusRequest(kind, [str(path)], str(out), stop_words="none", **options), workers=1)
         return list(zip(dataset.document_names() or [""] * dataset.documents, bags(dataset), strict=True))
 
     return made

@@ -24,8 +24,8 @@ from blocks.shards.splitting import make_shards
 from ooc.ring.ring import Ring
 from ooc.runs.new_run import create_run
 from ooc.runs.run import Run
-from ooc.stochastic.degrees import MADE, TO_UNDO, Choice, choose, group_sizes, is_worse, total, undone
-from ooc.stochastic.tasks import HeldOut, Process, check_stage, trial_stages
+from ooc.stochastic.degrees import MADE, TO_UNDO, DegreeChoice, choose, group_sizes, is_worse, total, undone
+from ooc.stochastic.tasks import HeldOutLosses, Process, check_stage, trial_stages
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
 
@@ -91,7 +91,7 @@ def test_a_pass_that_did_harm_is_undone_and_made_by_fewer(samples: Samples, alon
 def test_elements_have_what_they_had_before_a_pass_that_is_undone(samples: Samples) -> None:
     with InProcess(samples, spec()) as chain:
         chain.iterate(PASSES)
-        assert Choice(*chain.shared["choice"].tolist()).undone
+        assert DegreeChoice(*chain.shared["choice"].tolist()).undone
         assert (chain.shared["local.visits"] == PASSES).all()
 
 
@@ -172,8 +172,8 @@ def test_a_trial_chooses_the_smallest_held_out_loss_and_changes_nothing_else(mat
         chain._run(chain.program.trial)
         tried = {int(degree): loss for degree, loss in chain.shared["tried"] if degree}
         assert sorted(tried) == [1, 2, 7]
-        choice = Choice(*chain.shared["choice"].tolist())
-        assert choice == Choice(min(tried, key=tried.__getitem__), chosen=1, next_trial=1)
+        choice = DegreeChoice(*chain.shared["choice"].tolist())
+        assert choice == DegreeChoice(min(tried, key=tried.__getitem__), chosen=1, next_trial=1)
         for name, value in kept.items():
             if name not in ("choice", "tried"):
                 assert np.array_equal(chain.shared[name], value), name
@@ -203,21 +203,21 @@ def test_groups_are_a_few_times_as_large_as_the_one_before(before: int, most: in
 
 
 def test_trials_become_rare_once_they_choose_the_same() -> None:
-    first = choose(Choice(), [1, 4], [2.0, 1.0])
-    assert first == Choice(4, chosen=1, next_trial=1)
+    first = choose(DegreeChoice(), [1, 4], [2.0, 1.0])
+    assert first == DegreeChoice(4, chosen=1, next_trial=1)
     second = choose(first._replace(passes=1), [4, 11], [1.0, math.nan])
-    assert second == Choice(4, chosen=2, next_trial=11, passes=1)
-    assert choose(second._replace(passes=11), [4, 11], [1.0, 1.0]) == Choice(11, 1, 12, 11)
+    assert second == DegreeChoice(4, chosen=2, next_trial=11, passes=1)
+    assert choose(second._replace(passes=11), [4, 11], [1.0, 1.0]) == DegreeChoice(11, 1, 12, 11)
 
 
 def test_a_loss_that_is_infinite_never_wins() -> None:
-    assert choose(Choice(4), [1, 4, 16], [math.inf, math.nan, -math.inf]).degree == 1
-    assert choose(Choice(4), [1, 4, 16], [math.inf, 1e300, math.nan]).degree == 4
+    assert choose(DegreeChoice(4), [1, 4, 16], [math.inf, math.nan, -math.inf]).degree == 1
+    assert choose(DegreeChoice(4), [1, 4, 16], [math.inf, 1e300, math.nan]).degree == 4
 
 
 def test_what_was_undone_is_not_tried_again_at_once_and_each_time_later() -> None:
-    first = undone(Choice(16, chosen=2, next_trial=12, passes=5), 4)
-    assert first == Choice(4, next_trial=15, passes=5, undone=1, status=TO_UNDO)
+    first = undone(DegreeChoice(16, chosen=2, next_trial=12, passes=5), 4)
+    assert first == DegreeChoice(4, next_trial=15, passes=5, undone=1, status=TO_UNDO)
     assert undone(first._replace(degree=16, passes=15, status=MADE), 4).next_trial == 35
 
 
@@ -256,14 +256,14 @@ def test_no_group_sees_the_data_of_another_or_that_of_the_test(rounds: int) -> N
     stages = [stage for stages in trial_stages(100, rounds, [1, 2, 4], 2, 1, 3) for stage in stages]
     seen = [number for stage in stages for x in stage if isinstance(x, Process) for number in range(x.first, x.last)]
     assert sorted(seen) == list(range(50))
-    tests = [tasks for stage in stages if (tasks := [x for x in stage if isinstance(x, HeldOut)])]
+    tests = [tasks for stage in stages if (tasks := [x for x in stage if isinstance(x, HeldOutLosses)])]
     assert tests == tests[:1] * 3
     assert [number for x in tests[-1] for number in range(x.first, x.last)] == list(range(50, 100))
 
 
 @pytest.mark.parametrize(("elements", "size"), [(3, 3), (200, 200), (1000, 256), (10**6, 62_500)])
 def test_the_sample_is_small_and_spread_over_all_elements(elements: int, size: int) -> None:
-    tasks = [task for task in check_stage(elements, 16) if isinstance(task, HeldOut)]
+    tasks = [task for task in check_stage(elements, 16) if isinstance(task, HeldOutLosses)]
     found = [number for task in tasks for number in range(task.first, task.last)]
     assert size <= len(found) <= size + 16
     assert found == sorted(set(found))

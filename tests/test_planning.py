@@ -15,7 +15,7 @@ from corpora import new_run, program_spec, small_dataset
 from rings import on_ring
 
 from blocks import Dataset, RequestError
-from blocks.corpus.intended import Intended
+from blocks.corpus.hypothetical import HypotheticalCorpus
 from blocks.corpus.synthetic import Synthetic, synthesize
 from blocks.memory import parse_rate
 from blocks.shards.splitting import make_shards
@@ -46,8 +46,8 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 @pytest.fixture
-def intended(drawn: Dataset) -> Intended:
-    return Intended(tokens=drawn.tokens, documents=drawn.documents, vocabulary=drawn.vocabulary_size)
+def intended(drawn: Dataset) -> HypotheticalCorpus:
+    return HypotheticalCorpus(tokens=drawn.tokens, documents=drawn.documents, vocabulary=drawn.vocabulary_size)
 
 
 @pytest.mark.few(1)
@@ -121,11 +121,13 @@ def test_rows_shrink_as_was_planned(tmp_path: Path, drawn: Dataset) -> None:
 def test_a_ring_on_paper_is_like_one_of_shards(tmp_path: Path, drawn: Dataset) -> None:
     shards = make_shards(drawn.path, f"{tmp_path}/shard-{{rank}}", 3, workers=1)
     sizes = {"tokens": drawn.tokens // 3, "documents": drawn.documents // 3, "vocabulary": drawn.vocabulary_size}
-    paper = Intended(**sizes, shards=3)
+    paper = HypotheticalCorpus(**sizes, shards=3)
     assert paper.slice_count == shards[0].slice_count
     spec = sampler_spec("two-phase", {"topics": 500, "alpha": 0.1, "beta": 0.05, "seed": 1}, {}, on_ring=True)
     programs = [spec.build(data) for data in (paper, shards[0])]
-    whole = Intended(**{name: 3 * size for name, size in sizes.items()} | {"vocabulary": drawn.vocabulary_size})
+    whole = HypotheticalCorpus(
+        **{name: 3 * size for name, size in sizes.items()} | {"vocabulary": drawn.vocabulary_size}
+    )
     first = sharpened(1) * random_bytes(whole.index.frequencies, 500)
     assert programs[0].sent_bytes(3) == pytest.approx(first * 2 / 3, rel=0.01)
     assert programs[0].sent_bytes(2) == pytest.approx(programs[0].sent_bytes(3) * 3 / 4, rel=0.01)
@@ -133,7 +135,7 @@ def test_a_ring_on_paper_is_like_one_of_shards(tmp_path: Path, drawn: Dataset) -
     assert plans[0].bytes == pytest.approx(plans[1].bytes, rel=0.2)
 
 
-def test_an_intended_dataset_is_like_the_one_that_is_made_then(drawn: Dataset, intended: Intended) -> None:
+def test_an_intended_dataset_is_like_the_one_that_is_made_then(drawn: Dataset, intended: HypotheticalCorpus) -> None:
     """Grid, largest groups, bytes and memory of a plan; that one word is ten times as frequent is by the law."""
     assert (intended.block_count, intended.slice_count) == (drawn.block_count, drawn.slice_count)
     assert intended.index.frequencies.sum() == pytest.approx(drawn.tokens, rel=0.001)
@@ -149,7 +151,7 @@ def test_an_intended_dataset_is_like_the_one_that_is_made_then(drawn: Dataset, i
 
 def test_the_paper_s_own_job_can_be_planned() -> None:
     """LightLDA's largest: 200 billion tokens, a million words and topics, 8 machines of 20 cores; nothing is tried."""
-    share = Intended(tokens=25_000_000_000, documents=150_000_000, vocabulary=1_000_000, shards=8)
+    share = HypotheticalCorpus(tokens=25_000_000_000, documents=150_000_000, vocabulary=1_000_000, shards=8)
     facts = plan_lda(
         share, topics=1_000_000, workers=20, memory_bytes=256 * 10**9, machines=8, speed=1e6, disk=5e8, network=1.25e8
     )
@@ -165,7 +167,7 @@ def test_the_paper_s_own_job_can_be_planned() -> None:
     assert "assumes    documents are split evenly" in text
 
 
-def test_a_trial_finds_a_speed_that_a_sampler_can_have(drawn: Dataset, intended: Intended) -> None:
+def test_a_trial_finds_a_speed_that_a_sampler_can_have(drawn: Dataset, intended: HypotheticalCorpus) -> None:
     """Over the first block, or over documents drawn for the occasion; both far from nonsense."""
     for data in (drawn, intended):
         assert 1e4 < tokens_per_s(data, program_spec(topics=20)) < 1e9

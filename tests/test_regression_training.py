@@ -29,7 +29,7 @@ from samplers.models import open_any_model
 from samplers.regression import training as regression_training
 from samplers.regression.data.features import features_of_matrix
 from samplers.regression.model import RegressionModel
-from samplers.regression.solver.sparse_regression import Model, SparseRegression
+from samplers.regression.solver.sparse_regression import LinearModel, SparseRegression
 from samplers.regression.training import train_regression
 from samplers.resume import resume
 
@@ -63,13 +63,13 @@ def model_of(run: Path) -> RegressionModel:
     return model
 
 
-def dense_models(run: Path) -> Iterator[tuple[float, Model]]:
+def dense_models(run: Path) -> Iterator[tuple[float, LinearModel]]:
     model = model_of(run)
     for lam in model.arrays["lambdas"].tolist():
         found = model.coefficients(lam)
         coefficients = np.zeros(model.columns)
         coefficients[found.columns] = found.values
-        yield lam, Model(found.intercept, coefficients)
+        yield lam, LinearModel(found.intercept, coefficients)
 
 
 def problem_of(design: Path, loss: str, **options: Any) -> Problem:
@@ -89,7 +89,7 @@ def test_gaps_are_what_they_are_told_to_be(made, tmp_path, kind, given):
     loss = LOSS_OF[kind]
     last = train_regression(made / kind, tmp_path / "run", loss, **PATH, **given)
     problem = problem_of(made / kind, loss, **given)
-    nothing = objective(problem, Model(0.0, np.zeros(COLUMNS)), 0.0)
+    nothing = objective(problem, LinearModel(0.0, np.zeros(COLUMNS)), 0.0)
     lines, models = Run(tmp_path / "run").metrics(), list(dense_models(tmp_path / "run"))
     assert len(lines) == len(models) == 12
     assert lines[-1] == last

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from corpora import trained_model
 
-from samplers.topics.model import Model, Rows
+from samplers.topics.model import Model, TopicCountRows
 from samplers.topics.relevance import LEVELS, relevant_words, word_totals
 from samplers.topics.topic_map import document_shares, plane, similarities
 
@@ -16,7 +16,7 @@ def model(tmp_path_factory) -> Model:
     return trained_model(tmp_path_factory.mktemp("trained"))
 
 
-def dense(rows: Rows, topics: int) -> np.ndarray:
+def dense(rows: TopicCountRows, topics: int) -> np.ndarray:
     """float64 (n, K), the counts of all rows."""
     counts = np.zeros((rows.offsets.size - 1, topics))
     counts[np.repeat(np.arange(len(counts)), np.diff(rows.offsets)), rows.topics] = rows.counts
@@ -95,7 +95,7 @@ def test_shares_of_documents(model: Model) -> None:
 
 
 def test_a_topic_that_no_document_has_correlates_with_none() -> None:
-    rows = Rows(np.array([0, 1, 1, 3]), np.array([0, 0, 1], np.uint8), np.array([4, 1, 3], np.uint32))
+    rows = TopicCountRows(np.array([0, 1, 1, 3]), np.array([0, 0, 1], np.uint8), np.array([4, 1, 3], np.uint32))
     found = document_shares(rows, np.arange(3))
     np.testing.assert_allclose(found.correlations, [[1, -1, 0], [-1, 1, 0], [0, 0, 0]], atol=1e-12)
     assert found.largest.tolist() == [1, 1, 0]

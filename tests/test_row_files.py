@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from blocks.design.dense_spill import complete, sparse
 from blocks.design.design import DenseBlock, SparseBlock
 from blocks.design.moments import moments
-from blocks.design.panels import complete, sparse
 from blocks.design.row_files import draw_folds, read_rows, read_weights
 from blocks.design.weighted_moments import weighted_moments, weights_of
 from blocks.errors import RequestError

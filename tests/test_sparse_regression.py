@@ -21,14 +21,14 @@ from samplers.regression.data.features import features_of_matrix
 from samplers.regression.path.solver import PathFit
 from samplers.regression.quadratic import descent
 from samplers.regression.solver import correlations, dual_gap, working_sets
-from samplers.regression.solver.sparse_regression import Model, SparseRegression
+from samplers.regression.solver.sparse_regression import LinearModel, SparseRegression
 from samplers.regression.solver.working_sets import Solution
 from samplers.regression.threads import thread_pool
 
 RATIOS = (0.5, 0.1, 0.01)
 
 
-def solve(problem: Problem, ratios=RATIOS, tolerance=1e-9, **held) -> tuple[np.ndarray, list[Model]]:
+def solve(problem: Problem, ratios=RATIOS, tolerance=1e-9, **held) -> tuple[np.ndarray, list[LinearModel]]:
     """Levels, and what is found for each."""
     found = solver(problem, **held)
     lambdas = found.largest * np.array(ratios)
@@ -63,11 +63,11 @@ def test_coefficients_that_cancel_are_found_to_their_last_digits():
         assert violation(problem, model, lam) < 1e-10
 
 
-def with_another_last_digit(model: Model) -> list[Model]:
+def with_another_last_digit(model: LinearModel) -> list[LinearModel]:
     """Those with one coefficient the next larger or smaller number."""
     b = model.coefficients
     every = [(j, end) for j in range(b.size) for end in (-np.inf, np.inf)]
-    return [Model(model.intercept, np.where(np.arange(b.size) == j, np.nextafter(b, end), b)) for j, end in every]
+    return [LinearModel(model.intercept, np.where(np.arange(b.size) == j, np.nextafter(b, end), b)) for j, end in every]
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -127,7 +127,7 @@ def test_least_squares_agree_with_scikit_learn(problem):
             alpha=alpha, l1_ratio=share, fit_intercept=problem.options["intercept"], tol=1e-11, max_iter=10**4
         )
         fit(peer, problem.x, problem.y, sample_weight=weights)
-        best = objective(problem, Model(peer.intercept_, peer.coef_), lam)
+        best = objective(problem, LinearModel(peer.intercept_, peer.coef_), lam)
         assert objective(problem, model, lam) == pytest.approx(best, rel=1e-6, abs=1e-9)
 
 
@@ -140,7 +140,7 @@ def test_logistic_regression_agrees_with_liblinear(problem):
             l1_ratio=1, solver="liblinear", C=1 / lam, fit_intercept=False, tol=1e-10, max_iter=10**4
         )
         fit(peer, plain.x, plain.y)
-        best = objective(plain, Model(0.0, peer.coef_[0]), lam)
+        best = objective(plain, LinearModel(0.0, peer.coef_[0]), lam)
         assert objective(plain, model, lam) == pytest.approx(best, rel=1e-6)
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from blocks.errors import WorkFailed
-from samplers import spool
-from samplers.spool import RowsInOrder
+from samplers import external_sort
+from samplers.external_sort import RowsInOrder
 
 
 @settings(max_examples=200, deadline=None)
@@ -29,7 +29,7 @@ def test_rows_come_in_the_order_that_is_asked_for(sizes, missing, left_out, run,
     source = random.permutation(np.concatenate((source, np.full(missing, -1)))).astype(np.int64)
     rows = [numbers[starts[row] : starts[row + 1]] if row >= 0 else numbers[:0] for row in source]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(spool, "RUN", run)
+        patched.setattr(external_sort, "RUN", run)
         directory = tmp_path_factory.mktemp("spool")
         with RowsInOrder(directory, numbers, starts, source) as ordered:
             for _ in range(2):  # they can be read again
@@ -45,9 +45,9 @@ def test_rows_come_in_the_order_that_is_asked_for(sizes, missing, left_out, run,
 
 def test_a_full_disk_is_said(tmp_path, monkeypatch):
     """/dev/full takes nothing."""
-    monkeypatch.setattr(spool, "RUN", 64)
+    monkeypatch.setattr(external_sort, "RUN", 64)
     full = Path("/dev/full").open("r+b", buffering=0)  # noqa: SIM115, closed by RowsInOrder
-    monkeypatch.setattr(spool.tempfile, "TemporaryFile", lambda dir: full)
+    monkeypatch.setattr(external_sort.tempfile, "TemporaryFile", lambda dir: full)
     numbers, starts = np.arange(100, dtype=np.uint64), np.arange(0, 101, 4)
     with pytest.raises(WorkFailed, match="the disk is full"), RowsInOrder(tmp_path, numbers, starts, np.arange(25)):
         pass

@@ -13,7 +13,7 @@ from test_ingest import WORDS, random_texts, write_jsonl, write_uci
 
 from blocks import Dataset, RequestError, WorkFailed
 from blocks.corpus.ingestion import ingest
-from blocks.corpus.request import Request
+from blocks.corpus.request import CorpusRequest
 from blocks.corpus.vocabulary import Filters
 from blocks.progress_bar import no_bar
 from blocks.shards.splitting import make_shards
@@ -40,10 +40,10 @@ def files_of(folder: Path, kind: str) -> list[str]:
     return paths
 
 
-def ingest_all(requests: Sequence[Request]) -> list[Dataset]:
+def ingest_all(requests: Sequence[CorpusRequest]) -> list[Dataset]:
     """What threads come to that ingest together."""
 
-    def work(ring, request: Request) -> Dataset:
+    def work(ring, request: CorpusRequest) -> Dataset:
         try:
             return ingest(request, workers=1, others=Talk(ring))
         except Exception as error:
@@ -61,10 +61,10 @@ def test_shards_are_those_of_what_one_machine_makes_of_all(tmp_path, bags, kind)
     """The same words, frequencies and slices, in total and in each shard; documents in the order of machines."""
     paths = files_of(tmp_path, kind)
     common = {"kind": kind, "lines": True, "block_tokens": 500, "filters": Filters(min_df=2, max_df=0.9), "seed": 3}
-    whole = ingest(Request(inputs=paths, out=str(tmp_path / "whole"), **common), workers=1)
+    whole = ingest(CorpusRequest(inputs=paths, out=str(tmp_path / "whole"), **common), workers=1)
     split = make_shards(whole.path, str(tmp_path / "split"), len(paths), workers=1)[0]
     shards = ingest_all(
-        [Request(inputs=[path], out=str(tmp_path / f"out-{rank}"), **common) for rank, path in enumerate(paths)]
+        [CorpusRequest(inputs=[path], out=str(tmp_path / f"out-{rank}"), **common) for rank, path in enumerate(paths)]
     )
     check_together({str(one.path): one.manifest["shard"] for one in shards})
     numbers = np.concatenate([one.originals() for one in shards])
@@ -90,7 +90,7 @@ def test_shards_are_those_of_what_one_machine_makes_of_all(tmp_path, bags, kind)
 @pytest.mark.parametrize("bad", ["input", "place", "words"])
 def test_nothing_is_left_of_any_if_one_fails(tmp_path, bad):
     paths = files_of(tmp_path, "jsonl")
-    requests = [Request("jsonl", [path], str(tmp_path / f"out-{rank}")) for rank, path in enumerate(paths)]
+    requests = [CorpusRequest("jsonl", [path], str(tmp_path / f"out-{rank}")) for rank, path in enumerate(paths)]
     if bad == "input":
         Path(paths[1]).write_text(json.dumps({"text": 1}) + "\n")
     elif bad == "words":
@@ -106,7 +106,7 @@ def test_nothing_is_left_of_any_if_one_fails(tmp_path, bad):
 def test_a_vocabulary_is_not_shared_and_given(tmp_path):
     path = files_of(tmp_path, "jsonl")[0]
     with pytest.raises(RequestError, match="choose a vocabulary together"):
-        ingest_all([Request("jsonl", [path], str(tmp_path / "out"), vocab_from="x")])
+        ingest_all([CorpusRequest("jsonl", [path], str(tmp_path / "out"), vocab_from="x")])
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])

@@ -7,16 +7,16 @@ from functools import partial
 from itertools import count, pairwise
 from typing import NamedTuple
 
-from blocks.archives import Member, members
+from blocks.archives import ArchiveMember, members
 from blocks.arrow_tables import ArrowTable, arrow_table, texts
 from blocks.corpus import records, uci
 from blocks.corpus.json_arrays import begins_array, elements_as_lines
 from blocks.corpus.messages import Chunk, FilesChunk, MembersChunk, Parsed, TextsChunk
-from blocks.corpus.request import Request, Settled
+from blocks.corpus.request import CorpusRequest, Settled
 from blocks.delimited import Dialect, dialect_of
 from blocks.directories import Files
 from blocks.errors import RequestError
-from blocks.ingestion.messages import NOBODY, LinesChunk, Piece
+from blocks.ingestion.messages import NOBODY, LinesChunk, SpilledPiece
 from blocks.sources import (
     CHUNK,
     Cut,
@@ -95,7 +95,7 @@ def _ldac_header(source: Source, words: int | None) -> uci.Header:
     return uci.Header(0, words, 0, is_ldac=True)
 
 
-def _row_chunks(request: Request, opening: Opening, progress: Progress) -> Iterator[LinesChunk | TextsChunk]:
+def _row_chunks(request: CorpusRequest, opening: Opening, progress: Progress) -> Iterator[LinesChunk | TextsChunk]:
     """Yield chunks of whole lines, or of rows of CSV, Parquet and Arrow files."""
     numbers = count()
     fields = records.JsonFields(request.text_field, request.name_field) if request.kind == "jsonl" else None
@@ -121,7 +121,7 @@ def _lines(numbers: Iterator[int], source: Source, cut: Cut, form: object) -> It
         yield LinesChunk(next(numbers), source.name, line, data, form)
 
 
-def _arrow_chunks(numbers: Iterator[int], table: ArrowTable, request: Request) -> Iterator[TextsChunk]:
+def _arrow_chunks(numbers: Iterator[int], table: ArrowTable, request: CorpusRequest) -> Iterator[TextsChunk]:
     records.require_columns(table.name, table.columns, request.text_column, request.name_column)
     wanted = [request.text_column, *([request.name_column] if request.name_column else [])]
     for first, found in table.batches(wanted):
@@ -143,7 +143,7 @@ def _file_chunks(files: Files, pattern: str, opening: Opening, progress: Progres
             if path in files.archives:
                 yield from _member_chunks(numbers, members(path, pattern, opening, progress))
             else:
-                content = Member(name_of(path), name_of(path), read_whole(path, opening))
+                content = ArchiveMember(name_of(path), name_of(path), read_whole(path, opening))
                 yield MembersChunk(next(numbers), name_of(path), [content])
             continue
         together.append((path, name))
@@ -156,8 +156,8 @@ def _file_chunks(files: Files, pattern: str, opening: Opening, progress: Progres
     yield from _listed(numbers, together)
 
 
-def _member_chunks(numbers: Iterator[int], found: Iterator[Member]) -> Iterator[MembersChunk]:
-    together: list[Member] = []
+def _member_chunks(numbers: Iterator[int], found: Iterator[ArchiveMember]) -> Iterator[MembersChunk]:
+    together: list[ArchiveMember] = []
     size = 0
     for member in found:
         together.append(member)
@@ -208,9 +208,9 @@ def without_lines(files: Sequence[UciFile], chunks: Sequence[Parsed]) -> list[in
     return [*before, tail]
 
 
-def pieces_of(chunks: Sequence[Parsed], empty: Sequence[int]) -> Iterator[Piece]:
+def pieces_of(chunks: Sequence[Parsed], empty: Sequence[int]) -> Iterator[SpilledPiece]:
     """Yield all documents in order; long ranges of empty ones are cut. empty: from `without_lines`."""
     for number, documents in enumerate(empty):
         for first in range(0, documents, _EMPTY):
-            yield Piece(NOBODY, 0, min(_EMPTY, documents - first), 0)
+            yield SpilledPiece(NOBODY, 0, min(_EMPTY, documents - first), 0)
         yield from chunks[number].pieces if number < len(chunks) else ()

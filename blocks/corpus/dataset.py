@@ -225,7 +225,7 @@ class Dataset(Store):
 
     @property
     def batches(self) -> list[dict[str, Any]]:
-        """Return how the documents were ingested and appended; see `blocks.schemas.Batch`."""
+        """Return how the documents were ingested and appended; see `blocks.schemas.IngestedBatch`."""
         made = self.manifest["made"]
         return [made, *made.get("appended", [])]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from blocks.corpus.block_writer import write_block
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS, blocks_of_buckets, bucket_count, rank_words, slice_count
+from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS, blocks_of_buckets, bucket_count, rank_words, slice_count
 from blocks.corpus.writer import finish
 from blocks.errors import RequestError
 from blocks.files import publish_directory

@@ -23,10 +23,10 @@ from blocks.corpus import known, uci
 from blocks.corpus.advice import advice_on
 from blocks.corpus.chunks import UciFile, chunks_of, pieces_of, without_lines
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.division import bucket_count
 from blocks.corpus.messages import WORDS, Parsed, Reading
-from blocks.corpus.request import Request, Settled, inputs_told, settled
-from blocks.corpus.vocabulary import Chosen, choose, keep_fixed, select
+from blocks.corpus.partition import bucket_count
+from blocks.corpus.request import CorpusRequest, Settled, inputs_told, settled
+from blocks.corpus.vocabulary import ChosenVocabulary, choose, keep_fixed, select
 from blocks.corpus.writer import finish
 from blocks.errors import RequestError
 from blocks.generations import keep_referred
@@ -37,7 +37,7 @@ from blocks.ingestion.names import Merged, merge, write_places
 from blocks.ingestion.pipeline import RUN, IngestionPipeline
 from blocks.plurals import count_of
 from blocks.progress_bar import Bar, no_bar
-from blocks.shards.together import Found, Others, Together
+from blocks.shards.together import FoundWords, Others, Together
 from blocks.sources import LONGEST_RECORD, Opening, size_of
 from blocks.store import write_lines
 from blocks.workers import Workers, cores
@@ -49,7 +49,7 @@ _LEAST_RECORD = 4 << 20  # bytes that a record may have whatever the memory: `ON
 _WORKER_WORD_BYTES = 48  # of a word of a UCI file in a worker: tokens, documents and the last of them, while they grow
 
 
-class Read(NamedTuple):
+class ReadCorpus(NamedTuple):
     """Result of reading the inputs."""
 
     chunks: list[Parsed]
@@ -67,7 +67,7 @@ class Read(NamedTuple):
 
 
 def ingest(
-    request: Request,
+    request: CorpusRequest,
     *,
     workers: int | None = None,
     memory: int | None = None,
@@ -115,7 +115,7 @@ def _budget(asked: Settled, memory: int | None, workers: int) -> Budget:
     return Budget(memory, workers, beside + (arrow_bytes(request.inputs) if request.kind == "csv" else 0))
 
 
-def _inputs_told(request: Request, bar: Bar) -> list[dict[str, Any]]:
+def _inputs_told(request: CorpusRequest, bar: Bar) -> list[dict[str, Any]]:
     progress = bar("checking", sum(map(size_of, request.inputs)) or None, "B")
     told = inputs_told(request, progress.update)
     progress.close()
@@ -141,7 +141,7 @@ def _reading(asked: Settled, budget: Budget, target: Target) -> Reading:
     )
 
 
-def _block_bytes(request: Request, read: Read) -> int:
+def _block_bytes(request: CorpusRequest, read: ReadCorpus) -> int:
     """Return the bytes that a worker needs to sort or write the largest block or run."""
     tokens = read.total("tokens")
     largest = min(tokens, max(request.block_tokens, RUN))
@@ -149,7 +149,7 @@ def _block_bytes(request: Request, read: Read) -> int:
     return max(_BYTES_OF_TOKEN * largest, _BYTES_OF_DOCUMENT * documents)
 
 
-def _read(pipeline: IngestionPipeline, asked: Settled, reading: Reading) -> Read:
+def _read(pipeline: IngestionPipeline, asked: Settled, reading: Reading) -> ReadCorpus:
     request, workers = asked.request, len(pipeline.pool)
     most_words = reading.vocabulary_bytes * workers // (NAME_BYTES + workers * _WORKER_WORD_BYTES)
     uci_files: list[UciFile] = []
@@ -160,10 +160,10 @@ def _read(pipeline: IngestionPipeline, asked: Settled, reading: Reading) -> Read
     if uci_files:
         empty = without_lines(uci_files, chunks)
         shared = asked.words or [str(number + 1) for number in range(uci_files[0].header.words)]
-    return Read(chunks, empty, merge(pipeline.reports(), shared), asked.files.left_out)
+    return ReadCorpus(chunks, empty, merge(pipeline.reports(), shared), asked.files.left_out)
 
 
-def _choose(asked: Settled, read: Read, together: Together | None) -> Chosen:
+def _choose(asked: Settled, read: ReadCorpus, together: Together | None) -> ChosenVocabulary:
     request, base = asked.request, asked.base
     if read.documents == 0:
         skipped = read.total("skipped")
@@ -176,7 +176,7 @@ def _choose(asked: Settled, read: Read, together: Together | None) -> Chosen:
         if request.kind != "uci":  # workers have dropped the words already, and counted their tokens
             chosen = chosen._replace(dropped={why: {"tokens": read.total(why)} for why in chosen.dropped})
     else:
-        found = Found(read.merged, read.documents, read.total("stop_words"))
+        found = FoundWords(read.merged, read.documents, read.total("stop_words"))
         if together:
             chosen = together.choose(found, lambda all_: _select(asked, all_), request.seed)
         else:
@@ -186,7 +186,7 @@ def _choose(asked: Settled, read: Read, together: Together | None) -> Chosen:
     return chosen
 
 
-def _select(asked: Settled, found: Found) -> tuple[np.ndarray, dict[str, Any]]:
+def _select(asked: Settled, found: FoundWords) -> tuple[np.ndarray, dict[str, Any]]:
     """Select the vocabulary (see `vocabulary.select`); RequestError if no word is kept."""
     is_uci, filters = asked.request.kind == "uci", asked.request.filters
     stop_words = asked.rules.stop_words if is_uci else ()
@@ -212,8 +212,8 @@ def _finish(
     target: Target,
     asked: Settled,
     made: dict[str, Any],
-    read: Read,
-    chosen: Chosen,
+    read: ReadCorpus,
+    chosen: ChosenVocabulary,
     entries: list[dict[str, Any]],
     together: Together | None,
 ) -> None:
@@ -251,7 +251,7 @@ def _finish(
         together.wait()
 
 
-def _all_names(target: Target, read: Read) -> Iterator[str]:
+def _all_names(target: Target, read: ReadCorpus) -> Iterator[str]:
     """Yield a name for each document, empty if it has none."""
     if target.old:
         yield from target.old.each_name()
@@ -267,7 +267,11 @@ def _all_names(target: Target, read: Read) -> Iterator[str]:
 
 
 def _made(
-    asked: Settled, inputs: list[dict[str, Any]], read: Read, chosen: Chosen, entries: list[dict[str, Any]]
+    asked: Settled,
+    inputs: list[dict[str, Any]],
+    read: ReadCorpus,
+    chosen: ChosenVocabulary,
+    entries: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Return the manifest entry on how the documents were ingested."""
     kind = asked.request.kind

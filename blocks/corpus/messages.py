@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from blocks.archives import Member
+from blocks.archives import ArchiveMember
 from blocks.corpus.rules import Rules
-from blocks.ingestion.messages import LinesChunk, Piece
+from blocks.ingestion.messages import LinesChunk, SpilledPiece
 from blocks.sources import Opening
 
 WORDS = "words"  # the kind of names
@@ -44,7 +44,7 @@ class MembersChunk:
 
     number: int
     source: str
-    members: list[Member] = field(repr=False)
+    members: list[ArchiveMember] = field(repr=False)
 
 
 @dataclass
@@ -63,7 +63,7 @@ Chunk = LinesChunk | FilesChunk | MembersChunk | TextsChunk
 class Parsed(NamedTuple):
     """Result of parsing a chunk. The document names follow the last piece in the spill file."""
 
-    pieces: Sequence[Piece]
+    pieces: Sequence[SpilledPiece]
     name_bytes: int = 0  # of the names, one per line; 0 if none has one
     first_document: int = 0  # UCI files number their documents, from 0
     lines: int = 0  # of a UCI file

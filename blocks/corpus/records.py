@@ -26,7 +26,7 @@ Text = str | list[str]  # a list holds tokens already
 
 
 @dataclass
-class Documents:
+class ParsedDocuments:
     """The documents of a chunk in order, and the bad records that were skipped."""
 
     skip: bool  # leave bad records out instead of raising
@@ -57,13 +57,13 @@ def as_name(name: object) -> str:
     return " ".join(str(name).split())
 
 
-def from_lines(data: bytes, source: str, line: int, found: Documents) -> None:
+def from_lines(data: bytes, source: str, line: int, found: ParsedDocuments) -> None:
     """Parse one document per line; an empty line is an empty document."""
     for _, text in _decoded(data, source, line, found):
         found.add(text)
 
 
-def from_file(data: bytes, source: str, name: str, found: Documents) -> None:
+def from_file(data: bytes, source: str, name: str, found: ParsedDocuments) -> None:
     """Parse a whole file as one document. A binary file is a bad record, located at the line of the first bad byte."""
     text = _text(data)
     if text is None:
@@ -72,7 +72,7 @@ def from_file(data: bytes, source: str, name: str, found: Documents) -> None:
         found.add(text, name)
 
 
-def from_jsonl(data: bytes, source: str, line: int, fields: JsonFields, found: Documents) -> None:
+def from_jsonl(data: bytes, source: str, line: int, fields: JsonFields, found: ParsedDocuments) -> None:
     """Parse one JSON object per line; blank lines are ignored."""
     for number, text in _decoded(data, source, line, found):
         if not text or text.isspace():
@@ -147,7 +147,7 @@ class JsonFields(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Columns:
+class TextColumns:
     """Layout of delimited text: its dialect, the number of columns, and the positions of the used ones."""
 
     dialect: Dialect
@@ -172,11 +172,11 @@ def header_row(source: Source, dialect: Dialect) -> list[str]:
     return names if dialect.header else [str(number) for number in range(1, len(names) + 1)]
 
 
-def find_columns(source: Source, dialect: Dialect, text_column: str, name_column: str | None) -> Columns:
+def find_columns(source: Source, dialect: Dialect, text_column: str, name_column: str | None) -> TextColumns:
     """Take a header row; RequestError, with the existing columns, if one is missing."""
     names = header_row(source, dialect)
     require_columns(source.name, names, text_column, name_column, delimiter_remedy(names, dialect))
-    return Columns(dialect, len(names), names.index(text_column), names.index(name_column) if name_column else None)
+    return TextColumns(dialect, len(names), names.index(text_column), names.index(name_column) if name_column else None)
 
 
 def require_columns(
@@ -197,13 +197,13 @@ def delimiter_remedy(names: Sequence[str], dialect: Dialect) -> str:
     return f"If they are more than one: --delimiter {name_of_delimiter(guess)}" if guess else ""
 
 
-def from_csv(data: bytes, source: str, line: int, columns: Columns, found: Documents) -> None:
+def from_csv(data: bytes, source: str, line: int, columns: TextColumns, found: ParsedDocuments) -> None:
     """Parse one document per row; blank lines are ignored. Raises RequestError for an unclosed quote."""
     for row in _rows(data, source, line, columns, found):
         found.add(row[columns.text], None if columns.name is None else row[columns.name])
 
 
-def from_rows(rows: Iterable[tuple[str, str]], source: str, row: int, found: Documents) -> None:
+def from_rows(rows: Iterable[tuple[str, str]], source: str, row: int, found: ParsedDocuments) -> None:
     """Parse one document per text with its name; the first has number `row`."""
     for number, (text, name) in enumerate(rows, row):
         if "\0" in text or "\0" in name:
@@ -212,7 +212,7 @@ def from_rows(rows: Iterable[tuple[str, str]], source: str, row: int, found: Doc
             found.add(text, name)
 
 
-def _rows(data: bytes, source: str, line: int, columns: Columns, found: Documents) -> Iterable[list[str]]:
+def _rows(data: bytes, source: str, line: int, columns: TextColumns, found: ParsedDocuments) -> Iterable[list[str]]:
     """Return the valid rows of a chunk, parsed together, or one by one if any row is bad."""
     text = _text(data)
     if text is not None:
@@ -223,7 +223,9 @@ def _rows(data: bytes, source: str, line: int, columns: Columns, found: Document
     return _rows_apart(data, source, line, columns, found)
 
 
-def _rows_apart(data: bytes, source: str, line: int, columns: Columns, found: Documents) -> Iterator[list[str]]:
+def _rows_apart(
+    data: bytes, source: str, line: int, columns: TextColumns, found: ParsedDocuments
+) -> Iterator[list[str]]:
     for before, piece in columns.dialect.rows_apart(data):
         where = f"{source}, line {line + before}"
         text = _text(piece)
@@ -243,7 +245,7 @@ def _rows_apart(data: bytes, source: str, line: int, columns: Columns, found: Do
             yield row
 
 
-def _decoded(data: bytes, source: str, line: int, found: Documents) -> Iterator[tuple[int, str]]:
+def _decoded(data: bytes, source: str, line: int, found: ParsedDocuments) -> Iterator[tuple[int, str]]:
     """Yield number and text of each line, without lines that are not UTF-8 text."""
     data = data.removesuffix(b"\n")
     if (text := _text(data)) is not None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from blocks.append import require_replaceable
 from blocks.corpus import uci
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS
+from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS
 from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, checked_rules
 from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.vocabulary import Filters, require_ngrams
@@ -24,7 +24,7 @@ KINDS = ("uci", "text", "jsonl", "csv")
 
 
 @dataclass(frozen=True)
-class Request:
+class CorpusRequest:
     """Options of an ingestion. None stands for a default, which may depend on the input kind or the vocabulary."""
 
     kind: str
@@ -70,7 +70,7 @@ class Settled(NamedTuple):
     that influence the result. files: inputs read whole, one document each; none if inputs are read by records.
     """
 
-    request: Request
+    request: CorpusRequest
     base: Dataset | None
     rules: Rules
     words: list[str] | None
@@ -78,7 +78,7 @@ class Settled(NamedTuple):
     files: Files
 
 
-def settled(request: Request, *, together: bool) -> Settled:
+def settled(request: CorpusRequest, *, together: bool) -> Settled:
     """Validate a request; an append to nothing makes the dataset. together: several machines ingest.
 
     Raises RequestError if options contradict each other, an input does not exist, or `out` may not be replaced.
@@ -102,7 +102,7 @@ def settled(request: Request, *, together: bool) -> Settled:
     return Settled(request, base, rules, words, _options_told(request, rules), files)
 
 
-def _check(request: Request) -> None:
+def _check(request: CorpusRequest) -> None:
     """Raise RequestError if options contradict each other or an input does not exist."""
     if request.kind not in KINDS:
         raise RequestError(f"unknown input kind {request.kind!r}", f"Choose one of: {', '.join(KINDS)}.")
@@ -136,7 +136,7 @@ def _check(request: Request) -> None:
             size_of(path)
 
 
-def _base_of(request: Request) -> Dataset | None:
+def _base_of(request: CorpusRequest) -> Dataset | None:
     """Return the dataset whose vocabulary is used, if any."""
     if request.append:
         base = Dataset(request.out)
@@ -150,7 +150,7 @@ def _base_of(request: Request) -> Dataset | None:
     return Dataset(request.vocab_from) if request.vocab_from else None
 
 
-def _require_same_choice(request: Request, base: Dataset) -> None:
+def _require_same_choice(request: CorpusRequest, base: Dataset) -> None:
     """Raise RequestError if options would choose another vocabulary than that of the dataset."""
     earlier = base.manifest["made"].get("options", {})
     for name, given in (*request.filters._asdict().items(), ("vocab_from", request.vocab_from)):
@@ -163,7 +163,7 @@ def _require_same_choice(request: Request, base: Dataset) -> None:
             )
 
 
-def _rules_of(request: Request, base: Dataset | None) -> Rules:
+def _rules_of(request: CorpusRequest, base: Dataset | None) -> Rules:
     """Return the tokenization rules: as requested, else those of the base dataset, else the defaults."""
     earlier = base.manifest["made"].get("options", {}) if base else {}
 
@@ -181,7 +181,7 @@ def _rules_of(request: Request, base: Dataset | None) -> Rules:
     return rules
 
 
-def _options_told(request: Request, rules: Rules) -> dict[str, Any]:
+def _options_told(request: CorpusRequest, rules: Rules) -> dict[str, Any]:
     """Return the options that influence the result."""
     names = {"uci": ["vocab"], "text": ["lines", "glob"], "jsonl": ["text_field", "name_field", "on_error"]}
     names["csv"] = ["text_column", "name_column", "delimiter", "quote", "no_header", "query", "on_error"]
@@ -201,7 +201,7 @@ def _stop_words_told(rules: Rules) -> str | list[str]:
     return "english" if rules.stop_words == read_stop_words("english") else list(rules.stop_words)
 
 
-def inputs_told(request: Request, progress: Progress) -> list[dict[str, Any]]:
+def inputs_told(request: CorpusRequest, progress: Progress) -> list[dict[str, Any]]:
     """Return name, size and content hash of each input; a directory has the total size of its files.
 
     Only files of records are hashed, not queried databases or files that are documents, whose equal content may be

@@ -23,7 +23,7 @@ import numpy as np
 from blocks.append import Target, new_dataset
 from blocks.arrays import write_arrays
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS, rank_words, slice_count
+from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS, rank_words, slice_count
 from blocks.corpus.writer import finish
 from blocks.errors import RequestError
 from blocks.files import require_new

@@ -17,7 +17,7 @@ from blocks.compiler import prepare
 from blocks.corpus.block_writer import word_major, write_block
 from blocks.corpus.synthetic import RANKS, Generate, Synthetic, plant
 from blocks.files import disk_errors
-from blocks.ingestion.counts import Counts
+from blocks.ingestion.counts import WordCounter
 
 
 def stick_tables(offsets: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -64,7 +64,7 @@ class SyntheticWorker:
         self._request, self._root = request, Path(root)
         self._offsets, self._words = topics["offsets"], topics["words"]
         self._cut, self._alias = stick_tables(self._offsets, topics["probabilities"])
-        self._counts = Counts()
+        self._counts = WordCounter()
 
     def __call__(self, message: Generate | None) -> Any:
         """Do what a message asks."""

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.division import DROPPED, rank_words, slice_count
+from blocks.corpus.partition import DROPPED, rank_words, slice_count
 from blocks.corpus.rules import Rules
 from blocks.errors import RequestError
 from blocks.ingestion.names import Merged
@@ -102,7 +102,7 @@ def _absolute(limit: int | float, documents: int, option: str) -> float:
     return limit * documents
 
 
-class Chosen(NamedTuple):
+class ChosenVocabulary(NamedTuple):
     """The vocabulary of a dataset, and the mapping of input words to it."""
 
     words: list[str]
@@ -114,17 +114,17 @@ class Chosen(NamedTuple):
     dropped: dict[str, Any]  # words and tokens left out, by filter
 
 
-def choose(merged: Merged, kept: np.ndarray, dropped: dict[str, Any], seed: int) -> Chosen:
+def choose(merged: Merged, kept: np.ndarray, dropped: dict[str, Any], seed: int) -> ChosenVocabulary:
     """Make a new vocabulary of the words that `select` kept."""
     frequencies = merged.tokens[kept]
     word_ids, slice_bounds = rank_words(frequencies, slice_count(int(frequencies.sum())), seed)
     rank_of_term = np.full(len(merged.terms), DROPPED, np.uint32)
     rank_of_term[kept[word_ids]] = np.arange(word_ids.size, dtype=np.uint32)
     words = [merged.terms[term] for term in kept]
-    return Chosen(words, word_ids, slice_bounds, frequencies, merged.documents[kept], rank_of_term, dropped)
+    return ChosenVocabulary(words, word_ids, slice_bounds, frequencies, merged.documents[kept], rank_of_term, dropped)
 
 
-def keep_fixed(merged: Merged, dataset: Dataset, stop_words: Sequence[str]) -> Chosen:
+def keep_fixed(merged: Merged, dataset: Dataset, stop_words: Sequence[str]) -> ChosenVocabulary:
     """Return the vocabulary of a dataset with its ranks and slices; other words are dropped, stop words counted
     separately."""
     index = dataset.index
@@ -133,8 +133,8 @@ def keep_fixed(merged: Merged, dataset: Dataset, stop_words: Sequence[str]) -> C
 
 def keep(
     merged: Merged, words: list[str], word_ids: np.ndarray, slice_bounds: np.ndarray, stop_words: Sequence[str] = ()
-) -> Chosen:
-    """Return a given vocabulary as `Chosen`; other words are dropped, stop words counted separately."""
+) -> ChosenVocabulary:
+    """Return a given vocabulary as `ChosenVocabulary`; other words are dropped, stop words counted separately."""
     place_of = dict(zip(words, range(len(words)), strict=True))
     places = np.fromiter((place_of.get(term, -1) for term in merged.terms), np.int64, len(merged.terms))
     known = places >= 0
@@ -151,4 +151,4 @@ def keep(
         why: {"words": int(np.count_nonzero(merged.tokens[these])), "tokens": int(merged.tokens[these].sum())}
         for why, these in (("stop_words", ~known & stopped), ("unknown", ~known & ~stopped))
     }
-    return Chosen(words, word_ids, slice_bounds, frequencies, document_frequencies, rank_of_term, dropped)
+    return ChosenVocabulary(words, word_ids, slice_bounds, frequencies, document_frequencies, rank_of_term, dropped)

@@ -16,8 +16,8 @@ from blocks.corpus.rules import Rules
 from blocks.corpus.tokens import Tokenizer
 from blocks.corpus.uci import Header
 from blocks.errors import RequestError
-from blocks.ingestion.counts import Counts
-from blocks.ingestion.messages import BucketsToWrite, LinesChunk, Run, SortedRun
+from blocks.ingestion.counts import WordCounter
+from blocks.ingestion.messages import BucketsToWrite, LinesChunk, PieceRun, SortedRun
 from blocks.ingestion.names import WorkerNames, leave_names
 from blocks.ingestion.worker import Arrays, SortingWorker, SpillForm
 from blocks.shuffle import partition, shuffled
@@ -35,7 +35,7 @@ class IngestWorker(SortingWorker):
         super().__init__(reading.spill)
         self._reading = reading
         self._tokenizer = Tokenizer(reading.rules, reading.vocabulary)
-        self._counts = Counts()
+        self._counts = WordCounter()
         self._words = 0  # of a UCI file
         self._known = KnownNames(reading.known, skip=reading.skip_known) if reading.known else None
         self.tasks |= dict.fromkeys((LinesChunk, FilesChunk, MembersChunk, TextsChunk), self._parse)
@@ -86,10 +86,10 @@ class IngestWorker(SortingWorker):
             pieces.append(self.leave((bags.lengths, bags.words), bags.lengths.size, bags.words.size))
         return Parsed(pieces, first_document=first, lines=lines)
 
-    def _new_documents(self, chunk: Chunk) -> tuple[records.Documents, int]:
+    def _new_documents(self, chunk: Chunk) -> tuple[records.ParsedDocuments, int]:
         """Return the documents of a chunk that the dataset does not have, and the number of others, whose files are not
         read."""
-        found = records.Documents(self._reading.skip)
+        found = records.ParsedDocuments(self._reading.skip)
         if self._known is None:
             self._read(chunk, found)
             return found, 0
@@ -104,7 +104,7 @@ class IngestWorker(SortingWorker):
         found.keep(self._known.are_new(found.names, chunk.source))
         return found, files + read - len(found.names)
 
-    def _read(self, chunk: Chunk, found: records.Documents) -> None:
+    def _read(self, chunk: Chunk, found: records.ParsedDocuments) -> None:
         match chunk:
             case FilesChunk(files=files):
                 for path, name in files:
@@ -114,7 +114,7 @@ class IngestWorker(SortingWorker):
                     records.from_file(member.content, member.path, member.name, found)
             case TextsChunk():
                 records.from_rows(chunk.texts, chunk.source, chunk.row, found)
-            case LinesChunk(form=records.Columns()):
+            case LinesChunk(form=records.TextColumns()):
                 records.from_csv(chunk.data, chunk.source, chunk.line, chunk.form, found)
             case LinesChunk(form=records.JsonFields()):
                 records.from_jsonl(chunk.data, chunk.source, chunk.line, chunk.form, found)
@@ -133,7 +133,7 @@ class IngestWorker(SortingWorker):
         lengths, ids = arrays
         return lengths, self.places(WORDS, worker)[ids]
 
-    def by_bucket(self, arrays: list[np.ndarray], run: Run) -> tuple[Arrays, SortedRun]:
+    def by_bucket(self, arrays: list[np.ndarray], run: PieceRun) -> tuple[Arrays, SortedRun]:
         lengths, ranks = arrays
         *sorted_, documents, tokens = partition(ranks, lengths, run.first, run.seed, run.buckets)
         return sorted_, SortedRun(documents, tokens)

@@ -11,7 +11,7 @@ import numpy as np
 
 from blocks.arrays import map_arrays, write_arrays
 from blocks.corpus.dataset import Block, Dataset, Index
-from blocks.corpus.division import PART_TOKENS
+from blocks.corpus.partition import PART_TOKENS
 from blocks.ingestion.manifest import Written, write_manifest
 
 

@@ -50,7 +50,7 @@ class Market(NamedTuple):
         return self.fields == 1
 
 
-class Table(NamedTuple):
+class TableFormat(NamedTuple):
     """Format of a table. decimal: `.` or `,`. names: of its fields. places: design column of each field, or LABEL or
     LEFT_OUT."""
 
@@ -64,7 +64,7 @@ class Table(NamedTuple):
         return sum(place >= 0 for place in self.places)
 
 
-class Choice(NamedTuple):
+class ColumnChoice(NamedTuple):
     """Which columns of a table are used. known: these, in order; None for all except the target and the dropped
     ones."""
 
@@ -73,8 +73,8 @@ class Choice(NamedTuple):
     known: Sequence[str] | None
 
 
-Form = Svmlight | Market | Table
-NUMBERS = Table(Dialect(), ".", ["number"], [LABEL])  # a number on each line: labels
+Form = Svmlight | Market | TableFormat
+NUMBERS = TableFormat(Dialect(), ".", ["number"], [LABEL])  # a number on each line: labels
 
 
 def market_header(source: Source) -> Market:
@@ -110,7 +110,7 @@ def lines_with_entries(data: bytes) -> int:
     return sum(map(bool, map(bytes.strip, data.split(b"\n"))))
 
 
-def table_header(source: Source, dialect: Dialect, decimal: str, choice: Choice) -> Table:
+def table_header(source: Source, dialect: Dialect, decimal: str, choice: ColumnChoice) -> TableFormat:
     """Take the column names of a table; RequestError if one is missing or repeated."""
     names = records.header_row(source, dialect)
     remedy = records.delimiter_remedy(names, dialect) or "Names are in its line 1."
@@ -122,10 +122,10 @@ def table_of(
     columns: Sequence[str],
     dialect: Dialect,
     decimal: str,
-    choice: Choice,
+    choice: ColumnChoice,
     place: str = "",
     remedy: str = "",
-) -> Table:
+) -> TableFormat:
     """Return the format of a table with these column names. place: position of the names, for messages. remedy: for
     missing names."""
     names = [" ".join(name.split()) for name in columns]
@@ -139,4 +139,4 @@ def table_of(
             raise RequestError(f"{source} has no column {name!r}; its columns are {some}", remedy)
     taken = known or [name for name in names if name != target and name not in dropped]
     place_of = dict(zip(taken, range(len(taken)), strict=True)) | ({target: LABEL} if target else {})
-    return Table(dialect, decimal, names, [place_of.get(name, LEFT_OUT) for name in names])
+    return TableFormat(dialect, decimal, names, [place_of.get(name, LEFT_OUT) for name in names])

@@ -22,6 +22,7 @@ import numpy as np
 
 from blocks.append import Target, new_dataset
 from blocks.arrow_tables import arrow_bytes
+from blocks.design.dense_spill import Panel, write_panel
 from blocks.design.design import FLOATS, GENOTYPES, MIXED, ONES, SPARSE, Design
 from blocks.design.messages import (
     BlockToWrite,
@@ -33,10 +34,9 @@ from blocks.design.messages import (
     moments_file,
     offsets_file,
 )
-from blocks.design.panels import Panel, write_panel
 from blocks.design.request import DesignRequest, check
 from blocks.design.rows import MOST_ROWS, Facts, narrowed, not_finite
-from blocks.design.runs import Run, segments
+from blocks.design.runs import EntryRun, segments
 from blocks.design.sources import BYTES_OF_CHUNK, MAIN_BYTES_OF_COLUMN, Opened, open_inputs, read_labels
 from blocks.design.writer import finish_design, write_index
 from blocks.directories import table_files
@@ -55,7 +55,7 @@ _BYTES_OF_COLUMN = 72  # of a block while it is written, besides its entries: of
 _ITEM = {SPARSE: 8, ONES: 4, FLOATS: 4, GENOTYPES: 1}  # bytes of an entry, or of a cell
 
 
-class Read(NamedTuple):
+class ReadDesign(NamedTuple):
     """A design before its blocks are written.
 
     names: of its columns, if any. y: float64 (n,), if known. counts: uint32 (p,), entries of each column, if they are
@@ -103,7 +103,7 @@ def ingest_design(
     return Design(request.out)
 
 
-def _read(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> Read:
+def _read(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> ReadDesign:
     """Parse the inputs and spill them by column."""
     size = min(max(room // BYTES_OF_CHUNK, _SMALLEST_CHUNK), _LARGEST_CHUNK)
     total = None if request.kind == "npz" else sum(map(size_of, request.inputs))  # arrays are compressed
@@ -112,23 +112,23 @@ def _read(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> Rea
         spilled: list[Spilled] = pipeline.parse(opened.chunks)
     rows, columns = _shape(request, opened, spilled)
     counts = None
-    if not spilled or isinstance(spilled[0].spill, Run):
+    if not spilled or isinstance(spilled[0].spill, EntryRun):
         counts = _counts(pipeline.reports(), columns)
     y = opened.y
     if request.kind == "svmlight" or (request.kind == "csv" and request.target):
         y = np.concatenate([piece.y for piece in spilled])
     elif request.kind != "csv" and request.target:
         y = read_labels(pipeline.pool, request.target)
-    return Read(rows, columns, opened.names, y, _form(rows, columns, spilled), spilled, counts)
+    return ReadDesign(rows, columns, opened.names, y, _form(rows, columns, spilled), spilled, counts)
 
 
-def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> Read:
+def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> ReadDesign:
     from blocks.design.genotypes import bed_reader, read_individuals
 
     bed_reader()
     found = read_individuals(request.inputs[0], labelled=request.target is None, missing=request.skip_missing)
     rows, y = len(found.individuals), read_labels(pipeline.pool, request.target) if request.target else found.y
-    read = Read(rows, len(found.variants), found.variants, y, GENOTYPES)
+    read = ReadDesign(rows, len(found.variants), found.variants, y, GENOTYPES)
     if y is not None and y.size != rows:
         return read  # which is an error
     complete = np.ones(rows, bool) if y is None or not request.skip_missing else ~np.isnan(y)
@@ -193,7 +193,7 @@ def _form(rows: int, columns: int, spilled: Sequence[Spilled]) -> str:
     return dense if rows * columns * _ITEM[dense] <= facts.entries * _ITEM[sparse] else sparse
 
 
-def _check_labels(request: DesignRequest, read: Read) -> None:
+def _check_labels(request: DesignRequest, read: ReadDesign) -> None:
     if read.y is None:
         return
     where = request.target or request.inputs[0]
@@ -207,7 +207,7 @@ def _check_labels(request: DesignRequest, read: Read) -> None:
         raise not_finite(f"{where}, label {row + 1}", read.y[row])
 
 
-def _block_bounds(read: Read, block_bytes: int) -> np.ndarray:
+def _block_bounds(read: ReadDesign, block_bytes: int) -> np.ndarray:
     """Return the first column of each block, int64 (B+1,); it depends on nothing but the design."""
     if read.form in (SPARSE, ONES) and read.counts is not None:
         cost = np.zeros(read.columns + 1, np.int64)
@@ -218,7 +218,7 @@ def _block_bounds(read: Read, block_bytes: int) -> np.ndarray:
     return np.append(np.concatenate(firsts), read.columns)
 
 
-def _stretches(read: Read) -> Iterator[tuple[int, int, int]]:
+def _stretches(read: ReadDesign) -> Iterator[tuple[int, int, int]]:
     """Yield ranges of columns with one form, and the bytes of each column while it is written."""
     genotypes = read.covariates.first if read.covariates else read.columns
     yield 0, genotypes, read.rows * (_ITEM[GENOTYPES] if read.form in (GENOTYPES, MIXED) else _ITEM[FLOATS])
@@ -226,7 +226,7 @@ def _stretches(read: Read) -> Iterator[tuple[int, int, int]]:
         yield genotypes, read.columns, read.rows * _ITEM[FLOATS]
 
 
-def _writing_bytes(read: Read, bounds: np.ndarray) -> int:
+def _writing_bytes(read: ReadDesign, bounds: np.ndarray) -> int:
     """Return the largest number of bytes that a worker holds while it writes a block."""
     widths = np.diff(bounds)
     if read.form in (SPARSE, ONES) and read.counts is not None:
@@ -238,10 +238,10 @@ def _writing_bytes(read: Read, bounds: np.ndarray) -> int:
     return int((widths * (2 * cells + _BYTES_OF_COLUMN)).max())
 
 
-def _messages(request: DesignRequest, read: Read, bounds: np.ndarray) -> Iterator[BlockToWrite]:
+def _messages(request: DesignRequest, read: ReadDesign, bounds: np.ndarray) -> Iterator[BlockToWrite]:
     """Yield the messages for writing all blocks."""
     given = Design(request.columns_from).offsets if request.columns_from else None
-    runs = [piece.spill for piece in read.spilled if isinstance(piece.spill, Run)]
+    runs = [piece.spill for piece in read.spilled if isinstance(piece.spill, EntryRun)]
     panels = [piece.spill for piece in read.spilled if isinstance(piece.spill, Panel)]
     records = [piece.records if request.kind == "svmlight" else 0 for piece in read.spilled]  # others number their rows
     places = np.concatenate(([0], np.cumsum(records)))[:-1].astype(np.int64).tolist()
@@ -265,7 +265,7 @@ def _messages(request: DesignRequest, read: Read, bounds: np.ndarray) -> Iterato
 
 
 def _finish(
-    request: DesignRequest, target: Target, read: Read, bounds: np.ndarray, blocks: list[dict[str, Any]]
+    request: DesignRequest, target: Target, read: ReadDesign, bounds: np.ndarray, blocks: list[dict[str, Any]]
 ) -> None:
     """Write the files beside the blocks, and the manifest."""
     moments = [target.spill / moments_file(number) for number in range(len(blocks))]
@@ -296,7 +296,7 @@ def _offsets(spill: Path, columns: int, bounds: np.ndarray) -> np.ndarray | None
     return found
 
 
-def _made(request: DesignRequest, read: Read) -> dict[str, Any]:
+def _made(request: DesignRequest, read: ReadDesign) -> dict[str, Any]:
     """Return the manifest entry on how the design was made."""
     others = {"kind", "inputs", "out", "block_bytes", "overwrite"}
     given = {each.name: value for each in fields(request) if (value := getattr(request, each.name)) != each.default}

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.design.panels import Panel
+from blocks.design.dense_spill import Panel
 from blocks.design.rows import Facts
-from blocks.design.runs import Run, Segment
+from blocks.design.runs import EntryRun, Segment
 
 
 class DesignReading(NamedTuple):
@@ -57,7 +57,7 @@ class Spilled(NamedTuple):
     columns: int
     y: np.ndarray
     facts: Facts
-    spill: Run | Panel
+    spill: EntryRun | Panel
     queries: bool = False
 
 

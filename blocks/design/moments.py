@@ -11,7 +11,7 @@ from blocks.compiled import kernel
 from blocks.design.design import DenseBlock, SparseBlock
 
 
-class Moments(NamedTuple):
+class BlockMoments(NamedTuple):
     """float64 (W,) each, see `blocks.design.design.DesignIndex`."""
 
     means: np.ndarray
@@ -19,11 +19,11 @@ class Moments(NamedTuple):
     deviations: np.ndarray
 
 
-def moments(block: SparseBlock | DenseBlock, rows: int) -> Moments:
+def moments(block: SparseBlock | DenseBlock, rows: int) -> BlockMoments:
     """Those of all columns of a block, which have so many rows."""
     if isinstance(block, SparseBlock):
-        return Moments(*sparse_moments(block.offsets, block.values, rows))
-    return Moments(*dense_moments(*block))
+        return BlockMoments(*sparse_moments(block.offsets, block.values, rows))
+    return BlockMoments(*dense_moments(*block))
 
 
 @kernel

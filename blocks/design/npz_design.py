@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.design.messages import CellsChunk, EntriesChunk
-from blocks.design.npz_members import Archive, Member
+from blocks.design.npz_members import NpzArchive, NpzMember
 from blocks.design.rows import MOST_COLUMNS, MOST_ROWS
 from blocks.errors import RequestError
 
@@ -19,7 +19,7 @@ _SHORT = 1 << 10  # bytes of arrays that hold a word or two numbers
 _COPIES = 16  # of a row while it is read, in bytes for each byte of it, at worst
 
 
-class Shape(NamedTuple):
+class NpzShape(NamedTuple):
     """Sizes of the matrix, and the target float64 (n,), if any."""
 
     rows: int
@@ -27,7 +27,7 @@ class Shape(NamedTuple):
     y: np.ndarray | None
 
 
-def shape_of(archive: Archive, source: str, room: int) -> Shape:
+def shape_of(archive: NpzArchive, source: str, room: int) -> NpzShape:
     """Return the sizes; RequestError if the file is of neither kind. room: bytes for the target."""
     if "X" in archive.names:
         shape = archive.open("X").shape
@@ -46,11 +46,11 @@ def shape_of(archive: Archive, source: str, room: int) -> Shape:
             f"{source}: X has {shape[0]} rows and {shape[1]} columns",
             f"It must have at least 1 of each, and at most {MOST_ROWS} rows and {MOST_COLUMNS} columns.",
         )
-    return Shape(*shape, archive.open("y").whole(room).astype(np.float64) if "y" in archive.names else None)
+    return NpzShape(*shape, archive.open("y").whole(room).astype(np.float64) if "y" in archive.names else None)
 
 
 def chunks(
-    archive: Archive, source: str, shape: Shape, size: int, room: int, progress: Callable[[int], object]
+    archive: NpzArchive, source: str, shape: NpzShape, size: int, room: int, progress: Callable[[int], object]
 ) -> Iterator[EntriesChunk | CellsChunk]:
     """Yield the matrix in chunks of about `size` bytes. room: bytes for offsets or a row. progress: function called
     with numbers of bytes read."""
@@ -77,7 +77,7 @@ def chunks(
         yield EntriesChunk(number, source, rows.astype(np.uint32), columns.astype(np.uint32), values)
 
 
-def _format(archive: Archive, source: str) -> str:
+def _format(archive: NpzArchive, source: str) -> str:
     found = archive.open("format").whole(_SHORT)[0]
     name = found.decode() if isinstance(found, bytes) else str(found)
     if name not in _SPARSE:
@@ -87,7 +87,7 @@ def _format(archive: Archive, source: str) -> str:
     return name
 
 
-def _coordinates(archive: Archive, source: str, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+def _coordinates(archive: NpzArchive, source: str, size: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     members = [archive.open(name) for name in ("row", "col", "data")]
     total = _length(members, source)
     for first in range(0, total, size):
@@ -95,7 +95,7 @@ def _coordinates(archive: Archive, source: str, size: int) -> Iterator[tuple[np.
         yield row, column, values
 
 
-def _length(members: Sequence[Member], source: str) -> int:
+def _length(members: Sequence[NpzMember], source: str) -> int:
     """Return the common length of arrays with an element per entry; RequestError if they differ."""
     if len({member.shape for member in members}) > 1 or len(members[0].shape) != 1:
         told = ", ".join(f"{member.name} {member.shape}" for member in members)
@@ -106,7 +106,7 @@ def _length(members: Sequence[Member], source: str) -> int:
 
 
 def _compressed(
-    archive: Archive, source: str, lines: int, size: int, room: int
+    archive: NpzArchive, source: str, lines: int, size: int, room: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield rows, columns and values of a CSR matrix; columns, rows and values of CSC. lines: rows of CSR, columns of
     CSC."""
@@ -126,7 +126,7 @@ def _compressed(
 
 
 def _dense(
-    member: Member, source: str, shape: Shape, size: int, room: int, progress: Callable[[int], object]
+    member: NpzMember, source: str, shape: NpzShape, size: int, room: int, progress: Callable[[int], object]
 ) -> Iterator[EntriesChunk | CellsChunk]:
     rows, columns = (shape.columns, shape.rows) if member.by_column else (shape.rows, shape.columns)
     if _COPIES * columns * member.dtype.itemsize > room:

@@ -21,7 +21,7 @@ def _wanted(name: str) -> str:
     return {"biuf": "real numbers", "iu": "whole numbers", "SU": "text"}[_KINDS.get(name, "biuf")]
 
 
-class Member:
+class NpzMember:
     """An array that is being read. Attributes: `name`, `shape`, `dtype`, `by_column` (Fortran order)."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str, path: str) -> None:
@@ -56,24 +56,24 @@ class Member:
         return self.take(size)
 
 
-class Archive:
+class NpzArchive:
     """An .npz file. Attributes: `names` of its arrays."""
 
     def __init__(self, file: zipfile.ZipFile, path: str) -> None:
         self._file, self._path = file, path
         self.names = {name.removesuffix(".npy") for name in file.namelist()}
 
-    def open(self, name: str) -> Member:
+    def open(self, name: str) -> NpzMember:
         """Start to read an array; several can be read at once. Raises RequestError if it has another dtype."""
-        return Member(self._file, name, self._path)
+        return NpzMember(self._file, name, self._path)
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Archive]:
+def opened(path: str) -> Iterator[NpzArchive]:
     """Open an .npz file; errors become RequestErrors that name it."""
     try:
         with open_input(path) as file, zipfile.ZipFile(file) as archive:
-            yield Archive(archive, path)
+            yield NpzArchive(archive, path)
     except RequestError:  # is a ValueError
         raise
     except (*DAMAGE, ValueError, KeyError) as error:

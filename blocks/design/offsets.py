@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
+from blocks.design.dense_spill import complete
 from blocks.design.design import DenseBlock, SparseBlock
-from blocks.design.panels import complete
 
 _FAR = 100.0  # times the mean distance from the median: what float32 rounds a nearer column by is below 1e-5 of that
 _ROUNDING = 1e-15  # of a median: no more than the last digits differ, and float32 makes them the same

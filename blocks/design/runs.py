@@ -1,4 +1,4 @@
-"""Positions of the entries of some columns in runs that are sorted by column; see `blocks.design.column_runs`."""
+"""Positions of the entries of some columns in runs that are sorted by column; see `blocks.design.sparse_spill`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 LANDMARK = 512  # entries between two whose columns are known without reading the run
 
 
-class Run(NamedTuple):
+class EntryRun(NamedTuple):
     """A file of entries by column. landmarks: uint32, column of every `LANDMARK`th entry. wide: values are float64."""
 
     path: str
@@ -29,7 +29,7 @@ class Segment(NamedTuple):
     place: int
 
 
-def segments(runs: Sequence[Run], places: Sequence[int], first: int, last: int) -> Iterator[Segment]:
+def segments(runs: Sequence[EntryRun], places: Sequence[int], first: int, last: int) -> Iterator[Segment]:
     """Return what to read of each run for the columns from `first` to `last` (exclusive), plus up to a landmark
     more."""
     for run, place in zip(runs, places, strict=True):

@@ -18,11 +18,11 @@ from blocks.design.design import Design
 from blocks.design.formats import (
     LABEL,
     NUMBERS,
-    Choice,
+    ColumnChoice,
     Form,
     Market,
     Svmlight,
-    Table,
+    TableFormat,
     lines_with_entries,
     market_header,
     table_header,
@@ -105,8 +105,8 @@ def _open_tables(
             f"--columns-from {request.columns_from}: its columns have no names",
             "Give a dataset that was made from a table.",
         )
-    choice = Choice(request.target, request.drop, known)
-    opened: list[tuple[Source | ArrowTable, Table]] = []
+    choice = ColumnChoice(request.target, request.drop, known)
+    opened: list[tuple[Source | ArrowTable, TableFormat]] = []
     for path in request.inputs:
         if arrow := arrow_table(path, progress, request.query):
             opened.append((arrow, table_of(path, arrow.columns, Dialect(), ".", choice)))
@@ -136,17 +136,17 @@ def _lines(opened: Iterable[tuple[Source | ArrowTable, Form]], size: int) -> Ite
     for source, given in opened:
         form = given
         if isinstance(source, ArrowTable):
-            assert isinstance(form, Table)
+            assert isinstance(form, TableFormat)
             yield from _cells(source, form, size, following)
             continue
-        cut = form.dialect.whole_row if isinstance(form, Table) else whole_line
+        cut = form.dialect.whole_row if isinstance(form, TableFormat) else whole_line
         for line, data in source.chunks(cut, size):
             yield LinesChunk(next(following), source.name, line, data, form)
             if isinstance(form, Market) and form.is_dense:
                 form = form._replace(first=form.first + lines_with_entries(data))
 
 
-def _cells(source: ArrowTable, table: Table, size: int, numbers: Iterator[int]) -> Iterator[CellsChunk]:
+def _cells(source: ArrowTable, table: TableFormat, size: int, numbers: Iterator[int]) -> Iterator[CellsChunk]:
     """Yield the rows of a Parquet or Arrow file, for groups of columns one after the other."""
     by_place = {place: name for name, place in zip(source.columns, table.places, strict=True)}
     wanted = [by_place[place] for place in range(table.columns)]

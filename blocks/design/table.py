@@ -7,7 +7,7 @@ import numpy as np
 from blocks.compiled import unmanaged_kernel
 from blocks.corpus.records import QUOTE_REMEDY
 from blocks.delimited import BadRow
-from blocks.design.formats import LABEL, LEFT_OUT, Table
+from blocks.design.formats import LABEL, LEFT_OUT, TableFormat
 from blocks.design.rows import LARGEST, DenseRows
 from blocks.errors import RequestError, quoted
 from blocks.fields import BREAK, is_number, number_at, trimmed
@@ -16,7 +16,7 @@ _AT, _LINE, _ROW = 0, 1, 2  # places in the state of `read_cells`
 _BAD = _NONE = -1
 
 
-def read(data: bytes, source: str, line: int, form: Table) -> DenseRows:
+def read(data: bytes, source: str, line: int, form: TableFormat) -> DenseRows:
     """The rows of whole lines, the first of number `line`; RequestError, with file and line, for one that is bad."""
     text = np.frombuffer(data, np.uint8)
     most = data.count(b"\n")
@@ -30,7 +30,7 @@ def read(data: bytes, source: str, line: int, form: Table) -> DenseRows:
     return DenseRows(cells[: state[_ROW]], y[: state[_ROW]])
 
 
-def _wrong(data: bytes, form: Table) -> tuple[str, str]:
+def _wrong(data: bytes, form: TableFormat) -> tuple[str, str]:
     """What is wrong with the first row, which the kernel could not read, and what to do."""
     _, first = next(form.dialect.rows_apart(data))
     try:

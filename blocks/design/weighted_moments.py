@@ -24,7 +24,7 @@ class Weights(NamedTuple):
     totals: np.ndarray
 
 
-class Sums(NamedTuple):
+class WeightedSums(NamedTuple):
     """Over the values of a column that are given, for each weight."""
 
     counts: np.ndarray  # int64 (K,), of those whose weight is not 0
@@ -80,7 +80,7 @@ def moments_of_dense(values, missing_offsets, missing_rows, weights):
 def empty_sums(kinds):
     """Room for the sums under so many weights."""
     counts, numbers = np.empty(kinds, np.int64), np.empty((4, kinds))
-    return Sums(counts, numbers[0], numbers[1], numbers[2], numbers[3], np.empty(kinds, np.bool_))
+    return WeightedSums(counts, numbers[0], numbers[1], numbers[2], numbers[3], np.empty(kinds, np.bool_))
 
 
 @unmanaged_kernel

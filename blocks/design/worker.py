@@ -10,9 +10,10 @@ import numpy as np
 
 from blocks import market
 from blocks.compiler import prepare
-from blocks.design import column_runs, genotypes, panels, svmlight, table
+from blocks.design import dense_spill, genotypes, sparse_spill, svmlight, table
+from blocks.design.dense_spill import complete, joined
 from blocks.design.design import FLOATS, GENOTYPES, ONES, DenseBlock, SparseBlock
-from blocks.design.formats import NUMBERS, Market, Svmlight, Table
+from blocks.design.formats import NUMBERS, Market, Svmlight, TableFormat
 from blocks.design.messages import (
     BlockToWrite,
     CellsChunk,
@@ -27,12 +28,11 @@ from blocks.design.messages import (
 )
 from blocks.design.moments import dense_moments, moments, sparse_moments
 from blocks.design.offsets import differences
-from blocks.design.panels import complete, joined
 from blocks.design.rows import WIDE_ENTRY, DenseRows, SparseRows, checked, facts_of, narrowed, narrowed_entries
-from blocks.design.runs import Run
+from blocks.design.runs import EntryRun
 from blocks.design.writer import write_block
 from blocks.errors import RequestError
-from blocks.ingestion.messages import LinesChunk, Report
+from blocks.ingestion.messages import CountsRequest, LinesChunk
 from blocks.ingestion.worker import Worker
 from blocks.ratings.transposition import ENTRY
 
@@ -42,12 +42,12 @@ _NONE = np.empty(0, np.float32)
 _READERS: dict[type, Callable[..., SparseRows | DenseRows]] = {
     Svmlight: svmlight.read,
     Market: market.read,
-    Table: table.read,
+    TableFormat: table.read,
 }
 
 
 class DesignWorker(Worker):
-    """Handles the messages of `blocks.design.messages`, and `Report`, whose answer is the path of its counts."""
+    """Handles the messages of `blocks.design.messages`, and `CountsRequest`, whose answer is the path of its counts."""
 
     def __init__(self, reading: DesignReading) -> None:
         super().__init__(reading.spill)
@@ -57,7 +57,7 @@ class DesignWorker(Worker):
             LinesChunk: self._parse,
             EntriesChunk: self._entries,
             CellsChunk: self._cells,
-            Report: self._report,
+            CountsRequest: self._report,
             FromRuns: self._write,
             FromPanels: self._write,
             FromBed: self._write,
@@ -93,11 +93,11 @@ class DesignWorker(Worker):
         columns = int(rows.entries["column"].max(initial=0)) + 1 if rows.entries.size else 0
         self._count(rows.entries["column"], columns)
         path, entries = self.spill / f"run-{number}", narrowed_entries(rows.entries)
-        run = Run(str(path), entries.dtype == WIDE_ENTRY, entries.size, column_runs.write_run(path, entries))
+        run = EntryRun(str(path), entries.dtype == WIDE_ENTRY, entries.size, sparse_spill.write_run(path, entries))
         return Spilled(rows.records, columns, rows.y, facts_of(rows.entries["value"]), run, rows.queries)
 
     def _leave_cells(self, number: int, rows: DenseRows, first: int = 0) -> Spilled:
-        panel = panels.write_panel(self.spill / f"panel-{number}", narrowed(rows.cells), first)
+        panel = dense_spill.write_panel(self.spill / f"panel-{number}", narrowed(rows.cells), first)
         records = 0 if first else len(rows.cells)
         return Spilled(records, panel.last, rows.y, facts_of(rows.cells), panel)
 
@@ -111,9 +111,9 @@ class DesignWorker(Worker):
             grown = np.zeros(max(width, self._counts.size * 5 // 4), np.uint32)
             grown[: self._counts.size] = self._counts
             self._counts = grown
-        column_runs.count_columns(columns, self._counts)
+        sparse_spill.count_columns(columns, self._counts)
 
-    def _report(self, _: Report) -> str:
+    def _report(self, _: CountsRequest) -> str:
         path = self.spill / f"counts-{os.getpid()}"
         path.write_bytes(self._counts.data)
         del self._counts
@@ -138,7 +138,11 @@ def _gathered(message: BlockToWrite) -> tuple[SparseBlock | DenseBlock, np.ndarr
     if message.form in (GENOTYPES, ONES):
         columns = _columns(message, slice(0, width), np.dtype(message.form if message.form == GENOTYPES else FLOATS))
         return (complete(columns) if isinstance(columns, np.ndarray) else columns._replace(values=_NONE)), np.empty(0)
-    kind = panels.kind_of(message.panels) if isinstance(message, FromPanels) else column_runs.kind_of(message.segments)
+    kind = (
+        dense_spill.kind_of(message.panels)
+        if isinstance(message, FromPanels)
+        else sparse_spill.kind_of(message.segments)
+    )
     step = -(-width // (_TURNS if kind == np.float64 else 1))
     some = [slice(first, min(first + step, width)) for first in range(0, width, step)]
     found = [differences(_columns(message, mine, kind), message.rows, message.given(mine)) for mine in some]
@@ -149,13 +153,13 @@ def _columns(message: FromPanels | FromRuns, mine: slice, kind: np.dtype[Any]) -
     """Return some columns of a block, (W, n), or a sparse block, with values of a dtype."""
     first, last, dense = message.first + mine.start, message.first + mine.stop, message.form in (FLOATS, GENOTYPES)
     if isinstance(message, FromPanels):
-        values = panels.gather(message.panels, first, last, message.rows, kind)
-        return values if dense else panels.sparse(values)
+        values = dense_spill.gather(message.panels, first, last, message.rows, kind)
+        return values if dense else dense_spill.sparse(values)
     counts = message.counts[mine]
     try:
         if dense:
-            return column_runs.gather_dense(message.segments, first, counts, message.rows, kind)
-        return column_runs.gather_sparse(message.segments, first, counts)
+            return sparse_spill.gather_dense(message.segments, first, counts, message.rows, kind)
+        return sparse_spill.gather_sparse(message.segments, first, counts)
     except RequestError as error:
         raise RequestError(f"{message.source}: {error.what}", error.remedy) from None
 
@@ -166,8 +170,8 @@ def warm_up() -> None:
     market.read(b"1 1 1\n", "", 1, Market(1, 1, 1, 3))
     table.read(b"1\n", "", 1, NUMBERS)
     entries = np.zeros(1, ENTRY)
-    column_runs.count_columns(entries["column"], np.zeros(1, np.uint32))
-    column_runs.warm_up()
+    sparse_spill.count_columns(entries["column"], np.zeros(1, np.uint32))
+    sparse_spill.warm_up()
     offsets = np.array([0, 1])
     sparse_moments(offsets, np.ones(1, np.float32), 1)
     for dtype in (FLOATS, GENOTYPES):

@@ -9,7 +9,7 @@ import numpy as np
 from blocks.compiled import kernel
 
 
-class Counts:
+class WordCounter:
     """Tokens and documents of each word id, in arrays that grow with the vocabulary."""
 
     def __init__(self) -> None:

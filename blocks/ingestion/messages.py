@@ -23,11 +23,11 @@ class LinesChunk:
 
 
 @dataclass
-class Report:
+class CountsRequest:
     """Request for what a worker has counted while reading; it then forgets its counts."""
 
 
-class Piece(NamedTuple):
+class SpilledPiece(NamedTuple):
     """Consecutive rows and their entries in the spill file of a worker, starting at byte `offset`."""
 
     worker: int  # process id: whose numbering ids have
@@ -37,11 +37,11 @@ class Piece(NamedTuple):
 
 
 @dataclass
-class Run:
+class PieceRun:
     """Consecutive pieces to be sorted by the bucket of their rows. first: number of the first row."""
 
     number: int
-    pieces: list[Piece] = field(repr=False)
+    pieces: list[SpilledPiece] = field(repr=False)
     first: int
     seed: int
     buckets: int

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from blocks.ingestion.counts import Counts
+    from blocks.ingestion.counts import WordCounter
     from blocks.ingestion.word_table import WordTable
 
 
@@ -61,7 +61,7 @@ class Tally:
         return Merged(list(self._number_of), tokens, documents, numbers)
 
 
-def leave_names(spill: Path, kind: str, table: WordTable | None, counts: Counts, size: int) -> WorkerNames:
+def leave_names(spill: Path, kind: str, table: WordTable | None, counts: WordCounter, size: int) -> WorkerNames:
     """Write the names and counts of a worker. table: None if all workers share a vocabulary of `size` words."""
     me = os.getpid()
     counts_file, terms = spill / f"{kind}-counts-{me}", None

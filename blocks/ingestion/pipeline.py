@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 
 from blocks.append import Target
-from blocks.corpus.division import blocks_of_buckets
+from blocks.corpus.partition import blocks_of_buckets
 from blocks.in_process import InProcess
-from blocks.ingestion.messages import BucketsToWrite, Piece, Report, Run, RunSegment, SortedRun
+from blocks.ingestion.messages import BucketsToWrite, CountsRequest, PieceRun, RunSegment, SortedRun, SpilledPiece
 from blocks.progress_bar import Bar
 from blocks.sources import Progress
 from blocks.workers import Workers
@@ -51,12 +51,12 @@ class IngestionPipeline:
 
     def reports(self) -> list[Any]:
         """Return what workers have counted."""
-        answers = (self.pool.ask(worker, Report()) for worker in range(len(self.pool)))
+        answers = (self.pool.ask(worker, CountsRequest()) for worker in range(len(self.pool)))
         return [answer for answer in answers if answer is not None]
 
     def shuffle(
         self,
-        pieces: Iterable[Piece],
+        pieces: Iterable[SpilledPiece],
         buckets: int,
         seed: int,
         slice_bounds: np.ndarray | None = None,
@@ -92,18 +92,18 @@ class IngestionPipeline:
         return answers
 
 
-def _runs(pieces: Iterable[Piece], first: int, seed: int, buckets: int) -> Iterator[Run]:
+def _runs(pieces: Iterable[SpilledPiece], first: int, seed: int, buckets: int) -> Iterator[PieceRun]:
     """Yield runs of consecutive pieces with about `RUN` rows and entries. first: number of the first row."""
-    together: list[Piece] = []
+    together: list[SpilledPiece] = []
     rows, entries, number = 0, 0, 0
     for piece in pieces:
         together.append(piece)
         rows, entries = rows + piece.rows, entries + piece.entries
         if rows + entries >= RUN:
-            yield Run(number, together, first, seed, buckets)
+            yield PieceRun(number, together, first, seed, buckets)
             together, first, rows, entries, number = [], first + rows, 0, 0, number + 1
     if together:
-        yield Run(number, together, first, seed, buckets)
+        yield PieceRun(number, together, first, seed, buckets)
 
 
 def _segment(run: int, bounds: SortedRun, first: int, last: int) -> RunSegment:

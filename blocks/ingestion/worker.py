@@ -14,7 +14,15 @@ from typing import IO, Any, ClassVar, NamedTuple
 import numpy as np
 
 from blocks.files import disk_errors
-from blocks.ingestion.messages import NOBODY, BucketsToWrite, Piece, Report, Run, SortedRun, spill_file
+from blocks.ingestion.messages import (
+    NOBODY,
+    BucketsToWrite,
+    CountsRequest,
+    PieceRun,
+    SortedRun,
+    SpilledPiece,
+    spill_file,
+)
 from blocks.ingestion.names import places_file
 
 Arrays = Sequence[np.ndarray]
@@ -68,14 +76,14 @@ class SortingWorker(Worker, ABC):
         super().__init__(spill)
         self._file: IO[bytes] | None = None
         self._places: dict[tuple[str, int], np.ndarray] = {}
-        self.tasks |= {Report: self._report, Run: self._sort, BucketsToWrite: self._write}
+        self.tasks |= {CountsRequest: self._report, PieceRun: self._sort, BucketsToWrite: self._write}
 
     @abstractmethod
     def counted(self) -> Any:
         """Return the counts of all chunks, and forget them."""
 
     @abstractmethod
-    def by_bucket(self, arrays: list[np.ndarray], run: Run) -> tuple[Arrays, SortedRun]:
+    def by_bucket(self, arrays: list[np.ndarray], run: PieceRun) -> tuple[Arrays, SortedRun]:
         """Sort the rows of a run by bucket; converts arrays from the form `parsed` to `sorted`."""
 
     @abstractmethod
@@ -86,7 +94,7 @@ class SortingWorker(Worker, ABC):
         """Replace a worker's ids in parsed arrays by places."""
         return arrays
 
-    def leave(self, arrays: Arrays, rows: int, entries: int, tail: bytes = b"") -> Piece:
+    def leave(self, arrays: Arrays, rows: int, entries: int, tail: bytes = b"") -> SpilledPiece:
         """Append rows, in the form `parsed`, to the spill file; tail: bytes that follow them."""
         if self._file is None:
             self._file = spill_file(self.spill, os.getpid()).open("wb")
@@ -94,7 +102,7 @@ class SortingWorker(Worker, ABC):
         self.parsed.write(self._file, arrays)
         self._file.write(tail)
         self._file.flush()
-        return Piece(os.getpid(), offset, rows, entries)
+        return SpilledPiece(os.getpid(), offset, rows, entries)
 
     def places(self, kind: str, worker: int) -> np.ndarray:
         """Return the places of a worker's names, uint32, see `write_places`."""
@@ -102,19 +110,19 @@ class SortingWorker(Worker, ABC):
             self._places[kind, worker] = np.memmap(places_file(self.spill, kind, worker), np.uint32, "r")
         return self._places[kind, worker]
 
-    def _report(self, _: Report) -> Any:
+    def _report(self, _: CountsRequest) -> Any:
         if self._file is None:
             return None
         self._file.close()
         return self.counted()
 
-    def _sort(self, run: Run) -> SortedRun:
+    def _sort(self, run: PieceRun) -> SortedRun:
         arrays, bounds = self.by_bucket(_joined(map(self._piece, run.pieces)), run)
         with self._run_file(run.number).open("wb") as file:
             self.sorted.write(file, arrays)
         return bounds
 
-    def _piece(self, piece: Piece) -> Arrays:
+    def _piece(self, piece: SpilledPiece) -> Arrays:
         if piece.worker == NOBODY:
             empty = [np.zeros(piece.rows, dtype) for dtype in self.parsed.rows]
             return [*empty, *(np.empty(0, dtype) for dtype in self.parsed.entries)]

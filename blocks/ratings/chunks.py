@@ -10,7 +10,7 @@ import numpy as np
 
 from blocks.arrow_tables import ArrowTable, arrow_table, distinct, numbers_of, trimmed_lines
 from blocks.ingestion.messages import LinesChunk
-from blocks.ratings.formats import SIDES, Format, FormatOptions, columns_of, detect, last_section
+from blocks.ratings.formats import SIDES, FormatOptions, RatingsFormat, columns_of, detect, last_section
 from blocks.sources import Opening, Source, whole_line
 
 BLANKS = " \t\r"  # around a name
@@ -32,7 +32,7 @@ class RowsChunk:
     values: np.ndarray = field(repr=False)
 
 
-class Input:
+class RatingsInput:
     """An input of ratings. Attributes: `name` for messages; `entries`, number in its header, if any; numbers of its
     chunks. Raises RequestError if the format is unclear."""
 
@@ -55,7 +55,7 @@ class Input:
         self.chunks = _lines(source, form, numbers)
 
 
-def _lines(source: Source, form: Format, numbers: Iterator[int]) -> Iterator[LinesChunk]:
+def _lines(source: Source, form: RatingsFormat, numbers: Iterator[int]) -> Iterator[LinesChunk]:
     section = b""
     for line, data in source.chunks(whole_line):
         yield LinesChunk(next(numbers), source.name, line - bool(section), section + data, form)

@@ -57,7 +57,7 @@ class FormatOptions(NamedTuple):
     rating: str | None = None
 
 
-class Format(NamedTuple):
+class RatingsFormat(NamedTuple):
     """Format of the lines of an input.
 
     separator: a byte, TWO_COLONS, or a blank for any run of blanks and tabs. order: fields, from 0, of user, item and
@@ -84,7 +84,7 @@ def check_options(options: FormatOptions) -> None:
     require_decimal(options.decimal, options.delimiter if options.delimiter != "::" else None)
 
 
-def detect(source: Source, options: FormatOptions) -> Format:
+def detect(source: Source, options: FormatOptions) -> RatingsFormat:
     """Take the lines before the first rating and return the format; RequestError if it is unclear."""
     if source.is_database:
         options = options._replace(delimiter=",", quote=None, decimal=".")
@@ -92,7 +92,9 @@ def detect(source: Source, options: FormatOptions) -> Format:
     if line.startswith(b"%%MatrixMarket"):
         return _matrix_market(source)
     if _SECTION.fullmatch(line):
-        return Format(COMMA, (0, NOTHING, NOTHING if options.rating == "none" else 1), sections=True, quote=NOTHING)
+        return RatingsFormat(
+            COMMA, (0, NOTHING, NOTHING if options.rating == "none" else 1), sections=True, quote=NOTHING
+        )
     text, where = line.decode("utf-8", "replace"), f"{source.name}, line {source.line}"
     quote = _quote(options)
     separator = _separator(text, where, quote, options)
@@ -115,7 +117,7 @@ def detect(source: Source, options: FormatOptions) -> Format:
             )
         source.take(first_line)
     two_fields = order[2] == NOTHING and len(fields) == 2 and options.rating != "none"
-    return Format(separator, order, quote=quote, decimal=ord(options.decimal), two_fields=two_fields)
+    return RatingsFormat(separator, order, quote=quote, decimal=ord(options.decimal), two_fields=two_fields)
 
 
 def columns_of(names: Sequence[str], options: FormatOptions, where: str) -> dict[str, str]:
@@ -243,7 +245,7 @@ def _sides(fields: Sequence[str]) -> dict[str, int]:
     }
 
 
-def _matrix_market(source: Source) -> Format:
+def _matrix_market(source: Source) -> RatingsFormat:
     banner = source.take(first_line)
     words = banner.lower().split()
     if words[1:3] != [b"matrix", b"coordinate"] or words[3:] not in _GENERAL:
@@ -260,7 +262,7 @@ def _matrix_market(source: Source) -> Format:
         )
     rows, columns, entries = map(int, sizes)
     order = (0, 1, NOTHING if words[3] == b"pattern" else 2)
-    return Format(BLANK, order, quote=NOTHING, sizes=(rows, columns, entries))
+    return RatingsFormat(BLANK, order, quote=NOTHING, sizes=(rows, columns, entries))
 
 
 def last_section(data: bytes) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from blocks.corpus.division import blocks_of_buckets, rank_words
+from blocks.corpus.partition import blocks_of_buckets, rank_words
 from blocks.errors import RequestError
 from blocks.files import publish_directory
 from blocks.given_arrays import finite_floats, integers

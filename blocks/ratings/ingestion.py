@@ -22,7 +22,7 @@ import numpy as np
 
 from blocks.append import new_dataset, require_replaceable
 from blocks.arrow_tables import arrow_bytes
-from blocks.corpus.division import DROPPED, bucket_count, rank_words
+from blocks.corpus.partition import DROPPED, bucket_count, rank_words
 from blocks.directories import table_files
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
@@ -32,7 +32,7 @@ from blocks.ingestion.messages import LinesChunk
 from blocks.ingestion.names import Merged, WorkerNames, merge, write_places
 from blocks.ingestion.pipeline import RUN, IngestionPipeline
 from blocks.progress_bar import Bar, no_bar
-from blocks.ratings.chunks import Input, RowsChunk
+from blocks.ratings.chunks import RatingsInput, RowsChunk
 from blocks.ratings.formats import FormatOptions, check_options
 from blocks.ratings.matrix import LARGEST, Matrix
 from blocks.ratings.transposition import write_slices
@@ -76,7 +76,7 @@ class RatingsRequest:
 
 
 @dataclass(frozen=True)
-class Names:
+class OrderedNames:
     """Rows or columns of a matrix: names in order, and the place of each merged term among them."""
 
     names: list[str]
@@ -174,7 +174,7 @@ def _chunks(
     """Yield the chunks of all inputs; appends an entry to `matrices` for each MatrixMarket file."""
     opening, numbers, last = Opening(request.encoding, _LONGEST_LINE, request.query), count(), -1
     for path in request.inputs:
-        given, first = Input(path, request.format_options, opening, numbers, progress), last + 1
+        given, first = RatingsInput(path, request.format_options, opening, numbers, progress), last + 1
         for chunk in given.chunks:
             yield chunk
             last = chunk.number
@@ -182,12 +182,12 @@ def _chunks(
             matrices.append(_MarketFile(given.name, given.entries, first, last + 1))
 
 
-def _name(merged: Merged, fixed: list[str] | None) -> Names:
+def _name(merged: Merged, fixed: list[str] | None) -> OrderedNames:
     """Order names: numerically if all are whole numbers, else alphabetically; or as they are fixed."""
     names = fixed or sorted(merged.terms, key=_by_number if all(map(_INTEGER.fullmatch, merged.terms)) else None)
     place_of = dict(zip(names, range(len(names)), strict=True))
     places = np.fromiter((place_of.get(term, DROPPED) for term in merged.terms), np.uint32, len(merged.terms))
-    return Names(names, places, merged)
+    return OrderedNames(names, places, merged)
 
 
 def _by_number(name: str) -> tuple[int, str]:
@@ -198,7 +198,7 @@ def _write(
     pipeline: IngestionPipeline,
     request: RatingsRequest,
     parsed: list[ParsedRatings],
-    sides: tuple[Names, Names],
+    sides: tuple[OrderedNames, OrderedNames],
     base: Matrix | None,
 ) -> None:
     """Write blocks, slices, names, index and manifest."""

@@ -13,14 +13,14 @@ from blocks.fields import BLANK, BREAK, COMMA, TAB, is_blank, is_number, line_en
 from blocks.ingestion.messages import LinesChunk
 from blocks.ingestion.word_table import END, END_BYTE
 from blocks.ratings.chunks import RowsChunk
-from blocks.ratings.formats import HEADER_REMEDY, OPEN_QUOTE, SIDES, TWO_COLONS, Format
+from blocks.ratings.formats import HEADER_REMEDY, OPEN_QUOTE, SIDES, TWO_COLONS, RatingsFormat
 
 _COLON = 58
 _AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `split_lines`
 _SKIP = "Correct the line, or leave out such lines with --on-error skip."
 
 
-class Names(NamedTuple):
+class RatingNames(NamedTuple):
     """Names, one a line, END after the last; and which of them each rating has, int (N,), None if each has its own."""
 
     joined: bytes
@@ -30,8 +30,8 @@ class Names(NamedTuple):
 class Fields(NamedTuple):
     """The ratings of a chunk: their users and items, and float64 (N,) ratings."""
 
-    users: Names
-    items: Names
+    users: RatingNames
+    items: RatingNames
     values: np.ndarray
 
 
@@ -52,7 +52,7 @@ class Reader:
             return self._rows(chunk)
         return self._lines(chunk.data, chunk.source, chunk.line, chunk.form)
 
-    def _lines(self, data: bytes, source: str, line: int, form: Format) -> Fields:
+    def _lines(self, data: bytes, source: str, line: int, form: RatingsFormat) -> Fields:
         data = self._text_alone(data if data.endswith(b"\n") else data + b"\n", source, line)
         text = np.frombuffer(data, np.uint8)
         most = data.count(b"\n")
@@ -67,14 +67,16 @@ class Reader:
             state[_AT], state[_LINE] = end + 1, state[_LINE] + 1
         found = int(state[_FOUND])
         users, items = (join_names(text, names[:found, side : side + 2], form.quote) for side in (0, 2))
-        return Fields(Names(users.tobytes()), Names(items.tobytes()), values[:found])
+        return Fields(RatingNames(users.tobytes()), RatingNames(items.tobytes()), values[:found])
 
     def _rows(self, chunk: RowsChunk) -> Fields:
         (users, of_users), (items, of_items) = chunk.users, chunk.items
         low, high = self._range
         good = (chunk.values >= low) & (chunk.values <= high)
         if isinstance(users, bytes) and isinstance(items, bytes) and good.all():
-            return Fields(Names(users + END_BYTE, of_users), Names(items + END_BYTE, of_items), chunk.values)
+            return Fields(
+                RatingNames(users + END_BYTE, of_users), RatingNames(items + END_BYTE, of_items), chunk.values
+            )
         users, items = map(_listed, (users, items))
         for names, places in ((users, of_users), (items, of_items)):
             good &= np.fromiter(map(_is_name, names), bool, len(names))[places]
@@ -123,14 +125,14 @@ def _wrong_row(user: str, item: str, value: float, allowed: tuple[float, float])
     return f"the rating {value:g} is not between {allowed[0]:g} and {allowed[1]:g}", _SKIP
 
 
-def _used(names: list[str], places: np.ndarray) -> Names:
+def _used(names: list[str], places: np.ndarray) -> RatingNames:
     """The names that any rating has."""
     numbers, places = np.unique(places, return_inverse=True)
     joined = "".join(names[number] + "\n" for number in numbers.tolist())
-    return Names(joined.encode() + END_BYTE, places)
+    return RatingNames(joined.encode() + END_BYTE, places)
 
 
-def _wrong(line: bytes, form: Format, allowed: tuple[float, float]) -> tuple[str, str]:
+def _wrong(line: bytes, form: RatingsFormat, allowed: tuple[float, float]) -> tuple[str, str]:
     """What is wrong with a line that the kernel could not read, and what to do."""
     fields, order = form.split(line), form.order
     if len(fields) <= max(order) or not all(fields[place] for place in order if place >= 0):
@@ -167,8 +169,8 @@ def _wrong_rating(rating: str, decimal: int, allowed: tuple[float, float]) -> tu
 def split_lines(text, order, rules, fields, names, values, state):
     """Read ratings up to the end of the text, or to a bad line; returns whether it was the end.
 
-    text: uint8, whole lines. order, rules: of the `Format`, and least and largest rating. fields: int64 (3, 2), work.
-    Filled: names int64 (n, 4), where the user and the item of each rating begin and end, and values float64 (n,).
+    text: uint8, whole lines. order, rules: of the `RatingsFormat`, and least and largest rating. fields: int64 (3, 2),
+    work. Filled: names int64 (n, 4), where the user and the item of each rating begin and end, and values float64 (n,).
     state: int64 (5,), from which the kernel goes on: where the next line begins, its number from 0, ratings found,
     where the section's name begins and ends.
     """

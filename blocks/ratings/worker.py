@@ -8,13 +8,13 @@ import numpy as np
 
 from blocks.compiler import prepare
 from blocks.errors import RequestError
-from blocks.ingestion.counts import Counts
-from blocks.ingestion.messages import BucketsToWrite, LinesChunk, Piece, Run, SortedRun
+from blocks.ingestion.counts import WordCounter
+from blocks.ingestion.messages import BucketsToWrite, LinesChunk, PieceRun, SortedRun, SpilledPiece
 from blocks.ingestion.names import WorkerNames, leave_names
 from blocks.ingestion.word_table import LINES, WordTable
 from blocks.ingestion.worker import Arrays, SortingWorker, SpillForm
 from blocks.ratings.chunks import RowsChunk
-from blocks.ratings.formats import Format
+from blocks.ratings.formats import RatingsFormat
 from blocks.ratings.reader import Reader
 from blocks.ratings.transposition import ENTRY, ColumnsToWrite, spill_columns, write_columns
 from blocks.ratings.writer import Entries, write_row_block
@@ -37,7 +37,7 @@ class RatingsReading(NamedTuple):
 class ParsedRatings(NamedTuple):
     """Result of parsing a chunk."""
 
-    piece: Piece
+    piece: SpilledPiece
     skipped: int
     first_problem: str
 
@@ -53,12 +53,12 @@ class RatingsWorker(SortingWorker):
         self._names_bytes = reading.names_bytes
         self._lines = Reader(reading.low, reading.high, skip=reading.skip)
         self._tables = {side: WordTable() for side in SIDES}
-        self._counts = {side: Counts() for side in SIDES}
+        self._counts = {side: WordCounter() for side in SIDES}
         self.tasks |= {LinesChunk: self._parse, RowsChunk: self._parse, ColumnsToWrite: write_columns}
 
     def warm_up(self) -> None:
         """Run every kernel once on tiny input, to compile it."""
-        self._numbered(LinesChunk(0, "", 1, b"1\t2\t3\n", Format(ord("\t"), (0, 1, 2))))
+        self._numbered(LinesChunk(0, "", 1, b"1\t2\t3\n", RatingsFormat(ord("\t"), (0, 1, 2))))
         partition_entries(np.zeros(1, ENTRY), 0, 1)
 
     def _parse(self, chunk: LinesChunk | RowsChunk) -> ParsedRatings:
@@ -103,7 +103,7 @@ class RatingsWorker(SortingWorker):
             entries[name] = self.places(side, worker)[entries[name]]
         return arrays
 
-    def by_bucket(self, arrays: list[np.ndarray], run: Run) -> tuple[Arrays, SortedRun]:
+    def by_bucket(self, arrays: list[np.ndarray], run: PieceRun) -> tuple[Arrays, SortedRun]:
         sorted_, bounds = partition_entries(arrays[0], run.seed, run.buckets)
         return [sorted_], SortedRun(np.zeros_like(bounds), bounds)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from blocks.append import new_dataset, require_replaceable
 from blocks.arrays import map_arrays
-from blocks.corpus.division import bucket_count
+from blocks.corpus.partition import bucket_count
 from blocks.design.formats import Svmlight
 from blocks.design.rows import MOST_COLUMNS
 from blocks.errors import RequestError
@@ -23,11 +23,11 @@ from blocks.files import disk_errors
 from blocks.given_arrays import finite_floats, integers, require_ascending
 from blocks.in_process import InProcess
 from blocks.ingestion.manifest import how_made
-from blocks.ingestion.messages import LinesChunk, Piece
+from blocks.ingestion.messages import LinesChunk, SpilledPiece
 from blocks.ingestion.pipeline import RUN, IngestionPipeline
 from blocks.progress_bar import Bar, no_bar
 from blocks.samples.samples import MOST_LABELS, Samples
-from blocks.samples.worker import Rows, SamplesFacts, SamplesWorker
+from blocks.samples.worker import SampleRows, SamplesFacts, SamplesWorker
 from blocks.samples.writer import finish_samples
 from blocks.sources import Progress, Source, input_facts, size_of, whole_line
 from blocks.store import parts
@@ -101,7 +101,7 @@ def write_samples(
             f"columns must be from 0 to {(width or MOST_COLUMNS) - 1}, got {columns.min()} to {columns.max()}"
         )
     require_ascending("columns", offsets, columns)
-    rows = Rows(np.zeros(labels.size), labels, lengths, columns, values)
+    rows = SampleRows(np.zeros(labels.size), labels, lengths, columns, values)
     made = {"kind": "arrays", "options": {"seed": seed}}
     some = _cut(rows, np.asarray(offsets, np.int64))
     return write_rows(str(out), some, width, made, seed=seed, block_entries=block_entries, overwrite=overwrite)
@@ -115,16 +115,16 @@ def _chunks(inputs: Sequence[str], form: Svmlight, progress: Progress) -> Iterat
             yield LinesChunk(next(numbers), source.name, line, data, form)
 
 
-def _cut(rows: Rows, offsets: np.ndarray) -> Iterator[Rows]:
+def _cut(rows: SampleRows, offsets: np.ndarray) -> Iterator[SampleRows]:
     """Yield samples in chunks that are sorted separately. offsets: int64 (n+1,), begin of each sample's entries."""
     for first, last in pairwise(parts(offsets, RUN).tolist()):
         some = slice(first, last), slice(offsets[first], offsets[last])
-        yield Rows(*(array[some[0]] for array in rows[:3]), *(array[some[1]] for array in rows[3:]))
+        yield SampleRows(*(array[some[0]] for array in rows[:3]), *(array[some[1]] for array in rows[3:]))
 
 
 def write_rows(
     out: str,
-    chunks: Iterable[Rows],
+    chunks: Iterable[SampleRows],
     columns: int | None,
     made: dict[str, Any],
     *,
@@ -139,7 +139,7 @@ def write_rows(
 def _make(
     out: str,
     total: int | None,
-    chunks: Callable[[Progress], Iterable[LinesChunk | Rows]],
+    chunks: Callable[[Progress], Iterable[LinesChunk | SampleRows]],
     columns: int | None,
     made: dict[str, Any],
     options: tuple[int, int, bool],
@@ -150,7 +150,7 @@ def _make(
     with new_dataset(out, overwrite) as target, disk_errors(Path(out)):
         pipeline = IngestionPipeline(InProcess(SamplesWorker(str(target.spill))), target, bar)
         with pipeline.reading(total) as progress:
-            pieces: list[Piece] = pipeline.parse(chunks(progress))
+            pieces: list[SpilledPiece] = pipeline.parse(chunks(progress))
         if not any(piece.rows for piece in pieces):
             raise RequestError(f"{out}: the inputs have no samples")
         facts: SamplesFacts = pipeline.reports()[0]

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.design.svmlight import read
-from blocks.ingestion.messages import BucketsToWrite, LinesChunk, Piece, Run, SortedRun
+from blocks.ingestion.messages import BucketsToWrite, LinesChunk, PieceRun, SortedRun, SpilledPiece
 from blocks.ingestion.worker import Arrays, SortingWorker, SpillForm
 from blocks.samples.samples import SampleBlock
 from blocks.samples.writer import write_block
 from blocks.shuffle import buckets_of
 
 
-class Rows(NamedTuple):
+class SampleRows(NamedTuple):
     """n samples with N entries; chunks get their numbers when they are sorted."""
 
     numbers: np.ndarray  # uint64 (n,), in the original order
@@ -23,12 +23,12 @@ class Rows(NamedTuple):
     columns: np.ndarray  # uint32 (N,)
     values: np.ndarray  # float32 (N,)
 
-    def chosen(self, rows: np.ndarray) -> Rows:
+    def chosen(self, rows: np.ndarray) -> SampleRows:
         """Return some samples, int64 (k,), in this order."""
         lengths, begins = self.lengths[rows], np.cumsum(self.lengths) - self.lengths
         ends = np.cumsum(lengths)
         entries = np.repeat(begins[rows] - (ends - lengths), lengths) + np.arange(lengths.sum())
-        return Rows(self.numbers[rows], self.labels[rows], lengths, self.columns[entries], self.values[entries])
+        return SampleRows(self.numbers[rows], self.labels[rows], lengths, self.columns[entries], self.values[entries])
 
 
 class SamplesFacts(NamedTuple):
@@ -47,16 +47,16 @@ class SamplesWorker(SortingWorker):
     def __init__(self, spill: str) -> None:
         super().__init__(spill)
         self._facts = SamplesFacts(1, queries=False)
-        self.tasks |= {LinesChunk: self._parse, Rows: lambda rows: self._leave(*rows[1:])}
+        self.tasks |= {LinesChunk: self._parse, SampleRows: lambda rows: self._leave(*rows[1:])}
 
-    def _parse(self, chunk: LinesChunk) -> Piece:
+    def _parse(self, chunk: LinesChunk) -> SpilledPiece:
         data = chunk.data if chunk.data.endswith(b"\n") else chunk.data + b"\n"
         found = read(data, chunk.source, chunk.line, chunk.form)
         lengths = np.bincount(found.entries["row"], minlength=found.records)
         self._facts = self._facts._replace(queries=self._facts.queries or found.queries)
         return self._leave(found.y, lengths, found.entries["column"], found.entries["value"])
 
-    def _leave(self, labels: np.ndarray, lengths: np.ndarray, columns: np.ndarray, values: np.ndarray) -> Piece:
+    def _leave(self, labels: np.ndarray, lengths: np.ndarray, columns: np.ndarray, values: np.ndarray) -> SpilledPiece:
         width = max(self._facts.columns, int(columns.max(initial=0)) + 1)
         self._facts = self._facts._replace(columns=width)
         return self.leave((labels, lengths, columns, values), labels.size, columns.size)
@@ -65,16 +65,16 @@ class SamplesWorker(SortingWorker):
         """Return the facts about all chunks."""
         return self._facts
 
-    def by_bucket(self, arrays: list[np.ndarray], run: Run) -> tuple[Arrays, SortedRun]:
+    def by_bucket(self, arrays: list[np.ndarray], run: PieceRun) -> tuple[Arrays, SortedRun]:
         numbers = np.arange(run.first, run.first + arrays[0].size, dtype=np.uint64)
         bucket = buckets_of(numbers, run.seed, run.buckets)
-        rows = Rows(numbers, *arrays).chosen(np.argsort(bucket, kind="stable"))
+        rows = SampleRows(numbers, *arrays).chosen(np.argsort(bucket, kind="stable"))
         bounds = _cumulated(np.bincount(bucket, minlength=run.buckets))
         return rows, SortedRun(bounds, _cumulated(rows.lengths)[bounds])
 
     def write(self, arrays: list[np.ndarray], block: BucketsToWrite) -> dict[str, Any]:
         order = np.random.default_rng([block.seed, block.number]).permutation(arrays[0].size)
-        rows = Rows(*arrays).chosen(order)
+        rows = SampleRows(*arrays).chosen(order)
         offsets = _cumulated(rows.lengths)
         shuffled = SampleBlock(rows.numbers, rows.labels, offsets, rows.columns, rows.values)
         return write_block(self.root, block.number, shuffled)

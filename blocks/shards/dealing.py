@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.division import deal
+from blocks.corpus.partition import deal
 from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
 from blocks.store import parts
@@ -22,7 +22,7 @@ FINE = 64  # stretches for each shard, at least: what two shards have differs by
 Runs = list[tuple[int, int]]  # documents of a block: from the first to the last (exclusive) of each run
 
 
-class Stretch(NamedTuple):
+class DocumentStretch(NamedTuple):
     """Consecutive documents of a block, `last` exclusive, and their tokens (or rows and entries)."""
 
     block: int
@@ -47,12 +47,12 @@ def deal_documents(dataset: Dataset | Matrix, shards: int) -> list[dict[int, Run
     return shares
 
 
-def _stretches(dataset: Dataset | Matrix, shards: int) -> list[Stretch]:
+def _stretches(dataset: Dataset | Matrix, shards: int) -> list[DocumentStretch]:
     """Return all documents in the order of blocks; no stretch is without tokens."""
     if dataset.block_count >= FINE * shards:
         samples = dataset.index.cells.sum(axis=1).tolist()
         sizes = [entry[dataset.counted] for entry in dataset.manifest["blocks"]]
-        return [Stretch(number, 0, sizes[number], samples[number]) for number in range(dataset.block_count)]
+        return [DocumentStretch(number, 0, sizes[number], samples[number]) for number in range(dataset.block_count)]
     size = max(dataset.samples // (FINE * shards), 1)
     while len(found := list(_cut(dataset, size))) < shards:
         if size == 1:
@@ -64,7 +64,7 @@ def _stretches(dataset: Dataset | Matrix, shards: int) -> list[Stretch]:
     return found
 
 
-def _cut(dataset: Dataset | Matrix, size: int) -> Iterator[Stretch]:
+def _cut(dataset: Dataset | Matrix, size: int) -> Iterator[DocumentStretch]:
     """Cut stretches of about `size` tokens; empty documents at the end of a block stay with those before."""
     for number in range(dataset.block_count):
         offsets = dataset.block(number).offsets
@@ -72,4 +72,4 @@ def _cut(dataset: Dataset | Matrix, size: int) -> Iterator[Stretch]:
         bounds = np.append(bounds[:-1][offsets[bounds[:-1]] < offsets[-1]], bounds[-1])
         samples = np.diff(offsets[bounds]).tolist()
         for first, last, tokens in zip(bounds[:-1].tolist(), bounds[1:].tolist(), samples, strict=True):
-            yield Stretch(number, first, last, tokens)
+            yield DocumentStretch(number, first, last, tokens)

@@ -22,7 +22,7 @@ import numpy as np
 from blocks.append import Target, require_replaceable
 from blocks.arrays import Pieces, map_arrays, write_arrays
 from blocks.corpus.dataset import Block, Dataset
-from blocks.corpus.division import least_slices, rank_words
+from blocks.corpus.partition import least_slices, rank_words
 from blocks.corpus.writer import finish
 from blocks.design.design import Design
 from blocks.design.row_shards import split_design
@@ -38,7 +38,7 @@ from blocks.ratings.writer import finish_matrix
 from blocks.samples.samples import Samples
 from blocks.samples.shards import split_samples
 from blocks.shards.dealing import Runs, deal_documents
-from blocks.shards.whole import Columns, columns_hash, columns_of
+from blocks.shards.whole import RankedColumns, columns_hash, columns_of
 from blocks.store import check_file, write_lines
 from blocks.workers import Workers, cores
 
@@ -236,7 +236,7 @@ def _numbers(owners: np.ndarray, shard: int) -> Iterator[np.ndarray]:
         yield (number * _CHUNK + np.flatnonzero(some == shard)).astype(np.uint64)
 
 
-def _columns(whole: Dataset | Matrix, shards: int) -> Columns:
+def _columns(whole: Dataset | Matrix, shards: int) -> RankedColumns:
     """Return the columns of the whole, in more slices if it has too few for a ring."""
     columns, least = columns_of(whole), least_slices(shards)
     if whole.slice_count >= least:
@@ -245,17 +245,17 @@ def _columns(whole: Dataset | Matrix, shards: int) -> Columns:
     frequencies[columns.ids] = columns.frequencies
     made = whole.manifest["made"]
     ids, bounds = rank_words(frequencies, least, made.get("options", made).get("seed", 0))
-    return Columns(ids, bounds, frequencies[ids])
+    return RankedColumns(ids, bounds, frequencies[ids])
 
 
-def _rank_of(whole: Dataset | Matrix, columns: Columns) -> np.ndarray:
+def _rank_of(whole: Dataset | Matrix, columns: RankedColumns) -> np.ndarray:
     """Return the rank in `columns` of the word of each rank in the whole, uint32 (V,)."""
     rank_of_id = np.empty(columns.ids.size, np.uint32)
     rank_of_id[columns.ids] = np.arange(columns.ids.size, dtype=np.uint32)
     return rank_of_id[columns_of(whole).ids]
 
 
-def _told(whole: Dataset | Matrix, columns: Columns, owners: Path) -> dict[str, Any]:
+def _told(whole: Dataset | Matrix, columns: RankedColumns, owners: Path) -> dict[str, Any]:
     """Return the manifest entry "shard" of each shard."""
     names = ("rows", "entries", "values") if isinstance(whole, Matrix) else ("documents", "tokens")
     counts = {name: whole.manifest[name] for name in names}
@@ -308,7 +308,7 @@ def documents_file(target: Target, number: int) -> Path:
 
 
 def _finish_corpus(
-    whole: Dataset, target: Target, blocks: list[dict[str, Any]], columns: Columns, common: dict[str, Any]
+    whole: Dataset, target: Target, blocks: list[dict[str, Any]], columns: RankedColumns, common: dict[str, Any]
 ) -> None:
     frequencies, document_frequencies = np.zeros((2, columns.ids.size), np.int64)
     for number, entry in enumerate(blocks):
@@ -336,7 +336,7 @@ def _finish_matrix(
     pool: Workers,
     target: Target,
     blocks: list[dict[str, Any]],
-    columns: Columns,
+    columns: RankedColumns,
     common: dict[str, Any],
     bar: Bar,
 ) -> None:

@@ -16,10 +16,10 @@ import numpy as np
 import xxhash
 
 from blocks.arrays import write_arrays
-from blocks.corpus.division import least_slices, rank_words, slice_count
-from blocks.corpus.vocabulary import Chosen, keep
+from blocks.corpus.partition import least_slices, rank_words, slice_count
+from blocks.corpus.vocabulary import ChosenVocabulary, keep
 from blocks.ingestion.names import Merged, Tally
-from blocks.shards.whole import Columns, hash_of
+from blocks.shards.whole import RankedColumns, hash_of
 
 
 class Others(Protocol):
@@ -38,7 +38,7 @@ class Others(Protocol):
         """Wait until all ranks have reached this call."""
 
 
-class Found(NamedTuple):
+class FoundWords(NamedTuple):
     """Result of reading, on one machine or on all. stopped: tokens dropped as stop words."""
 
     merged: Merged
@@ -69,7 +69,7 @@ class Counted(NamedTuple):
         return cls(text.split("\n") if words else [], tokens, documents, json.loads(message[facts : facts + length]))
 
 
-Select = Callable[[Found], tuple[np.ndarray, dict[str, Any]]]  # see `vocabulary.select`
+Select = Callable[[FoundWords], tuple[np.ndarray, dict[str, Any]]]  # see `vocabulary.select`
 
 
 class Together:
@@ -78,7 +78,7 @@ class Together:
     def __init__(self, others: Others) -> None:
         self._others = others
 
-    def choose(self, mine: Found, select: Select, seed: int) -> Chosen:
+    def choose(self, mine: FoundWords, select: Select, seed: int) -> ChosenVocabulary:
         """Return the common vocabulary, with the frequencies of this machine. select: function that chooses the words
         to keep."""
         merged, facts = mine.merged, {"documents": mine.documents, "stopped": mine.stopped}
@@ -87,7 +87,7 @@ class Together:
         common = Counted.unpacked(self._others.spread(kept))
         slices = max(slice_count(int(common.tokens.sum())), least_slices(self._others.ranks))
         ids, bounds = rank_words(common.tokens, slices, seed)
-        self._columns = Columns(ids, bounds, common.tokens[ids])
+        self._columns = RankedColumns(ids, bounds, common.tokens[ids])
         self._documents: list[int] = common.facts["documents"]  # of each machine
         return keep(merged, common.words, ids, bounds)._replace(dropped=common.facts["dropped"])
 
@@ -124,7 +124,7 @@ def _kept(parts: Iterable[Counted], select: Select) -> bytes:
     if not documents:
         return b""
     merged = tally.merged({})
-    places, dropped = select(Found(merged, sum(documents), stopped))
+    places, dropped = select(FoundWords(merged, sum(documents), stopped))
     facts = {"documents": documents, "dropped": dropped}
     words = [merged.terms[place] for place in places]
     return Counted(words, merged.tokens[places], merged.documents[places], facts).packed()

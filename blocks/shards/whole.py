@@ -25,7 +25,7 @@ from blocks.ratings.matrix import Matrix
 from blocks.store import MANIFEST
 
 
-class Columns(NamedTuple):
+class RankedColumns(NamedTuple):
     """The V words or columns by rank, and their slices."""
 
     ids: np.ndarray  # uint32 (V,), line in vocabulary.txt or columns.txt
@@ -33,20 +33,20 @@ class Columns(NamedTuple):
     frequencies: np.ndarray  # int64 (V,), tokens or entries in the whole
 
 
-def columns_of(dataset: Dataset | Matrix) -> Columns:
+def columns_of(dataset: Dataset | Matrix) -> RankedColumns:
     """Return the columns of a dataset, with their frequencies in it."""
     index = dataset.index
     if isinstance(dataset, Matrix):
-        return Columns(dataset.index.column_ids, index.slice_bounds, dataset.index.column_entries)
-    return Columns(dataset.index.word_ids, index.slice_bounds, dataset.index.frequencies)
+        return RankedColumns(dataset.index.column_ids, index.slice_bounds, dataset.index.column_entries)
+    return RankedColumns(dataset.index.word_ids, index.slice_bounds, dataset.index.frequencies)
 
 
-def columns_hash(dataset: Dataset | Matrix, columns: Columns) -> str:
+def columns_hash(dataset: Dataset | Matrix, columns: RankedColumns) -> str:
     """Return `hash_of` for the columns of a dataset."""
     return hash_of(dataset.manifest["texts"]["columns" if isinstance(dataset, Matrix) else "vocabulary"], columns)
 
 
-def hash_of(names: Mapping[str, Any], columns: Columns) -> str:
+def hash_of(names: Mapping[str, Any], columns: RankedColumns) -> str:
     """Return the XXH3-128, as hex, of the names of columns (the entry of their file) and of all fields of `columns`."""
     digest = xxhash.xxh3_128(names["checksum"].encode())
     for array in columns:
@@ -91,7 +91,7 @@ def problems_of_shard(dataset: Dataset | Matrix) -> Iterator[str]:
     if arrays is None:
         return
     shard, manifest = dataset.manifest["shard"], dataset.path / MANIFEST
-    numbers, whole = arrays["numbers"], Columns(*columns_of(dataset)[:2], arrays["frequencies"])
+    numbers, whole = arrays["numbers"], RankedColumns(*columns_of(dataset)[:2], arrays["frequencies"])
     samples = dataset.whole.entries if isinstance(dataset, Matrix) else dataset.whole.tokens
     size = len(dataset.row_names()) if isinstance(dataset, Matrix) else dataset.documents
     if numbers.size != size or not (numbers[1:] > numbers[:-1]).all():

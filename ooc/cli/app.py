@@ -35,7 +35,7 @@ from ooc.cli import (
     train,
     watch,
 )
-from ooc.cli.command import Command, Commands, Training
+from ooc.cli.command import Command, Commands, TrainingCommand
 from ooc.cli.console import BrokenPipe, explained, prepare_output, visible
 from ooc.cli.registry import commands, register
 from ooc.cli.variables import variable, warn_of_unknown
@@ -84,9 +84,9 @@ app.command(context_settings={"allow_interspersed_args": False})(launch.launch) 
 app.command(hidden=True)(rank.rank)
 
 for registered in (*app.registered_commands, *ingest.app.registered_commands, *settings.app.registered_commands):
-    registered.cls = Training if registered.callback is train.resume else Command
+    registered.cls = TrainingCommand if registered.callback is train.resume else Command
 for registered in train.app.registered_commands:
-    registered.cls = Training
+    registered.cls = TrainingCommand
 register(app)
 
 _debug = False

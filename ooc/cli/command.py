@@ -111,7 +111,7 @@ class Command(TyperCommand):
             return super().invoke(ctx)
 
 
-class Training(Command):
+class TrainingCommand(Command):
     """A command that trains a run."""
 
     def __init__(self, *args: Any, **more: Any) -> None:

@@ -29,7 +29,7 @@ from ooc.cli.registry import commands
 Table = dict[str, Any]
 
 
-class Found(NamedTuple):
+class FileValue(NamedTuple):
     """A value from a config file, in the form of the command line. where: the file and the table in it."""
 
     value: Any
@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 def read_config(
     path: Path, words: Sequence[str], parameters: Mapping[str, Any], *, shared: bool = False
-) -> dict[str, Found]:
+) -> dict[str, FileValue]:
     """Return the values that a config file has for a command, by parameter name.
 
     words: words that call the command, such as ("train", "lda"). parameters: of the command, by their names in the
@@ -51,12 +51,12 @@ def read_config(
     else:
         for name in content:
             _check_option(f"{path}", name, parameters)
-    found: dict[str, Found] = {}
+    found: dict[str, FileValue] = {}
     for name, table in _tables(content, words):
         where = _where(path, name)
         for key in table.keys() & parameters.keys():
             if not isinstance(table[key], dict):
-                found[parameters[key].name] = Found(_value(table[key], parameters[key]), where)
+                found[parameters[key].name] = FileValue(_value(table[key], parameters[key]), where)
     return found
 
 

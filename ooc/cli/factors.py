@@ -14,7 +14,7 @@ from blocks import stderr
 from ooc.cli.console import Json, print_json
 
 if TYPE_CHECKING:
-    from samplers.factorization.recommendation import Choice
+    from samplers.factorization.recommendation import Recommendations
 
 FactorRun = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run of `ooc train mf`.")]
 Top = Annotated[int, typer.Option(min=1, metavar="N", help="Number of items to print for each.")]
@@ -94,7 +94,7 @@ def _known(wanted: Sequence[str] | None, names: Sequence[str], where: str) -> li
     return [name for name in wanted if name in there]
 
 
-def _tell(choices: Iterable[Choice], *, as_json: bool) -> None:
+def _tell(choices: Iterable[Recommendations], *, as_json: bool) -> None:
     if as_json:
         print_json([choice._asdict() for choice in choices])
         return
@@ -102,7 +102,7 @@ def _tell(choices: Iterable[Choice], *, as_json: bool) -> None:
     writer.writerows(_lines(choices))
 
 
-def _lines(choices: Iterable[Choice]) -> Iterator[list[str]]:
+def _lines(choices: Iterable[Recommendations]) -> Iterator[list[str]]:
     for choice in choices:
         for item, score in zip(choice.items, choice.scores, strict=True):
             yield [choice.name, item, f"{score:.5g}"]

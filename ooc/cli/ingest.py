@@ -20,7 +20,7 @@ from ooc.cli.session import Session, session
 
 if TYPE_CHECKING:
     from blocks.corpus.dataset import Dataset
-    from blocks.corpus.request import Request
+    from blocks.corpus.request import CorpusRequest
     from blocks.ratings.ingestion import RatingsRequest
     from blocks.ratings.matrix import Matrix
 
@@ -219,7 +219,7 @@ def _how(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ingest(kind: str, given: dict[str, Any]) -> None:
-    from blocks.corpus.request import Request
+    from blocks.corpus.request import CorpusRequest
     from blocks.corpus.vocabulary import Filters
     from blocks.generations import identity_or_none
 
@@ -232,7 +232,7 @@ def _ingest(kind: str, given: dict[str, Any]) -> None:
     )
     shards, as_json, common = given.pop("shards"), given.pop("json"), _how(given)
     asked = {name: value for name, value in given.items() if value is not None}
-    request = Request(kind=kind, filters=filters, **asked)
+    request = CorpusRequest(kind=kind, filters=filters, **asked)
     if shards and request.append:
         raise RequestError(
             "--append and --shards exclude each other", "Append to the dataset, then split it with `ooc shard`."
@@ -266,7 +266,7 @@ def _note_what_was_left_out(batch: dict[str, Any]) -> None:
 
 
 def _ingest_here(
-    request: Request, shards: int | None, here: Session, common: dict[str, Any]
+    request: CorpusRequest, shards: int | None, here: Session, common: dict[str, Any]
 ) -> Sequence[Dataset | Matrix]:
     from dataclasses import replace
 
@@ -279,7 +279,7 @@ def _ingest_here(
 
 
 def _ingest_together(
-    request: Request, shards: int | None, here: Session, common: dict[str, Any]
+    request: CorpusRequest, shards: int | None, here: Session, common: dict[str, Any]
 ) -> Sequence[Dataset | Matrix]:
     """Make this rank's shard from the files of this rank."""
     from dataclasses import replace

@@ -59,7 +59,7 @@ def launch(
     """
     from ooc.cli.session import choose
     from ooc.launch.hosts import read_hosts
-    from ooc.launch.launcher import Request
+    from ooc.launch.launcher import LaunchRequest
     from ooc.launch.launcher import launch as start
 
     if not 1 <= patience <= 3600:
@@ -74,7 +74,7 @@ def launch(
         )
     terminal = sys.stderr.isatty()
     start(
-        Request(
+        LaunchRequest(
             hosts=places,
             arguments=_arguments(chosen.name, chosen.rest),
             resume="" if chosen.ingests else _resume(context.params, chosen.makes),

@@ -142,7 +142,7 @@ def _of_design(design: Design, asked: PlanOptions) -> tuple[dict[str, Any], Iter
 def _of_corpus(data: Path | None, asked: PlanOptions) -> tuple[dict[str, Any], Iterable[str]]:
     """Return the facts and the lines of text of a topic model's estimate, for a dataset or a hypothetical corpus."""
     from blocks.corpus.dataset import Dataset
-    from blocks.corpus.intended import Intended
+    from blocks.corpus.hypothetical import HypotheticalCorpus
     from blocks.workers import cores
     from samplers.planning import plan_lda, told
 
@@ -150,7 +150,7 @@ def _of_corpus(data: Path | None, asked: PlanOptions) -> tuple[dict[str, Any], I
     dataset = (
         Dataset(data)
         if data
-        else Intended(
+        else HypotheticalCorpus(
             tokens=share,
             documents=round(asked.documents / asked.machines) if asked.documents else max(share // 100, 1),
             vocabulary=round(asked.vocabulary),

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from blocks.errors import RequestError
 from ooc.cli.console import explained
-from ooc.cli.session import Chosen, Session, choose, launched, placed
+from ooc.cli.session import RingCommand, Session, choose, launched, placed
 from ooc.cli.variables import forget_options
 
 if TYPE_CHECKING:
-    from ooc.launch.launched import Launcher
+    from ooc.launch.launcher_connection import LauncherConnection
     from ooc.ring.ring import Ring
 
 
@@ -29,17 +29,17 @@ _MEETING = 30.0  # seconds for neighbours to connect, all of which listen alread
 
 def rank() -> None:
     """Run one rank of `ooc launch`; the task comes on standard input."""
-    from ooc.launch.guard import become_ward
+    from ooc.launch.supervisor import become_supervised
 
-    become_ward()
-    from ooc.launch.launched import Launcher
+    become_supervised()
+    from ooc.launch.launcher_connection import LauncherConnection
 
     forget_options()  # those that count are in what the launcher asks for, and the same for all ranks
-    launcher = Launcher()
+    launcher = LauncherConnection()
     sys.exit(_work(launcher, launcher.receive()))
 
 
-def _work(launcher: Launcher, task: dict[str, Any]) -> int:
+def _work(launcher: LauncherConnection, task: dict[str, Any]) -> int:
     """Run a task, report how it ended, and return the exit code."""
     ring: Ring | None = None
     run, before = None, None
@@ -70,7 +70,7 @@ def _configured(run: Path) -> tuple[int, int] | None:
 
 
 def _failed(
-    launcher: Launcher,
+    launcher: LauncherConnection,
     task: dict[str, Any],
     error: BaseException,
     ring: Ring | None,
@@ -101,7 +101,7 @@ def _failed(
     return code
 
 
-def _join(launcher: Launcher, task: dict[str, Any], chosen: Chosen, run: Path) -> Ring:
+def _join(launcher: LauncherConnection, task: dict[str, Any], chosen: RingCommand, run: Path) -> Ring:
     """Introduce this rank to the launcher and connect to the other ranks."""
     from ooc.ring import tcp
     from ooc.ring.credentials import Credentials
@@ -124,7 +124,7 @@ def _join(launcher: Launcher, task: dict[str, Any], chosen: Chosen, run: Path) -
 
 def _listen(address: str, ports: list[int] | None) -> socket.socket:
     """Return the socket on which this rank listens, at one of the given ports if any are given."""
-    from ooc.ring.meeting import listen
+    from ooc.ring.handshake import listen
 
     first, last = ports or (0, 0)
     for port in range(first, last + 1):
@@ -136,9 +136,9 @@ def _listen(address: str, ports: list[int] | None) -> socket.socket:
     )
 
 
-def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: int) -> dict[str, Any]:
+def _hello(task: dict[str, Any], chosen: RingCommand, run: Path, address: str, port: int) -> dict[str, Any]:
     from blocks.kinds import open_any
-    from ooc.launch.roll_call import Hello, own_packages, own_version
+    from ooc.launch.preflight import Hello, own_packages, own_version
     from ooc.runs.run import Run
 
     data: Path | None = None
@@ -156,7 +156,7 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
         packages=own_packages(),
         hostname=socket.gethostname(),
         group=os.getpid(),
-        guard=os.getppid(),
+        supervisor=os.getppid(),
         address=address,
         port=port,
         free=shutil.disk_usage(there).free,
@@ -167,7 +167,7 @@ def _hello(task: dict[str, Any], chosen: Chosen, run: Path, address: str, port: 
     )._asdict()
 
 
-def _disk_needed(chosen: Chosen, data: Path) -> int:
+def _disk_needed(chosen: RingCommand, data: Path) -> int:
     """Return the largest number of bytes that a new run can take on the disk."""
     from samplers.factorization import training as factorization_training
     from samplers.lda import training as lda_training
@@ -200,10 +200,10 @@ def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Se
 
 
 @contextlib.contextmanager
-def _streams(launcher: Launcher, task: dict[str, Any]) -> Iterator[None]:
+def _streams(launcher: LauncherConnection, task: dict[str, Any]) -> Iterator[None]:
     """Send the output and the progress bar of rank 0 to the launcher, which may have a terminal."""
     from blocks.progress_bar import ProgressBar
-    from ooc.launch.launched import Bar, Page
+    from ooc.launch.launcher_connection import Bar, Page
 
     if task["rank"] > 0:
         ProgressBar.is_hidden = True

@@ -150,7 +150,7 @@ def evaluate(
     from samplers.regression.predictions import evaluate_regression
     from samplers.regression.softmax.model import SoftmaxModel
     from samplers.regression.softmax.predictions import evaluate_softmax
-    from samplers.topics.metrics import Request, evaluate_metrics, lines, parse_metrics
+    from samplers.topics.metrics import MetricsRequest, evaluate_metrics, lines, parse_metrics
 
     model = open_any_model(run)
     if isinstance(model, RegressionModel):
@@ -167,7 +167,7 @@ def evaluate(
             "{samples:,} samples: error {error:.4f}, loss {loss:.6g}".format(**classes)
         )
         return
-    request = Request(parse_metrics(metrics), seed, particles, top, console.quiet)
+    request = MetricsRequest(parse_metrics(metrics), seed, particles, top, console.quiet)
     found = evaluate_metrics(model, Dataset(held_out), request, workers=workers or cores())
     print_json(found) if json else print("\n".join(lines(found)))
 

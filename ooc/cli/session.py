@@ -138,7 +138,7 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
 @contextmanager
 def _started_by_mpi(run: Path, asked: dict[str, str]) -> Iterator[Session]:
     from ooc import slurm
-    from ooc.launch.roll_call import check_start
+    from ooc.launch.preflight import check_start
     from ooc.ring import mpi
 
     ring = mpi.join()
@@ -161,7 +161,7 @@ def _started_by_mpi(run: Path, asked: dict[str, str]) -> Iterator[Session]:
         ring.close()
 
 
-class Chosen(NamedTuple):
+class RingCommand(NamedTuple):
     """A command that can run on a ring.
 
     name: such as "train lda", "resume" or "ingest text". rest: the arguments of the command, including those from
@@ -202,7 +202,7 @@ class Chosen(NamedTuple):
         return commands(*self.name.split()).main(args=self.arguments, standalone_mode=False)
 
 
-def choose(arguments: Sequence[str]) -> Chosen:
+def choose(arguments: Sequence[str]) -> RingCommand:
     """Parse the arguments of `ooc`; raises RequestError if the command cannot run on a ring."""
     words, able = list(arguments), []
     root = commands(*words[:2])
@@ -226,7 +226,7 @@ def choose(arguments: Sequence[str]) -> Chosen:
                     "--watch can only be used on one machine",
                     "Watch the run of a rank on its machine with: ooc watch RUN",
                 )
-            return Chosen(name, rest, parameters)
+            return RingCommand(name, rest, parameters)
     raise RequestError(
         f"`ooc {' '.join(words[:2])}` cannot run on several machines", f"Choose one of: {', '.join(able)}."
     )

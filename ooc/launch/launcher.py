@@ -3,7 +3,7 @@
 The launcher sends each rank its task and credentials through the standard input of ssh; each rank answers with a
 description of itself. If the ranks fit together, the launcher sends all addresses and they start. From then on it
 listens, and sends heartbeats. A failure of one rank ends all ranks; no rank outlives the launcher (see
-`ooc.launch.guard`).
+`ooc.launch.supervisor`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 from blocks import stderr
 from blocks.errors import STOPPED, Interrupted, OocError, RequestError, TimeOver, WorkFailed
 from blocks.interpreters import ENDING
-from ooc.launch.guard import ALIVE, END, STOP
 from ooc.launch.hosts import Host
+from ooc.launch.preflight import Hello, check
 from ooc.launch.remote import Remote, Ssh, end_all, pack
-from ooc.launch.roll_call import Hello, check
+from ooc.launch.supervisor import ALIVE, END, STOP
 from ooc.ring.credentials import issue
 
 START = 120.0  # seconds for all ranks to say who they are
@@ -39,7 +39,7 @@ _CLEAR = "\r\x1b[K"  # the line of a terminal on which the progress bar is
 _ERRORS = {kind.exit_code: kind for kind in (WorkFailed, RequestError, Interrupted, TimeOver)}
 
 
-class Request(NamedTuple):
+class LaunchRequest(NamedTuple):
     """A command to launch.
 
     arguments: of `ooc`. resume: command that continues the run, for messages. again: function from the seconds since
@@ -61,7 +61,7 @@ class Request(NamedTuple):
     debug: bool
 
 
-class Report(NamedTuple):
+class RankReport(NamedTuple):
     """The end of a rank as it reports it.
 
     ring: the rank failed because of another rank. transient: a restart may succeed. begun: there is a run that can be
@@ -76,7 +76,7 @@ class Report(NamedTuple):
     begun: bool = False
 
 
-def launch(request: Request) -> None:
+def launch(request: LaunchRequest) -> None:
     """Run a command on all hosts until it ends, and print what rank 0 prints; raises the error of the command.
 
     If a rank is lost, all ranks are restarted after a pause, at most request.restarts times.
@@ -102,12 +102,14 @@ def launch(request: Request) -> None:
 class Launcher:
     """One launch of a command."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: LaunchRequest) -> None:
         self._request = request
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._hellos: dict[int, tuple[Hello, float]] = {}  # by rank, and by how much its clock is ahead
-        self._reports: dict[int, Report] = {}
-        self._failed: list[tuple[Remote, Report | None]] = []  # in the order in which they did; None: without a word
+        self._reports: dict[int, RankReport] = {}
+        self._failed: list[
+            tuple[Remote, RankReport | None]
+        ] = []  # in the order in which they did; None: without a word
         self._joined = self._signalled = self._stopping = self._ended = self._killed = False
         self._until = time.monotonic() + START
         self._beat = 0.0
@@ -192,7 +194,7 @@ class Launcher:
                 hello = Hello(**told["hello"])
                 self._hellos[remote.rank] = hello, float(hello.clock) - time.time()
             elif "ended" in told:
-                self._reports[remote.rank] = report = Report(**told["ended"])
+                self._reports[remote.rank] = report = RankReport(**told["ended"])
                 if report.code:
                     self._fail(remote, report)
                 else:
@@ -202,7 +204,7 @@ class Launcher:
                 stream.write(told["bar" if "bar" in told else "out"])
                 stream.flush()
         except (TypeError, ValueError, KeyError):
-            self._fail(remote, Report(1, "sent an invalid message to the launcher"))
+            self._fail(remote, RankReport(1, "sent an invalid message to the launcher"))
 
     def _join(self) -> None:
         """Compare the descriptions of all ranks and send all addresses to each of them."""
@@ -220,7 +222,7 @@ class Launcher:
         elif not self._ended:
             self._end()
         elif not self._killed:
-            groups = {rank: (int(hello.group), int(hello.guard)) for rank, (hello, _) in self._hellos.items()}
+            groups = {rank: (int(hello.group), int(hello.supervisor)) for rank, (hello, _) in self._hellos.items()}
             end_all([*self._present], groups)
             self._killed, self._until = True, time.monotonic() + _END
         else:
@@ -230,7 +232,7 @@ class Launcher:
                 )
             self._present.clear()
 
-    def _late(self) -> tuple[Remote, Report] | None:
+    def _late(self) -> tuple[Remote, RankReport] | None:
         """Return the first rank that did not start in time, or did not exit after others have."""
         what = (
             f"did not exit within {_LEAVE:.0f} s of the other ranks"
@@ -238,9 +240,9 @@ class Launcher:
             else f"did not start within {START:.0f} s"
         )
         told = {*self._reports} if self._joined else {*self._hellos}
-        return next(((each, Report(1, what)) for each in self._remotes if each.rank not in told), None)
+        return next(((each, RankReport(1, what)) for each in self._remotes if each.rank not in told), None)
 
-    def _fail(self, remote: Remote, report: Report | None) -> None:
+    def _fail(self, remote: Remote, report: RankReport | None) -> None:
         """Record the failure of a rank and stop all ranks, unless the rank was asked to stop."""
         if self._ended:
             return
@@ -337,7 +339,9 @@ class Launcher:
 _TOLD = ("arguments", "resume", "insecure", "ports", "patience", "columns", "debug")  # of the request, to all ranks
 
 
-def cause(failed: Sequence[tuple[Remote, Report | None]], *, signalled: bool) -> tuple[Remote, Report | None] | None:
+def cause(
+    failed: Sequence[tuple[Remote, RankReport | None]], *, signalled: bool
+) -> tuple[Remote, RankReport | None] | None:
     """Return the failure that caused the others. failed: ranks and reports in order of time. signalled: all were asked
     to stop.
 

@@ -18,8 +18,8 @@ from queue import SimpleQueue
 from typing import IO, Any, NamedTuple
 
 from blocks.errors import WorkFailed
-from ooc.launch.guard import LONGEST
 from ooc.launch.hosts import Host
+from ooc.launch.supervisor import LONGEST
 
 _CONNECT = 10  # seconds for ssh to reach a host
 _MISSED = 3  # signs of life of a host that ssh may miss
@@ -157,13 +157,13 @@ class Remote:
             )
         return ""
 
-    def kill(self, group: int, guard: int) -> None:
+    def kill(self, group: int, supervisor: int) -> None:
         """Kill an unresponsive rank through a second ssh connection, and then its own ssh process.
 
-        group: process group of the rank. guard: process id of its supervisor.
+        group: process group of the rank. supervisor: process id of its supervisor.
         """
         if group:
-            remote = f"kill -KILL {guard:d} -{group:d}"
+            remote = f"kill -KILL {supervisor:d} -{group:d}"
             with contextlib.suppress(subprocess.TimeoutExpired):
                 subprocess.run(
                     self._ssh.command(self.host, remote),

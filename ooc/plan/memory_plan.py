@@ -13,7 +13,7 @@ from blocks.errors import RequestError
 from blocks.plurals import count_of
 from blocks.store import Store
 from ooc.program import StaticProgram
-from ooc.ring.packets import SLOTS, Slots
+from ooc.ring.packets import SLOTS, PacketSlots
 from ooc.state.layout import Layout
 from ooc.state.passes import Resident, StreamedPass
 from ooc.workers.shared_arrays import ArraySpec
@@ -118,7 +118,7 @@ def travelling_bytes(dataset: Store, program: StaticProgram) -> int:
     """Return the bytes of the slots for slices in transit."""
     if not travels(program):
         return 0
-    return sum(spec.bytes for spec in Slots.specs(travelling_rooms(dataset, program), SLOTS).values())
+    return sum(spec.bytes for spec in PacketSlots.specs(travelling_rooms(dataset, program), SLOTS).values())
 
 
 def processes_bytes(workers: int) -> int:

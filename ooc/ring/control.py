@@ -33,7 +33,7 @@ _GLANCE = 0.02  # seconds until this is looked at again
 _GRACE = 1.0  # seconds to say what is left to say, and for neighbours to hear it
 
 
-class Senseless(Exception):
+class InvalidFrame(Exception):
     """A frame that no rank sends."""
 
 
@@ -106,7 +106,7 @@ class Channel:
     def _is_to_renew(self) -> None:
         """Handle the neighbour's request for new keys, or its answer."""
         if self._is_asked or self._manners is None or (not self._accepted and self._to_send > 0):
-            raise Senseless
+            raise InvalidFrame
         self._is_asked = True
         if self._accepted:
             self._ask()
@@ -156,7 +156,7 @@ class Channel:
     def _payload_bytes(self) -> int:
         length, kind = _HEADER.unpack_from(self._frame)
         if length > _MOST_BYTES.get(kind, -1):
-            raise Senseless
+            raise InvalidFrame
         return int(length)
 
 
@@ -304,7 +304,7 @@ class Control:
             for kind, payload in channel.arrived():
                 self._silence.heard(channel.rank)
                 self._deal_with(channel, kind, payload)
-        except Senseless:
+        except InvalidFrame:
             channel.open = False
             self.fail(channel.rank, "sent an invalid message")
         if not channel.open:
@@ -316,19 +316,19 @@ class Control:
     def _deal_with(self, channel: Channel, kind: int, payload: bytes) -> None:
         if kind == ALIVE and channel is self._previous:
             if len(payload) != _SENT.size:
-                raise Senseless
+                raise InvalidFrame
             self._flow.announce(*_SENT.unpack(payload))
         elif kind == FAILED:
             try:
                 self.fail(*self._failure.unpacked(payload))
             except ValueError:
-                raise Senseless from None
+                raise InvalidFrame from None
         elif kind == LEAVING:
             channel.left = True
             self._silence.leave(channel.rank)
         elif kind == SUM:
             if channel is not self._previous or len(self._sums) == self._waiting_frames:
-                raise Senseless
+                raise InvalidFrame
             self._sums.append(payload)
 
     def _notify(self) -> None:

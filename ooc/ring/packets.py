@@ -31,7 +31,7 @@ class Passage(NamedTuple):
     left: np.ndarray
 
 
-class Slots:
+class PacketSlots:
     """Shared memory slots for several slices in transit.
 
     rooms: for each slice int64 (P,), the largest number of bytes of each part. arrays: made by `specs`.

@@ -11,11 +11,11 @@ import numpy as np
 from blocks.arrays import Pieces
 from blocks.store import Store
 from ooc.program import Phase, StaticProgram
-from ooc.ring.itinerary import Stop, itinerary, resting
-from ooc.ring.packets import SLOTS, Slots
+from ooc.ring.packet_store import PacketStore
+from ooc.ring.packets import SLOTS, PacketSlots
 from ooc.ring.ring import Ring
-from ooc.ring.shelf import Shelf
-from ooc.ring.travel import TravellingPass
+from ooc.ring.rotation import TravellingPass
+from ooc.ring.rotation_schedule import Visit, resting, rotation_schedule
 from ooc.state.generations import Cursor
 from ooc.state.passes import Bell, Pass
 from ooc.workers.shared_arrays import ArraySpec
@@ -36,18 +36,18 @@ class RotatingSlices:
         self._program, self._ring, self._directory = program, ring, directory
         self._count = dataset.slice_count
         self._rooms = travelling_rooms(dataset, program)
-        self._shelf: Shelf | None = None
-        self._following: Shelf | None = None  # filled while the slices travel
+        self._shelf: PacketStore | None = None
+        self._following: PacketStore | None = None  # filled while the slices travel
         self.in_generations = any(phase.travels for phase in program.initial)
         directory.mkdir(exist_ok=True)
 
     def specs(self) -> dict[str, ArraySpec]:
         """Return the shared arrays in which slices are worked on."""
-        return Slots.specs(self._rooms, SLOTS)
+        return PacketSlots.specs(self._rooms, SLOTS)
 
     def attach(self, shared: Mapping[str, np.ndarray]) -> None:
         """Attach to the arrays of `specs`."""
-        self._slots = Slots(self._rooms, SLOTS, shared)
+        self._slots = PacketSlots(self._rooms, SLOTS, shared)
 
     def trips(self, cursor: Cursor) -> int:
         """Return how many times the slices have been round."""
@@ -64,15 +64,15 @@ class RotatingSlices:
 
     def open(self, phase: Phase, cursor: Cursor, cells: Callable[[Sequence[int], Bell], Pass]) -> Pass:
         """Return the slices of a phase in order of arrival. cells: see TravellingPass."""
-        self._following = Shelf(self._directory) if phase.travels in ("made", "changed") else None
+        self._following = PacketStore(self._directory) if phase.travels in ("made", "changed") else None
         source = None if phase.travels == "made" else self._shelf
         return TravellingPass(self._stops(phase, cursor), cells, self._slots, self._ring, source, self._following)
 
-    def _stops(self, phase: Phase, cursor: Cursor) -> list[Stop]:
+    def _stops(self, phase: Phase, cursor: Cursor) -> list[Visit]:
         if phase.travels == "looked at":
-            return [Stop(slice_, own=True, last=True) for slice_ in self.resting(cursor)]
+            return [Visit(slice_, own=True, last=True) for slice_ in self.resting(cursor)]
         trips = self.trips(cursor) - (phase.travels == "made")
-        return itinerary(self._count, self._ring.ranks, self._ring.rank, trips)
+        return rotation_schedule(self._count, self._ring.ranks, self._ring.rank, trips)
 
     def arrived(self) -> None:
         """Mark all slices of a phase as at rest."""
@@ -93,7 +93,7 @@ class RotatingSlices:
     def restore(self, committed: dict[str, np.ndarray], cursor: Cursor) -> None:
         """Restore the slices at rest here from a generation."""
         sizes, packets = committed[SIZES].tolist(), committed[RESTING]
-        self._shelf, ends = Shelf(self._directory), np.cumsum(sizes).tolist()
+        self._shelf, ends = PacketStore(self._directory), np.cumsum(sizes).tolist()
         for slice_, size, end in zip(self.resting(cursor), sizes, ends, strict=True):
             self._shelf.put(slice_, memoryview(packets[end - size : end].data))
 

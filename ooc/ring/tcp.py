@@ -15,7 +15,7 @@ import xxhash
 from ooc.ring.collectives import Collectives, waiting_frames
 from ooc.ring.control import Channel, Control
 from ooc.ring.credentials import MOST_RECORDS, RECORD_BYTES, Credentials
-from ooc.ring.meeting import CONTROL, SLICES, Address, Links, Manners, hang_up, meet
+from ooc.ring.handshake import CONTROL, SLICES, Address, Authentication, Links, hang_up, meet
 from ooc.ring.ring import LEFT, PATIENCE, Failure, Flow, LocalRing, Ring, too_long
 
 DEADLINE = 60.0  # seconds
@@ -44,7 +44,7 @@ def join(
     with listening:
         if len(addresses) == 1:
             return LocalRing()
-        manners = Manners(rank, len(addresses), credentials, insecure=insecure)
+        manners = Authentication(rank, len(addresses), credentials, insecure=insecure)
         links = meet(manners, listening, addresses, failure, until)
     ring = TcpRing(manners, links, failure, checked=insecure, patience=patience, allowance=until - time.monotonic())
     try:
@@ -60,7 +60,14 @@ class TcpRing(Collectives):
     first heartbeat of a neighbour."""
 
     def __init__(
-        self, manners: Manners, links: Links, failure: Failure, *, checked: bool, patience: float, allowance: float
+        self,
+        manners: Authentication,
+        links: Links,
+        failure: Failure,
+        *,
+        checked: bool,
+        patience: float,
+        allowance: float,
     ) -> None:
         super().__init__(manners.rank, manners.ranks)
         self.bytes_sent = 0

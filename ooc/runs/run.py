@@ -58,7 +58,7 @@ class Settings(TypedDict):
     on_node: NotRequired[bool]
 
 
-class HeldOut(TypedDict):
+class HeldOutSettings(TypedDict):
     """Settings of an observer that evaluates on held-out data."""
 
     held_out: DatasetEntry | None

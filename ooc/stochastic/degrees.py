@@ -21,7 +21,7 @@ TOLERATED = 0.05  # of the loss, and of what it has fallen since the start: a ri
 TO_MAKE, TO_UNDO, MADE = 0, 1, 2  # the pass at hand: to be made, to be undone and made again, accepted
 
 
-class Choice(NamedTuple):
+class DegreeChoice(NamedTuple):
     """State of the choice. degree: number of workers. chosen: consecutive trials with this result. next_trial: passes
     until the next trial. passes: number of passes. undone: number of undone passes. status: of the present pass."""
 
@@ -53,7 +53,7 @@ def group_sizes(before: int, most: int) -> list[int]:
     return [*sizes, most]
 
 
-def choose(before: Choice, degrees: Sequence[int], losses: Sequence[float]) -> Choice:
+def choose(before: DegreeChoice, degrees: Sequence[int], losses: Sequence[float]) -> DegreeChoice:
     """Return the choice after a trial: the group with the smallest loss, of equal losses the larger group.
 
     A loss that is not finite loses; if none is finite, the smallest group is chosen. After several equal results in a
@@ -66,7 +66,7 @@ def choose(before: Choice, degrees: Sequence[int], losses: Sequence[float]) -> C
     return before._replace(degree=degree, chosen=chosen, next_trial=next_trial)
 
 
-def undone(before: Choice, degree: int) -> Choice:
+def undone(before: DegreeChoice, degree: int) -> DegreeChoice:
     """Return the choice after an undone pass, which is repeated with `degree` workers; no trials for a while, longer
     each time."""
     times = before.undone + 1

@@ -15,9 +15,9 @@ from ooc import user_functions
 from ooc.program import Arrays, Job
 from ooc.rng import stream_key
 from ooc.stochastic import element_loops
-from ooc.stochastic.degrees import Choice, total
+from ooc.stochastic.degrees import DegreeChoice, total
 from ooc.stochastic.elements import KINDS, Visits, elements_of, tiny_block
-from ooc.stochastic.tasks import Combine, Gather, HeldOut, Keep, Process, Restore, RestoreLocal
+from ooc.stochastic.tasks import Combine, Gather, HeldOutLosses, Keep, Process, Restore, RestoreLocal
 from ooc.stochastic.variable_arrays import gathered_of, make_queue, slots_of, spare, unchanged_variable, variable_of
 from ooc.stochastic.variables import (
     FULL,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
 
 
-class Stretch(NamedTuple):
+class ElementRange(NamedTuple):
     """Elements of one block, and the local variables of all its elements and entries."""
 
     block: int
@@ -65,11 +65,11 @@ class ElementJobs:
         self._loops = element_loops.load(program, self._names())
         self._block = lru_cache(maxsize=2)(lambda number: elements_of(program.dataset.block(number)))
 
-    def _names(self) -> element_loops.Names:
+    def _names(self) -> element_loops.DeclaredNames:
         program = self._program
         per = {kind: [name for name, x in program.locals.items() if x.per == kind] for kind in ("element", "entry")}
         numbers = {name: number for number, (name, x) in enumerate(program.declared.items()) if x.delayed}
-        return element_loops.Names(
+        return element_loops.DeclaredNames(
             elements=KINDS[type(program.dataset)],
             maps=program.functions,
             variables=list(program.declared),
@@ -86,7 +86,7 @@ class ElementJobs:
         if job.phase in program.functions:
             return self._values(job)
         trial = job.phase == program.trial.name
-        choice = Choice(*arrays["choice"].tolist())
+        choice = DegreeChoice(*arrays["choice"].tolist())
         task = program.stages_of(job.phase, choice)[job.stage][job.part]
         began, finite = time.perf_counter(), True
         if isinstance(task, Keep | Restore):
@@ -95,7 +95,7 @@ class ElementJobs:
             self._copy_local(task, arrays, back=True)
         elif trial:
             self._try(task, arrays, choice.passes)
-        elif isinstance(task, HeldOut):
+        elif isinstance(task, HeldOutLosses):
             self._test(task, arrays, choice.passes)
         elif isinstance(task, Gather):
             self._gather(task, arrays)
@@ -107,10 +107,10 @@ class ElementJobs:
             self.process(task, arrays, choice.passes)
         return Done(time.perf_counter() - began, finite)
 
-    def _try(self, task: Process | Gather | Combine | HeldOut, arrays: Arrays, passes: int) -> None:
+    def _try(self, task: Process | Gather | Combine | HeldOutLosses, arrays: Arrays, passes: int) -> None:
         """Do a task of a trial on copies of the variables; local variables are restored afterwards."""
         tried = {**arrays, **{name: arrays[spare(name)] for name in self._program.declared}}
-        if isinstance(task, HeldOut):
+        if isinstance(task, HeldOutLosses):
             self._test(task, tried, passes)
         elif isinstance(task, Gather):
             self._gather(task, tried)
@@ -221,7 +221,7 @@ class ElementJobs:
         """Return how many more times a delayed addition counts."""
         return 0 if self._accumulates else degree - 1
 
-    def _test(self, task: HeldOut, arrays: Arrays, passes: int) -> None:
+    def _test(self, task: HeldOutLosses, arrays: Arrays, passes: int) -> None:
         shared = self._unchanged({name: arrays[name] for name in self._program.declared})
         stretches = self._stretches(task.first, task.last, arrays, passes)
         loss = total(total(self._map("loss", shared, stretch)) for stretch in stretches)
@@ -230,7 +230,7 @@ class ElementJobs:
     def _values(self, job: Job) -> np.ndarray:
         shared = self._unchanged({name: job.shared[name] for name in self._program.declared})
         first = int(self._program.first_elements[job.unit])
-        passes = Choice(*job.shared["choice"].tolist()).passes
+        passes = DegreeChoice(*job.shared["choice"].tolist()).passes
         stretches = self._stretches(first + job.first, first + job.last, job.shared, passes)
         return np.concatenate([self._map(job.phase, shared, stretch) for stretch in stretches] or [np.empty(0)])
 
@@ -247,7 +247,7 @@ class ElementJobs:
             getattr(self._loops, f"{name}_elements")(block, visits, shared, self._local(kept), found)
             yield found
 
-    def _map(self, name: str, shared: Any, stretch: Stretch) -> np.ndarray:
+    def _map(self, name: str, shared: Any, stretch: ElementRange) -> np.ndarray:
         found = np.empty(stretch.visits.last - stretch.visits.first)
         block = self._block(stretch.block)
         getattr(self._loops, f"{name}_elements")(block, stretch.visits, shared, stretch.local, found)
@@ -261,7 +261,7 @@ class ElementJobs:
         ]
         return self._loops.Shared(*variables, *self._constants.values())
 
-    def _stretches(self, first: int, last: int, arrays: Arrays, passes: int) -> Iterator[Stretch]:
+    def _stretches(self, first: int, last: int, arrays: Arrays, passes: int) -> Iterator[ElementRange]:
         """Yield the elements from `first` to `last` (exclusive), block by block."""
         program = self._program
         starts, entries = program.first_elements, program.first_entries
@@ -275,7 +275,7 @@ class ElementJobs:
             locals_ = program.locals.items()
             kept = {name: arrays[f"local.{name}"][mine[x.per]] for name, x in locals_ if x.per in mine}
             delayed = tuple(array[mine["element"]] for array in self._delayed(arrays))
-            yield Stretch(block, visits, self._local(kept), delayed)
+            yield ElementRange(block, visits, self._local(kept), delayed)
             first, block = min(last, end), block + 1
 
     def _ask_ahead(self, block: int) -> None:
@@ -310,7 +310,9 @@ class ElementJobs:
             for name, spec in program.shared_arrays().items()
         }
         kept = {name: arrays[f"local.{name}"][:0] for name, x in program.locals.items() if x.per != "work"}
-        stretch = Stretch(0, Visits(0, 0, 0, 0, stream_key(program.seed)), self._local(kept), self._delayed(arrays))
+        stretch = ElementRange(
+            0, Visits(0, 0, 0, 0, stream_key(program.seed)), self._local(kept), self._delayed(arrays)
+        )
         variables = [
             variable_of(name, declared, arrays, number, 0, queue)
             for number, (name, declared) in enumerate(program.declared.items())

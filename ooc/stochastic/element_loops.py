@@ -25,7 +25,7 @@ from blocks.kernel_cache import CACHE, additions, alone
 from ooc.stochastic import generated
 
 
-class Names(NamedTuple):
+class DeclaredNames(NamedTuple):
     """What a program declares. elements: the class of its elements. maps: functions besides `process`.
 
     constants, variables: of `shared`, those of the latter that have delayed additions in `delayed`, with their numbers.
@@ -117,7 +117,7 @@ def {name}_elements(block, visits, shared, local, found):
 '''
 
 
-def load(program: Any, names: Names) -> ModuleType:
+def load(program: Any, names: DeclaredNames) -> ModuleType:
     """The module of the loops of a program: `Shared`, `Local`, `process_elements`, and `NAME_elements` for each map."""
     fields = _fields([*names.variables, *names.constants]), _fields([*names.by_element, *names.by_entry, *names.work])
     types = _TYPES.format(shared=fields[0], local=fields[1])
@@ -169,7 +169,7 @@ def _write(name: str, text: str) -> None:
         generated.__path__.append(str(directory))
 
 
-def source(program: type, names: Names, types: str) -> str:
+def source(program: type, names: DeclaredNames, types: str) -> str:
     """The text of the module. types: the module of `Shared` and `Local`."""
     element_at = f"{names.elements.__name__.lower()}_at"
     places = [f"local.{name}[element]" for name in names.by_element]

@@ -17,8 +17,8 @@ from ooc.stochastic.variables import (
     CHUNK,
     INVERSE,
     SCALE,
-    Store,
     Unchanged,
+    WorkerVariable,
     add,
     add_late,
     add_row,
@@ -38,7 +38,7 @@ _SHIFT, _PLACE = 4, CHUNK - 1
 class Scalar(NamedTuple):
     """A shared number, as `process` sees it."""
 
-    store: Store
+    store: WorkerVariable
 
     def get(self) -> float:
         """The present value."""
@@ -68,7 +68,7 @@ class Scalar(NamedTuple):
 class Vector(NamedTuple):
     """A shared array of one dimension, as `process` sees it."""
 
-    store: Store
+    store: WorkerVariable
 
     def get(self, place: int) -> float:
         """The present value at a place."""
@@ -98,7 +98,7 @@ class Vector(NamedTuple):
 class Table(NamedTuple):
     """A shared array of two dimensions, as `process` sees it."""
 
-    store: Store
+    store: WorkerVariable
 
     def get(self, row: int, column: int) -> float:
         """The present value at a place."""

@@ -23,12 +23,23 @@ from blocks.npz import write_npz
 from ooc.fields import Field, fields_of, options_of, set_options
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from ooc.stochastic.checks import check_declared, check_sizes
-from ooc.stochastic.degrees import MADE, TO_MAKE, TO_UNDO, Choice, choose, fewer, group_sizes, is_worse, total, undone
+from ooc.stochastic.degrees import (
+    MADE,
+    TO_MAKE,
+    TO_UNDO,
+    DegreeChoice,
+    choose,
+    fewer,
+    group_sizes,
+    is_worse,
+    total,
+    undone,
+)
 from ooc.stochastic.elements import elements_before, elements_of_whole, entry_bounds
 from ooc.stochastic.tasks import (
     Combine,
     Gather,
-    HeldOut,
+    HeldOutLosses,
     Process,
     Stage,
     check_stage,
@@ -121,7 +132,7 @@ class StochasticProgram(StaticProgram):
         self.initial = (self.start, self.check) if self.adaptive else (self.start,)
         self.phases = (self.trial, *self._attempts()) if self.adaptive else (self.passes,)
         self.reading_phases = tuple(Phase(name, "block", writes=False) for name in self.functions)
-        self._choice = Choice(self.first_degree)  # by which the phase at hand goes, in the coordinator
+        self._choice = DegreeChoice(self.first_degree)  # by which the phase at hand goes, in the coordinator
         self._stage = 0  # of it, the next that ends
         self._losses: list[float] = []  # of groups, in a trial
         self._finite = True  # whether all variables are, after a pass
@@ -197,7 +208,10 @@ class StochasticProgram(StaticProgram):
         return specs
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        specs = {"choice": ArraySpec((len(Choice._fields),), "int64"), "times": ArraySpec((len(TIMES),), "float64")}
+        specs = {
+            "choice": ArraySpec((len(DegreeChoice._fields),), "int64"),
+            "times": ArraySpec((len(TIMES),), "float64"),
+        }
         for name, declared in self.declared.items():
             specs |= committed_specs(name, declared) | slot_specs(name, declared, self.slots)
         specs |= self.local_specs()
@@ -268,17 +282,17 @@ class StochasticProgram(StaticProgram):
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
         if phase is self.start:
-            shared["choice"][:] = Choice(self.first_degree)
+            shared["choice"][:] = DegreeChoice(self.first_degree)
             for name, values in self.first_values().items():
                 unpacked(self.declared[name].shape, shared[name])[...] = values
         if phase is self.phases[0]:
             shared["times"][:] = 0
             shared["choice"][-1] = TO_MAKE
-        self._choice = Choice(*shared["choice"].tolist())
+        self._choice = DegreeChoice(*shared["choice"].tolist())
         self._stage, self._losses, self._finite = 0, [], True
 
     @lru_cache(maxsize=4)  # noqa: B019, a program lives as long as its process
-    def rounds_of(self, phase: str, choice: Choice) -> list[list[Stage]]:
+    def rounds_of(self, phase: str, choice: DegreeChoice) -> list[list[Stage]]:
         """Yield the stages of a phase, round by round."""
         if phase == self.check.name:
             return [[check_stage(self.elements, _TESTS)]]
@@ -321,7 +335,7 @@ class StochasticProgram(StaticProgram):
         """Return the number of workers of each group of a trial, equally many on each machine."""
         return [self.machines * size for size in group_sizes(degree // self.machines, self.most // self.machines)]
 
-    def stages_of(self, phase: str, choice: Choice) -> list[Stage]:
+    def stages_of(self, phase: str, choice: DegreeChoice) -> list[Stage]:
         """Return the stages of a phase."""
         return [stage for stages in self.rounds_of(phase, choice) for stage in stages]
 
@@ -336,7 +350,7 @@ class StochasticProgram(StaticProgram):
 
     def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
         first = self.stages_of(phase.name, self._choice)[stage][0]
-        if isinstance(first, HeldOut):
+        if isinstance(first, HeldOutLosses):
             return [shared["tests"]]
         if isinstance(first, Gather) and first.ends:
             return [shared[name] for name in self._gathered_names()]
@@ -357,7 +371,7 @@ class StochasticProgram(StaticProgram):
         self._finite = self._finite and all(done.finite for done in answers)
         if isinstance(first, Process):
             shared["times"][:2] += np.mean(seconds), np.max(seconds) - np.mean(seconds)
-        elif isinstance(first, HeldOut):
+        elif isinstance(first, HeldOutLosses):
             self._losses.append(total(shared["tests"][0]) / shared["tests"][1].sum())
         else:
             shared["times"][2] += max(seconds)
@@ -394,7 +408,7 @@ class StochasticProgram(StaticProgram):
         told: dict[str, float] = {}
         if self.adaptive:
             told = {f"held_out_loss_of_{int(degree)}": loss for degree, loss in shared["tried"].tolist() if degree}
-            told["undone_passes"] = Choice(*shared["choice"].tolist()).undone
+            told["undone_passes"] = DegreeChoice(*shared["choice"].tolist()).undone
         times = dict(zip(TIMES, shared["times"].tolist(), strict=True))
         means = {name: total / self.everywhere for name, total in sums.items()}
         return {**means, "parallelism": int(shared["choice"][0]), **told, **times}

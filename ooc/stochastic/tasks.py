@@ -69,7 +69,7 @@ class RestoreLocal(NamedTuple):
     last: int
 
 
-class HeldOut(NamedTuple):
+class HeldOutLosses(NamedTuple):
     """Compute the losses of the elements from `first` to `last` (exclusive), in a trial with a group's variables.
 
     place: number of the test within the stage.
@@ -80,7 +80,7 @@ class HeldOut(NamedTuple):
     last: int
 
 
-Task = Process | Gather | Combine | Keep | Restore | RestoreLocal | HeldOut
+Task = Process | Gather | Combine | Keep | Restore | RestoreLocal | HeldOutLosses
 Stage = Sequence[Task]
 
 
@@ -119,7 +119,7 @@ def check_stage(elements: int, tests: int) -> Stage:
     """Return the stage that computes the losses of a fixed sample of elements, evenly spread."""
     runs = enumerate(pairwise(cut(0, elements, tests)))
     size = sample_size(elements)
-    return [HeldOut(place, first, first - (first - last) * size // elements) for place, (first, last) in runs]
+    return [HeldOutLosses(place, first, first - (first - last) * size // elements) for place, (first, last) in runs]
 
 
 def trial_stages(
@@ -132,7 +132,7 @@ def trial_stages(
     """
     held_out = elements - min(sample_size(elements), elements // 2)
     pieces = [(min(first, held_out), min(last, held_out)) for first, last in pairwise(cut(0, elements, rounds))]
-    test: Stage = [HeldOut(place, *run) for place, run in enumerate(pairwise(cut(held_out, elements, tests)))]
+    test: Stage = [HeldOutLosses(place, *run) for place, run in enumerate(pairwise(cut(held_out, elements, tests)))]
     begin, stages = 0, []
     for size in groups:
         end = begin + size // machines

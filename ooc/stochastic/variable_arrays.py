@@ -10,7 +10,7 @@ import numpy as np
 from blocks.errors import RequestError
 from ooc.program import Arrays
 from ooc.stochastic.operators import FIXED_KINDS, KINDS
-from ooc.stochastic.variables import STATE, Gathered, Queue, Slots, Store, Unchanged, storage
+from ooc.stochastic.variables import STATE, Gathered, Queue, Slots, Unchanged, WorkerVariable, storage
 from ooc.workers.shared_arrays import ArraySpec
 
 _TYPES = ("float64", "float32")
@@ -83,7 +83,9 @@ def variable_of(
     values, late, past, stamps, epochs, states = (arrays[f"{name}.{field}"][slot] for field in Slots._fields)
     base, places = arrays[name], math.prod(declared.shape)
     values = base if in_place else values
-    return KINDS[len(declared.shape)](Store(number, places, values, late, past, stamps, epochs, states, base, queue))
+    return KINDS[len(declared.shape)](
+        WorkerVariable(number, places, values, late, past, stamps, epochs, states, base, queue)
+    )
 
 
 def unchanged_variable(declared: Shared, base: np.ndarray, number: int, queue: Queue) -> Any:

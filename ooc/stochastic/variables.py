@@ -43,7 +43,7 @@ class Queue(NamedTuple):
     mistake: np.ndarray
 
 
-class Store(NamedTuple):
+class WorkerVariable(NamedTuple):
     """A variable of one worker, in rows.
 
     number: which of all variables it is. places: how many it has; its rows may have more. values: (rows, width), x.
@@ -73,7 +73,7 @@ def note(mistake, which, number, row, column):
 
 
 class Unchanged(NamedTuple):
-    """A variable that is only read: `Store` says what of what."""
+    """A variable that is only read: `WorkerVariable` says what of what."""
 
     number: int
     places: int
@@ -93,7 +93,7 @@ def is_outside(store, row, column):
 
 @unmanaged_kernel
 def take_row(base, state, values, late, past, row):
-    """Have a row begin with what it was; its arguments are of a `Store`. Not inlined, as `touch` is."""
+    """Have a row begin with what it was; its arguments are of a `WorkerVariable`. Not inlined, as `touch` is."""
     if late.size:
         late[row] = 0
     if past.size:
@@ -263,8 +263,10 @@ def weigh(store, weight):
 
 
 class Slots(NamedTuple):
-    """One variable of some workers, a slot each: the arrays of `Store`, stacked; epochs int64 (slots, 1), states
-    float64 (slots, STATE)."""
+    """One variable of several workers, in slots: the arrays of `WorkerVariable`, stacked.
+
+    epochs: int64 (slots, 1). states: float64 (slots, STATE).
+    """
 
     values: np.ndarray
     late: np.ndarray

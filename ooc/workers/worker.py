@@ -19,7 +19,7 @@ from blocks.kinds import open_rows
 from blocks.store import Store, parts
 from ooc import user_programs
 from ooc.program import Job, Phase, StaticProgram
-from ooc.ring.packets import SLOTS, Passage, Slots
+from ooc.ring.packets import SLOTS, PacketSlots, Passage
 from ooc.state.layout import Layout
 from ooc.state.passes import RESIDENT
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays
@@ -161,7 +161,7 @@ class JobHandler:
         self._phases = all_phases(program)
         self._arrays = arrays
         self._shared = {name: arrays[name] for name in program.shared_arrays()}
-        self._slots = Slots(travelling_rooms(dataset, program), SLOTS, arrays) if travels(program) else None
+        self._slots = PacketSlots(travelling_rooms(dataset, program), SLOTS, arrays) if travels(program) else None
         self._number = 0
         self._delta: dict[str, np.ndarray] = {}
         self._stood_still = np.zeros(1)

@@ -22,7 +22,7 @@ from samplers.estimators.by_run import RunEstimator, options_of, parameters_of
 from samplers.estimators.ids import places_among
 from samplers.estimators.known_values import KnownValues, columns_of, is_columns, known_rows, read_known
 from samplers.estimators.parameters import checked_parameters
-from samplers.estimators.tables import SparseRows, is_path, read_table
+from samplers.estimators.tables import CsrRows, is_path, read_table
 from samplers.estimators.triples import refuse_triples
 from samplers.factorization.model import Factorization, FactorModel
 from samplers.factorization.options import FactorizationOptions
@@ -255,7 +255,7 @@ class MatrixFactorization(RunEstimator):
         choices = recommend(self.model_, self._users(known), whole("top", top, 1), exclude_seen=True)
         return [np.array(choice.items) for choice in choices]
 
-    def _users(self, known: SparseRows) -> Iterator[Users]:
+    def _users(self, known: CsrRows) -> Iterator[Users]:
         solved = self._solve(known)
         for first in range(0, len(solved), _ROWS):
             some = solved[first : first + _ROWS]
@@ -263,14 +263,14 @@ class MatrixFactorization(RunEstimator):
             seen = [known.columns[begin:end] for begin, end in pairwise(bounds)]
             yield Users([""] * len(some), some[:, 1:], some[:, 0], seen)
 
-    def _rows(self, X: Any) -> SparseRows:
+    def _rows(self, X: Any) -> CsrRows:
         """Return the known values of a table with the columns of the training."""
         self._require_fitted()
         table = read_table(X, missing=True)
         self._check_features(table.columns, table.names)
         return known_rows(table, counts=self.implicit)
 
-    def _solve(self, known: SparseRows) -> np.ndarray:
+    def _solve(self, known: CsrRows) -> np.ndarray:
         """Return biases and factors of rows: float64 (n, 1 + R)."""
         solved = np.empty((known.offsets.size - 1, 1 + self.model_.rank))
         for row in range(len(solved)):

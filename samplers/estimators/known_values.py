@@ -10,7 +10,7 @@ from blocks.errors import RequestError
 from blocks.ratings.matrix import LARGEST
 from blocks.ratings.writer import Entries
 from samplers.estimators.ids import read_ids
-from samplers.estimators.tables import Names, SparseRows, Table, read_table
+from samplers.estimators.tables import CsrRows, FeatureTable, Names, read_table
 
 
 class KnownValues(NamedTuple):
@@ -66,9 +66,9 @@ def columns_of(X: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return rows, columns, values
 
 
-def known_rows(table: Table, *, counts: bool) -> SparseRows:
+def known_rows(table: FeatureTable, *, counts: bool) -> CsrRows:
     """Return the known values of a table by row."""
-    if isinstance(table.values, SparseRows):
+    if isinstance(table.values, CsrRows):
         rows, (_, columns, values) = np.repeat(np.arange(table.rows), np.diff(table.values.offsets)), table.values
     else:
         rows, columns = np.indices(table.values.shape).reshape(2, -1)
@@ -80,7 +80,7 @@ def known_rows(table: Table, *, counts: bool) -> SparseRows:
         _check_counts(values[known])
         known &= values != 0
     offsets = np.concatenate(([0], np.cumsum(np.bincount(rows[known], minlength=table.rows))))
-    return SparseRows(offsets, columns[known], values[known])
+    return CsrRows(offsets, columns[known], values[known])
 
 
 def _too_large(values: np.ndarray) -> int:

@@ -12,7 +12,7 @@ from blocks.design.design import Design
 from blocks.errors import RequestError
 from samplers.estimators.base import Estimator, convergence_warning, job_count
 from samplers.estimators.parameters import checked_parameters
-from samplers.estimators.tables import Table, dataset_path, is_path, products, read_table
+from samplers.estimators.tables import FeatureTable, dataset_path, is_path, products, read_table
 from samplers.estimators.targets import read_factors
 from samplers.regression.data.features import BlockFeatures, block_columns, features_of_matrix
 from samplers.regression.linear_algebra.vectors import inner
@@ -204,7 +204,7 @@ def _of_design(design: Design, threads: int) -> BlockFeatures:
     return BlockFeatures(blocks, design.rows, ThreadPool(threads), design.offsets)
 
 
-def _features(X: Any, table: Table, threads: int) -> BlockFeatures:
+def _features(X: Any, table: FeatureTable, threads: int) -> BlockFeatures:
     if hasattr(X, "tocsc"):
         return features_of_matrix(X.tocsc(), threads)
     values: Any = table.values

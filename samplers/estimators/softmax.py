@@ -13,7 +13,7 @@ from blocks.samples.samples import SampleBlock
 from samplers.estimators.base import Estimator, seed_of
 from samplers.estimators.labels import accuracy, classes_of, labels_among
 from samplers.estimators.parameters import checked_parameters
-from samplers.estimators.tables import SparseRows, Table, products, read_table
+from samplers.estimators.tables import CsrRows, FeatureTable, products, read_table
 from samplers.estimators.targets import read_target, read_weights
 from samplers.regression.options import SoftmaxOptions
 from samplers.regression.softmax.in_memory import SoftmaxInMemory
@@ -119,7 +119,7 @@ class SoftmaxRegression(Estimator):
         self.n_iter_ += 1
         return self._take()
 
-    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[Table, np.ndarray, np.ndarray]:
+    def _read(self, X: Any, y: Any, sample_weight: Any) -> tuple[FeatureTable, np.ndarray, np.ndarray]:
         """Return the table, the labels (n,), and the weights, float64 (n,)."""
         checked_parameters(self)
         if y is None:
@@ -128,7 +128,7 @@ class SoftmaxRegression(Estimator):
         target, weights = read_target(y, table.rows), read_weights(sample_weight, table.rows)
         return table, target, np.ones(table.rows) if weights is None else weights
 
-    def _begin(self, table: Table, classes: np.ndarray) -> None:
+    def _begin(self, table: FeatureTable, classes: np.ndarray) -> None:
         if self.loss not in LOSSES:
             raise RequestError(f"loss: {self.loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
         rates = {"rate": self.rate, "regularization": self.regularization}
@@ -188,15 +188,15 @@ class SoftmaxRegression(Estimator):
         return accuracy(self.predict(X), y, sample_weight)
 
 
-def _block(table: Table, labels: np.ndarray) -> SampleBlock:
+def _block(table: FeatureTable, labels: np.ndarray) -> SampleBlock:
     """Return the samples in the form of the engine. labels: int64 (n,), class indices."""
-    values = table.values if isinstance(table.values, SparseRows) else _sparse(table.values)
+    values = table.values if isinstance(table.values, CsrRows) else _sparse(table.values)
     numbers, columns = values.values.astype(np.float32), values.columns.astype(np.uint32)
     return SampleBlock(np.arange(table.rows, dtype=np.uint64), labels.astype(float), values.offsets, columns, numbers)
 
 
-def _sparse(values: np.ndarray) -> SparseRows:
+def _sparse(values: np.ndarray) -> CsrRows:
     """Return the nonzero entries of an array (n, p)."""
     rows, columns = np.nonzero(values)
     offsets = np.searchsorted(rows, np.arange(len(values) + 1)).astype(np.int64)
-    return SparseRows(offsets, columns, values[rows, columns])
+    return CsrRows(offsets, columns, values[rows, columns])

@@ -17,7 +17,7 @@ Names = Sequence[str] | None  # of columns, if they have any
 _TABLES = "an array, a sparse matrix or a data frame"
 
 
-class SparseRows(NamedTuple):
+class CsrRows(NamedTuple):
     """The N entries of n rows in CSR form: ascending columns, no duplicates."""
 
     offsets: np.ndarray  # int64 (n+1,)
@@ -25,16 +25,16 @@ class SparseRows(NamedTuple):
     values: np.ndarray  # (N,)
 
 
-class Table(NamedTuple):
+class FeatureTable(NamedTuple):
     """n rows of p columns. values: an array (n, p), or sparse rows."""
 
     rows: int
     columns: int
-    values: np.ndarray | SparseRows
+    values: np.ndarray | CsrRows
     names: Names
 
 
-def read_table(X: Any, *, missing: bool = False) -> Table:
+def read_table(X: Any, *, missing: bool = False) -> FeatureTable:
     """Return the table in an object; all numbers are finite, or some NaN if `missing` is allowed.
 
     X: a sparse matrix or array of scipy, a data frame, a pyarrow table, or anything for `numpy.asarray`. Raises
@@ -47,7 +47,7 @@ def read_table(X: Any, *, missing: bool = False) -> Table:
         _require_table(X)
         names = _names_of(X)
         table = _of_array(X.to_numpy() if hasattr(X, "to_numpy") else X, names)
-    values = table.values.values if isinstance(table.values, SparseRows) else table.values
+    values = table.values.values if isinstance(table.values, CsrRows) else table.values
     unusable = np.isinf(values) if missing else ~np.isfinite(values)
     if unusable.any():
         raise RequestError(
@@ -78,7 +78,7 @@ def dataset_path(X: str | Path, others: str = _TABLES) -> str | Path:
     return X
 
 
-def _of_sparse(X: Any) -> Table:
+def _of_sparse(X: Any) -> FeatureTable:
     _check_shape(X.shape)
     _check_kind(X.dtype)
     rows = X.tocsr()
@@ -86,16 +86,16 @@ def _of_sparse(X: Any) -> Table:
         rows = rows.copy()
         rows.sum_duplicates()
     values = rows.data if rows.data.dtype.kind in "iufb" else rows.data.astype(np.float64)
-    return Table(X.shape[0], X.shape[1], SparseRows(rows.indptr.astype(np.int64), rows.indices, values), None)
+    return FeatureTable(X.shape[0], X.shape[1], CsrRows(rows.indptr.astype(np.int64), rows.indices, values), None)
 
 
-def _of_array(X: Any, names: Names) -> Table:
+def _of_array(X: Any, names: Names) -> FeatureTable:
     array = np.asarray(X)
     _check_kind(array.dtype)
     if array.dtype.kind not in "iufb":
         array = _numbers(array, names)
     _check_shape(array.shape)
-    return Table(array.shape[0], array.shape[1], array, names)
+    return FeatureTable(array.shape[0], array.shape[1], array, names)
 
 
 def _numbers(array: np.ndarray, names: Names) -> np.ndarray:
@@ -157,9 +157,9 @@ def _first_unusable(values: np.ndarray) -> str:
     return "NaN" if np.isnan(values[0]) else "infinity (inf)"
 
 
-def products(table: Table, coefficients: np.ndarray) -> np.ndarray:
+def products(table: FeatureTable, coefficients: np.ndarray) -> np.ndarray:
     """The scores X B', float64 (n, K), of coefficients B, float64 (K, p)."""
-    if not isinstance(table.values, SparseRows):
+    if not isinstance(table.values, CsrRows):
         return table.values.astype(np.float64, copy=False) @ coefficients.T
     offsets, columns, values = table.values
     rows = np.repeat(np.arange(table.rows), np.diff(offsets))

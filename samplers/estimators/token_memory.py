@@ -5,7 +5,7 @@ Measured with one document of 10M and 40M tokens, and with documents of 1,000: r
 
 from __future__ import annotations
 
-from blocks.corpus.division import BLOCK_TOKENS
+from blocks.corpus.partition import BLOCK_TOKENS
 from blocks.errors import RequestError
 from blocks.memory import available
 from samplers.preparation import MEMORY_SHARE

@@ -10,19 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.corpus.advice import advice_on
-from blocks.corpus.division import DROPPED
+from blocks.corpus.partition import DROPPED
 from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, checked_rules
 from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.tokens import Tokenizer
 from blocks.corpus.vocabulary import NO_FILTERS, Filters, require_ngrams, select
 from blocks.errors import RequestError
-from blocks.ingestion.counts import Counts
+from blocks.ingestion.counts import WordCounter
 from blocks.ingestion.names import Merged
 from blocks.plurals import count_of
 from samplers.estimators.base import in_parameters, told_as
 from samplers.estimators.documents import DOCUMENTS, checked_documents, require_counts, require_one_line, texts_of
 from samplers.estimators.frames import from_arrow
-from samplers.estimators.tables import Names, SparseRows, Table, read_table
+from samplers.estimators.tables import CsrRows, FeatureTable, Names, read_table
 
 _MOST = 1 << 32  # tokens of a document
 _BATCH = 1 << 12  # documents that are split into words together
@@ -104,7 +104,7 @@ def _of_texts(
     vocabulary: Sequence[str] | None,
     room: Callable[[int], None],
 ) -> WordCounts:
-    tokenizer, counts, checked = Tokenizer(rules, vocabulary), Counts(), checked_documents(documents)
+    tokenizer, counts, checked = Tokenizer(rules, vocabulary), WordCounter(), checked_documents(documents)
     found = [tokenizer([])[:2]]
     while batch := list(islice(checked, _BATCH)):
         found.append(tokenizer(batch)[:2])
@@ -126,7 +126,7 @@ def _of_texts(
 
 
 def _selected(
-    terms: list[str], counts: Counts, filters: Filters, ids: np.ndarray, lengths: np.ndarray
+    terms: list[str], counts: WordCounter, filters: Filters, ids: np.ndarray, lengths: np.ndarray
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Apply the filters. Returns the kept words in alphabetical order; their tokens as positions among them, uint32;
     and the number of such tokens of each document."""
@@ -150,8 +150,8 @@ def _selected(
     return words, places[known], np.diff(ends)
 
 
-def _of_table(table: Table) -> WordCounts:
-    if isinstance(table.values, SparseRows):
+def _of_table(table: FeatureTable) -> WordCounts:
+    if isinstance(table.values, CsrRows):
         offsets, columns, counts = table.values
     else:
         rows, columns = np.nonzero(table.values)

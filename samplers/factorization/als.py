@@ -33,7 +33,7 @@ class Confidences(NamedTuple):
 RATINGS = Confidences(np.float32(0.0))
 
 
-class Work(NamedTuple):
+class ConjugateGradientScratch(NamedTuple):
     """Working memory, float32 (R,): what is left of b - A w, the direction, and A times it."""
 
     left: np.ndarray
@@ -92,7 +92,7 @@ def solve_rows(offsets, columns, values, mean, confidences, gram, rows, others, 
 
     offsets: int64 (D+1,), where the entries of each row begin in columns uint32 (N,) and values float32 (N,).
     confidences: Confidences. rows: float32 (D, R), changed; others: float32 (I, R), which `columns` number. fixed: the
-    place that is not changed, or -1. penalty: `samplers.factorization.rows.Penalty`. Padding stays 0.
+    place that is not changed, or -1. penalty: `samplers.factorization.rows.RowPenalty`. Padding stays 0.
     """
     total = 0.0
     left, direction, image = work.left, work.direction, work.image

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.factorization.lanes import LANE
 from samplers.factorization.rows import find_residuals, penalty_of
+from samplers.factorization.simd import LANE
 
 
-class Work(NamedTuple):
+class DescentScratch(NamedTuple):
     """Working memory for a row of up to n entries. residuals: float32 (n,). tile: float32 (LANE, n)."""
 
     residuals: np.ndarray
@@ -53,7 +53,7 @@ def sweep_rows(offsets, columns, values, mean, rows, others, used, fixed, penalt
 
     offsets: int64 (D+1,), where the entries of each row begin in columns uint32 (N,) and values float32 (N,). rows:
     float32 (D, R), changed; others: float32 (I, R), which `columns` number. used: factors in use. fixed: the place that
-    is not changed, or -1. penalty: `samplers.factorization.rows.Penalty`. least: float32, of any factor.
+    is not changed, or -1. penalty: `samplers.factorization.rows.RowPenalty`. least: float32, of any factor.
     """
     total = 0.0
     for d in range(offsets.size - 1):

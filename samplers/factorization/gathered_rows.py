@@ -11,9 +11,9 @@ import numpy as np
 
 from blocks.ratings.matrix import RowBlock
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
+from samplers.external_sort import NumberSpool, lines_in_order
 from samplers.factorization.model import Trained, place_of_line, trained_columns
 from samplers.gathered_names import gather_names, names_of_block
-from samplers.spool import Spool, lines_in_order
 
 
 class GatheredRows(StaticProgram):
@@ -66,7 +66,7 @@ class GatheredRows(StaticProgram):
     def _gathered_rows(self, sweep: Sweep, directory: Path, names: int) -> Trained:
         """Return all rows with entries in order of arrival."""
         with ExitStack() as stack:
-            spools = [stack.enter_context(Spool(directory, dtype)) for dtype in ("uint64", "int64", "float32")]
+            spools = [stack.enter_context(NumberSpool(directory, dtype)) for dtype in ("uint64", "int64", "float32")]
             for answer in sweep(self.rows_of_blocks):
                 for spool, numbers in zip(spools, answer, strict=True):
                     spool.add(numbers)

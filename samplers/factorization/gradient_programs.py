@@ -17,7 +17,7 @@ from ooc.program import Arrays, Job, Phase
 from ooc.workers.madvise import ask_for, drop, populate, unmap
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.factorization import sgd
-from samplers.factorization.program import SIDES, MatrixFactorization, silent
+from samplers.factorization.program import SIDES, FactorizationProgram, silent
 
 _STRATA = 4, 8  # at least and at most, that the columns are dealt with in, if there are so many slices
 _LEAST_COLUMNS = 24  # of a stratum, if more are possible: the fewer, the more often two rows meet at one
@@ -29,7 +29,7 @@ _FEW_ROUNDS = 3  # and less: the one before is not over, or soon comes again
 COMBINATIONS = ("mean", "sum")
 
 
-class GradientDescent(MatrixFactorization):
+class GradientDescent(FactorizationProgram):
     """Stochastic gradient descent, one rating after the other; see `samplers.factorization.sgd`.
 
     rate: first step size, for values with deviation 1; None for 0.15, or less if the penalty alone would make such a

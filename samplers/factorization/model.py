@@ -29,9 +29,9 @@ from blocks.files import publish
 from blocks.ratings.matrix import Matrix
 from blocks.schemas import ArrayFile, File
 from blocks.store import read_lines
+from samplers.external_sort import RowsInOrder
 from samplers.factorization.rows import BIASES
 from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
-from samplers.spool import RowsInOrder
 
 KIND = "matrix factorization"
 _RUN = 1 << 20  # numbers that are written at a time

@@ -10,10 +10,10 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
 from ooc.engine import StaticEngine
-from ooc.runs.run import HeldOut, Run
+from ooc.runs.run import HeldOutSettings, Run
 from ooc.training import publish_model
 from samplers.factorization.model import row_order
-from samplers.factorization.program import SIDES, MatrixFactorization
+from samplers.factorization.program import SIDES, FactorizationProgram
 from samplers.factorization.programs import ImplicitFeedback
 from samplers.factorization.rankings import summed_percentile_ranks
 from samplers.factorization.splash import SplashFactorization
@@ -39,7 +39,7 @@ class FactorizationObserver:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        run.settings(HeldOut)
+        run.settings(HeldOutSettings)
         self._held_out = run.held_out(Matrix)
         self._order = row_order(run.dataset(Matrix)) if self._held_out else np.empty(0, np.int64)
 
@@ -47,7 +47,7 @@ class FactorizationObserver:
         if not self._held_out:
             return {}
         program, arrays = engine.program, engine.arrays
-        assert isinstance(program, MatrixFactorization | SplashFactorization)
+        assert isinstance(program, FactorizationProgram | SplashFactorization)
         if isinstance(program, ImplicitFeedback):
             factors = arrays["rows"], self._order, arrays["columns"], np.arange(self._held_out.columns)
             ranks = summed_percentile_ranks(self._held_out, *factors)

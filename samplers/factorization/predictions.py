@@ -8,9 +8,9 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
-from blocks.ratings.chunks import Input
+from blocks.ratings.chunks import RatingsInput
 from blocks.ratings.formats import FormatOptions
-from blocks.ratings.reader import Names, Reader
+from blocks.ratings.reader import RatingNames, Reader
 from blocks.sources import Opening
 from samplers.factorization.model import Factorization, FactorModel, Side
 from samplers.factorization.rating_errors import predictions
@@ -36,7 +36,7 @@ def predict_file(
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
     reader, done = Reader(-np.inf, np.inf, skip=False), np.zeros(4, np.int64)
-    for chunk in Input(pairs, written, Opening(encoding), count()).chunks:
+    for chunk in RatingsInput(pairs, written, Opening(encoding), count()).chunks:
         found = reader.read(chunk)
         users, items = (_names(side) for side in (found.users, found.items))
         rows, columns = _places(model.rows, users), _places(model.columns, items)
@@ -47,7 +47,7 @@ def predict_file(
     return Pairs(*done.tolist())
 
 
-def _names(found: Names) -> list[str]:
+def _names(found: RatingNames) -> list[str]:
     names = found.joined[:-1].decode().split("\n")[:-1]
     return names if found.places is None else [names[place] for place in found.places.tolist()]
 

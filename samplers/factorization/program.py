@@ -26,9 +26,9 @@ from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from ooc.ring.packets import Passage
 from ooc.rng import stream_key
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.factorization.lanes import LANE
 from samplers.factorization.model import Trained, export_bytes, trained_columns, trained_rows, write_factors
-from samplers.factorization.rows import BIASES, Penalty, draw_factors, squared_errors
+from samplers.factorization.rows import BIASES, RowPenalty, draw_factors, squared_errors
+from samplers.factorization.simd import LANE
 from samplers.factorization.units import check_unit, entries_in_unit, rows_in_unit, size_of
 
 SIDES = ("rows", "columns")
@@ -37,7 +37,7 @@ PENALTIES = ("entry", "row")
 MOST_PENALTY = 2.0**30  # in a unit of ratings: factors are 0 long before
 
 
-class MatrixFactorization(StaticProgram):
+class FactorizationProgram(StaticProgram):
     """Base class of factorization programs.
 
     rank: R. regularization: lambda, weighted by `penalty`. center: subtract the mean of all values. biases: rows and
@@ -84,12 +84,12 @@ class MatrixFactorization(StaticProgram):
         self.used = self.first + rank
         self.width = -(-self.used // LANE) * LANE
 
-    def _penalty(self, regularization: float, *, per_entry: bool) -> Penalty:
+    def _penalty(self, regularization: float, *, per_entry: bool) -> RowPenalty:
         """Return the penalty in the unit of the ratings."""
         if self.unit == 1 or regularization == 0:
-            return Penalty(np.float32(regularization), per_entry)
+            return RowPenalty(np.float32(regularization), per_entry)
         of_factors = min(regularization / self.unit, MOST_PENALTY)
-        return Penalty(np.float32(of_factors), per_entry, np.float32(regularization / of_factors))
+        return RowPenalty(np.float32(of_factors), per_entry, np.float32(regularization / of_factors))
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         return {
@@ -318,6 +318,6 @@ def silent() -> np.errstate:
     return np.errstate(over="ignore", invalid="ignore")
 
 
-def all_but_grid(program: MatrixFactorization) -> list[Phase]:
+def all_but_grid(program: FactorizationProgram) -> list[Phase]:
     phases = (*program.initial, *program.phases, *program.reading_phases)
     return [phase for phase in phases if phase.order != "grid"]

@@ -17,10 +17,10 @@ from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.workers.shared_arrays import ArraySpec
 from ooc.workers.worker import ProgramSpec
 from samplers.factorization import als, ccd
-from samplers.factorization.lanes import LANE
 from samplers.factorization.options import FactorizationOptions
-from samplers.factorization.program import MatrixFactorization, silent
-from samplers.factorization.rows import LEAST, Penalty
+from samplers.factorization.program import FactorizationProgram, silent
+from samplers.factorization.rows import LEAST, RowPenalty
+from samplers.factorization.simd import LANE
 from samplers.factorization.units import unit_of
 from samplers.options import takers
 from samplers.programs import target
@@ -28,7 +28,7 @@ from samplers.programs import target
 _CHUNK = 1 << 13  # rows whose products are summed up in float32
 
 
-class CoordinateDescent(MatrixFactorization):
+class CoordinateDescent(FactorizationProgram):
     """Coordinate descent: all rows, then all columns, one factor at a time; see `samplers.factorization.ccd`.
     nonnegative: no factor is below 0."""
 
@@ -59,7 +59,7 @@ class CoordinateDescent(MatrixFactorization):
     def update_factors(self, job: Job) -> float:
         offsets, others, values = self.entries(job)
         longest = int(np.diff(offsets).max(initial=0))
-        work = ccd.Work(np.empty(longest, np.float32), np.empty((LANE, longest), np.float32))
+        work = ccd.DescentScratch(np.empty(longest, np.float32), np.empty((LANE, longest), np.float32))
         mine, theirs = self.mine(job), self.others(job)
         places = self.used, self.fixed(job)
         return ccd.sweep_rows(
@@ -67,7 +67,7 @@ class CoordinateDescent(MatrixFactorization):
         )
 
 
-class AlternatingLeastSquares(MatrixFactorization):
+class AlternatingLeastSquares(FactorizationProgram):
     """Alternating least squares: all rows, then all columns, by some conjugate gradient steps; see
     `samplers.factorization.als`."""
 
@@ -90,7 +90,7 @@ class AlternatingLeastSquares(MatrixFactorization):
         return np.zeros((0, 0), np.float32)
 
     def update_factors(self, job: Job) -> float:
-        work = als.Work(*np.zeros((3, self.width), np.float32))
+        work = als.ConjugateGradientScratch(*np.zeros((3, self.width), np.float32))
         solver = self.fixed(job), self.penalty, self.steps, work
         weights = np.float32(self.mean), self.confidences, self.gram(job)
         return als.solve_rows(*self.entries(job), *weights, self.mine(job), self.others(job), *solver)
@@ -132,7 +132,7 @@ class ImplicitFeedback(AlternatingLeastSquares):
         self.alpha, self.scale = np.float32(alpha), 1.0
         self.divisor = max(unit_of(alpha * self.size), 1.0)
         self.confidences = als.Confidences(np.float32(alpha / self.divisor), np.float32(1 / self.divisor))
-        self.penalty = Penalty(np.float32(self.regularization / self.divisor), per_entry=False)
+        self.penalty = RowPenalty(np.float32(self.regularization / self.divisor), per_entry=False)
 
     def cause(self) -> str:
         return f"counts are about {self.size:.3g}, and --alpha is {self.alpha:g}"

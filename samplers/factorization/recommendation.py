@@ -25,7 +25,7 @@ class Users(NamedTuple):
     seen: list[np.ndarray]
 
 
-class Choice(NamedTuple):
+class Recommendations(NamedTuple):
     """Chosen items for a user or an item: its name, and the items, best first, with scores."""
 
     name: str
@@ -120,7 +120,9 @@ def _solve(system: np.ndarray, wanted: np.ndarray, *, nonnegative: bool) -> np.n
     return found
 
 
-def recommend(model: Factorization, batches: Iterator[Users], top: int, *, exclude_seen: bool) -> Iterator[Choice]:
+def recommend(
+    model: Factorization, batches: Iterator[Users], top: int, *, exclude_seen: bool
+) -> Iterator[Recommendations]:
     """Yield the items with the highest predictions for each user; items without training ratings are left out."""
     for users in batches:
         scores = (users.factors @ model.columns.factors.T).astype(np.float32)
@@ -133,7 +135,7 @@ def recommend(model: Factorization, batches: Iterator[Users], top: int, *, exclu
             yield _best(model.columns, name, row, top, model.mean + bias)
 
 
-def similar_items(model: Factorization, names: Sequence[str], top: int) -> Iterator[Choice]:
+def similar_items(model: Factorization, names: Sequence[str], top: int) -> Iterator[Recommendations]:
     """Return the items with the largest cosine similarity of factors for each named item."""
     factors = model.columns.factors
     lengths = np.sqrt(np.einsum("ij,ij->i", factors, factors))
@@ -146,13 +148,13 @@ def similar_items(model: Factorization, names: Sequence[str], top: int) -> Itera
             yield _best(model.columns, name, row, top, 0.0)
 
 
-def _best(side: Side, name: str, scores: np.ndarray, top: int, added: float) -> Choice:
+def _best(side: Side, name: str, scores: np.ndarray, top: int, added: float) -> Recommendations:
     """Return the best items by score; ties go to the first."""
     possible = int(np.count_nonzero(scores > -np.inf))
     top = min(top, possible)
     if not top:
-        return Choice(name, [], [])
+        return Recommendations(name, [], [])
     least = np.partition(scores, scores.size - top)[scores.size - top]
     places = np.flatnonzero(scores >= least)
     places = places[np.argsort(-scores[places], kind="stable")][:top]
-    return Choice(name, [side.names[place] for place in places.tolist()], (scores[places] + added).tolist())
+    return Recommendations(name, [side.names[place] for place in places.tolist()], (scores[places] + added).tolist())

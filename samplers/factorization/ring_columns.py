@@ -20,12 +20,12 @@ from ooc.program import Arrays, Job, Phase
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.factorization import shared_descent, shared_squares
 from samplers.factorization.gathered_rows import GatheredRows
-from samplers.factorization.lanes import LANE
-from samplers.factorization.program import SIDES, MatrixFactorization
+from samplers.factorization.program import SIDES, FactorizationProgram
 from samplers.factorization.programs import AlternatingLeastSquares, CoordinateDescent, ImplicitFeedback
+from samplers.factorization.simd import LANE
 
 
-class StagedColumns(GatheredRows, MatrixFactorization):
+class StagedColumns(GatheredRows, FactorizationProgram):
     """Mixin: all rows as on one machine; then all columns, one slice at a time, in stages that end with a sum over the
     ring.
 
@@ -34,7 +34,7 @@ class StagedColumns(GatheredRows, MatrixFactorization):
 
     column_stages = Phase("columns", "slice", writes=False, staged=True)
     phases: Sequence[Phase] = (CoordinateDescent.phases[0], column_stages)
-    reading_phases: Sequence[Phase] = (MatrixFactorization.squared_errors, *GatheredRows.exported)
+    reading_phases: Sequence[Phase] = (FactorizationProgram.squared_errors, *GatheredRows.exported)
     stages: int
     sums: int
 
@@ -68,7 +68,7 @@ class StagedColumns(GatheredRows, MatrixFactorization):
 
     @abstractmethod
     def do_stage(self, job: Job) -> float:
-        """Do a stage for some columns, see `samplers.factorization.program.MatrixFactorization.update_factors`."""
+        """Do a stage for some columns, see `samplers.factorization.program.FactorizationProgram.update_factors`."""
 
     def entries_everywhere(self, job: Job) -> np.ndarray:
         """Return the entries on all machines of the columns of a part, int64 (n,)."""

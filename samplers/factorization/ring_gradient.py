@@ -19,16 +19,16 @@ from blocks.ratings.matrix import Matrix, RowBlock
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.ring.packets import Passage
 from ooc.workers.shared_arrays import ArraySpec
+from samplers.external_sort import NumberSpool
 from samplers.factorization import sgd
 from samplers.factorization.gathered_rows import GatheredRows
 from samplers.factorization.gradient_programs import GradientDescent
-from samplers.factorization.program import MatrixFactorization
+from samplers.factorization.program import FactorizationProgram
 from samplers.factorization.rows import squared_errors
 from samplers.factorization.units import in_unit
-from samplers.spool import Spool
 
 
-class Columns(NamedTuple):
+class ColumnsInTransit(NamedTuple):
     """Columns in transit. factors: float32 (n, width). squares: float32 (n, 2), see `samplers.factorization.sgd`."""
 
     factors: np.ndarray
@@ -39,7 +39,7 @@ class RingGradient(GatheredRows, GradientDescent):
     """Rotation of slices round the ring, and of their parts through the rows of a machine."""
 
     column_factors = Phase("factors of columns", "slice", writes=False, travels="made")
-    initial: Sequence[Phase] = (MatrixFactorization.row_factors, column_factors)
+    initial: Sequence[Phase] = (FactorizationProgram.row_factors, column_factors)
     phases: Sequence[Phase] = (Phase("descent", "slice", writes=False, staged=True, travels="changed"),)
     squared_errors = Phase("squared errors", "slice", writes=False, travels="shown")
     row_penalties = Phase("penalties of rows", "block", writes=False)
@@ -86,11 +86,11 @@ class RingGradient(GatheredRows, GradientDescent):
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         return [range(parts)] * parts if phase is self.phases[0] else super().schedule(phase, unit, parts)
 
-    def columns(self, data: np.ndarray) -> Columns:
+    def columns(self, data: np.ndarray) -> ColumnsInTransit:
         """Return the columns in the bytes, uint8 (n,), of a part that arrives or leaves."""
         numbers = data.view(np.float32)
         factors = numbers[: numbers.size // (self.width + 2) * self.width]
-        return Columns(factors.reshape(-1, self.width), numbers[factors.size :].reshape(-1, 2))
+        return ColumnsInTransit(factors.reshape(-1, self.width), numbers[factors.size :].reshape(-1, 2))
 
     def mine(self, job: Job) -> np.ndarray:
         if isinstance(job.data, RowBlock):
@@ -177,7 +177,7 @@ class RingGradient(GatheredRows, GradientDescent):
         return 0.0
 
     def gathered_columns(self, sweep: Sweep, shared: Arrays, directory: Path) -> np.ndarray:
-        with Spool(directory, "float32") as spool:
+        with NumberSpool(directory, "float32") as spool:
             for (factors,) in sweep(self.column_rows):
                 spool.add(factors)
             return spool.mapped(self.dataset.columns, self.width)

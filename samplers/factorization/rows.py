@@ -13,14 +13,14 @@ import numpy as np
 
 from blocks.compiled import inlined_kernel, reordered_kernel, unmanaged_kernel
 from ooc.rng import bits, uniform
-from samplers.factorization import lanes
-from samplers.factorization.lanes import LANE
+from samplers.factorization import simd
+from samplers.factorization.simd import LANE
 
 BIASES = 2  # places before the factors, if there are biases
 LEAST = np.float32(np.finfo(np.float32).min)  # of any factor, where nothing bounds them
 
 
-class Penalty(NamedTuple):
+class RowPenalty(NamedTuple):
     """lambda * |w|^2 for each row, or as often as it has entries. regularization: float32. of_biases: float32, by how
     much the penalty of a bias is higher, see `samplers.factorization.units`."""
 
@@ -48,10 +48,10 @@ def draw_factors(rows, numbers, key, spread):
 @inlined_kernel
 def dot(one, other):
     """The inner product of two rows, float32 (R,)."""
-    products = lanes.spread(np.float32(0.0))
+    products = simd.spread(np.float32(0.0))
     for k in range(0, one.size, LANE):
-        products = lanes.fused(lanes.load(one, k), lanes.load(other, k), products)
-    return lanes.total(products)
+        products = simd.fused(simd.load(one, k), simd.load(other, k), products)
+    return simd.total(products)
 
 
 @reordered_kernel

@@ -19,8 +19,8 @@ import numpy as np
 
 from blocks.compiled import inlined_kernel, kernel, unmanaged_kernel
 from ooc.workers.intrinsics import prefetch
-from samplers.factorization import lanes
-from samplers.factorization.lanes import LANE
+from samplers.factorization import simd
+from samplers.factorization.simd import LANE
 
 _ROWS_AHEAD = 16
 LEADING = LANE  # places of a row whose squares are kept apart: with LIBMF 8, which are no better
@@ -49,7 +49,7 @@ class Steps(NamedTuple):
     how much the sum of squares grows for each of the leading places and for each of the others. fixed: the place of
     rows that holds 1, and stays so, beside a bias in the other of the first two; -1 if there are no biases.
     leading_only: whether there are no other places yet. scaling: float32, times which a rating is in the unit of
-    training. of_biases: float32, see `samplers.factorization.rows.Penalty`."""
+    training. of_biases: float32, see `samplers.factorization.rows.RowPenalty`."""
 
     mean: np.float32
     rate: np.float32
@@ -65,25 +65,25 @@ class Steps(NamedTuple):
 def products_of(row, other, leading_only):
     """Two quads: the inner products of the leading places of two rows and of the others, twice; the row's squared
     norms, of the same, and the other's."""
-    mine, its = lanes.load(row, 0), lanes.load(other, 0)
-    leading, row_leading, other_leading = lanes.times(mine, its), lanes.times(mine, mine), lanes.times(its, its)
-    others = row_others = other_others = lanes.spread(np.float32(0.0))
+    mine, its = simd.load(row, 0), simd.load(other, 0)
+    leading, row_leading, other_leading = simd.times(mine, its), simd.times(mine, mine), simd.times(its, its)
+    others = row_others = other_others = simd.spread(np.float32(0.0))
     if not leading_only:
         for k in range(LEADING, row.size, LANE):
-            mine, its = lanes.load(row, k), lanes.load(other, k)
-            others = lanes.fused(mine, its, others)
-            row_others = lanes.fused(mine, mine, row_others)
-            other_others = lanes.fused(its, its, other_others)
-    products = lanes.totals(leading, others, leading, others)
-    return products, lanes.totals(row_leading, row_others, other_leading, other_others)
+            mine, its = simd.load(row, k), simd.load(other, k)
+            others = simd.fused(mine, its, others)
+            row_others = simd.fused(mine, mine, row_others)
+            other_others = simd.fused(its, its, other_others)
+    products = simd.totals(leading, others, leading, others)
+    return products, simd.totals(row_leading, row_others, other_leading, other_others)
 
 
 @inlined_kernel
 def squared_gradients(error, regularization, products, norms):
     """|e h - lambda w|^2 and |e w - lambda h|^2, of the leading places and of the others each: a quad."""
-    cross = lanes.times(lanes.quad(np.float32(-2.0) * error * regularization), products)
-    shrinkage = lanes.fused(lanes.quad(regularization * regularization), norms, cross)
-    return lanes.fused(lanes.quad(error * error), lanes.swapped(norms), shrinkage)
+    cross = simd.times(simd.quad(np.float32(-2.0) * error * regularization), products)
+    shrinkage = simd.fused(simd.quad(regularization * regularization), norms, cross)
+    return simd.fused(simd.quad(error * error), simd.swapped(norms), shrinkage)
 
 
 @inlined_kernel
@@ -93,37 +93,37 @@ def step(error, row, other, row_squares, other_squares, squared, steps, upcoming
     squared: what is added to them, once divided by the numbers of places. upcoming: the row that is stepped in next,
     which is asked for: a long row fills all that the processor looks ahead.
     """
-    squares = lanes.load_pairs(row_squares, other_squares)
-    rates = lanes.over_roots(steps.rate, squares)
-    gains = lanes.times(lanes.quad(error), rates)
-    rests = lanes.fused(lanes.quad(-steps.regularization), rates, lanes.quad(np.float32(1.0)))
-    row_rest, other_rest = lanes.spread_place(rests, 0), lanes.spread_place(rests, 2)
+    squares = simd.load_pairs(row_squares, other_squares)
+    rates = simd.over_roots(steps.rate, squares)
+    gains = simd.times(simd.quad(error), rates)
+    rests = simd.fused(simd.quad(-steps.regularization), rates, simd.quad(np.float32(1.0)))
+    row_rest, other_rest = simd.spread_place(rests, 0), simd.spread_place(rests, 2)
     if steps.of_biases != 1 and steps.fixed >= 0:
-        of_biases = lanes.quad(-steps.regularization * steps.of_biases)
-        bias_rests = lanes.fused(of_biases, rates, lanes.quad(np.float32(1.0)))
-        row_rest = lanes.replaced(row_rest, 1 - steps.fixed, lanes.place(bias_rests, 0))
-        other_rest = lanes.replaced(other_rest, steps.fixed, lanes.place(bias_rests, 2))
-    mine, its = lanes.load(row, 0), lanes.load(other, 0)
+        of_biases = simd.quad(-steps.regularization * steps.of_biases)
+        bias_rests = simd.fused(of_biases, rates, simd.quad(np.float32(1.0)))
+        row_rest = simd.replaced(row_rest, 1 - steps.fixed, simd.place(bias_rests, 0))
+        other_rest = simd.replaced(other_rest, steps.fixed, simd.place(bias_rests, 2))
+    mine, its = simd.load(row, 0), simd.load(other, 0)
     mine, its = (
-        lanes.fused(lanes.spread_place(gains, 0), its, lanes.times(row_rest, mine)),
-        lanes.fused(lanes.spread_place(gains, 2), mine, lanes.times(other_rest, its)),
+        simd.fused(simd.spread_place(gains, 0), its, simd.times(row_rest, mine)),
+        simd.fused(simd.spread_place(gains, 2), mine, simd.times(other_rest, its)),
     )
     if steps.fixed == 1:
-        mine, its = lanes.replaced(mine, 1, np.float32(1.0)), lanes.replaced(its, 0, np.float32(1.0))
+        mine, its = simd.replaced(mine, 1, np.float32(1.0)), simd.replaced(its, 0, np.float32(1.0))
     elif steps.fixed == 0:
-        mine, its = lanes.replaced(mine, 0, np.float32(1.0)), lanes.replaced(its, 1, np.float32(1.0))
-    lanes.store(row, 0, mine)
-    lanes.store(other, 0, its)
+        mine, its = simd.replaced(mine, 0, np.float32(1.0)), simd.replaced(its, 1, np.float32(1.0))
+    simd.store(row, 0, mine)
+    simd.store(other, 0, its)
     if not steps.leading_only:
-        row_gain, other_gain = lanes.spread_place(gains, 1), lanes.spread_place(gains, 3)
-        row_rest, other_rest = lanes.spread_place(rests, 1), lanes.spread_place(rests, 3)
+        row_gain, other_gain = simd.spread_place(gains, 1), simd.spread_place(gains, 3)
+        row_rest, other_rest = simd.spread_place(rests, 1), simd.spread_place(rests, 3)
         for k in range(LEADING, row.size, LANE):
             prefetch(upcoming, k)
-            mine, its = lanes.load(row, k), lanes.load(other, k)
-            lanes.store(row, k, lanes.fused(row_gain, its, lanes.times(row_rest, mine)))
-            lanes.store(other, k, lanes.fused(other_gain, mine, lanes.times(other_rest, its)))
-    shares = lanes.load_pairs(steps.shares[0], steps.shares[1])
-    lanes.store_pairs(row_squares, other_squares, lanes.fused(shares, squared, squares))
+            mine, its = simd.load(row, k), simd.load(other, k)
+            simd.store(row, k, simd.fused(row_gain, its, simd.times(row_rest, mine)))
+            simd.store(other, k, simd.fused(other_gain, mine, simd.times(other_rest, its)))
+    shares = simd.load_pairs(steps.shares[0], steps.shares[1])
+    simd.store_pairs(row_squares, other_squares, simd.fused(shares, squared, squares))
 
 
 @unmanaged_kernel
@@ -176,7 +176,7 @@ def sweep_cell(ratings, last, rows, others, row_squares, other_squares, steps, o
         its, upcoming = ratings.columns[here], ratings.columns[at[following]]
         row, other = rows[mine], others[its]
         products, norms = products_of(row, other, steps.leading_only)
-        error = ratings.values[here] * steps.scaling - steps.mean - lanes.place(products, 0) - lanes.place(products, 1)
+        error = ratings.values[here] * steps.scaling - steps.mean - simd.place(products, 0) - simd.place(products, 1)
         loss += error * error
         squared = squared_gradients(error, steps.regularization, products, norms)
         prefetch(other_squares[upcoming], 0)

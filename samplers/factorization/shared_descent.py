@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.factorization.lanes import LANE
 from samplers.factorization.rows import find_residuals, penalty_of
+from samplers.factorization.simd import LANE
 
 
 @reordered_kernel
@@ -55,7 +55,7 @@ def descend(offsets, residuals, tile, sums, rows, place, biased, entries, penalt
 
     sums: float64 (D, 2), over the entries on all machines, of which there are `entries`, int64 (D,). place: of the
     factor, `biased` if it is a bias; the tile has those of the other side. penalty:
-    `samplers.factorization.rows.Penalty`. least: float32, of any factor.
+    `samplers.factorization.rows.RowPenalty`. least: float32, of any factor.
     """
     of_entries = tile[place % LANE]
     for d in range(offsets.size - 1):

@@ -48,7 +48,7 @@ def begin(sums, rows, left, directions, entries, fixed, penalty):
     """Set what is left of b - A w, and the first direction, float32 (D, R) both.
 
     sums: of `open_rows`, of all machines, on which each row has `entries`, int64 (D,). fixed: the place that is not
-    changed, or -1. penalty: `samplers.factorization.rows.Penalty`.
+    changed, or -1. penalty: `samplers.factorization.rows.RowPenalty`.
     """
     for d in range(entries.size):
         regularization = penalty_of(penalty, max(entries[d], 1))

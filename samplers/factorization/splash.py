@@ -28,10 +28,10 @@ from ooc.program import Arrays, Job, Sweep
 from ooc.stochastic.program import Local, StochasticProgram
 from ooc.stochastic.variable_arrays import Shared
 from samplers.factorization.gathered_rows import GatheredRows
-from samplers.factorization.lanes import LANE
 from samplers.factorization.model import Trained, export_bytes, trained_columns, trained_rows, write_factors
 from samplers.factorization.program import MOST_PENALTY, MOST_RANK
 from samplers.factorization.rows import squared_errors
+from samplers.factorization.simd import LANE
 from samplers.factorization.units import check_unit, rows_in_unit
 
 _LEAST = np.float32(1e-12)  # of a sum of squares

@@ -31,7 +31,7 @@ _TOPICS, _FACTORS = (TopicModel,), (Factorization,)
 _ANY = (*_TOPICS, *_FACTORS, RegressionModel, SoftmaxModel)
 
 
-class Format(NamedTuple):
+class ExportFormat(NamedTuple):
     """An export format. write: function of a model, a path, and the topics of tokens, if needed. models: kinds of
     models. directory: writes several files into a directory. mixtures: writes topic mixtures in the format of the file
     extension."""
@@ -44,15 +44,15 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "npz": Format(export_npz, _ANY, directory=False),
-    "scipy": Format(write_scipy, _TOPICS, directory=True),
-    "parquet": Format(write_parquet, _TOPICS + _FACTORS, directory=True),
-    "mixtures": Format(write_trained, _TOPICS, directory=False, mixtures=True),
-    "word2vec": Format(write_word2vec, _FACTORS, directory=True),
-    "pyldavis": Format(write_pyldavis, _TOPICS, directory=False),
-    "gensim": Format(write_gensim, _TOPICS, directory=True),
-    "mallet": Format(write_mallet, _TOPICS, directory=True, tokens=True),
-    "tomotopy": Format(write_tomotopy, _TOPICS, directory=False, tokens=True),
+    "npz": ExportFormat(export_npz, _ANY, directory=False),
+    "scipy": ExportFormat(write_scipy, _TOPICS, directory=True),
+    "parquet": ExportFormat(write_parquet, _TOPICS + _FACTORS, directory=True),
+    "mixtures": ExportFormat(write_trained, _TOPICS, directory=False, mixtures=True),
+    "word2vec": ExportFormat(write_word2vec, _FACTORS, directory=True),
+    "pyldavis": ExportFormat(write_pyldavis, _TOPICS, directory=False),
+    "gensim": ExportFormat(write_gensim, _TOPICS, directory=True),
+    "mallet": ExportFormat(write_mallet, _TOPICS, directory=True, tokens=True),
+    "tomotopy": ExportFormat(write_tomotopy, _TOPICS, directory=False, tokens=True),
 }
 IMPORTS: dict[str, Callable[[Path], TopicModel]] = {
     "mallet": read_state,

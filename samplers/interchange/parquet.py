@@ -20,7 +20,7 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.store import parts
 from samplers.factorization.model import Factorization, Side
-from samplers.topics.model import Rows, TopicModel, row_numbers
+from samplers.topics.model import TopicCountRows, TopicModel, row_numbers
 
 _RUN = 1 << 18  # rows that are written together
 
@@ -105,7 +105,7 @@ def _mixtures(model: TopicModel, first: int, last: int) -> tuple[np.ndarray, dic
     return rows, {"tokens": lengths[rows], "topic": topic, "count": count, "share": share}
 
 
-def _entries(rows: Rows, names: Sequence[str]) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
+def _entries(rows: TopicCountRows, names: Sequence[str]) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
     """Yield name, topic and count of entries in batches, at least one."""
     numbers = row_numbers(rows)
     for first in range(0, max(numbers.size, 1), _RUN):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from samplers.lda.program import topic_type
-from samplers.topics.model import Rows, TopicModel
+from samplers.topics.model import TopicCountRows, TopicModel
 
 
 def model_of_tokens(
@@ -33,12 +33,12 @@ def model_of_tokens(
     )
 
 
-def _counted(rows: np.ndarray, topics: np.ndarray, count: int, size: int) -> Rows:
+def _counted(rows: np.ndarray, topics: np.ndarray, count: int, size: int) -> TopicCountRows:
     """Count how often each topic occurs with each row."""
     keys, counts = np.unique(rows.astype(np.uint64) * np.uint64(size) + topics, return_counts=True)
     found, of = np.divmod(keys, np.uint64(size))
     offsets = np.searchsorted(found, np.arange(count + 1))
-    return Rows(offsets.astype(np.int64), of.astype(topic_type(size)), counts.astype(np.uint32))
+    return TopicCountRows(offsets.astype(np.int64), of.astype(topic_type(size)), counts.astype(np.uint32))
 
 
 def model_of_weights(weights: np.ndarray, alpha: np.ndarray, vocabulary: Sequence[str]) -> TopicModel:
@@ -53,7 +53,9 @@ def model_of_weights(weights: np.ndarray, alpha: np.ndarray, vocabulary: Sequenc
         alpha=alpha,
         beta=beta,
         topic_counts=np.bincount(topics, counts, alpha.size),
-        words=Rows(np.searchsorted(words, np.arange(len(vocabulary) + 1)).astype(np.int64), topics.astype(of), counts),
-        documents=Rows(np.zeros(1, np.int64), np.empty(0, of), np.empty(0, np.uint32)),
+        words=TopicCountRows(
+            np.searchsorted(words, np.arange(len(vocabulary) + 1)).astype(np.int64), topics.astype(of), counts
+        ),
+        documents=TopicCountRows(np.zeros(1, np.int64), np.empty(0, of), np.empty(0, np.uint32)),
         vocabulary=list(vocabulary),
     )

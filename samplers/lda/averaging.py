@@ -26,7 +26,7 @@ from ooc.engine import StaticEngine
 from ooc.runs.run import Run
 from ooc.training import publish_export
 from samplers.lda.hyperparameters import COUNT, Histogram, add_histograms
-from samplers.topics.model import Model, Rows, write_model
+from samplers.topics.model import Model, TopicCountRows, write_model
 
 _CHUNK = 1 << 20  # entries of all states that are pooled at a time
 
@@ -147,7 +147,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         yield from file
 
 
-def pool_rows(rows: Sequence[Rows], chunk: int = _CHUNK) -> Iterator[Any]:
+def pool_rows(rows: Sequence[TopicCountRows], chunk: int = _CHUNK) -> Iterator[Any]:
     """Sum sparse rows, about `chunk` entries at a time; yields (sizes, rows) for `write_model`."""
     ends = np.sum([each.offsets for each in rows], axis=0)
     cuts = np.searchsorted(ends, np.arange(chunk, ends[-1] + chunk, chunk))
@@ -159,7 +159,7 @@ def pool_rows(rows: Sequence[Rows], chunk: int = _CHUNK) -> Iterator[Any]:
         yield sizes.astype(np.uint32), packed
 
 
-def _entries(rows: Rows, first: int, last: int) -> Histogram:
+def _entries(rows: TopicCountRows, first: int, last: int) -> Histogram:
     """Return the entries of some rows: row << 32 | topic, rows from 0, and their counts."""
     offsets = rows.offsets[first : last + 1]
     places = np.repeat(np.arange(last - first, dtype=np.uint64), np.diff(offsets))

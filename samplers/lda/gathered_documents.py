@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ooc.program import Job, Phase, StaticProgram, Sweep
+from samplers.external_sort import lines_in_order
 from samplers.gathered_names import gather_names, names_of_block
-from samplers.spool import lines_in_order
 
 
 class GatheredDocuments(StaticProgram):

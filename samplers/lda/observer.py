@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from blocks.corpus.dataset import Dataset
 from ooc.engine import StaticEngine
-from ooc.runs.run import HeldOut, Run
+from ooc.runs.run import HeldOutSettings, Run
 from ooc.training import publish_model
 from samplers.lda.averaging import keep_state, publish_average
 from samplers.lda.convergence import evaluations, has_converged
@@ -16,7 +16,7 @@ from samplers.lda.held_out import held_out_likelihood, present_model
 from samplers.lda.program import Lda
 
 
-class LdaSettings(HeldOut):
+class LdaSettings(HeldOutSettings):
     """Settings of the observer."""
 
     stop_when_converged: bool

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.division import BLOCK_TOKENS
 from blocks.corpus.from_memory import write_corpus
-from blocks.corpus.intended import Intended
+from blocks.corpus.hypothetical import HypotheticalCorpus
+from blocks.corpus.partition import BLOCK_TOKENS
 from blocks.corpus.synthetic import Synthetic, synthesize
 from blocks.files import temporary_directory
 from ooc.plan.memory_plan import make_plan
@@ -42,7 +42,7 @@ def tokens_per_s(dataset: Dataset, spec: ProgramSpec) -> float:
 
 
 def _sample(dataset: Dataset, path: Path) -> Dataset:
-    if isinstance(dataset, Intended):
+    if isinstance(dataset, HypotheticalCorpus):
         tokens = min(dataset.tokens, BLOCK_TOKENS)
         documents = max(1, round(tokens / max(dataset.tokens / dataset.documents, 1)))
         request = Synthetic(documents, dataset.vocabulary_size, 100, length=tokens / documents)

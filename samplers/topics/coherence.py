@@ -26,13 +26,13 @@ import numpy as np
 from blocks.compiled import kernel
 from blocks.compiler import prepare
 from blocks.corpus.dataset import Dataset
-from samplers.topics.document_parts import Part, deal, read_documents, token_parts
+from samplers.topics.document_parts import DocumentRange, deal, read_documents, token_parts
 from samplers.topics.fold_in import different_words
 
 EPSILON = 1e-12
 
 
-class Task(NamedTuple):
+class PairCountTask(NamedTuple):
     """Counting the documents that hold two top words of a topic. words: int64 (K, T), -1 where there are fewer."""
 
     dataset: str
@@ -79,7 +79,7 @@ def count_pairs(offsets, ranks, word_ids, place_offsets, places, top, pairs):
                 sizes[places[entry] // top] = 0
 
 
-def attach(task: Task) -> Callable[[Part], tuple[np.ndarray, np.ndarray]]:
+def attach(task: PairCountTask) -> Callable[[DocumentRange], tuple[np.ndarray, np.ndarray]]:
     """What counts the pairs in a part: returns the places in `pairs` that are not 0, and what is there."""
     dataset = Dataset(task.dataset)
     topics, top = task.words.shape
@@ -96,7 +96,7 @@ def attach(task: Task) -> Callable[[Part], tuple[np.ndarray, np.ndarray]]:
 
     prepare(lambda: count(np.zeros(2, np.int64), np.empty(0, np.uint32)))
 
-    def handle(part: Part) -> tuple[np.ndarray, np.ndarray]:
+    def handle(part: DocumentRange) -> tuple[np.ndarray, np.ndarray]:
         documents = read_documents(dataset, part)
         return count(documents.offsets, documents.ranks)
 
@@ -107,7 +107,7 @@ def joint_frequencies(words: np.ndarray, dataset: Dataset, *, workers: int, quie
     """Documents that hold both words of each pair of top words: int64 (K, T*(T-1)/2), as `count_pairs` lays it out."""
     topics, top = words.shape
     pairs = np.zeros(topics * (top * (top - 1) // 2), np.int64)
-    task = Task(str(dataset.opened_at), words)
+    task = PairCountTask(str(dataset.opened_at), words)
     parts = token_parts(dataset)
     answers = deal("samplers.topics.coherence:attach", task, parts, workers, title="pairs of top words", quiet=quiet)
     for _, (where, found) in answers:

@@ -14,7 +14,7 @@ from blocks.workers import Workers
 from ooc.workers.worker import unit_parts
 
 
-class Part(NamedTuple):
+class DocumentRange(NamedTuple):
     """Documents first, ..., last - 1 of a block: the message to a worker."""
 
     block: int
@@ -30,7 +30,7 @@ class Documents(NamedTuple):
     numbers: np.ndarray  # uint64 (D,), number of each document in the original order
 
 
-def token_parts(dataset: Dataset, blocks: range | None = None) -> list[Part]:
+def token_parts(dataset: Dataset, blocks: range | None = None) -> list[DocumentRange]:
     """Cut the documents of some or all blocks into parts of about `dataset.part_size` tokens."""
     return [
         part
@@ -39,7 +39,7 @@ def token_parts(dataset: Dataset, blocks: range | None = None) -> list[Part]:
     ]
 
 
-def squared_parts(dataset: Dataset, most: int) -> list[Part]:
+def squared_parts(dataset: Dataset, most: int) -> list[DocumentRange]:
     """Cut all documents into parts whose sum of squared document lengths is about `most`."""
     found = []
     for number in range(dataset.block_count):
@@ -48,11 +48,13 @@ def squared_parts(dataset: Dataset, most: int) -> list[Part]:
     return found
 
 
-def _between(block: int, bounds: np.ndarray) -> list[Part]:
-    return [Part(block, first, last) for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)]
+def _between(block: int, bounds: np.ndarray) -> list[DocumentRange]:
+    return [
+        DocumentRange(block, first, last) for first, last in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+    ]
 
 
-def read_documents(dataset: Dataset, part: Part) -> Documents:
+def read_documents(dataset: Dataset, part: DocumentRange) -> Documents:
     """Return the documents of a part: copies of mapped data, except `numbers`."""
     block = dataset.block(part.block)
     tokens = slice(block.offsets[part.first], block.offsets[part.last])
@@ -62,8 +64,8 @@ def read_documents(dataset: Dataset, part: Part) -> Documents:
 
 
 def deal(
-    target: str, task: Any, work: list[Part], workers: int, *, title: str, quiet: bool = False
-) -> Iterator[tuple[Part, Any]]:
+    target: str, task: Any, work: list[DocumentRange], workers: int, *, title: str, quiet: bool = False
+) -> Iterator[tuple[DocumentRange, Any]]:
     """Process parts by workers made by `target(task)`; yields (part, answer) in order of completion. quiet: no progress
     bar."""
     bar = ProgressBar(title, len(work), "part", quiet=quiet, leave=True)

@@ -11,10 +11,10 @@ from itertools import pairwise
 import numpy as np
 
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.division import PART_TOKENS
+from blocks.corpus.partition import PART_TOKENS
 from blocks.store import parts
 from samplers.estimators.word_counts import WordCounts
-from samplers.topics.document_parts import Documents, Part, read_documents, token_parts
+from samplers.topics.document_parts import DocumentRange, Documents, read_documents, token_parts
 from samplers.topics.model import read_only
 
 
@@ -28,7 +28,7 @@ class DocumentsOfDataset:
         self.parts = token_parts(dataset)
         self.largest = max(dataset.longest_document, dataset.part_size)
 
-    def read(self, part: Part) -> Documents:
+    def read(self, part: DocumentRange) -> Documents:
         return read_documents(self._dataset, part)
 
 
@@ -39,10 +39,10 @@ class DocumentsInMemory:
         self._documents = documents
         self.count = documents.offsets.size - 1
         self.word_ids = read_only(np.arange(documents.size, dtype=np.uint32))
-        self.parts = [Part(0, *bounds) for bounds in pairwise(parts(documents.offsets, PART_TOKENS).tolist())]
+        self.parts = [DocumentRange(0, *bounds) for bounds in pairwise(parts(documents.offsets, PART_TOKENS).tolist())]
         self.largest = max(documents.longest, PART_TOKENS)
 
-    def read(self, part: Part) -> Documents:
+    def read(self, part: DocumentRange) -> Documents:
         offsets = self._documents.offsets[part.first : part.last + 1]
         lengths = np.diff(offsets)
         keys = np.repeat(np.arange(lengths.size, dtype=np.uint64) << np.uint64(32), lengths)

@@ -36,7 +36,7 @@ MOST_SWEEPS = 100
 LANES = 32  # columns are a multiple of it: a loop over them is vectors and nothing else
 
 
-class Topics(NamedTuple):
+class FoldInModel(NamedTuple):
     """A trained model as the kernels read it.
 
     offsets, topics, counts: sparse rows n_kw, a row for each word. scale: float64 (K,), 1 / (n_k + V*beta).
@@ -52,7 +52,7 @@ class Topics(NamedTuple):
     prior: np.ndarray
 
 
-class Scratch(NamedTuple):
+class FoldInScratch(NamedTuple):
     """What `fold_in` works with and leaves as it was. place: int32 (K,), all -1. evidence: float32 (K,), all 0."""
 
     place: np.ndarray
@@ -62,7 +62,7 @@ class Scratch(NamedTuple):
 @kernel
 def new_scratch(topics):
     """A Scratch for K topics."""
-    return Scratch(np.full(topics, -1, np.int32), np.zeros(topics, np.float32))
+    return FoldInScratch(np.full(topics, -1, np.int32), np.zeros(topics, np.float32))
 
 
 @kernel

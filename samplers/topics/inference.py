@@ -16,17 +16,17 @@ from blocks.corpus.dataset import Block, Dataset
 from blocks.errors import RequestError
 from ooc.rng import stream_key
 from samplers.topics import fold_in
-from samplers.topics.document_parts import Documents, Part, deal, read_documents, squared_parts, token_parts
+from samplers.topics.document_parts import DocumentRange, Documents, deal, read_documents, squared_parts, token_parts
 from samplers.topics.left_to_right import left_to_right_likelihood
 from samplers.topics.mixtures import Output, allocate_mixtures, mapped
-from samplers.topics.model import Model, Rows, TopicModel, read_only
+from samplers.topics.model import Model, TopicCountRows, TopicModel, read_only
 
 ATTACH = "samplers.topics.inference:attach"
 _PART_DRAWS = 10_000_000  # of topics, left to right: about a second
 _MOST_DRAWS = 1_000_000_000  # for one document: a few minutes, within the time that a worker may go without an answer
 
 
-class Task(NamedTuple):
+class InferenceTask(NamedTuple):
     """Task of the workers: "evaluate", "left-to-right", or "infer" into the files of `outputs`.
 
     outputs: files for the mixtures of documents `first`, ... particles: for "left-to-right".
@@ -42,13 +42,13 @@ class Task(NamedTuple):
     particles: int = 0
 
 
-def model_topics(model: TopicModel) -> fold_in.Topics:
+def model_topics(model: TopicModel) -> fold_in.FoldInModel:
     """Return a model in the form for the kernels of `samplers.topics.fold_in`."""
-    words = Rows(*map(read_only, model.words))
+    words = TopicCountRows(*map(read_only, model.words))
     scale = 1.0 / (model.topic_counts + model.vocabulary_size * model.beta)
     alpha = model.alpha / model.states
     prior = fold_in.prior_of_words(words.offsets, words.topics, words.counts, scale, alpha, model.beta)
-    return fold_in.Topics(words.offsets, words.topics, words.counts, scale, alpha, model.beta, prior)
+    return fold_in.FoldInModel(words.offsets, words.topics, words.counts, scale, alpha, model.beta, prior)
 
 
 def check_vocabulary(model: Model, dataset: Dataset) -> None:
@@ -77,7 +77,7 @@ def _different_words(block: Block) -> bool:
     return bool((first != last).any())
 
 
-def attach(task: Task) -> Callable[[Part], Any]:
+def attach(task: InferenceTask) -> Callable[[DocumentRange], Any]:
     """Load the model and return the handler of parts; see `blocks.workers`."""
     dataset = Dataset(task.dataset)
     topics = model_topics(Model(Path(task.model)))
@@ -85,7 +85,7 @@ def attach(task: Task) -> Callable[[Part], Any]:
     prepare(lambda: _warm_up(task, topics))
     word_ids = dataset.index.word_ids
 
-    def handle(part: Part) -> Any:
+    def handle(part: DocumentRange) -> Any:
         documents = read_documents(dataset, part)
         if outputs:
             documents = documents._replace(numbers=_rows(dataset, task, documents.numbers))
@@ -94,7 +94,7 @@ def attach(task: Task) -> Callable[[Part], Any]:
     return handle
 
 
-def _rows(dataset: Dataset, task: Task, numbers: np.ndarray) -> np.ndarray:
+def _rows(dataset: Dataset, task: InferenceTask, numbers: np.ndarray) -> np.ndarray:
     """Return the rows of documents in the outputs. Raises WorkFailed if a block has documents of another batch."""
     rows = numbers - np.uint64(task.first)  # below the first they wrap to large ones
     require((rows < task.documents).all(), dataset.path, "a block has documents of another batch")
@@ -102,7 +102,11 @@ def _rows(dataset: Dataset, task: Task, numbers: np.ndarray) -> np.ndarray:
 
 
 def _apply(
-    task: Task, topics: fold_in.Topics, word_ids: np.ndarray, outputs: list[np.ndarray], documents: Documents
+    task: InferenceTask,
+    topics: fold_in.FoldInModel,
+    word_ids: np.ndarray,
+    outputs: list[np.ndarray],
+    documents: Documents,
 ) -> Any:
     """Run the kernel of a task on the documents of a part; returns its answer."""
     arguments = (documents.offsets, documents.ranks, word_ids, topics)
@@ -116,7 +120,7 @@ def _apply(
     return fold_in.document_top_topics(*arguments, *outputs, documents.numbers)
 
 
-def _warm_up(task: Task, topics: fold_in.Topics) -> None:
+def _warm_up(task: InferenceTask, topics: fold_in.FoldInModel) -> None:
     """Compile the kernel of a task by running it on an empty document, with arrays of the real types."""
     numbers, word_ids = np.zeros(1, np.uint64), np.zeros(1, np.uint32)
     for array in (numbers, word_ids):
@@ -133,7 +137,7 @@ def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, qui
     """
     check_vocabulary(model, dataset)
     check_predictable(dataset)
-    task = Task(str(model.path), str(dataset.opened_at), "evaluate", seed)
+    task = InferenceTask(str(model.path), str(dataset.opened_at), "evaluate", seed)
     answers = list(deal(ATTACH, task, token_parts(dataset), workers, title="evaluate", quiet=quiet))
     likelihood = math.fsum(answer[0] for _, answer in answers)
     predicted = sum(answer[1] for _, answer in answers)
@@ -163,7 +167,7 @@ def left_to_right(
             f"left-to-right: a document of {longest:,} tokens takes too long with {particles} particles",
             "The time grows with the square of the length: give fewer --particles, or leave out long documents.",
         )
-    task = Task(str(model.path), str(dataset.opened_at), "left-to-right", seed, particles=particles)
+    task = InferenceTask(str(model.path), str(dataset.opened_at), "left-to-right", seed, particles=particles)
     work = squared_parts(dataset, max(2 * _PART_DRAWS // particles, 1))
     answers = deal(ATTACH, task, work, workers, title="left to right", quiet=quiet)
     likelihood = math.fsum(answer for _, answer in answers)
@@ -197,7 +201,7 @@ def infer(
     documents, blocks = (batches or all_batches(dataset))[1:]
     outputs = allocate_mixtures(directory, len(documents), model.topics, top)
     place = {"first": documents.start, "documents": len(documents)}
-    task = Task(str(model.path), str(dataset.opened_at), "infer", outputs=outputs, **place)
+    task = InferenceTask(str(model.path), str(dataset.opened_at), "infer", outputs=outputs, **place)
     for _ in deal(ATTACH, task, token_parts(dataset, blocks), workers, title="infer", quiet=quiet):
         pass
     return mapped(outputs, len(documents))

@@ -38,7 +38,7 @@ from ooc.rng import bits, uniform
 from samplers.topics.fold_in import different_words
 
 
-class Prior(NamedTuple):
+class TopicPrior(NamedTuple):
     """What a model says of a topic without regard to the word.
 
     base: float64 (K,), beta / (n_k + V*beta), phi of words that the topic was never seen with. cumulated: float64
@@ -50,7 +50,7 @@ class Prior(NamedTuple):
     mass: float
 
 
-class Document(NamedTuple):
+class DocumentTables(NamedTuple):
     """A document of N tokens, U different words, and A topics that some of them were seen with.
 
     tokens: int64 (N,), number in 0..U-1 of each token's word. active: int64 (A,), the topics, ascending. column: int32
@@ -107,9 +107,9 @@ def active_topics(words, model, place):
 
 @kernel
 def prior_of_topics(model):
-    """The Prior of a model (`samplers.topics.fold_in.Topics`)."""
+    """The Prior of a model (`samplers.topics.fold_in.FoldInModel`)."""
     base = model.beta * model.scale
-    return Prior(base, np.cumsum(model.alpha * base), model.alpha.sum())
+    return TopicPrior(base, np.cumsum(model.alpha * base), model.alpha.sum())
 
 
 @kernel
@@ -261,8 +261,8 @@ def left_to_right_likelihood(offsets, ranks, word_ids, model, numbers, particles
     """Estimates of log p(w) of the documents of a part.
 
     offsets: int64 (D+1,), where each document begins in `ranks`, uint32, sorted in each. word_ids: uint32 (V,), word of
-    each rank. model: `samplers.topics.fold_in.Topics`. numbers: uint64 (D,), original number of each document, which
-    with `key` keys its random stream. particles: R. Returns float64 (D,)."""
+    each rank. model: `samplers.topics.fold_in.FoldInModel`. numbers: uint64 (D,), original number of each
+    document, which with `key` keys its random stream. particles: R. Returns float64 (D,)."""
     place = np.full(model.scale.size, -1, np.int32)
     words = np.empty(ranks.size, np.uint32)
     times = np.empty(ranks.size, np.int64)
@@ -274,7 +274,7 @@ def left_to_right_likelihood(offsets, ranks, word_ids, model, numbers, particles
         stream = bits(key, numbers[d])
         tokens = shuffled_tokens(times[:size], bits(stream, np.uint64(0)))
         seen, cumulated = word_tables(words[:size], model, active, place)
-        document = Document(tokens, active, place, seen, cumulated)
+        document = DocumentTables(tokens, active, place, seen, cumulated)
         likelihoods[d] = document_log_likelihood(document, prior, particles, stream)
         place[active] = -1
     return likelihoods

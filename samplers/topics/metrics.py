@@ -15,7 +15,7 @@ METRICS = ("completion", "left-to-right", "npmi", "c_v", "diversity")
 MOST_WORDS = 100  # of a topic: memory grows with the pairs of them
 
 
-class Request(NamedTuple):
+class MetricsRequest(NamedTuple):
     """Requested metrics. names: of METRICS. particles: of left-to-right. top: words per topic for the last three.
     quiet: no progress bars."""
 
@@ -42,7 +42,7 @@ def parse_metrics(names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in names.split(",")))
 
 
-def evaluate_metrics(model: Model, dataset: Dataset, request: Request, *, workers: int) -> dict[str, Any]:
+def evaluate_metrics(model: Model, dataset: Dataset, request: MetricsRequest, *, workers: int) -> dict[str, Any]:
     """Compute all requested metrics, by the keys of docs/evaluation.md; everything is checked first."""
     request.check()
     inference.check_vocabulary(model, dataset)
@@ -57,7 +57,7 @@ def evaluate_metrics(model: Model, dataset: Dataset, request: Request, *, worker
     return found | {"documents": dataset.documents}
 
 
-def _of_top_words(model: Model, dataset: Dataset, request: Request, workers: int) -> dict[str, Any]:
+def _of_top_words(model: Model, dataset: Dataset, request: MetricsRequest, workers: int) -> dict[str, Any]:
     if request.top > model.vocabulary_size:
         raise RequestError(
             f"--top must be at most {model.vocabulary_size}, the size of the vocabulary; got {request.top}"

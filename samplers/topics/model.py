@@ -32,13 +32,13 @@ from blocks.corpus.dataset import Dataset
 from blocks.files import publish
 from blocks.schemas import ArrayFile, Count, File
 from blocks.store import write_lines
+from samplers.external_sort import NumberSpool, RowsInOrder
 from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
-from samplers.spool import RowsInOrder, Spool
 
 KIND = "topic model"
 
 
-class Rows(NamedTuple):
+class TopicCountRows(NamedTuple):
     """Sparse rows of counts of topics."""
 
     offsets: Int64  # (n+1,), where each row begins
@@ -46,7 +46,7 @@ class Rows(NamedTuple):
     counts: Annotated[np.ndarray, "uint32", "float32"]
 
 
-class Topics(NamedTuple):
+class TopicArrays(NamedTuple):
     """What is known of each topic as a whole."""
 
     alpha: Float64  # (K,)
@@ -66,8 +66,8 @@ class TopicModel:
         alpha: np.ndarray,
         beta: float,
         topic_counts: np.ndarray,
-        words: Rows,
-        documents: Rows,
+        words: TopicCountRows,
+        documents: TopicCountRows,
         vocabulary: list[str],
         document_names: list[str] | None = None,
         states: int = 1,
@@ -114,8 +114,8 @@ class TopicModel:
             alpha=np.array(self.alpha),
             beta=self.beta,
             topic_counts=np.array(self.topic_counts),
-            words=Rows(*map(np.array, self.words)),
-            documents=Rows(*map(np.array, self.documents)),
+            words=TopicCountRows(*map(np.array, self.words)),
+            documents=TopicCountRows(*map(np.array, self.documents)),
             vocabulary=self.vocabulary(),
             document_names=self.document_names(),
             states=self.states,
@@ -132,7 +132,7 @@ def _row_sums(offsets, counts):
     return sums
 
 
-def row_numbers(rows: Rows) -> np.ndarray:
+def row_numbers(rows: TopicCountRows) -> np.ndarray:
     """The row of each entry, int64 (n,)."""
     return np.repeat(np.arange(rows.offsets.size - 1), np.diff(rows.offsets))
 
@@ -174,20 +174,20 @@ class Model(ModelFiles, TopicModel):
         self.dataset: str = self.manifest["dataset"]
         self.averaged: list[int] = self.manifest["averaged"]
         self.states = max(len(self.averaged), 1)
-        topics = Topics(**self.map("topics", Topics))
+        topics = TopicArrays(**self.map("topics", TopicArrays))
         sizes = {array.size for array in topics}
         require(
             sizes == {self.manifest["topics"]}, path / "topics.h5", f"{sizes} topics, and {self.manifest['topics']}"
         )
         self.alpha, self.topic_counts = topics
-        self.words = self._checked("words", Rows(**self.map("words", Rows)))
-        self._mapped_documents = Rows(**self.map("documents", Rows))
+        self.words = self._checked("words", TopicCountRows(**self.map("words", TopicCountRows)))
+        self._mapped_documents = TopicCountRows(**self.map("documents", TopicCountRows))
 
     @cached_property
-    def documents(self) -> Rows:  # type: ignore[override]  # of many documents: looked through where they are needed
+    def documents(self) -> TopicCountRows:  # type: ignore[override]  # of many documents: looked through where they are needed
         return self._checked("documents", self._mapped_documents)
 
-    def _checked(self, name: str, rows: Rows) -> Rows:
+    def _checked(self, name: str, rows: TopicCountRows) -> TopicCountRows:
         path = self.path / self.manifest["files"][name]["file"]
         require_offsets(path, "offsets", rows.offsets, rows.offsets.size - 1, rows.topics.size)
         require(rows.counts.size == rows.topics.size, path, f"{rows.counts.size} counts of {rows.topics.size} topics")
@@ -277,7 +277,7 @@ def _write_rows(
     count_type: str,
 ) -> dict[str, Any]:
     """Spool rows, then publish them so that row i becomes row order[i]; as they came, if there is no order."""
-    with Spool(directory, "uint32") as all_sizes, Spool(directory, "uint64") as spool:
+    with NumberSpool(directory, "uint32") as all_sizes, NumberSpool(directory, "uint64") as spool:
         for sizes, packed in rows:
             all_sizes.add(sizes)
             spool.add(packed)

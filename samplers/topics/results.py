@@ -12,7 +12,7 @@ from blocks.npz import write_npz
 from samplers.factorization.model import Factorization
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax.model import SoftmaxModel
-from samplers.topics.model import Rows, TopicModel
+from samplers.topics.model import TopicCountRows, TopicModel
 
 
 @kernel
@@ -42,7 +42,7 @@ def _top_entries(offsets, topics, counts, alpha, per_row, top_rows, top_weights)
             top_weights[k, place] = weight
 
 
-def top_entries(rows: Rows, alpha: np.ndarray, top: int, *, per_row: bool) -> tuple[np.ndarray, np.ndarray]:
+def top_entries(rows: TopicCountRows, alpha: np.ndarray, top: int, *, per_row: bool) -> tuple[np.ndarray, np.ndarray]:
     """See `_top_entries`: int64 (K, top) rows and float64 (K, top) weights."""
     top_rows = np.full((alpha.size, top), -1, np.int64)
     top_weights = np.zeros((alpha.size, top))

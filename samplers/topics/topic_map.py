@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import kernel
-from samplers.topics.model import Model, Rows
+from samplers.topics.model import Model, TopicCountRows
 
 
 class Map(NamedTuple):
@@ -71,7 +71,7 @@ def plane(similar: np.ndarray) -> Map:
     return Map(places, float((places**2).sum() / total) if total > 0 else 1.0)
 
 
-def document_shares(documents: Rows, slots: np.ndarray) -> Shares:
+def document_shares(documents: TopicCountRows, slots: np.ndarray) -> Shares:
     """How topics share documents. slots: as above."""
     size = int(slots.max()) + 1
     products, sums, largest, present = np.zeros((size, size)), np.zeros(size), np.zeros(size, int), np.zeros(size, int)

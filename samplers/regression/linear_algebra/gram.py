@@ -27,7 +27,7 @@ _ENTRIES, _COLUMNS = 4, 16  # of a column in a part of the rows; in a part, at l
 _MANY = 1 / 16  # of the rows
 
 
-class Rows(NamedTuple):
+class GramRows(NamedTuple):
     """n rows of W sparse columns, in P parts, and their N entries row by row."""
 
     bounds: np.ndarray  # int64 (P+1,), where the parts begin
@@ -48,7 +48,7 @@ class Images(NamedTuple):
     whole: np.ndarray  # (n,)
 
 
-def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> Rows | Images:
+def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> GramRows | Images:
     """Working memory for active sets of columns of so many rows."""
     size = entries(columns)
     count = len(columns.values) if isinstance(columns, DenseColumns) else columns.offsets.size - 1
@@ -56,7 +56,7 @@ def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> Rows | Image
         images, sums = np.empty((2, _parts(count // _COLUMNS), rows))
         return Images(images, sums, np.empty(rows))
     parts = _parts(size // max(_ENTRIES * count, 1))
-    return Rows(
+    return GramRows(
         bounds=np.arange(parts + 1) * rows // parts,
         products=np.empty((parts, count)),
         sums=np.empty((parts, count)),
@@ -220,10 +220,10 @@ def subtract_image(member, columns, active, memory, weights, residual):
 
 _OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False}
 # arrange(columns, active, memory): begin with an active set, int64 (m,), of columns, before any member multiplies.
-arrange = by_kind("memory", ({Rows: arrange_rows, Images: arrange_nothing}, _OPTIONS))
+arrange = by_kind("memory", ({GramRows: arrange_rows, Images: arrange_nothing}, _OPTIONS))
 # multiply(member, columns, active, memory, vector, found): found = the Gram matrix times a vector, both float64 (m,):
 # the member's numbers of it.
-multiply = by_kind("memory", ({Rows: multiply_by_rows, Images: multiply_by_columns}, _OPTIONS))
+multiply = by_kind("memory", ({GramRows: multiply_by_rows, Images: multiply_by_columns}, _OPTIONS))
 # subtract(member, columns, active, memory, weights, residual): subtract the columns times weights, float64 (m,), from
 # the member's rows of a residual, float64 (n,).
-subtract = by_kind("memory", ({Rows: subtract_from_rows, Images: subtract_image}, _OPTIONS))
+subtract = by_kind("memory", ({GramRows: subtract_from_rows, Images: subtract_image}, _OPTIONS))

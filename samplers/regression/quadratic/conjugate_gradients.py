@@ -17,7 +17,7 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from samplers.regression.linear_algebra.columns import dot, squared
-from samplers.regression.linear_algebra.gram import Images, Rows, arrange, memory_for, multiply, subtract
+from samplers.regression.linear_algebra.gram import GramRows, Images, arrange, memory_for, multiply, subtract
 from samplers.regression.linear_algebra.vectors import project
 from samplers.regression.quadratic.problem import Quadratic
 from samplers.regression.threads.thread_pool import CHUNKS, agreed, greatest, meet, own_chunks, own_numbers, summed
@@ -28,13 +28,13 @@ _NOISE = 1e-30  # of the square of the residual, for each coefficient: a smaller
 _PRODUCT, _ALONG, _STEEPEST, _INNER, _ABSOLUTE, _CURVATURE, _SLOPE, _APART, _LEFT, _BASIS = range(10)
 
 
-class Work(NamedTuple):
+class SolverScratch(NamedTuple):
     """Working memory for W coefficients, n rows and k axes of a basis, float64 but for what is said. What is of the
     active set is in its order."""
 
     active: np.ndarray  # int64 (W,), the coefficients that are not 0, and some that have come to 0
     swept: np.ndarray  # int64 (W,), the coefficients that are not 0
-    gram: Rows | Images  # of the active set
+    gram: GramRows | Images  # of the active set
     sums: np.ndarray  # (9 + k, CHUNKS), of chunks
     values: np.ndarray  # (W,), of the active set
     changes: np.ndarray  # (W,), of these, so far
@@ -49,9 +49,9 @@ class Work(NamedTuple):
     outcome: np.ndarray  # (3,), objective, gap, and how many signs the last sweep has turned
 
 
-def work_for(problem: Quadratic, rows: int) -> Work:
+def work_for(problem: Quadratic, rows: int) -> SolverScratch:
     coefficients, basis = problem.l1.size, len(problem.basis)
-    return Work(
+    return SolverScratch(
         active=np.empty(coefficients, np.int64),
         swept=np.empty(coefficients, np.int64),
         gram=memory_for(problem.columns, rows),

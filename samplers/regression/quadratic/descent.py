@@ -11,7 +11,7 @@ from blocks.compiled import reordered_kernel
 from samplers.regression.linear_algebra.columns import copy, entries
 from samplers.regression.linear_algebra.gram import arrange
 from samplers.regression.quadratic.active_set import memory_for, minimise_active
-from samplers.regression.quadratic.conjugate_gradients import Work, polish, work_for
+from samplers.regression.quadratic.conjugate_gradients import SolverScratch, polish, work_for
 from samplers.regression.quadratic.coordinate_descent import support, sweep
 from samplers.regression.quadratic.problem import Quadratic, gap_of, objective_of
 from samplers.regression.solver.limit import Limit
@@ -111,7 +111,7 @@ def descend(
 
     The gap that counts is to the best dual point of all rounds. The result is the same for any pool.
     """
-    work: Work = work_for(problem, residual.size)
+    work: SolverScratch = work_for(problem, residual.size)
     each = entries(problem.columns) / max(coefficients.size, 1)
     every, bound, best, least, stalled = np.arange(coefficients.size), -np.inf, np.inf, np.inf, 0
     steps, enough = float(_STEPS), _ENOUGH * goal

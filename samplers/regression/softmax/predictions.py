@@ -14,9 +14,9 @@ import numpy as np
 from blocks.compiled import kernel
 from blocks.errors import RequestError
 from blocks.samples.samples import Samples
+from samplers.external_sort import NumberSpool
 from samplers.regression.softmax.model import SoftmaxModel
 from samplers.regression.softmax.program import LOSSES, turn_to_gradients
-from samplers.spool import Spool
 
 _NUMBERS = 1 << 20  # scores at a time
 
@@ -72,7 +72,7 @@ def write_classes(model: SoftmaxModel, samples: Samples, out: TextIO, directory:
     probability of each. directory: to keep scores in."""
     numbers, softmax = [], model.loss == "softmax"
     names = [np.format_float_positional(label, trim="-") for label in model.arrays["labels"]]
-    with Spool(directory, "float32") as spool:
+    with NumberSpool(directory, "float32") as spool:
         for some in scored(model, samples):
             numbers.append(some.numbers)
             spool.add(some.scores)

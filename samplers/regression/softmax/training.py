@@ -15,7 +15,7 @@ from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
 from ooc.runs.new_run import create_run
 from ooc.runs.remembered import entry_of
-from ooc.runs.run import HeldOut, Run
+from ooc.runs.run import HeldOutSettings, Run
 from ooc.state.generations import GENERATIONS
 from ooc.stochastic.program import AUTO
 from ooc.training import Callback, publish_model
@@ -108,7 +108,7 @@ class SoftmaxObserver:
 
     def __init__(self, run: Run, *, first: bool = True) -> None:
         self._run = run
-        self._evaluates = bool(run.settings(HeldOut)["held_out"])
+        self._evaluates = bool(run.settings(HeldOutSettings)["held_out"])
         self._held_out = run.held_out(Samples) if first else None
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:

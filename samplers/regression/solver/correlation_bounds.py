@@ -87,7 +87,7 @@ def least_bound(angles, counts):
     return least
 
 
-class Block(NamedTuple):
+class BlockScratch(NamedTuple):
     """Of some columns, at most BLOCK, to work with. float32 (BLOCK,)."""
 
     cosines: np.ndarray
@@ -96,8 +96,8 @@ class Block(NamedTuple):
     sines: np.ndarray
 
 
-def block() -> Block:
-    return Block(*np.empty((4, BLOCK), np.float32))
+def block() -> BlockScratch:
+    return BlockScratch(*np.empty((4, BLOCK), np.float32))
 
 
 @reordered_kernel

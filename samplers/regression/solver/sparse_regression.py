@@ -34,7 +34,7 @@ _NAMED = 5  # columns in a message
 _CELLS = 1 << 18  # of columns that are looked at again, at a time
 
 
-class Model(NamedTuple):
+class LinearModel(NamedTuple):
     """Coefficients on the original columns: scores are intercept + X coefficients."""
 
     intercept: float
@@ -191,11 +191,11 @@ class SparseRegression:
             intercept -= inner(self._lacking[columns], values)
         return Terms(intercept, columns, values)
 
-    def model(self, solution: Solution) -> Model:
+    def model(self, solution: Solution) -> LinearModel:
         terms = self.terms(solution)
         coefficients = np.zeros(self.regression.features.count)
         coefficients[terms.columns] = terms.values
-        return Model(terms.intercept, coefficients)
+        return LinearModel(terms.intercept, coefficients)
 
 
 def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool) -> Moments:

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from blocks.corpus.dataset import Dataset, Index, Whole
-from blocks.corpus.division import BLOCK_TOKENS, PART_TOKENS, bucket_count, least_slices, slice_count
+from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS, bucket_count, least_slices, slice_count
 from blocks.corpus.synthetic import SHIFT
 from blocks.errors import RequestError
 
 _LONGEST = 10  # times the mean: of natural documents, most are shorter
 
 
-class Intended(Dataset):
+class HypotheticalCorpus(Dataset):
     """A hypothetical corpus with sizes, word frequencies and grid, but without files.
 
     tokens: in `documents` documents, over `vocabulary` words with a power law of exponent `zipf`. shards: number of

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Stop(NamedTuple):
+class Visit(NamedTuple):
     """A visit of a slice at a rank on a trip. own: it rested there before. last: it comes to rest there."""
 
     slice_: int
@@ -29,11 +29,11 @@ def resting(slices: int, ranks: int, rank: int, trips: int) -> range:
     return range(home * slices // ranks, (home + 1) * slices // ranks)
 
 
-def itinerary(slices: int, ranks: int, rank: int, trips: int) -> list[Stop]:
+def rotation_schedule(slices: int, ranks: int, rank: int, trips: int) -> list[Visit]:
     """Return the visits of all slices at a rank, in order of arrival, on the trip after `trips` others."""
     begins = [resting(slices, ranks, (rank - back) % ranks, trips) for back in range(ranks)]
     return [
-        Stop(begins[back][turn], back == 0, back == ranks - 1)
+        Visit(begins[back][turn], back == 0, back == ranks - 1)
         for turn in range(max(map(len, begins)))
         for back in range(ranks)
         if turn < len(begins[back])

@@ -19,7 +19,7 @@ RUN = 1 << 22  # bytes of rows that are put in order at a time
 _LINES = 1 << 13  # put in order at a time
 
 
-class Spool:
+class NumberSpool:
     """Numbers of one type in a file without a name. directory: where it is. Use as a context manager."""
 
     def __init__(self, directory: Path, dtype: str) -> None:
@@ -27,7 +27,7 @@ class Spool:
         with disk_errors(directory):
             self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115, closed by `__exit__`
 
-    def __enter__(self) -> Spool:
+    def __enter__(self) -> NumberSpool:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from blocks.files import disk_errors
 
 
-class Shelf:
+class PacketStore:
     """A file of packets, each written once. One thread writes, another reads."""
 
     def __init__(self, directory: Path) -> None:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from blocks.errors import Interrupted
-from ooc.launch.guard import LONGEST
 from ooc.launch.remote import pack
+from ooc.launch.supervisor import LONGEST
 
 
-class Launcher:
+class LauncherConnection:
     """Connection of a rank to its launcher over standard input and output.
 
     Other output of the process is redirected to standard error.

@@ -24,7 +24,7 @@ from ooc.ring.credentials import Credentials, certified_name, rank_name
 from ooc.ring.ring import Failure, Unreachable
 
 CONTROL, SLICES = PURPOSES = (0, 1)  # what a connection is for
-CROWD = 32  # connections that may stand at the door
+MAX_PENDING = 32  # connections that may stand at the door
 MANNERS = 4.0  # seconds for them to prove who they are
 _LONGER = 2.0  # seconds that who waits for the previous rank leaves that one to say why it cannot connect
 _RETRY = 0.1  # seconds until a rank that was not there is looked for again
@@ -59,7 +59,7 @@ def listen(host: str = "", port: int = 0) -> socket.socket:
 
 
 def meet(
-    manners: Manners, listening: socket.socket, addresses: Sequence[Address], failure: Failure, until: float
+    manners: Authentication, listening: socket.socket, addresses: Sequence[Address], failure: Failure, until: float
 ) -> Links:
     """Connect to both neighbours. Raises RingFailed, on connected neighbours too, if one is not there in time.
 
@@ -67,7 +67,7 @@ def meet(
     addresses: of all ranks. until: deadline, of `time.monotonic()`.
     """
     made: dict[int, socket.socket] = {}
-    with ExitStack() as unused, Door(listening, manners) as door:
+    with ExitStack() as unused, Acceptor(listening, manners) as door:
         try:
             for purpose in PURPOSES:
                 made[purpose] = unused.enter_context(_find(addresses[manners.next], manners, purpose, until))
@@ -85,7 +85,7 @@ def meet(
     return links
 
 
-def _find(address: Address, manners: Manners, purpose: int, until: float) -> socket.socket:
+def _find(address: Address, manners: Authentication, purpose: int, until: float) -> socket.socket:
     """Connect to the next rank, retrying until the deadline."""
     began = time.monotonic()
     obstacle: object = "the time was over"
@@ -105,7 +105,7 @@ def _find(address: Address, manners: Manners, purpose: int, until: float) -> soc
     )
 
 
-class Manners:
+class Authentication:
     """Authentication of a rank towards its neighbours, and of them. Raises OSError if it fails."""
 
     def __init__(self, rank: int, ranks: int, credentials: Credentials, *, insecure: bool = False) -> None:
@@ -182,13 +182,13 @@ class Manners:
         return hmac.digest(self._token, b"".join(parts), "sha256")
 
 
-class Door:
+class Acceptor:
     """Accept the previous rank once for each purpose, and refuse all other connections.
 
     Pending handshakes are limited in number and time; the oldest is dropped, as a neighbour needs no time.
     """
 
-    def __init__(self, listening: socket.socket, manners: Manners) -> None:
+    def __init__(self, listening: socket.socket, manners: Authentication) -> None:
         self.inside: dict[int, socket.socket] = {}
         self._listening, self._manners = listening, manners
         self._crowd: dict[socket.socket, threading.Thread] = {}  # in the order in which they came
@@ -197,7 +197,7 @@ class Door:
         self._closed = False
         self._thread = threading.Thread(target=self._open, name="ring-door", daemon=True)
 
-    def __enter__(self) -> Door:
+    def __enter__(self) -> Acceptor:
         self._thread.start()
         return self
 
@@ -231,7 +231,7 @@ class Door:
         thread = threading.Thread(target=self._talk, args=(stranger, host), name="ring-stranger", daemon=True)
         leaving = None
         with self._changed:
-            if len(self._crowd) == CROWD:
+            if len(self._crowd) == MAX_PENDING:
                 longest = next(iter(self._crowd))
                 leaving = self._crowd.pop(longest)
                 hang_up(longest)

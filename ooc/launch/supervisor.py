@@ -1,8 +1,8 @@
 """Supervise a rank: end it with its workers when standard input closes or its launcher is silent for too long.
 
-The supervisor only watches its child process, the ward, so it reacts even while the ward computes, hangs or is stopped.
-Lines on its standard input: `"stop"` interrupts the ward, `"end"` kills it with its workers, an empty line is a
-heartbeat; all other lines are passed on to the ward's standard input.
+The supervisor only watches its child process, so it reacts even while the child computes, hangs or is stopped.
+Lines on its standard input: `"stop"` interrupts the child, `"end"` kills it with its workers, an empty line is a
+heartbeat; all other lines are passed on to the child's standard input.
 """
 
 from __future__ import annotations
@@ -16,53 +16,53 @@ import time
 
 STOP, END, ALIVE = b'"stop"\n', b'"end"\n', b"\n"
 SILENCE = 60.0  # seconds without a sign of life until whoever started this is taken to be gone
-GRACE = 10.0  # seconds for the ward to end by itself when he is
+GRACE = 10.0  # seconds for the child to end by itself when the launcher is gone
 LONGEST = 1 << 20  # bytes of a line
-_GLANCE = 0.1  # seconds until the ward is looked after
+_GLANCE = 0.1  # seconds between polls
 _ENDED_BY_PARENT = 1  # PR_SET_PDEATHSIG
 
 
-def become_ward() -> None:
+def become_supervised() -> None:
     """Continue in a new process with its own process group; the calling process becomes the supervisor and exits with
     the child's code.
 
     Must be called before any thread is started.
     """
     reading, writing = os.pipe()
-    guard = os.getpid()
-    ward = os.fork()
+    supervisor = os.getpid()
+    child = os.fork()
     with contextlib.suppress(PermissionError):
-        os.setpgid(ward, ward)  # both do, as either may be first
-    if ward:
+        os.setpgid(child, child)  # both do, as either may be first
+    if child:
         os.close(reading)
-        os._exit(Guard(ward, writing).watch())
+        os._exit(Supervisor(child, writing).watch())
     os.dup2(reading, 0)
     os.close(reading)
     os.close(writing)
-    with contextlib.suppress(AttributeError):  # elsewhere than on Linux, nobody must kill the guard
+    with contextlib.suppress(AttributeError):  # elsewhere than on Linux, nobody must kill the supervisor
         ctypes.CDLL(None).prctl(_ENDED_BY_PARENT, signal.SIGKILL)
-    if os.getppid() != guard:
+    if os.getppid() != supervisor:
         os._exit(1)
 
 
-class Guard:
+class Supervisor:
     """Supervisor of one child process.
 
-    ward: process id of the child. writing: pipe to the child's standard input.
+    child: process id of the child. writing: pipe to the child's standard input.
     """
 
-    def __init__(self, ward: int, writing: int) -> None:
-        self._ward, self._writing = ward, writing
+    def __init__(self, child: int, writing: int) -> None:
+        self._child, self._writing = child, writing
         self._line = b""
         self._heard = time.monotonic()
         self._until = float("inf")
 
     def watch(self) -> int:
-        """Wait until the ward ends and return its exit code, 128 plus the signal if a signal killed it."""
+        """Wait until the child ends and return its exit code, 128 plus the signal if a signal killed it."""
         for interrupting in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(interrupting, lambda *_: self._give_up())
         while True:
-            ended, status = os.waitpid(self._ward, os.WNOHANG)
+            ended, status = os.waitpid(self._child, os.WNOHANG)
             if ended:
                 break
             self._look()
@@ -97,15 +97,15 @@ class Guard:
                 os.write(self._writing, line)
 
     def _give_up(self) -> None:
-        """Interrupt the ward because the launcher is gone; it is killed after GRACE seconds."""
+        """Interrupt the child because the launcher is gone; it is killed after GRACE seconds."""
         if self._until == float("inf"):
             self._until = time.monotonic() + GRACE
             self._interrupt()
 
     def _interrupt(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self._ward, signal.SIGINT)
+            os.kill(self._child, signal.SIGINT)
 
     def _kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._ward, signal.SIGKILL)
+            os.killpg(self._child, signal.SIGKILL)

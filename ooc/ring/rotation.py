@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 
 from blocks.errors import WorkFailed
-from ooc.ring.itinerary import Stop
-from ooc.ring.packets import SLOTS, Slots
+from ooc.ring.packet_store import PacketStore
+from ooc.ring.packets import SLOTS, PacketSlots
 from ooc.ring.ring import Ring
-from ooc.ring.shelf import Shelf
+from ooc.ring.rotation_schedule import Visit
 from ooc.state.passes import Bell, Loaded, Pass
 
 _OWN = 1  # slots for slices of this rank; the others are for those on their way
@@ -32,12 +32,12 @@ class TravellingPass:
 
     def __init__(
         self,
-        stops: Sequence[Stop],
+        stops: Sequence[Visit],
         cells: Callable[[Sequence[int], Bell], Pass],
-        slots: Slots,
+        slots: PacketSlots,
         ring: Ring,
-        source: Shelf | None,
-        target: Shelf | None,
+        source: PacketStore | None,
+        target: PacketStore | None,
     ) -> None:
         self._stops = {stop.slice_: stop for stop in stops}
         self.order = [stop.slice_ for stop in stops]

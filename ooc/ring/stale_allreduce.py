@@ -19,7 +19,7 @@ from ooc.ring.ring import Ring
 PENDING = "pending"  # in a generation: int64, what this rank added that had not come round yet
 
 
-class Totals:
+class StaleSums:
     """Arrays that are summed over all ranks.
 
     arrays: int64; the caller adds to them, and `advance` adds the changes of other ranks. pending: what this rank added

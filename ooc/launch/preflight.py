@@ -27,15 +27,15 @@ class Hello(NamedTuple):
     """Description of a rank and its machine.
 
     packages: versions by `own_packages`. data: path of the dataset, if the command takes one. shard: entry "shard" of
-    the dataset's manifest. address, port: where the rank listens. group, guard: process group and supervisor, to kill
-    them. free, needed: bytes of disk space. clock: seconds since 1970.
+    the dataset's manifest. address, port: where the rank listens. group, supervisor: process group, and process id of
+    the supervisor, to kill both. free, needed: bytes of disk space. clock: seconds since 1970.
     """
 
     version: str
     packages: dict[str, str]
     hostname: str
     group: int
-    guard: int
+    supervisor: int
     address: str
     port: int
     free: int
