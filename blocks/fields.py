@@ -1,4 +1,4 @@
-"""Fields of lines of text: where they begin and end, and the numbers that stand in them."""
+"""Kernels that find the fields of text lines and parse numbers."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _MANY_DIGITS = 10**18  # one digit more than this number has still fits in 64 bi
 
 @inlined
 def is_blank(byte):
-    """Whether a byte separates fields without being seen."""
+    """Return whether a byte is a blank."""
     return byte in (BLANK, TAB, RETURN)
 
 
 @inlined
 def trimmed(text, begin, end):
-    """Where a field begins and ends without the blanks around it."""
+    """Return begin and end of a field without surrounding blanks."""
     while begin < end and is_blank(text[begin]):
         begin += 1
     while begin < end and is_blank(text[end - 1]):
@@ -31,7 +31,7 @@ def trimmed(text, begin, end):
 
 @inlined
 def word_end(text, at, end):
-    """Where the first blank stands from `at` on, or `end`."""
+    """Return the position of the first blank from `at` on, or `end`."""
     while at < end and not is_blank(text[at]):
         at += 1
     return at
@@ -39,7 +39,7 @@ def word_end(text, at, end):
 
 @inlined
 def line_end(text, at):
-    """Where the line that `at` is in ends; the text, uint8, ends with a line break."""
+    """Return the end of the line at `at`; the text, uint8, ends with a line break."""
     while text[at] != BREAK:
         at += 1
     return at
@@ -47,10 +47,10 @@ def line_end(text, at):
 
 @unmanaged_kernel
 def number_at(text, at, end, point):
-    """Parse a decimal number between `at` and `end`; returns it, and whether it is one. point: decimal mark, a byte.
+    """Parse a decimal number between `at` and `end`; returns it, and whether it is valid. point: decimal mark, a byte.
 
-    It is the nearest float64 if it has up to 15 digits and a power of ten up to 22, and within a few units of the last
-    place otherwise.
+    It is the nearest float64 for up to 15 digits and powers of ten up to 22, otherwise within a few units in the last
+    place.
     """
     negative = at < end and text[at] == 45
     if at < end and (text[at] == 43 or text[at] == 45):
@@ -76,7 +76,7 @@ def number_at(text, at, end, point):
 
 @unmanaged_kernel
 def whole_number(text, at, end):
-    """An exponent, cut off at 9999, and where it ends; -1 if no digit stands there."""
+    """Parse an exponent, capped at 9999; returns it and its end, -1 without digits."""
     negative = at < end and text[at] == 45
     if at < end and (text[at] == 43 or text[at] == 45):
         at += 1
@@ -89,7 +89,7 @@ def whole_number(text, at, end):
 
 @inlined
 def scaled(digits, scale):
-    """digits * 10**scale, float64."""
+    """Return digits * 10**scale, float64."""
     if scale >= 0:
         return digits * (_POWERS[scale] if scale < 23 else 10.0**scale)
     if scale > -23:
@@ -98,12 +98,12 @@ def scaled(digits, scale):
 
 
 def words(line: bytes) -> list[bytes]:
-    """What stands between the blanks of a line, as `word_end` finds it: bytes.split knows other blanks, too."""
+    """Return the words between blanks of a line, by the rule of `word_end`: bytes.split knows other blanks, too."""
     return [word for word in re.split(rb"[ \t\r]", line) if word]
 
 
 def is_number(field: bytes, largest: float = np.inf, point: int = POINT) -> bool:
-    """Whether a field is a number, as `number_at` reads it, that is not beyond the largest."""
+    """Return whether a field is a number by `number_at`, not beyond the largest."""
     text = np.frombuffer(field, np.uint8)
     value, good = number_at(text, 0, text.size, point)
     return bool(good and abs(value) <= largest)

@@ -1,11 +1,11 @@
-"""Generations of a dataset that were appended to: which runs began on which, and what is kept for them.
+"""Generations of a dataset with appended documents, and the runs that need earlier ones.
 
-    runs/ID.json      a run that was begun on the dataset: where it is, and the identity of the dataset at that time;
-                      runs/ID-2.json, and so on, of copies of the run
-    manifest-3.json   the manifest of generation 3 from before an append, for as long as a run refers to it
+    runs/ID.json       a run that was started on the dataset: its path, and the identity of the dataset at that time;
+                       runs/ID-2.json, and so on, for copies of the run
+    manifest-3.json    manifest of generation 3 from before an append, kept while a run refers to it
 
-Blocks are the same in later generations; of everything derived each has its own files. A run goes on with what it was
-begun on: it opens `manifest-3.json` in place of the dataset.
+Blocks are shared by later generations; each generation has its own derived files. A run continues with its own
+generation: it opens `manifest-3.json` instead of the dataset.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""MatrixMarket files: sparse (`coordinate`, lines of row, column, value, from 1 on) or dense (`array`, by column)."""
+"""Parse MatrixMarket files: sparse (`coordinate`, lines of row, column, value, from 1) or dense (`array`, by
+column)."""
 
 from __future__ import annotations
 
@@ -15,10 +16,8 @@ _MEANING = ("value", "row column", "row column value")
 
 
 def read(data: bytes, source: str, line: int, form: Market) -> SparseRows:
-    """The entries of whole lines, the first of number `line`; `records` counts those that are 0, too.
-
-    Raises RequestError, with file and line, for a line that is bad.
-    """
+    """Parse whole lines, the first with number `line`; `records` counts zero entries, too. Raises RequestError, with
+    file and line."""
     text = np.frombuffer(data, np.uint8)
     found, state = np.empty(data.count(b"\n"), WIDE_ENTRY), np.zeros(3, np.int64)
     shape = (form.rows, form.columns, form.fields, form.first)
@@ -32,7 +31,7 @@ def read(data: bytes, source: str, line: int, form: Market) -> SparseRows:
 
 
 def _mirrored(entries: np.ndarray, factor: int) -> np.ndarray:
-    """The entries on the other side of the diagonal."""
+    """Return the entries across the diagonal."""
     mirrored = entries[entries["row"] != entries["column"]]
     mirrored["row"], mirrored["column"] = mirrored["column"].copy(), mirrored["row"].copy()
     mirrored["value"] *= factor

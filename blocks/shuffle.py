@@ -1,5 +1,7 @@
-"""The shuffle of documents into blocks: a hash of its number says which bucket a document goes to, a seeded
-permutation in which order a bucket's documents stand. Neither depends on how the work was cut or who did it."""
+"""Shuffle documents into blocks: a hash of its number gives a document's bucket, a seeded permutation its position.
+
+Neither depends on how the work was divided.
+"""
 
 from __future__ import annotations
 

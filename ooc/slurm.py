@@ -1,8 +1,8 @@
-"""What a batch scheduler tells a job in its environment: when it is to end, and where its node has a disk of its own.
+"""Environment variables of batch schedulers: the end of the job, the number of ranks, and the node's own disk.
 
-SLURM_JOB_END_TIME    of Slurm: seconds since 1970
-SLURM_STEP_NUM_TASKS  of srun: how many ranks it has started
-SLURM_TMPDIR, TMPDIR  where there is such a disk, for the time of the job; set by the site, or by PBS and LSF
+SLURM_JOB_END_TIME     of Slurm: seconds since 1970
+SLURM_STEP_NUM_TASKS   of srun: number of started ranks
+SLURM_TMPDIR, TMPDIR   directory on the node's own disk for the time of the job; set by the site, or by PBS and LSF
 """
 
 from __future__ import annotations

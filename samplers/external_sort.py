@@ -1,4 +1,4 @@
-"""What comes in pieces and is wanted in another order, kept on disk meanwhile."""
+"""External sort: store numbers or rows in a file while they arrive, and read them in another order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LINES = 1 << 13  # put in order at a time
 
 
 class NumberSpool:
-    """Numbers of one type in a file without a name. directory: where it is. Use as a context manager."""
+    """Numbers of one dtype in an anonymous file in `directory`. Use as a context manager."""
 
     def __init__(self, directory: Path, dtype: str) -> None:
         self._directory, self._dtype = directory, np.dtype(dtype)
@@ -38,7 +38,7 @@ class NumberSpool:
             self._file.write(np.ascontiguousarray(numbers, self._dtype).data)
 
     def mapped(self, *shape: int) -> np.ndarray:
-        """All that was added; it stays when the spool is closed. Raises WorkFailed if the disk is full."""
+        """Return all added numbers as a mapped array, valid after closing. Raises WorkFailed if the disk is full."""
         with disk_errors(self._directory):
             self._file.flush()
             os.fdatasync(self._file.fileno())  # pages that are not written yet would count as memory
@@ -48,12 +48,12 @@ class NumberSpool:
 
 
 class RowsInOrder:
-    """Rows that are read in another order than that in which they lie on disk. Use as a context manager.
+    """Rows read in another order than stored. Use as a context manager.
 
-    numbers: (N,), mapped. starts: int64 (n+1,), where each row begins. source: int64 (m,), the row that comes i-th, or
-    -1 for none; no row comes twice. directory: for the file without a name to which rows are copied if they are more
-    than a run, those of a run together: where they do not all stay in memory, each that was read by itself would bring
-    in pages of others, again and again. Attributes: `offsets`, int64 (m+1,), where rows begin in the new order.
+    numbers: (N,), mapped. starts: int64 (n+1,), begin of each row. source: int64 (m,), the stored row of each new row,
+    or -1 for an empty one; no row occurs twice. directory: for an anonymous file with the rows grouped by runs, if
+    there is more than one run: otherwise, if not everything fits in memory, reading single rows would load pages of
+    other rows again and again. Attributes: `offsets`, int64 (m+1,), begin of each row in the new order.
     """
 
     def __init__(self, directory: Path, numbers: np.ndarray, starts: np.ndarray, source: np.ndarray) -> None:
@@ -76,7 +76,7 @@ class RowsInOrder:
             self._file.close()
 
     def runs(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Rows from the first-th up to the last-th, and the numbers that they have, some rows at a time."""
+        """Yield some rows at a time: first row, last row (exclusive), and their numbers."""
         for first, last in pairwise(self._bounds):
             rows = self._source[first:last]
             rows = rows[rows >= 0]
@@ -93,7 +93,7 @@ class RowsInOrder:
             yield first, last, _gathered(held, starts, places)
 
     def _bring_together(self) -> None:
-        """Copy all rows, in the order in which they lie, each behind those of its run."""
+        """Copy all rows in stored order, grouped by the run that they belong to."""
         size, places = self._numbers.itemsize, np.full(self._starts.size - 1, -1)
         _note_places(self._source, places)
         ends = self.offsets[self._bounds] * size  # bytes of each run that are there so far
@@ -111,7 +111,7 @@ class RowsInOrder:
 
 
 def _cut(starts: np.ndarray, itemsize: int) -> list[int]:
-    """Where to cut rows that begin there into runs."""
+    """Return bounds that cut rows into runs."""
     marks = np.searchsorted(starts, np.arange(0, starts[-1], RUN // itemsize), side="right") - 1
     return [0, *np.unique(marks[marks > 0]).tolist(), starts.size - 1]
 
@@ -124,7 +124,7 @@ def _gathered(numbers: np.ndarray, starts: np.ndarray, rows: np.ndarray) -> np.n
 
 @kernel
 def _offsets_in_order(starts, source, offsets):
-    """Where rows begin once row i is that which source[i] names."""
+    """Return the begin of each row in the new order, in which row i is the stored row source[i]."""
     for i in range(source.size):
         row = source[i]
         offsets[i + 1] = offsets[i] + (starts[row + 1] - starts[row] if row >= 0 else 0)
@@ -132,7 +132,7 @@ def _offsets_in_order(starts, source, offsets):
 
 @kernel
 def _note_places(source, places):
-    """The place in the new order of each row that has one."""
+    """Write the new position of each stored row that has one."""
     for i in range(source.size):
         if source[i] >= 0:
             places[source[i]] = i
@@ -148,7 +148,7 @@ def _gather_rows(numbers, starts, rows, found):
 
 
 def lines_in_order(text: np.ndarray, order: np.ndarray) -> Iterator[bytes]:
-    """Lines of a text, uint8 (n,), some at a time: first that whose number `order`, int64, has first."""
+    """Yield lines of a text, uint8 (n,), some at a time, in `order`, int64: first the line with the number order[0]."""
     ends = np.concatenate(list(_ends(text)))
     starts = np.concatenate(([0], ends[:-1]))
     for first in range(0, order.size, _LINES):
@@ -159,7 +159,7 @@ def lines_in_order(text: np.ndarray, order: np.ndarray) -> Iterator[bytes]:
 
 
 def _ends(text: np.ndarray, step: int = 1 << 24) -> Iterator[np.ndarray]:
-    """Where the lines of a text end, the byte after each, a run of the text at a time."""
+    """Return the end of each line of a text (the byte after it), for a range of the text at a time."""
     yield np.empty(0, np.int64)
     for first in range(0, text.size, step):
         yield np.flatnonzero(text[first : first + step] == ord("\n")) + first + 1

@@ -1,4 +1,4 @@
-"""Writing one block: its tokens are ordered by word and encoded."""
+"""Write one block: order its tokens by word and encode them."""
 
 from __future__ import annotations
 

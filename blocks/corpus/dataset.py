@@ -1,15 +1,16 @@
-"""A corpus: documents and their words, as `ooc ingest` makes it of texts and bags of words.
+"""A corpus: documents and their words, made by `ooc ingest` from texts or bags of words.
 
-    manifest.json     counts, the table of blocks and slices, checksums, how it was made: the commit point
-    vocabulary.txt    word i on line i (UTF-8), in the order in which results are given
+    manifest.json     counts, tables of blocks and slices, checksums, how it was made: the commit point
+    vocabulary.txt    word i on line i (UTF-8), in the order of results
     documents.txt     name of document i on line i; absent if the documents have no names
     index.h5          words of each slice, their frequencies, tokens of each cell
-    topics.h5         the topics that synthetic documents were drawn from; absent in others
-    whole.h5          of a shard: which documents of the whole it has, and how frequent words are there
-    blocks/00000.h5   the documents of a block and where their tokens lie in word-major order
-    slices/00000.h5   for the words of a slice, the runs of their tokens in all blocks (derived from the blocks)
+    topics.h5         known topics of synthetic documents; absent in others
+    whole.h5          of a shard: its documents in the whole dataset, and the word frequencies there
+    blocks/00000.h5   documents of a block, and positions of their tokens in word-major order
+    slices/00000.h5   runs of the tokens of a slice's words in all blocks (derived from the blocks)
 
-Inside, a word goes by its rank: slice by slice, most frequent first. `Index.word_ids` gives the line in vocabulary.txt.
+Internally words are numbered by rank: slice by slice, most frequent first. `Index.word_ids` gives the line in
+vocabulary.txt.
 """
 
 from __future__ import annotations

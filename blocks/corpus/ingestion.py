@@ -1,11 +1,11 @@
-"""Ingestion of a corpus out of core: what `blocks.ingestion.pipeline` does for documents and their words.
+"""Ingestion of a corpus out of core: the steps of `blocks.ingestion.pipeline` for documents and their words.
 
-    read     workers tokenise chunks with a vocabulary of their own; a row is a document, an entry a token
-    choose   the vocabularies are merged and filtered; words get their ranks
-    shuffle  documents go to the blocks, with the ranks of their words
-    finish   names, slices, index and manifest are written
+    read      workers tokenize chunks with a vocabulary of their own; a row is a document, an entry a token
+    choose    the vocabularies are merged and filtered; words get their ranks
+    shuffle   documents go to blocks, with the ranks of their words
+    finish    names, slices, index and manifest are written
 
-Which worker does what has no influence on the result.
+The result does not depend on which worker does what.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a worker process does to make a synthetic corpus: generate blocks, count their words, write them."""
+"""Worker process for synthetic corpora: generate blocks, count their words, write them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def generate(random, lengths, alpha_total, offsets, words, cut, alias, topics, t
 
 
 class SyntheticWorker:
-    """Answers `blocks.corpus.synthetic.Generate`; and None with a file of its counts, int64 (2, V)."""
+    """Handles `blocks.corpus.synthetic.Generate`; and None with the path of its counts, int64 (2, V)."""
 
     def __init__(self, request: Synthetic, root: str, topics: dict[str, np.ndarray]) -> None:
         self._request, self._root = request, Path(root)
@@ -67,7 +67,7 @@ class SyntheticWorker:
         self._counts = WordCounter()
 
     def __call__(self, message: Generate | None) -> Any:
-        """Do what a message asks."""
+        """Handle a message."""
         with disk_errors(self._root):
             return self._report() if message is None else self._generate(message)
 
@@ -101,7 +101,7 @@ def _warm_up() -> None:
 
 
 def start(task: tuple[Synthetic, str, dict[str, Any]]) -> Callable[[Any], Any]:
-    """The handler of `blocks.workers.Workers`; the tables of the topics are shared by all that are forked."""
+    """Return the message handler for `blocks.workers.Workers`; the topic tables are shared by all forked workers."""
     request, root, planted = task
     prepare(_warm_up)
     return SyntheticWorker(request, root, map_arrays(Path(root) / planted["file"], planted["arrays"]))

@@ -1,4 +1,4 @@
-"""The lines of UCI files to tokens."""
+"""Parse the lines of UCI files into tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZE = 1 << 18  # tokens that are expanded together, if a document has no more
 
 
 class Bags(NamedTuple):
-    """The tokens of consecutive documents, empty ones included."""
+    """Tokens of consecutive documents, including empty ones."""
 
     first_document: int  # from 0
     lengths: np.ndarray  # uint32 (D,), tokens of each document
@@ -26,10 +26,10 @@ class Bags(NamedTuple):
 
 
 def parse(data: bytes, source: str, line: int, header: Header, longest: int = LONGEST) -> Iterator[Bags]:
-    """Read the lines of whole documents; they come a few at a time, as counts may be much larger than lines.
+    """Parse the lines of whole documents; yields them a few at a time, as counts may be much larger than lines.
 
-    line: number of the first line. longest: tokens that a document may have. Raises RequestError with the file and the
-    line of whatever is wrong.
+    line: number of the first line. longest: largest number of tokens of a document. Raises RequestError with file and
+    line.
     """
     text = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", np.uint8)
     rows = np.empty((data.count(b"\n") + 1, 3), np.int64)
@@ -46,10 +46,8 @@ def parse(data: bytes, source: str, line: int, header: Header, longest: int = LO
 
 
 def bags_of(rows: np.ndarray, lengths: np.ndarray, first: int) -> Iterator[Bags]:
-    """Whole documents, about `_SIZE` tokens together.
-
-    rows: int64 (n, 3), document, word and count, from 1. lengths: int64 (D,), tokens of documents from `first` on.
-    """
+    """Yield whole documents, about `_SIZE` tokens together. rows: int64 (n, 3), document, word and count, from 1.
+    lengths: int64 (D,), tokens of documents from `first` on."""
     bounds = parts(np.concatenate(([0], np.cumsum(lengths))), _SIZE)
     lines = np.searchsorted(rows[:, 0], first + bounds)
     for (begin, end), (top, bottom) in zip(pairwise(bounds.tolist()), pairwise(lines.tolist()), strict=True):
@@ -58,7 +56,7 @@ def bags_of(rows: np.ndarray, lengths: np.ndarray, first: int) -> Iterator[Bags]
 
 
 def require_length(lengths: np.ndarray, first: int, source: str, longest: int) -> None:
-    """Raise RequestError if a document has more tokens than it may; see `bags_of`."""
+    """Raise RequestError if a document is too long; see `bags_of`."""
     if lengths.max(initial=0) <= longest:
         return
     document, tokens = first + int(lengths.argmax()), int(lengths.max())
@@ -107,7 +105,7 @@ def _parse_rows(text, rows, documents, words):
 
 
 def _explained(lines: list[bytes], bad: int, source: str, line: int, header: Header) -> RequestError:
-    """The error for one bad line, found again and read slowly."""
+    """Return the error for one bad line, parsed again in Python."""
     where = f"{source}, line {line + bad}"
     fields = lines[bad].split()
     try:

@@ -1,14 +1,12 @@
-"""A design matrix: samples (rows) by features (columns), column by column, as `ooc ingest svmlight` and others make it.
+"""A design matrix, stored by column: samples (rows) by features (columns), from `ooc ingest svmlight` and others.
 
-    manifest.json     counts, the form of the values, the table of blocks, checksums, how it was made: the commit point
-    columns.txt       name of column j on line j (UTF-8); absent if columns are known by their numbers
-    index.h5          y, mean, norm and standard deviation of each column, columns of each block; offsets, if any
-    blocks/00000.h5   a run of columns, all rows
+    manifest.json     counts, form of the values, table of blocks, checksums, how it was made: the commit point
+    columns.txt       name of column j on line j (UTF-8); absent if columns are numbered
+    index.h5          y; mean, norm and standard deviation of each column; columns of each block; offsets, if any
+    blocks/00000.h5   a range of columns, all rows
 
-A column whose values are far from 0 and close together may have an offset, see `blocks.design.offsets`: what the blocks
-hold, and what the moments are of, are the differences from that.
-
-Columns and rows keep the order they have in the inputs. There are no slices.
+A column whose values are far from 0 and close together may have an offset, see `blocks.design.offsets`: blocks and
+moments then refer to the differences from it. Columns and rows keep the order of the inputs. There are no slices.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Ingestion of a design matrix out of core: from rows, one after the other, to blocks of columns.
+"""Ingestion of a design matrix out of core: from rows to blocks of columns.
 
-    read     the main process cuts inputs into chunks; workers parse them and leave each by column in a spill file
-    choose   the form of the blocks, dense or sparse, whichever is smaller; and which columns are in which block
-    write    the columns of a block are gathered from all chunks, and written with their moments
+    read      the main process cuts inputs into chunks; workers parse them and spill them by column
+    choose    form of the blocks, dense or sparse, whichever is smaller; columns of each block
+    write     the columns of a block are gathered from all chunks, and written with their moments
 
-PLINK files have their columns together already: they are not read before they are written, and covariates come after
-them in blocks of their own. Which worker does what, and how much there is in a chunk, has no influence on the result.
+PLINK files are stored by column already: they are read only while writing, and covariates follow in blocks of their
+own. The result does not depend on which worker does what, nor on the size of chunks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Mean, norm and standard deviation of each column of a block, in float64, row after row."""
+"""Mean, norm and standard deviation of each column of a block, in float64."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BlockMoments(NamedTuple):
 
 
 def moments(block: SparseBlock | DenseBlock, rows: int) -> BlockMoments:
-    """Those of all columns of a block, which have so many rows."""
+    """Return the moments of all columns of a block with `rows` rows."""
     if isinstance(block, SparseBlock):
         return BlockMoments(*sparse_moments(block.offsets, block.values, rows))
     return BlockMoments(*dense_moments(*block))
@@ -28,7 +28,7 @@ def moments(block: SparseBlock | DenseBlock, rows: int) -> BlockMoments:
 
 @kernel
 def sparse_moments(offsets, values, rows):
-    """Means, norms and deviations, given what a SparseBlock holds, of columns of so many rows."""
+    """Return means, norms and deviations of the columns of a SparseBlock."""
     width = offsets.size - 1
     means, norms, deviations = np.empty(width), np.empty(width), np.empty(width)
     ones = np.ones(rows if values.size == 0 else 0, np.float32)
@@ -41,7 +41,7 @@ def sparse_moments(offsets, values, rows):
 
 @kernel
 def dense_moments(values, missing_offsets, missing_rows):
-    """Means, norms and deviations, given what a DenseBlock holds; a missing value counts as the mean."""
+    """Return means, norms and deviations of the columns of a DenseBlock; a missing value counts as the mean."""
     width = len(values)
     means, norms, deviations = np.empty(width), np.empty(width), np.empty(width)
     for column in range(width):
@@ -53,7 +53,7 @@ def dense_moments(values, missing_offsets, missing_rows):
 
 @kernel
 def without(values, rows):
-    """The values of the other rows; rows uint32, ascending."""
+    """Return the values without some rows; rows uint32, ascending."""
     kept = np.empty(values.size - rows.size, values.dtype)
     following, found = 0, 0
     for row in range(values.size):
@@ -67,7 +67,7 @@ def without(values, rows):
 
 @kernel
 def of_column(values, zeros, missing):
-    """Mean, norm and deviation of some values, so many zeros, and so many values that are missing."""
+    """Return mean, norm and deviation of values, `zeros` zeros and `missing` missing values."""
     known = values.size + zeros
     total, squares = 0.0, 0.0
     constant = zeros == 0 or values.size == 0

@@ -1,7 +1,7 @@
-"""From entries in the order of their rows to columns, out of core.
+"""Convert entries in row order to columns, out of core.
 
-Each chunk of entries is left, sorted by column, in a file of the spill directory: a run. The columns of a block are
-then gathered from all runs, in whose order their rows ascend if those of the input do.
+Each chunk of entries is spilled, sorted by column, to a file: a run. The columns of a block are then gathered from all
+runs in order, so their rows ascend if those of the input do.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def write_run(path: Path, entries: np.ndarray) -> np.ndarray:
 
 
 def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -> SparseBlock:
-    """Gather the sparse columns from `first` on; counts: how many entries each of them has.
+    """Gather the sparse columns from `first` on. counts: entries of each.
 
-    Values are float64 if any run has float64 values, else float32. Raises RequestError if a cell has two entries.
+    Values are float64 if any run has float64 values, else float32. Raises RequestError for two entries in one cell.
     """
     offsets = np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
     rows, values = np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], kind_of(segments))
@@ -49,7 +49,7 @@ def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -
 
 
 def gather_dense(segments: Sequence[Segment], first: int, counts: np.ndarray, rows: int, dtype: Any) -> np.ndarray:
-    """Gather the columns from `first` on as a dense array, (W, rows). dtype: must represent all of their values."""
+    """Gather the columns from `first` on as a dense array, (W, rows). dtype: must represent all their values."""
     values = np.zeros((counts.size, rows), dtype)
     for piece in _pieces(segments, first, counts.size):
         found = piece["value"] if values.dtype == np.float64 else piece["value"].astype(np.float32, copy=False)
@@ -60,7 +60,7 @@ def gather_dense(segments: Sequence[Segment], first: int, counts: np.ndarray, ro
 
 
 def kind_of(segments: Sequence[Segment]) -> np.dtype[Any]:
-    """Of the values of runs."""
+    """Return the dtype of the values of runs."""
     return np.dtype(np.float64 if any(segment.wide for segment in segments) else np.float32)
 
 
@@ -110,7 +110,7 @@ def order_rows(offsets, rows, values):
 
 
 def warm_up() -> None:
-    """Run every kernel once, on next to nothing."""
+    """Run every kernel once on tiny input, to compile it."""
     for kind, dtype in ((ENTRY, np.float32), (ENTRY, np.float64), (WIDE_ENTRY, np.float64)):
         place_entries(np.zeros(1, kind), np.zeros(1, np.int64), np.zeros(1, np.uint32), np.zeros(1, dtype))
         order_rows(np.array([0, 2]), np.array([1, 0], np.uint32), np.zeros(2, dtype))
@@ -118,6 +118,6 @@ def warm_up() -> None:
 
 @kernel
 def count_columns(columns, counts):
-    """Add to `counts`, uint32 (p,), how often each column stands in `columns`, uint32 (N,)."""
+    """Add the number of occurrences of each column in `columns`, uint32 (N,), to `counts`, uint32 (p,)."""
     for column in columns:
         counts[column] += np.uint32(1)

@@ -1,7 +1,6 @@
-"""svmlight (LIBSVM) files: a row a line, `label index:value index:value ...`, indices from 1 or 0 on, ascending.
+"""Parse svmlight (LIBSVM) files: one row per line, `label index:value index:value ...`, indices ascending from 1 or 0.
 
-What follows a `#` is a comment, as are whole lines; values of 0 are not kept. `qid:number` after the label, which says
-which query of a ranking a row belongs to, is passed over.
+Comments start with `#`; values of 0 are dropped. `qid:number` after the label, the query of a ranking, is ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _FORM = "A line must be `label index:value index:value ...`."
 
 
 def read(data: bytes, source: str, line: int, form: Svmlight) -> SparseRows:
-    """The rows of whole lines, the first of number `line`; RequestError, with file and line, for one that is bad."""
+    """Parse whole lines, the first with number `line`; RequestError, with file and line, for a bad one."""
     text = np.frombuffer(data, np.uint8)
     found, state = np.empty(data.count(b":"), WIDE_ENTRY), np.zeros(4, np.int64)
     labels = np.empty(data.count(b"\n"))
@@ -38,7 +37,7 @@ def read(data: bytes, source: str, line: int, form: Svmlight) -> SparseRows:
 
 
 def _wrong(line: bytes, form: Svmlight) -> tuple[str, str]:
-    """What is wrong with a line that the kernel could not read, and what to do."""
+    """Return what is wrong with a line that the kernel could not parse, and a remedy."""
     label, *pairs = words(line.partition(b"#")[0])
     if b"," in label and all(map(is_number, label.split(b","))):
         return f"expected one label, got {quoted(label)}", "Keep one label, or make a dataset for each label."
@@ -106,7 +105,7 @@ def read_rows(text, bounds, labels, found, state):
 
 @unmanaged_kernel
 def after_query(text, at, stop):
-    """Where `qid:number` after a label ends; `at` if there is none."""
+    """Return the end of `qid:number` after a label; `at` if there is none."""
     begin = at
     while begin < stop and is_blank(text[begin]):
         begin += 1

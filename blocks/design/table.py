@@ -1,4 +1,4 @@
-"""Tables of numbers: CSV and TSV files, a row of the design each line."""
+"""Parse tables of numbers: CSV and TSV files, one row of the design per line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BAD = _NONE = -1
 
 
 def read(data: bytes, source: str, line: int, form: TableFormat) -> DenseRows:
-    """The rows of whole lines, the first of number `line`; RequestError, with file and line, for one that is bad."""
+    """Parse whole lines, the first with number `line`; RequestError, with file and line, for a bad one."""
     text = np.frombuffer(data, np.uint8)
     most = data.count(b"\n")
     cells, y = np.empty((most, form.columns)), np.empty(most if LABEL in form.places else 0)
@@ -31,7 +31,7 @@ def read(data: bytes, source: str, line: int, form: TableFormat) -> DenseRows:
 
 
 def _wrong(data: bytes, form: TableFormat) -> tuple[str, str]:
-    """What is wrong with the first row, which the kernel could not read, and what to do."""
+    """Return what is wrong with the first row, which the kernel could not parse, and a remedy."""
     _, first = next(form.dialect.rows_apart(data))
     try:
         (row,) = form.dialect.rows(first.decode("utf-8", "replace"))

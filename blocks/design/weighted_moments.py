@@ -17,7 +17,7 @@ from blocks.design.design import DenseBlock, SparseBlock
 
 
 class Weights(NamedTuple):
-    """K weights of n rows. counts: int64 (K,), rows whose weight is not 0; totals: float64 (K,), sums of weights."""
+    """K weights of n rows. counts: int64 (K,), rows with nonzero weight. totals: float64 (K,), sums of weights."""
 
     of_rows: np.ndarray  # float64 (n, K), none below 0
     counts: np.ndarray
@@ -25,7 +25,7 @@ class Weights(NamedTuple):
 
 
 class WeightedSums(NamedTuple):
-    """Over the values of a column that are given, for each weight."""
+    """Sums over the given values of a column, for each weight."""
 
     counts: np.ndarray  # int64 (K,), of those whose weight is not 0
     weights: np.ndarray  # float64 (K,)
@@ -36,12 +36,12 @@ class WeightedSums(NamedTuple):
 
 
 def weights_of(of_rows: np.ndarray) -> Weights:
-    """of_rows: float64 (n, K), none below 0, and in each column some above."""
+    """Return weights from float64 (n, K), all at least 0, with some above 0 in each column."""
     return Weights(of_rows, np.count_nonzero(of_rows, axis=0), of_rows.sum(axis=0))
 
 
 def weighted_moments(block: SparseBlock | DenseBlock, weights: Weights) -> np.ndarray:
-    """float64 (3, K, w): means, norms and deviations of the w columns of a block under each of the K weights."""
+    """Return means, norms and deviations of a block's w columns under K weights: float64 (3, K, w)."""
     if isinstance(block, DenseBlock):
         return moments_of_dense(*block, weights)
     longest = int(np.diff(block.offsets).max(initial=0)) if block.values.size == 0 else 0
@@ -50,7 +50,8 @@ def weighted_moments(block: SparseBlock | DenseBlock, weights: Weights) -> np.nd
 
 @kernel
 def moments_of_sparse(offsets, rows, values, ones, weights):
-    """See `weighted_moments`. ones: float32, instead of the values of a column if there are none."""
+    """Return the moments of sparse columns; see `weighted_moments`. ones: float32, values of a column without stored
+    values."""
     moments, sums = np.empty((3, weights.totals.size, offsets.size - 1)), empty_sums(weights.totals.size)
     for column in range(offsets.size - 1):
         mine = slice(offsets[column], offsets[column + 1])
@@ -62,7 +63,7 @@ def moments_of_sparse(offsets, rows, values, ones, weights):
 
 @kernel
 def moments_of_dense(values, missing_offsets, missing_rows, weights):
-    """See `weighted_moments`."""
+    """Return the moments of dense columns; see `weighted_moments`."""
     moments, sums = np.empty((3, weights.totals.size, len(values))), empty_sums(weights.totals.size)
     rows, known = np.arange(values.shape[1]), np.ones(values.shape[1], np.bool_)
     for column in range(len(values)):
@@ -78,14 +79,14 @@ def moments_of_dense(values, missing_offsets, missing_rows, weights):
 
 @kernel
 def empty_sums(kinds):
-    """Room for the sums under so many weights."""
+    """Return empty sums for `kinds` weights."""
     counts, numbers = np.empty(kinds, np.int64), np.empty((4, kinds))
     return WeightedSums(counts, numbers[0], numbers[1], numbers[2], numbers[3], np.empty(kinds, np.bool_))
 
 
 @unmanaged_kernel
 def add_up(rows, values, weights, sums):
-    """Fill the sums over some values of a column, in rows (k,)."""
+    """Set the sums over some values of a column, in rows (k,)."""
     for kind in range(weights.totals.size):
         sums.counts[kind], sums.weights[kind], sums.values[kind], sums.squares[kind] = 0, 0.0, 0.0, 0.0
         sums.different[kind] = False

@@ -1,4 +1,4 @@
-"""How often each name occurs (a word, a user, an item), and in how many documents."""
+"""Count how often each name (word, user, item) occurs, and in how many documents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class WordCounter:
         self._documents_seen += lengths.size
 
     def write(self, path: Path, vocabulary_size: int) -> None:
-        """Write tokens and documents of the first words: int64 (2, V)."""
+        """Write tokens and documents of the first `vocabulary_size` words: int64 (2, V)."""
         self.add(np.empty(0, np.uint32), np.empty(0, np.uint32), vocabulary_size)
         path.write_bytes(self.tokens[:vocabulary_size].tobytes() + self.documents[:vocabulary_size].tobytes())
 

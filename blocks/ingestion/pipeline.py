@@ -1,11 +1,11 @@
-"""What the main process has workers do while a dataset is ingested, whatever its kind.
+"""Steps of every ingestion that the main process runs on its workers.
 
-    read     inputs are cut into chunks; workers parse them, number the names they meet, and spill rows
-    sort     runs of what was spilled are sorted by the bucket that rows go to
-    write    the buckets of a block are gathered from all runs, shuffled and written
+    read      inputs are cut into chunks; workers parse them, number the names in them, and spill rows
+    sort      runs of spilled rows are sorted by the bucket of each row
+    write     the buckets of a block are gathered from all runs, shuffled and written
 
-A kind of dataset says between these steps where names go, see `blocks.ingestion.names`, and afterwards what stands
-beside the blocks, see `blocks.ingestion.manifest`. Which worker does what has no influence on the result.
+Each kind of dataset decides between these steps on the order of names, see `blocks.ingestion.names`, and afterwards on
+the files beside the blocks, see `blocks.ingestion.manifest`. The result does not depend on which worker does what.
 """
 
 from __future__ import annotations

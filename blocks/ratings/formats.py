@@ -1,11 +1,11 @@
-"""Ratings as recommenders are given them: how the lines of a file are written.
+"""Formats of rating files, and their detection.
 
-    MovieLens     user::item::rating::timestamp; or CSV with a header; or user, item, rating with tabs or blanks between
-    Netflix       a line `item:`, then lines user,rating,date of that item
-    MatrixMarket  comments, a line of sizes, then lines row column value, numbered from 1
+    MovieLens      user::item::rating::timestamp; or CSV with a header; or user, item, rating by tabs or blanks
+    Netflix        a line `item:`, then lines user,rating,date for that item
+    MatrixMarket   comments, a line of sizes, then lines row column value, numbered from 1
 
-A header that names the columns says which are the user, the item and the rating; without one they come in this order,
-and fields after the rating are not read. Lines without a rating are ratings of 1: something was bought, or watched.
+A header with column names determines user, item and rating; without one they come in this order, and later fields are
+ignored. Lines without a rating are ratings of 1, such as purchases or views.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Ingestion of ratings out of core: what `blocks.ingestion.pipeline` does for a sparse matrix of users and items.
+"""Ingestion of ratings out of core: the steps of `blocks.ingestion.pipeline` for a sparse matrix of users and items.
 
-    read     workers parse chunks and number the names they meet; an entry is a rating
-    name     the names of all workers are merged and ordered; items get their ranks
-    shuffle  users go to the blocks, with their entries
-    columns  the entries of a slice are gathered from all blocks and written
+    read      workers parse chunks and number the names in them; an entry is a rating
+    name      the names of all workers are merged and ordered; items get their ranks
+    shuffle   users go to blocks, with their entries
+    columns   the entries of a slice are gathered from all blocks and written
 
-Which worker does what has no influence on the result. Of several ratings of an item by a user, the last counts.
+The result does not depend on which worker does what. Of several ratings of an item by a user, the last one counts.
 """
 
 from __future__ import annotations

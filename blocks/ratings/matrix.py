@@ -1,14 +1,14 @@
-"""A sparse matrix of numbers: ratings of items (columns) by users (rows), as `ooc ingest ratings` makes it.
+"""A sparse matrix of numbers: ratings of items (columns) by users (rows), made by `ooc ingest ratings`.
 
-    manifest.json     counts, the table of blocks and slices, checksums, how it was made: the commit point
-    rows.txt          name of row i on line i (UTF-8), in the order in which results are given
+    manifest.json     counts, tables of blocks and slices, checksums, how it was made: the commit point
+    rows.txt          name of row i on line i (UTF-8), in the order of results
     columns.txt       name of column j on line j
     index.h5          columns of each slice, their entries, rows of each block, entries of each cell
-    blocks/00000.h5   the entries of a run of rows, row by row
-    slices/00000.h5   the entries of a run of columns, column by column: the same again (derived from the blocks)
-    whole.h5          of a shard: which lines of the whole's rows.txt it has, and how many entries columns have there
+    blocks/00000.h5   entries of a range of rows, by row
+    slices/00000.h5   entries of a range of columns, by column (derived from the blocks)
+    whole.h5          of a shard: its lines in the whole's rows.txt, and the entries of columns there
 
-Inside, a row goes by its place, block by block, and a column by its rank, slice by slice, most entries first.
+Internally a row is numbered by place, block by block, and a column by rank, slice by slice, most entries first.
 """
 
 from __future__ import annotations

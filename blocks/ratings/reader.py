@@ -1,4 +1,4 @@
-"""From the lines of ratings to names of users and items, and numbers."""
+"""Parse lines of ratings into names of users and items, and numbers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _SKIP = "Correct the line, or leave out such lines with --on-error skip."
 
 
 class RatingNames(NamedTuple):
-    """Names, one a line, END after the last; and which of them each rating has, int (N,), None if each has its own."""
+    """Names, one per line, END after the last; and the index of each rating's name, int (N,), None if each has its
+    own."""
 
     joined: bytes
     places: np.ndarray | None = None
 
 
 class Fields(NamedTuple):
-    """The ratings of a chunk: their users and items, and float64 (N,) ratings."""
+    """Ratings of a chunk: users, items, and ratings float64 (N,)."""
 
     users: RatingNames
     items: RatingNames
@@ -36,18 +37,15 @@ class Fields(NamedTuple):
 
 
 class Reader:
-    """Reads chunks.
-
-    low, high: the least and the largest rating there may be. skip: leave bad lines out and count them.
-    Attributes: `skipped`, and `first_problem`, what was wrong with the first of them.
-    """
+    """Parses chunks. low, high: range of ratings. skip: skip bad lines and count them. Attributes: `skipped`, and
+    `first_problem`, the message for the first of them."""
 
     def __init__(self, low: float, high: float, *, skip: bool) -> None:
         self._range, self._skip = (low, high), skip
         self.skipped, self.first_problem = 0, ""
 
     def read(self, chunk: LinesChunk | RowsChunk) -> Fields:
-        """Read a chunk; raises RequestError, with file and line, for what is bad."""
+        """Parse a chunk; raises RequestError, with file and line."""
         if isinstance(chunk, RowsChunk):
             return self._rows(chunk)
         return self._lines(chunk.data, chunk.source, chunk.line, chunk.form)
@@ -86,7 +84,7 @@ class Reader:
         return Fields(_used(users, of_users[good]), _used(items, of_items[good]), chunk.values[good])
 
     def _text_alone(self, data: bytes, source: str, line: int) -> bytes:
-        """The lines with those left empty that are no UTF-8 text."""
+        """Return the lines with those that are not UTF-8 text emptied."""
         if is_text(data):
             return data
         lines = data.split(b"\n")
@@ -113,7 +111,7 @@ def _is_name(name: str) -> bool:
 
 
 def _wrong_row(user: str, item: str, value: float, allowed: tuple[float, float]) -> tuple[str, str]:
-    """What is wrong with a row of a table, and what to do."""
+    """Return what is wrong with a row of a table, and a remedy."""
     for side, name in (("user", user), ("item", item)):
         if not _is_name(name):
             return (
@@ -126,14 +124,14 @@ def _wrong_row(user: str, item: str, value: float, allowed: tuple[float, float])
 
 
 def _used(names: list[str], places: np.ndarray) -> RatingNames:
-    """The names that any rating has."""
+    """Return the names that occur in ratings."""
     numbers, places = np.unique(places, return_inverse=True)
     joined = "".join(names[number] + "\n" for number in numbers.tolist())
     return RatingNames(joined.encode() + END_BYTE, places)
 
 
 def _wrong(line: bytes, form: RatingsFormat, allowed: tuple[float, float]) -> tuple[str, str]:
-    """What is wrong with a line that the kernel could not read, and what to do."""
+    """Return what is wrong with a line that the kernel could not parse, and a remedy."""
     fields, order = form.split(line), form.order
     if len(fields) <= max(order) or not all(fields[place] for place in order if place >= 0):
         wanted = " ".join(SIDES[side] for side in np.argsort(order).tolist() if order[side] >= 0)

@@ -1,10 +1,10 @@
-"""Labelled samples, row by row, for algorithms that process one after the other: `ooc ingest svmlight --by-rows`.
+"""Labelled samples by row, for algorithms that process one after the other: `ooc ingest svmlight --by-rows`.
 
-    manifest.json     counts, the table of blocks, checksums, how it was made: the commit point
-    index.h5          rows of each block, entries of each block, how many samples have each label
-    blocks/00000.h5   a run of samples, shuffled
+    manifest.json     counts, table of blocks, checksums, how it was made: the commit point
+    index.h5          rows of each block, entries of each block, number of samples of each label
+    blocks/00000.h5   a range of shuffled samples
 
-A column goes by its number, from 0 on. There are no slices.
+Columns are numbered from 0. There are no slices.
 """
 
 from __future__ import annotations

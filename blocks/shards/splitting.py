@@ -1,10 +1,10 @@
-"""A dataset split into shards, one for each rank of a ring: datasets with other documents but the same words.
+"""Split a dataset into shards, one for each rank of a ring: datasets with different documents but the same words.
 
-    deal     the main process says which shard gets which documents, and numbers these anew, in their order
-    write    workers read each block of the whole once, and write what each shard has of it
-    finish   for each shard: slices, texts, index, what it knows of the whole, and its manifest
+    deal      the main process assigns documents to shards, and numbers them in order
+    write     workers read each block of the whole once, and write each shard's part of it
+    finish    slices, texts, index, data about the whole, and manifest of each shard
 
-What happens is the same whichever worker does what. See `blocks.shards.whole` for what a shard knows of the whole.
+The result does not depend on which worker does what. See `blocks.shards.whole` for what a shard knows of the whole.
 """
 
 from __future__ import annotations

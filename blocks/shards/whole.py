@@ -1,13 +1,13 @@
-"""What shards of a dataset know of it, the whole, by which it is told whether they belong together.
+"""What shards know of their whole dataset, by which they are recognised as belonging together.
 
-All shards of a whole have its words (or columns) in the same order and in the same slices, so that a slice means the
-same at every rank of a ring; the manifest of each says under "shard":
+All shards have the words (or columns) of the whole in the same order and slices, so that a slice means the same on
+every rank of a ring. The manifest entry "shard" has
 
-    number, shards    which it is, from 0, and how many there are
-    whole             of the whole its identity and counts; `hash` of its words, their order, slices and frequencies;
-                      `dealt`, of which shard has which document. Shards belong together if and only if this is equal.
-    index             the file whole.h5: `numbers` uint64 (D,), the number in the whole of each document (of a matrix,
-                      of each line of rows.txt), ascending; `frequencies` int64 (V,), of the whole, by rank
+    number, shards   number of this shard, from 0, and of all shards
+    whole            identity and counts of the whole; `hash` of its words, their order, slices and frequencies;
+                     `dealt`, hash of the distribution of documents. Equal for all shards of a split, and only these
+    index            file whole.h5: `numbers` uint64 (D,), number in the whole of each document (of a matrix, of each
+                     line of rows.txt), ascending; `frequencies` int64 (V,), of the whole, by rank
 """
 
 from __future__ import annotations

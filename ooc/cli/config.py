@@ -1,16 +1,14 @@
-"""Options in a file: TOML, with the names that they have on the command line.
+"""Config files: options in TOML, with their names on the command line.
 
-A file without tables holds the options of one command. With tables it holds those of many:
+A file without tables has the options of one command, a file with tables those of several:
 
     memory = "2GB"       # of every command that has the option
-
     [train]
     seed = 3             # of all trainings that have the option
-
     [train.lda]
     topics = 100         # of this command only
 
-Arguments stand there by their names, too: data = "corpus".
+Arguments can be given by name, too: data = "corpus".
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""A run directory: everything that a training needs to go on, and what it has to tell.
+"""A run directory: everything that a training needs to continue, and its results.
 
-config.json     the program, its options, the dataset with its identity, how long to train
-options.toml    the options of the command that began it, for its `--config`
-state/          generations of the local state, see `ooc.state.generations`; with --scratch in a directory there
-slices/         what a program keeps by slices while it runs, if memory does not hold it; likewise
-metrics.jsonl   one line for each iteration
-log.txt         what happened when
-model/          the result, once the training is done
-previous/       until then the model of the run that this one replaces, if it does
-lock            held by the process that works on the run
+config.json      program, options, dataset with its identity, number of iterations
+options.toml     options of the command that started it, for `--config`
+state/           generations of the local state, see `ooc.state.generations`; with --scratch in a directory there
+slices/          sliced arrays of the program while it runs, if they do not fit in memory; with --scratch there
+metrics.jsonl    one line for each iteration
+log.txt          events with their times
+model/           the result, once the training is finished
+previous/        model of the run that this run replaces, until it has its own
+lock             held by the process that uses the run
 """
 
 from __future__ import annotations

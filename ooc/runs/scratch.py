@@ -1,10 +1,10 @@
-"""The directory on another disk that holds the state of one run (`--scratch`): whose it is, and what of it may go.
+"""The directory on another disk with the state of one run (`--scratch`): its owner, and safe removal.
 
-    owner.json   the id of the run and where it is
+    owner.json       id and path of the run
     state/, slices/
 
-A configuration may come from a stranger, and a copied run names the directory of the run that it was copied from. So a
-directory is used, and what is in it deleted, only where its owner is the run that names it.
+A configuration may be untrusted, and a copied run names the directory of the original run. So a directory is used, and
+its content deleted, only if its owner is the run that names it.
 """
 
 from __future__ import annotations

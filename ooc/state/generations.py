@@ -1,13 +1,13 @@
 """Generations: complete, numbered, committed versions of a run's state on disk.
 
     state/manifest.json   the newest generation and the one before: cursor, counters, checksums. The commit point
-    state/000007.json     the same of one generation: where the manifest is lost, the two newest of these stand in
+    state/000007.json     entry of one generation, for the case that the manifest is lost
     state/000007.cells    local state after a header, tile by tile (see Layout), then the tiles' checksums
-    state/000007.h5       the program's primary shared arrays
+    state/000007.h5       primary shared arrays of the program
 
-A generation's files are written beside the committed ones, synced, and count only once the manifest names them. The
-cells of the generation that is out of date by then are written over by the next: to delete and allocate gigabytes for
-every phase takes the file system seconds.
+The files of a generation are written beside committed ones, synced, and become valid when the manifest names them. The
+next generation overwrites the cells of an outdated one: deleting and allocating gigabytes in every phase takes the file
+system seconds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The compiled loops over elements around the functions of a program.
+"""Compiled loops over elements, generated for the functions of a program.
 
-What `shared` and `local` are depends on what a program declares, so the loops are written for it, as a module of
-`ooc.stochastic.generated`. It lies in the directory of the compiled kernels, where numba's cache knows it by its file;
-its name is a hash of its text and of the file that the functions are in. The types of `shared` and `local` are a module
-of their own, as the cache of a function that is called has them by name: those of programs that are gone, too.
+The fields of `shared` and `local` depend on the program, so its loops are written as a module of
+`ooc.stochastic.generated` in the directory of compiled kernels, where numba's cache identifies it by its file; its name
+is a hash of its text and of the file with the functions. The types of `shared` and `local` are in a module of their
+own, as the cache of called functions refers to them by name, also to those of deleted programs.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ooc.stochastic import generated
 
 
 class DeclaredNames(NamedTuple):
-    """What a program declares. elements: the class of its elements. maps: functions besides `process`.
+    """Declarations of a program.
 
-    constants, variables: of `shared`, those of the latter that have delayed additions in `delayed`, with their numbers.
-    by_element, by_entry, work: of `local`.
+    elements: class of its elements. maps: functions besides `process`. constants, variables: of `shared`; delayed:
+    variables with delayed additions, with their numbers. by_element, by_entry, work: of `local`.
     """
 
     elements: Any
@@ -118,7 +118,8 @@ def {name}_elements(block, visits, shared, local, found):
 
 
 def load(program: Any, names: DeclaredNames) -> ModuleType:
-    """The module of the loops of a program: `Shared`, `Local`, `process_elements`, and `NAME_elements` for each map."""
+    """Return the module with a program's loops: `Shared`, `Local`, `process_elements`, and NAME_elements for each
+    map."""
     fields = _fields([*names.variables, *names.constants]), _fields([*names.by_element, *names.by_entry, *names.work])
     types = _TYPES.format(shared=fields[0], local=fields[1])
     functions = {name: getattr(type(program), name) for name in ("process", *names.maps)}
@@ -131,15 +132,15 @@ def load(program: Any, names: DeclaredNames) -> ModuleType:
 
 
 def _owner(program: type, functions: dict[str, Any]) -> type:
-    """The first of the classes of a program that has these functions: programs that change none share the loops."""
+    """Return the first class of a program that defines these functions: subclasses that change none share the loops."""
     first = reversed(program.__mro__)
     return next(each for each in first if all(getattr(each, name, None) is functions[name] for name in functions))
 
 
 def _written(kind: str, text: str, digest: Any) -> str:
-    """The name of the module that has a text, which is there from now on.
+    """Return the name of the module with a text, written if it does not exist.
 
-    It is written once, whoever needs it at the same time: of one that is newer numba compiles everything again.
+    It is written once even if several processes need it: numba would compile everything again for a newer file.
     """
     stem = f"{kind}_{digest.hexdigest()}"
     name = f"{generated.__name__}.{stem}"
@@ -151,7 +152,7 @@ def _written(kind: str, text: str, digest: Any) -> str:
 
 
 def _write(name: str, text: str) -> None:
-    """Write a module where kernels are kept, and have it be found there."""
+    """Write a module to the directory of kernels, and make it importable."""
     directory = additions()
     if directory is None:
         raise WorkFailed(
@@ -170,7 +171,7 @@ def _write(name: str, text: str) -> None:
 
 
 def source(program: type, names: DeclaredNames, types: str) -> str:
-    """The text of the module. types: the module of `Shared` and `Local`."""
+    """Return the text of the module. types: module with `Shared` and `Local`."""
     element_at = f"{names.elements.__name__.lower()}_at"
     places = [f"local.{name}[element]" for name in names.by_element]
     places += [f"local.{name}[mine]" for name in names.by_entry] + [f"local.{name}" for name in names.work]

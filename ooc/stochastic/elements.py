@@ -1,8 +1,7 @@
-"""What the stochastic engine hands to `process`: the elements of a block, one after the other.
+"""Elements that the stochastic engine passes to `process`, one after the other.
 
-Arrays are views of the block; they cannot be changed. number: the place of the element among all, in the order in which
-they are stored. visit: how often it was processed before. key: uint64, of a stream of random numbers (`uniform`) that
-this visit has for itself.
+Arrays are read-only views of a block. number: position among all elements in stored order. visit: how often it was
+processed before. key: uint64, of the random stream (`uniform`) of this visit.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Sample(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document. words: uint32 (n,), the ranks of its tokens."""
+    """A document. words: uint32 (n,), ranks of its tokens."""
 
     number: int
     visit: int
@@ -50,8 +49,8 @@ class Document(NamedTuple):
 
 
 class Visits(NamedTuple):
-    """Which elements of a block are visited. first, last: numbered from the first of the block on. place: of the first
-    of the block among all. visit: how often they were before. key: uint64, of the stream that has their keys."""
+    """The elements of a block to visit. first, last: numbered within the block. place: number of the block's first
+    element among all. visit: earlier visits. key: uint64, of the stream for their keys."""
 
     first: int
     last: int
@@ -72,19 +71,19 @@ KINDS: dict[type[Store], Any] = {Matrix: Row, Samples: Sample, Dataset: Document
 
 @inlined_kernel
 def key_of(visits, element):
-    """The key of the random stream of an element's visit."""
+    """Return the key of the random stream of an element's visit."""
     return rng.bits(visits.key, np.uint64(visits.place + element))
 
 
 @inlined_kernel
 def uniform(key, n):
-    """The n-th uniform number of the stream `key`, in [0, 1). n: any integer."""
+    """Return the n-th uniform number of the stream `key`, in [0, 1). n: any integer."""
     return rng.uniform(key, np.uint64(n))
 
 
 @inlined_kernel
 def row_at(block, element, visits):
-    """An element of a block of a matrix."""
+    """Return an element of a block of a matrix."""
     mine = slice(block.offsets[element], block.offsets[element + 1])
     key = key_of(visits, element)
     return Row(visits.place + element, visits.visit, key, block.columns[mine], block.values[mine])
@@ -92,7 +91,7 @@ def row_at(block, element, visits):
 
 @inlined_kernel
 def sample_at(block, element, visits):
-    """An element of a block of samples."""
+    """Return an element of a block of samples."""
     mine = slice(block.offsets[element], block.offsets[element + 1])
     key, label = key_of(visits, element), block.labels[element]
     return Sample(visits.place + element, visits.visit, key, block.columns[mine], block.values[mine], label)
@@ -100,13 +99,13 @@ def sample_at(block, element, visits):
 
 @inlined_kernel
 def document_at(block, element, visits):
-    """An element of a block of texts."""
+    """Return an element of a block of texts."""
     mine = slice(block.offsets[element], block.offsets[element + 1])
     return Document(visits.place + element, visits.visit, key_of(visits, element), block.words[mine])
 
 
 def elements_of(block: RowBlock | SampleBlock | Block) -> Any:
-    """What the loops over elements read of a block."""
+    """Return the arrays of a block that the loops over elements read."""
     if isinstance(block, Block):
         return Texts(block.offsets, token_words(*block[1:]))
     return block
@@ -114,7 +113,7 @@ def elements_of(block: RowBlock | SampleBlock | Block) -> Any:
 
 @kernel
 def token_words(offsets, positions, words, word_offsets):
-    """The words of all tokens of a block, uint32 (N,), document by document. See `blocks.corpus.dataset.Block`."""
+    """Return the words of all tokens of a block by document, uint32 (N,). See `blocks.corpus.dataset.Block`."""
     by_word = np.empty(positions.size, np.uint32)
     for w in range(words.size):
         by_word[word_offsets[w] : word_offsets[w + 1]] = words[w]
@@ -125,22 +124,23 @@ def token_words(offsets, positions, words, word_offsets):
 
 
 def entry_bounds(dataset: Store) -> np.ndarray:
-    """int64 (B+1,), the first entry, or token, of each block."""
+    """Return the first entry or token of each block, int64 (B+1,)."""
     return np.concatenate(([0], np.cumsum(dataset.index.cells.sum(axis=1))))
 
 
 def elements_of_whole(dataset: Store) -> int:
-    """How many elements there are in all shards."""
+    """Return the number of elements in all shards."""
     return dataset.manifest["shard"]["whole"][dataset.counted]
 
 
 def elements_before(dataset: Store) -> int | None:
-    """How many elements there are in the shards before this one; None if it is no run of the elements of the whole."""
+    """Return the number of elements in the shards before this one; None if it is not a range of the whole's
+    elements."""
     return dataset.manifest["shard"].get("first")
 
 
 def tiny_block(dataset: Store) -> Any:
-    """What `elements_of` gives, of no element, for compiling."""
+    """Return the result of `elements_of` for a block without elements, for compiling."""
     offsets, columns, values = np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32)
     numbers, labels = np.empty(0, np.uint64), np.empty(0)
     for array in (offsets, columns, values, numbers, labels):

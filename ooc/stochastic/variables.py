@@ -30,11 +30,10 @@ OUTSIDE, FULL, LOST = 1, 2, 3  # mistakes: of an index, of too many delayed addi
 
 
 class Queue(NamedTuple):
-    """The delayed additions of the element that is processed.
+    """Delayed additions of the present element.
 
-    filled: int64 (1,), how many there are. places: int64 (n, 3), number of the variable, row and column of each.
-    deltas: float64 (n,). mistake: int64 (4,), the first that was made, 0 if none, the number of the variable, row and
-    column.
+    filled: int64 (1,), their number. places: int64 (n, 3), variable number, row and column of each. deltas: float64
+    (n,). mistake: int64 (4,), kind of the first mistake (0 for none), variable number, row and column.
     """
 
     filled: np.ndarray
@@ -46,11 +45,11 @@ class Queue(NamedTuple):
 class WorkerVariable(NamedTuple):
     """A variable of one worker, in rows.
 
-    number: which of all variables it is. places: how many it has; its rows may have more. values: (rows, width), x.
-    late: (rows, width), T / s, or (0, width) if nothing is delayed. past: (rows, width), see `weigh`, or (0, width) if
-    there is no mean. stamps: uint8 (rows,), the epoch in which each row was touched. epoch: int64 (1,). state: float64
-    (STATE,): s, 1 / s, kept, and see `weigh`: H, what is settled, the sum of weights. base: (rows, width), v, only
-    read; a single worker's values may be v itself. What is (rows, width) has one dtype.
+    number: of the variable. places: its size; its rows may have more numbers. values: (rows, width), x. late: (rows,
+    width), T / s, or (0, width) without delayed additions. past: (rows, width), see `weigh`, or (0, width) without a
+    mean. stamps: uint8 (rows,), epoch in which each row was touched. epoch: int64 (1,). state: float64 (STATE,): s, 1 /
+    s, kept, and of `weigh`: H, settled, sum of weights. base: (rows, width), v, read-only; a single worker's values may
+    be v itself. All (rows, width) arrays have one dtype.
     """
 
     number: int
@@ -67,13 +66,13 @@ class WorkerVariable(NamedTuple):
 
 @unmanaged_kernel
 def note(mistake, which, number, row, column):
-    """Note a mistake, unless there was one before."""
+    """Record a mistake, if it is the first."""
     if not mistake[0]:
         mistake[0], mistake[1], mistake[2], mistake[3] = which, number, row, column
 
 
 class Unchanged(NamedTuple):
-    """A variable that is only read: `WorkerVariable` says what of what."""
+    """A read-only variable; see `WorkerVariable` for the fields."""
 
     number: int
     places: int
@@ -83,7 +82,7 @@ class Unchanged(NamedTuple):
 
 @inlined_kernel
 def is_outside(store, row, column):
-    """Whether there is no such place, which is noted."""
+    """Return whether a position does not exist, and record the mistake."""
     width = store.values.shape[1]
     outside = row < 0 or column < 0 or column >= width or row * width + column >= store.places
     if unlikely(outside):
@@ -93,7 +92,8 @@ def is_outside(store, row, column):
 
 @unmanaged_kernel
 def take_row(base, state, values, late, past, row):
-    """Have a row begin with what it was; its arguments are of a `WorkerVariable`. Not inlined, as `touch` is."""
+    """Initialize a row of this worker from v; arguments are fields of a `WorkerVariable`. Not inlined, unlike
+    `touch`."""
     if late.size:
         late[row] = 0
     if past.size:
@@ -105,7 +105,7 @@ def take_row(base, state, values, late, past, row):
 
 @inlined_kernel
 def touch(store, row):
-    """Have a row of this worker's own."""
+    """Make sure that a row of this worker is initialized."""
     if unlikely(store.stamps[row] != store.epoch[0]):
         store.stamps[row] = store.epoch[0]
         take_row(store.base, store.state, store.values, store.late, store.past, row)
@@ -113,14 +113,14 @@ def touch(store, row):
 
 @inlined_kernel
 def prefetch_row(store, row):
-    """Ask for the memory of a row: for its beginning, as processors go on to what comes next by themselves."""
+    """Prefetch the beginning of a row; processors prefetch what follows by themselves."""
     if not is_outside(store, row, 0):
         prefetch(store.values[row], 0)
 
 
 @inlined_kernel
 def read(store, row, column):
-    """The present value at a place; 0 where there is none."""
+    """Return the value at a position; 0 if it does not exist."""
     if is_outside(store, row, column):
         return 0.0
     if store.stamps[row] == store.epoch[0]:
@@ -130,7 +130,7 @@ def read(store, row, column):
 
 @inlined_kernel
 def read_row(store, row, into):
-    """Copy the present values of a row, as many as `into` has room for."""
+    """Copy the first values of a row into `into`."""
     if is_outside(store, row, into.size - 1):
         return
     touched = store.stamps[row] == store.epoch[0]
@@ -142,7 +142,7 @@ def read_row(store, row, into):
 
 @inlined_kernel
 def add(store, row, column, delta):
-    """Add to a place."""
+    """Add to one number."""
     if is_outside(store, row, column):
         return
     touch(store, row)
@@ -154,7 +154,7 @@ def add(store, row, column, delta):
 
 @inlined_kernel
 def add_row(store, row, deltas):
-    """Add to a row, or the first places of it."""
+    """Add to a row, or to its first numbers."""
     if is_outside(store, row, deltas.size - 1):
         return
     touch(store, row)
@@ -169,7 +169,7 @@ def add_row(store, row, deltas):
 
 @inlined_kernel
 def add_late(store, row, column, delta):
-    """Add to a place what was delayed: it counts in T."""
+    """Add a delayed addition to one number, as part of T."""
     if is_outside(store, row, column) or not store.late.size:
         return
     add(store, row, column, delta)
@@ -178,7 +178,7 @@ def add_late(store, row, column, delta):
 
 @inlined_kernel
 def delay(store, row, column, delta):
-    """Have something added before the element is processed the next time."""
+    """Queue an addition for before the next time that the element is processed."""
     queue = store.queue
     if is_outside(store, row, column):
         return
@@ -193,9 +193,9 @@ def delay(store, row, column, delta):
 
 @unmanaged_kernel
 def multiply(store, factor):
-    """Multiply all of a variable.
+    """Multiply the variable by a factor.
 
-    Where the scale becomes so small or large that x would lose what it holds, it is multiplied into what was touched.
+    If the scale becomes so small or large that x would lose precision, it is multiplied into the touched rows.
     """
     state = store.state
     if factor == 0.0:
@@ -212,7 +212,7 @@ def multiply(store, factor):
 
 @unmanaged_kernel
 def rescale(store):
-    """Multiply the scale into what was touched, and have what the iterates come to so far in `past`, see `weigh`."""
+    """Multiply the scale into the touched rows, and move the sums of iterates to `past`, see `weigh`."""
     state = store.state
     for row in range(store.stamps.size):
         if store.stamps[row] != store.epoch[0]:
@@ -231,7 +231,7 @@ def rescale(store):
 
 @unmanaged_kernel
 def restart(store, kept):
-    """No row is touched any more; what is not is `kept`, 1 or 0, times v."""
+    """Mark all rows as untouched, with the value `kept` (0 or 1) times v."""
     if store.epoch[0] == _LAST_EPOCH:
         store.stamps[:] = 0
         store.epoch[0] = 0
@@ -242,8 +242,8 @@ def restart(store, kept):
 
 @unmanaged_kernel
 def begin(store, in_place):
-    """Have a worker begin with v. in_place: its values are v itself, so that it has all rows already, unless something
-    else is kept of them."""
+    """Start a worker from v. in_place: its values are v itself, so that all rows are initialized, unless other data of
+    them are kept."""
     restart(store, 1.0)
     if in_place and not store.late.size and not store.past.size:
         store.stamps[:] = store.epoch[0]
@@ -252,11 +252,11 @@ def begin(store, in_place):
 
 @inlined_kernel
 def weigh(store, weight):
-    """Have the present values count in the mean over all iterates.
+    """Add the present values to the mean over all iterates with a weight.
 
-    The sum of a_t * s_t * x_t, with weights a_t and scales s_t, is kept as x * H - past, with H = sum_t a_t * s_t: a
-    change of x adds to `past` itself times what H was. So nothing is done to what does not change; of that the sum is v
-    times what is `settled`, and times kept * H.
+    The sum of a_t * s_t * x_t, with weights a_t and scales s_t, is stored as x * H - past, with H = sum_t a_t * s_t: a
+    change of x adds the change times the present H to `past`, so unchanged rows cost nothing; their sum is v times
+    `settled`, plus v times kept * H.
     """
     store.state[WEIGHT] += weight * store.state[SCALE]
     store.state[WEIGHTS] += weight
@@ -277,11 +277,11 @@ class Slots(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """What some workers have of a variable, added up. All float64.
+    """A variable summed over several workers. All float64.
 
-    sums: (rows, width), of the rows that they have touched, with m times T. rests: (rows, 2), of those that have not,
-    how often v they have, and how often it counts among their iterates. iterates: (rows, width), or (0, width): the sum
-    of the iterates of those that have touched a row, each times its weight.
+    sums: (rows, width), over workers that touched a row, with m times T. rests: (rows, 2), for the other workers, how
+    often v counts in sums and in iterates. iterates: (rows, width), or (0, width): weighted sum of the iterates of
+    workers that touched a row.
     """
 
     sums: np.ndarray
@@ -291,17 +291,15 @@ class Gathered(NamedTuple):
 
 @unmanaged_kernel
 def gather(slots, rows, late_times, gathered):
-    """Add what the workers in slots have of some rows, from the first to the one before the last.
-
-    late_times: how often what was added with a delay counts besides.
-    """
+    """Add the rows from first to last (exclusive) of workers in slots. late_times: additional weight of delayed
+    additions."""
     for row in range(*rows):
         gather_row(slots, row, late_times, gathered, row)
 
 
 @inlined_kernel
 def clear_row(gathered, place):
-    """Let nothing be gathered at a place."""
+    """Set the gathered sums of a row to 0."""
     for column in range(gathered.sums.shape[1]):
         gathered.sums[place, column] = 0.0
         if gathered.iterates.size:
@@ -311,7 +309,7 @@ def clear_row(gathered, place):
 
 @inlined_kernel
 def gather_row(slots, row, late_times, gathered, place):
-    """Add a row to that at a place of what is gathered."""
+    """Add a row of all workers to the gathered sums."""
     rest, weight = 0.0, 0.0
     for slot in range(slots.stamps.shape[0]):
         if slots.stamps[slot, row] == slots.epochs[slot, 0]:
@@ -325,7 +323,7 @@ def gather_row(slots, row, late_times, gathered, place):
 
 @inlined_kernel
 def add_worker(slots, slot, row, late_times, gathered, place):
-    """Add a row that a worker has touched: s * (x + late_times * late), and what its iterates come to."""
+    """Add a row that a worker has touched: s * (x + late_times * late), and its iterates."""
     scale, values, sums = slots.states[slot, SCALE], slots.values[slot, row], gathered.sums[place]
     for column in range(sums.size):
         sums[column] += scale * values[column]
@@ -354,7 +352,7 @@ def combine(gathered, base, rows, degree, accumulate, into, mean):
 
 @inlined_kernel
 def any_of(numbers):
-    """Whether one of them is not 0."""
+    """Return whether a number is not 0."""
     for number in numbers:  # noqa: SIM110
         if number != 0.0:
             return True
@@ -363,7 +361,7 @@ def any_of(numbers):
 
 @inlined_kernel
 def combine_row(gathered, place, base, row, degree, accumulate, into, mean):
-    """Set a row to what is gathered at a place."""
+    """Set a row to the combination of the gathered sums."""
     sums, rest, weight = gathered.sums[place], gathered.rests[place, 0], gathered.rests[place, 1]
     if mean.size:
         for column in range(sums.size):
@@ -383,8 +381,10 @@ def combine_row(gathered, place, base, row, degree, accumulate, into, mean):
 
 @unmanaged_kernel
 def gather_and_combine(slots, rows, late_times, gathered, base, degree, accumulate, into, mean):
-    """Both at once, row by row, where all workers are in slots. gathered: has one row, for work; see `gather` and
-    `combine`. The values of a single worker may be v itself."""
+    """Gather and combine row by row, if all workers are in slots.
+
+    gathered: one row, work; see `gather` and `combine`. The values of a single worker may be v itself.
+    """
     for row in range(*rows):
         clear_row(gathered, 0)
         gather_row(slots, row, late_times, gathered, 0)
@@ -392,19 +392,19 @@ def gather_and_combine(slots, rows, late_times, gathered, base, degree, accumula
 
 
 def storage(shape: tuple[int, ...]) -> tuple[int, int]:
-    """The rows, and their width, in which a variable of up to two dimensions is kept."""
+    """Return the number of rows and the width in which a variable of up to two dimensions is stored."""
     if len(shape) == 2:
         return shape[0], shape[1]
     return (-(-shape[0] // CHUNK), CHUNK) if shape else (1, 1)
 
 
 def unpacked(shape: tuple[int, ...], rows: np.ndarray) -> np.ndarray:
-    """A variable in its own shape, a view of the rows that it is kept in."""
+    """Return a variable in its declared shape, a view of its rows."""
     if len(shape) == 2:
         return rows
     return rows.reshape(-1)[: shape[0]] if shape else rows.reshape(())
 
 
 def place_of(shape: tuple[int, ...], row: int, column: int) -> tuple[int, ...]:
-    """The indices that a user gave for a place."""
+    """Return the indices of a position in the user's terms."""
     return ((), (row * CHUNK + column,), (row, column))[len(shape)]

@@ -1,7 +1,7 @@
-"""Counters in shared memory by which processes wait for each other without a message.
+"""Atomic counters in shared memory, by which processes wait for each other without messages.
 
-A counter belongs to one process, which only ever raises it; what this process has written before is seen by whoever
-has seen the counter. Waiting is done in short spells: in between, the caller can look whether it still makes sense.
+Each counter belongs to one process, which only increases it. A process that has seen a value sees everything that the
+owner wrote before. Waiting is done in short spins, between which the caller can check whether to go on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ON_X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
 def counters_spec(count: int) -> ArraySpec:
-    """The array that holds so many counters, in its first column."""
+    """Return the spec of an array of `count` counters, in its first column."""
     return ArraySpec((count, _LINE), "int64")
 
 
@@ -78,13 +78,13 @@ _relax: Any = _pause if _compiled else lambda: None
 
 @unmanaged_kernel
 def raise_to(counters, index, value):
-    """Let others know that a counter, int64 (c, _LINE), has reached a value."""
+    """Increase a counter, int64 (c, _LINE), to a value, after all earlier writes."""
     _set(counters, index, value)
 
 
 @unmanaged_kernel
 def have_reached(counters, first, last, value, looks):
-    """Whether the counters from `first` to `last` (exclusive) reach a value while they are looked at so many times."""
+    """Return whether the counters from `first` to `last` (exclusive) reach a value within `looks` spins."""
     for index in range(first, last):
         while _value(counters, index) < value:
             looks -= 1

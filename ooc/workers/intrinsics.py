@@ -1,8 +1,8 @@
-"""What kernels tell the processor and the compiler, and results do not depend on.
+"""Prefetching and other compiler intrinsics that do not change results.
 
-Reads at random places of a model wait for memory longer than a token takes to be sampled; a processor looks only a few
-dozen instructions ahead by itself, so it is asked for memory before that is needed. What is seldom done in a loop is
-compiled such that the rest keeps its registers, and is called instead of inlined.
+Random reads of a model wait for memory longer than sampling a token takes, and a processor looks only a few dozen
+instructions ahead, so memory is prefetched. Rarely executed code in loops is compiled out of line, so that the rest
+keeps its registers.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ SMALL = 1e-20  # of the square of what is left of b - A w: nothing to gain
 
 
 class Confidences(NamedTuple):
-    """How counts are weighed. alpha: float32, 0 for ratings. unknown: float32, of what was not chosen: 1, or less where
-    everything was divided by a number."""
+    """Confidences of counts. alpha: float32, 0 for ratings. unknown: float32, confidence of unknown entries: 1, or less
+    after scaling."""
 
     alpha: np.float32
     unknown: np.float32 = np.float32(1.0)
@@ -34,7 +34,7 @@ RATINGS = Confidences(np.float32(0.0))
 
 
 class ConjugateGradientScratch(NamedTuple):
-    """Working memory, float32 (R,): what is left of b - A w, the direction, and A times it."""
+    """Working memory, float32 (R,): residual b - A w, direction, and A times the direction."""
 
     left: np.ndarray
     direction: np.ndarray
@@ -59,9 +59,9 @@ def multiply(gram, regularization, vector, image):
 
 @reordered_kernel
 def add_errors(columns, values, mean, confidences, row, others, left):
-    """left += sum_j (t_j - e_j w . h_j) h_j over the entries of a row; returns the sum of its squared residuals.
+    """Add sum_j (t_j - e_j w . h_j) h_j over the entries of a row to `left`; returns the sum of squared residuals.
 
-    left: float32 or float64 (R,). The others are as in `solve_rows`.
+    left: float32 or float64 (R,). See `solve_rows` for the other arrays.
     """
     total, one, alpha = 0.0, np.float32(1.0), confidences.alpha
     for j in range(columns.size):
@@ -77,7 +77,7 @@ def add_errors(columns, values, mean, confidences, row, others, left):
 
 @reordered_kernel
 def add_products(columns, values, confidences, vector, others, image):
-    """image += sum_j e_j (h_j . v) h_j over the entries of a row, v being a vector. image: float32 or float64 (R,)."""
+    """Add sum_j e_j (h_j . vector) h_j over the entries of a row to `image`, float32 or float64 (R,)."""
     one, alpha = np.float32(1.0), confidences.alpha
     for j in range(columns.size):
         other = others[columns[j]]
@@ -131,8 +131,10 @@ def solve_rows(offsets, columns, values, mean, confidences, gram, rows, others, 
 
 @reordered_kernel
 def confidence_terms(offsets, columns, values, alpha, rows, others):
-    """What the entries of some rows add to the objective of Hu, Koren and Volinsky, which without them, every wish
-    being 0, is sum w' G w: (1 + e) (1 - w . h)^2 - (w . h)^2 for each."""
+    """Return the contribution of the entries of rows to the objective of Hu, Koren and Volinsky.
+
+    Without entries, all preferences being 0, it is sum w' G w; each entry adds (1 + e) (1 - w . h)^2 - (w . h)^2.
+    """
     total, one = 0.0, np.float32(1.0)
     for d in range(offsets.size - 1):
         for j in range(offsets[d], offsets[d + 1]):

@@ -30,10 +30,8 @@ class DescentScratch(NamedTuple):
 
 @reordered_kernel
 def descend(residuals, of_entries, factor, regularization, least):
-    """The best value of one factor, given the residuals of a row and what its entries have in that place, float32 (n,).
-
-    The residuals are brought up to date.
-    """
+    """Return the best value of one factor, and update the residuals of the row. of_entries: float32 (n,), this factor
+    of the columns of its entries."""
     along, squares = np.float32(0.0), regularization
     for j in range(residuals.size):
         along += residuals[j] * of_entries[j]

@@ -1,13 +1,12 @@
-"""A trained factorization on disk, in the order of the names of rows and columns as the dataset gives them.
+"""A trained factorization on disk, in the order of the names of rows and columns of the dataset.
 
-model.json   schema, rank R, mean, how factors are solved for, dataset identity, and the table of the files: the commit
-             point
-factors.h5   for D rows: row_factors float32 (D*R,), row_biases float32 (D,), row_entries int64 (D,), known ones they
-             were trained on; column_factors, column_biases and column_entries likewise
-rows.txt     name of row i on line i
-columns.txt  name of column j on line j
+    model.json    schema, rank R, mean, how factors are solved for, dataset identity, table of files: the commit point
+    factors.h5    for D rows: row_factors float32 (D*R,), row_biases float32 (D,), row_entries int64 (D,), number of
+                  training entries; column_factors, column_biases and column_entries likewise
+    rows.txt      name of row i on line i
+    columns.txt   name of column j on line j
 
-What was trained on nothing has factors and a bias of 0.
+Rows and columns without training entries have factors and a bias of 0.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""How high a factorization of implicit feedback ranks what users did later.
+"""Rank held-out events by a factorization of implicit feedback.
 
-The expected percentile rank (Hu, Koren and Volinsky, ICDM 2008, section 5): the place of each held-out item among all
-items in the order of its user's scores, from 0 for the first to 1 for the last, averaged with the counts as weights.
-0.5 is what chance gives, lower is better.
+The expected percentile rank (Hu, Koren and Volinsky, ICDM 2008, section 5) is the position of each held-out item among
+all items by its user's scores, from 0 for the first to 1 for the last, averaged with the counts as weights. Random
+ranking gives 0.5, lower is better.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ _SCORES = 1 << 21  # computed at a time
 def summed_percentile_ranks(
     held_out: Matrix, rows: np.ndarray, row_places: np.ndarray, columns: np.ndarray, column_places: np.ndarray
 ) -> tuple[float, float]:
-    """Those of all held-out items, times their counts, and the sum of these; a user without factors counts with 0.5.
+    """Return the sum of the percentile ranks of all held-out items times their counts, and the sum of the counts; a
+    user without factors counts as 0.5.
 
-    rows: float32 (D, R), columns: float32 (I, R): factors. row_places: int64, the place of the factors of each user, by
-    its line, -1 where there are none. column_places: those of each item, by its rank.
+    rows: float32 (D, R), columns: float32 (I, R): factors. row_places: int64, position of each user's factors by line,
+    -1 for none. column_places: those of each item, by rank.
     """
     total = weights = 0.0
     for number in range(held_out.block_count):
@@ -49,10 +50,9 @@ def _batches(rows: int, columns: int) -> Iterator[slice]:
 
 @unmanaged_kernel
 def rank_items(scores, offsets, items, ranks):
-    """Set `ranks` to the share of the other items that stand before each of a user's; equal ones count half.
+    """Set `ranks`, float64 (N,), to the share of other items with higher scores; ties count half.
 
-    scores: float32 (n, I). offsets: int64 (n+1,), where the items of each user begin in items int64 (N,). ranks:
-    float64 (N,).
+    scores: float32 (n, I). offsets: int64 (n+1,), begin of each user's items in items int64 (N,).
     """
     for user in range(scores.shape[0]):
         row = scores[user]

@@ -1,8 +1,8 @@
-"""Rows of factors, as all methods of factorization keep them, and what is done with two of them.
+"""Rows of factors in the layout of all methods, and operations on two rows.
 
-Each is float32, as long as a multiple of `LANE`. With biases a user's row begins with its bias and 1, an item's with 1
-and its bias: so their inner product is the sum of both biases and of the product of the factors, which come next. What
-holds 1 is never changed. What is beyond the last factor is 0 and stays so.
+A row is float32, with a length that is a multiple of `LANE`. With biases, a user's row starts with its bias and 1, an
+item's with 1 and its bias: so their inner product is the sum of both biases and the product of the factors, which
+follow. The fixed 1 never changes. Padding after the last factor is 0.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ LEAST = np.float32(np.finfo(np.float32).min)  # of any factor, where nothing bou
 
 
 class RowPenalty(NamedTuple):
-    """lambda * |w|^2 for each row, or as often as it has entries. regularization: float32. of_biases: float32, by how
-    much the penalty of a bias is higher, see `samplers.factorization.units`."""
+    """Penalty lambda * |w|^2 of each row, or times its number of entries. regularization: float32. of_biases: float32,
+    factor for the penalty of a bias, see `samplers.factorization.units`."""
 
     regularization: np.float32
     per_entry: bool
@@ -31,14 +31,16 @@ class RowPenalty(NamedTuple):
 
 @reordered_kernel
 def penalty_of(penalty, entries):
-    """The weight of the squares of a row with so many entries."""
+    """Return the weight of the squares of a row with `entries` entries."""
     return penalty.regularization * np.float32(entries) if penalty.per_entry else penalty.regularization
 
 
 @unmanaged_kernel
 def draw_factors(rows, numbers, key, spread):
-    """Set rows, float32 (D, R), to random numbers between -spread and spread, float32. numbers: integers (D,), of which
-    each names a row: it begins with the same factors wherever it lies. key: uint64, of the stream."""
+    """Set rows, float32 (D, R), to random numbers between -spread and spread.
+
+    numbers: integers (D,), row numbers, which determine the numbers drawn. key: uint64, of the stream.
+    """
     for d in range(rows.shape[0]):
         mine = bits(key, np.uint64(numbers[d]))
         for k in range(rows.shape[1]):
@@ -47,7 +49,7 @@ def draw_factors(rows, numbers, key, spread):
 
 @inlined_kernel
 def dot(one, other):
-    """The inner product of two rows, float32 (R,)."""
+    """Return the inner product of two rows, float32 (R,)."""
     products = simd.spread(np.float32(0.0))
     for k in range(0, one.size, LANE):
         products = simd.fused(simd.load(one, k), simd.load(other, k), products)
@@ -56,7 +58,8 @@ def dot(one, other):
 
 @reordered_kernel
 def find_residuals(columns, values, mean, row, others, residuals):
-    """Set residuals float32 (n,) to a_j - mean - w . h_j for the entries of a row; returns the sum of their squares."""
+    """Set residuals, float32 (n,), to a_j - mean - w . h_j for the entries of a row; returns the sum of their
+    squares."""
     total = 0.0
     for j in range(columns.size):
         residuals[j] = values[j] - mean - dot(row, others[columns[j]])
@@ -66,11 +69,11 @@ def find_residuals(columns, values, mean, row, others, residuals):
 
 @reordered_kernel
 def squared_errors(offsets, columns, values, mean, rows, places, unknown, others, work):
-    """The sum of the squared residuals of the entries of D rows.
+    """Return the sum of squared residuals of the entries of D rows.
 
-    offsets: int64 (D+1,), where those of each begin in columns uint32 (N,) and values float32 (N,). places: int64
-    (D,), where their factors are in `rows`, float32 (., R), or -1 if they are `unknown`, float32 (R,). others: float32
-    (I, R), which `columns` number. work: float32 (n,), for rows of up to n entries.
+    offsets: int64 (D+1,), begin of each row in columns uint32 (N,) and values float32 (N,). places: int64 (D,), index
+    of each row's factors in `rows`, float32 (., R), or -1 for `unknown`, float32 (R,). others: float32 (I, R), indexed
+    by `columns`. work: float32 (n,), for rows of up to n entries.
     """
     total = 0.0
     for d in range(offsets.size - 1):

@@ -27,8 +27,8 @@ LEADING = LANE  # places of a row whose squares are kept apart: with LIBMF 8, wh
 
 
 class Ratings(NamedTuple):
-    """The entries of D rows. ends: int64 (D,), where those of each end in columns uint32 (N,) and values float32 (N,).
-    following: int64 (D,), where those of the next slice begin."""
+    """Entries of D rows. ends: int64 (D,), end of each row in columns uint32 (N,) and values float32 (N,). following:
+    int64 (D,), begin of the next slice's entries."""
 
     ends: np.ndarray
     columns: np.ndarray
@@ -38,18 +38,20 @@ class Ratings(NamedTuple):
 
 @kernel
 def rewind(ratings, offsets, first):
-    """Set `following` to the first entry of each row whose rank is `first` or more. offsets: int64 (D+1,)."""
+    """Set `following` to the first entry of each row with a rank of at least `first`. offsets: int64 (D+1,)."""
     for d in range(offsets.size - 1):
         columns = ratings.columns[offsets[d] : offsets[d + 1]]
         ratings.following[d] = offsets[d] + np.searchsorted(columns, np.uint32(first))
 
 
 class Steps(NamedTuple):
-    """How steps are taken. mean, rate, regularization: float32. shares: float32 (2, 2), of rows and of the others, by
-    how much the sum of squares grows for each of the leading places and for each of the others. fixed: the place of
-    rows that holds 1, and stays so, beside a bias in the other of the first two; -1 if there are no biases.
-    leading_only: whether there are no other places yet. scaling: float32, times which a rating is in the unit of
-    training. of_biases: float32, see `samplers.factorization.rows.RowPenalty`."""
+    """Parameters of steps.
+
+    mean, rate, regularization: float32. shares: float32 (2, 2), for rows and others, factors of the squared gradients
+    of leading and other places. fixed: index of the constant 1 in rows, beside the bias; -1 without biases.
+    leading_only: use only the leading places. scaling: float32, factor from ratings to the unit of training. of_biases:
+    float32, see `samplers.factorization.rows.RowPenalty`.
+    """
 
     mean: np.float32
     rate: np.float32
@@ -63,8 +65,8 @@ class Steps(NamedTuple):
 
 @inlined_kernel
 def products_of(row, other, leading_only):
-    """Two quads: the inner products of the leading places of two rows and of the others, twice; the row's squared
-    norms, of the same, and the other's."""
+    """Return two quads: inner products of two rows over leading and other places, twice; and the squared norms of both
+    rows."""
     mine, its = simd.load(row, 0), simd.load(other, 0)
     leading, row_leading, other_leading = simd.times(mine, its), simd.times(mine, mine), simd.times(its, its)
     others = row_others = other_others = simd.spread(np.float32(0.0))
@@ -80,7 +82,7 @@ def products_of(row, other, leading_only):
 
 @inlined_kernel
 def squared_gradients(error, regularization, products, norms):
-    """|e h - lambda w|^2 and |e w - lambda h|^2, of the leading places and of the others each: a quad."""
+    """Return |e h - lambda w|^2 and |e w - lambda h|^2 over leading and over other places: a quad."""
     cross = simd.times(simd.quad(np.float32(-2.0) * error * regularization), products)
     shrinkage = simd.fused(simd.quad(regularization * regularization), norms, cross)
     return simd.fused(simd.quad(error * error), simd.swapped(norms), shrinkage)
@@ -88,10 +90,10 @@ def squared_gradients(error, regularization, products, norms):
 
 @inlined_kernel
 def step(error, row, other, row_squares, other_squares, squared, steps, upcoming):
-    """A step at one rating, of whose prediction this is the error. Sums of squares: float32 (2,), see `sweep_cell`.
+    """Do a step at one rating with prediction error `error`.
 
-    squared: what is added to them, once divided by the numbers of places. upcoming: the row that is stepped in next,
-    which is asked for: a long row fills all that the processor looks ahead.
+    row_squares, other_squares: float32 (2,), see `sweep_cell`. squared: added to them after division by the numbers of
+    places. upcoming: row of the next step, to prefetch: a long row fills the processor's look-ahead.
     """
     squares = simd.load_pairs(row_squares, other_squares)
     rates = simd.over_roots(steps.rate, squares)
@@ -128,10 +130,8 @@ def step(error, row, other, row_squares, other_squares, squared, steps, upcoming
 
 @unmanaged_kernel
 def next_row(ratings, last, d):
-    """The first row from d on that has ratings left below `last`; the number of rows if there is none.
-
-    What rows have in a cell lies apart, so it is asked for before they are looked at.
-    """
+    """Return the first row from d on with ratings left below `last`, prefetching rows; the number of rows if there is
+    none."""
     while d < ratings.ends.size:
         if d + _ROWS_AHEAD < ratings.ends.size:
             prefetch(ratings.columns, ratings.following[d + _ROWS_AHEAD])
@@ -145,7 +145,8 @@ def next_row(ratings, last, d):
 
 @unmanaged_kernel
 def open_row(ratings, last, d, place, open_rows):
-    """Have a row, which has ratings left below `last`, take turns: up at place 0, down at 1. Returns the next row."""
+    """Let a row with ratings left below `last` take turns, upwards at place 0, downwards at place 1; returns the next
+    row."""
     begin = end = ratings.following[d]
     while end < ratings.ends[d] and ratings.columns[end] < last:
         end += 1

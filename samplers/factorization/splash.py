@@ -38,8 +38,8 @@ _LEAST = np.float32(1e-12)  # of a sum of squares
 
 
 class SplashFactorization(StochasticProgram):
-    """rank: R. regularization: lambda. rate: of the first steps. center: whether the mean of all is taken out.
-    unit: in which ratings are trained, see `samplers.factorization.units`."""
+    """Stochastic program with shared item vectors. rank: R. regularization: lambda. rate: initial learning rate.
+    center: subtract the mean of all ratings. unit: of ratings, see `samplers.factorization.units`."""
 
     maps: Sequence[str] = ("squared_error",)
 
@@ -137,7 +137,7 @@ class SplashFactorization(StochasticProgram):
             raise self.diverged() from None
 
     def diverged(self) -> Diverged:
-        """The error of factors that are infinite or NaN."""
+        """Return the error of infinite or NaN factors."""
         return Diverged(
             f"--method splash: the training diverged, as factors are no longer finite; --rate is {self.rate:g}",
             "Train a new run with a smaller --rate, or with ratings divided by their standard deviation.",
@@ -157,7 +157,7 @@ class SplashFactorization(StochasticProgram):
         return {"objective": sums["objective"] + penalty, "rmse": rmse, **told}
 
     def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
-        """The sum of the squared errors of ratings that were not trained on; see `MatrixFactorization`."""
+        """Return the sum of squared errors of held-out ratings; see `FactorizationProgram`."""
         self._solve_users(sweep)
         unknown, errors = np.zeros(self.width, np.float32), 0.0
         for number in range(held_out.block_count):
@@ -169,7 +169,7 @@ class SplashFactorization(StochasticProgram):
         return errors * self.unit**2
 
     def _solve_users(self, sweep: Sweep) -> None:
-        """Have the vectors of all users be those for the present items."""
+        """Solve for the vectors of all users with the present items."""
         for _ in self.values("squared_error", sweep):
             pass
 
@@ -197,14 +197,14 @@ class SplashFactorization(StochasticProgram):
 
 
 class RingSplash(GatheredRows, SplashFactorization):
-    """On a ring of machines, each with some of the users. All have all items."""
+    """Splash on a ring of machines, each with some of the users; all have all items."""
 
     def __init__(self, dataset: Matrix, **options: Any) -> None:
         super().__init__(dataset, on_ring=True, **options)
         self.reading_phases = (*self.reading_phases, *self.exported)
 
     def mine(self, job: Job) -> np.ndarray:
-        """The vectors of the users of a part, for the present items: float32 (n, width)."""
+        """Return the vectors of a part's users with the present items: float32 (n, width)."""
         self.jobs.do(replace(job, phase="squared_error"))
         return job.shared["local.user"][job.within(self.dataset.index.block_bounds)]
 
@@ -214,7 +214,7 @@ class RingSplash(GatheredRows, SplashFactorization):
 
 @inlined_kernel
 def residual(value, factors, shared, best):
-    """u . v - (a - mean) of an item, given the row of its vector."""
+    """Return u . v - (a - mean) for an item, given the row of its vector."""
     predicted = shared.mean
     for k in range(best.size):
         predicted += best[k] * factors.get(k)
@@ -223,7 +223,7 @@ def residual(value, factors, shared, best):
 
 @inlined_kernel
 def errors_of(element, shared, local):
-    """The sum of the squared errors of a user's ratings."""
+    """Return the sum of squared errors of a user's ratings."""
     total = 0.0
     for entry in range(element.columns.size):
         factors = shared.items.row_view(element.columns[entry])
@@ -234,7 +234,7 @@ def errors_of(element, shared, local):
 
 @inlined_kernel
 def solve_user(element, shared, local):
-    """Set `local.best` to the vector of a user that is best for the present items: the normal equations."""
+    """Set `local.best` to the best vector of a user with the present items, from the normal equations."""
     gram, best, row = local.gram, local.best, local.row
     for k in range(best.size):
         best[k] = 0.0
@@ -252,8 +252,10 @@ def solve_user(element, shared, local):
 
 @unmanaged_kernel
 def solve(gram, right):
-    """Solve a symmetric, positive definite system, float64 (R, R) of which the lower half is read, by Cholesky's
-    factors, which are left there; the solution is left in `right`, float64 (R,)."""
+    """Solve a symmetric positive definite system by Cholesky factorization, in place.
+
+    gram: float64 (R, R), of which the lower half is read; then the factor. right: float64 (R,), then the solution.
+    """
     for k in range(right.size):
         for column in range(k + 1):
             total = gram[k, column]

@@ -1,11 +1,11 @@
-"""Several chains of one model from different seeds: what they agree on, and the best of them.
+"""Several chains of one model with different seeds: their convergence (R-hat), and the best of them.
 
-    RUN/chains.json    how many, how long, and, once all are done, the R-hat of their likelihood and the best of them
+    RUN/chains.json    number and length of the chains; once all are finished, R-hat of their likelihood and the best
     RUN/chain-1 ...    the runs
 
 R-hat is the potential scale reduction of split chains (Gelman et al., Bayesian Data Analysis, 3rd edition, section
-11.4; Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, eq. 1 to 4; not rank-normalised), here of the evaluated
-likelihood over the second half of training. Close to 1: the chains cannot be told apart by it.
+11.4; Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, eq. 1 to 4; not rank-normalised) of the evaluated
+likelihood over the second half of training. Close to 1, it cannot distinguish the chains.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """A trained Lasso or l1 logistic regression on disk: its coefficients for each lambda of the path.
 
-model.json       schema, loss, classes, columns, dataset identity, which lambda was chosen, the columns that were left
-                 out as constant (names, or numbers if columns have none), and the table of the files: the commit point
-coefficients.h5  `lambdas`, falling, `intercepts`, `objectives`, `gaps` float64 (N,); `offsets` int64 (N+1,), where the
-                 `columns` int64, `coefficients` that are not 0 and `means` float64 begin for each; with folds also
-                 `held_out_errors` and `standard_errors` float64 (N,)
-columns.txt      name of column j on line j; absent if columns go by their numbers
+    model.json        schema, loss, classes, columns, dataset identity, number of the chosen lambda, columns left out as
+                      constant (names, or numbers without names), table of the files: the commit point
+    coefficients.h5   `lambdas`, descending, `intercepts`, `objectives`, `gaps` float64 (N,); `offsets` int64 (N+1,),
+                      begin of each model in `columns` int64, nonzero `coefficients` and `means` float64; with folds
+                      `held_out_errors` and `standard_errors` float64 (N,)
+    columns.txt       name of column j on line j; absent if columns are numbered
 
-Coefficients are those of the columns as they are, standardised or not.
+Coefficients are on the original scale of the columns, standardized or not.
 """
 
 from __future__ import annotations

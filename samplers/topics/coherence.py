@@ -33,7 +33,7 @@ EPSILON = 1e-12
 
 
 class PairCountTask(NamedTuple):
-    """Counting the documents that hold two top words of a topic. words: int64 (K, T), -1 where there are fewer."""
+    """Task of workers: count documents with two top words of a topic. words: int64 (K, T), -1 for missing ones."""
 
     dataset: str
     words: np.ndarray
@@ -80,7 +80,7 @@ def count_pairs(offsets, ranks, word_ids, place_offsets, places, top, pairs):
 
 
 def attach(task: PairCountTask) -> Callable[[DocumentRange], tuple[np.ndarray, np.ndarray]]:
-    """What counts the pairs in a part: returns the places in `pairs` that are not 0, and what is there."""
+    """Return the handler that counts pairs in a part: indices of nonzero `pairs`, and their counts."""
     dataset = Dataset(task.dataset)
     topics, top = task.words.shape
     place_offsets, places = places_of_words(task.words, dataset.vocabulary_size)
@@ -104,7 +104,8 @@ def attach(task: PairCountTask) -> Callable[[DocumentRange], tuple[np.ndarray, n
 
 
 def joint_frequencies(words: np.ndarray, dataset: Dataset, *, workers: int, quiet: bool = False) -> np.ndarray:
-    """Documents that hold both words of each pair of top words: int64 (K, T*(T-1)/2), as `count_pairs` lays it out."""
+    """Return the number of documents with both words of each pair of top words: int64 (K, T*(T-1)/2), in the layout of
+    `count_pairs`."""
     topics, top = words.shape
     pairs = np.zeros(topics * (top * (top - 1) // 2), np.int64)
     task = PairCountTask(str(dataset.opened_at), words)
@@ -116,7 +117,7 @@ def joint_frequencies(words: np.ndarray, dataset: Dataset, *, workers: int, quie
 
 
 def document_frequencies(words: np.ndarray, dataset: Dataset) -> np.ndarray:
-    """Documents that hold each top word: int64 (K, T), 0 where there is no word."""
+    """Return the number of documents with each top word: int64 (K, T), 0 for missing words."""
     frequencies = np.zeros(dataset.vocabulary_size + 1, np.int64)  # the last is for no word, -1
     frequencies[dataset.index.word_ids] = dataset.index.document_frequencies
     return frequencies[words]

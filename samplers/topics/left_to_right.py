@@ -39,11 +39,8 @@ from samplers.topics.fold_in import different_words
 
 
 class TopicPrior(NamedTuple):
-    """What a model says of a topic without regard to the word.
-
-    base: float64 (K,), beta / (n_k + V*beta), phi of words that the topic was never seen with. cumulated: float64
-    (K,), of alpha_k * base_k. mass: abar.
-    """
+    """Word-independent parts of a model. base: float64 (K,), beta / (n_k + V*beta), phi of words never seen with the
+    topic. cumulated: float64 (K,), of alpha_k * base_k. mass: abar."""
 
     base: np.ndarray
     cumulated: np.ndarray

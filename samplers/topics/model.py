@@ -39,7 +39,7 @@ KIND = "topic model"
 
 
 class TopicCountRows(NamedTuple):
-    """Sparse rows of counts of topics."""
+    """Sparse rows of topic counts."""
 
     offsets: Int64  # (n+1,), where each row begins
     topics: Annotated[np.ndarray, "uint8", "uint16", "uint32"]  # ascending inside a row
@@ -47,7 +47,7 @@ class TopicCountRows(NamedTuple):
 
 
 class TopicArrays(NamedTuple):
-    """What is known of each topic as a whole."""
+    """Totals of each topic."""
 
     alpha: Float64  # (K,)
     topic_counts: Annotated[np.ndarray, "int64", "float64"]  # (K,)
@@ -56,8 +56,8 @@ class TopicArrays(NamedTuple):
 class TopicModel:
     """A topic model, in memory or mapped.
 
-    Attributes: `alpha` float64 (K,), `beta`, `topic_counts` int64 or float64 (K,), `words` and `documents` Rows.
-    `states`: of the chain that were summed up.
+    Attributes: `alpha` float64 (K,), `beta`, `topic_counts` int64 or float64 (K,), `words` and `documents`
+    (`TopicCountRows`), `states`, number of summed states of the chain.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class TopicModel:
 
     @property
     def topics(self) -> int:
-        """K."""
+        """Return the number of topics K."""
         return self.alpha.size
 
     @property
@@ -89,27 +89,27 @@ class TopicModel:
         return self._vocabulary
 
     def document_names(self) -> list[str] | None:
-        """Names of the documents, or None if they have none."""
+        """Return the names of the documents, or None."""
         return self._document_names
 
     def word_shares(self) -> np.ndarray:
-        """phi: the probability of each word in each topic, float64 (K, V)."""
+        """Return phi, the probability of each word in each topic, float64 (K, V)."""
         shares = np.full((self.topics, self.vocabulary_size), self.beta)
         shares[self.words.topics, row_numbers(self.words)] += self.words.counts
         return shares / shares.sum(axis=1, keepdims=True)
 
     def document_lengths(self) -> np.ndarray:
-        """Tokens of each document of the training, int64 (D,)."""
+        """Return the number of tokens of each training document, int64 (D,)."""
         return _row_sums(*map(read_only, (self.documents.offsets, self.documents.counts))) // self.states
 
     def document_shares(self) -> np.ndarray:
-        """theta: the trained mixtures of the documents of the training, float64 (D, K)."""
+        """Return theta, the trained mixtures of the training documents, float64 (D, K)."""
         shares = np.tile(self.alpha, (self.documents.offsets.size - 1, 1))
         shares[row_numbers(self.documents), self.documents.topics] += self.documents.counts
         return shares / shares.sum(axis=1, keepdims=True)
 
     def in_memory(self) -> TopicModel:
-        """A copy that needs no files."""
+        """Return a copy in memory."""
         return TopicModel(
             alpha=np.array(self.alpha),
             beta=self.beta,
@@ -124,7 +124,7 @@ class TopicModel:
 
 @kernel
 def _row_sums(offsets, counts):
-    """Sums of the counts, uint32, of sparse rows that begin at offsets, int64 (n+1,): int64 (n,)."""
+    """Return the sums of counts, uint32, of sparse rows with offsets int64 (n+1,): int64 (n,)."""
     sums = np.zeros(offsets.size - 1, np.int64)
     for row in range(sums.size):
         for entry in range(offsets[row], offsets[row + 1]):
@@ -133,12 +133,12 @@ def _row_sums(offsets, counts):
 
 
 def row_numbers(rows: TopicCountRows) -> np.ndarray:
-    """The row of each entry, int64 (n,)."""
+    """Return the row of each entry, int64 (n,)."""
     return np.repeat(np.arange(rows.offsets.size - 1), np.diff(rows.offsets))
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
-    """A view that cannot be written through, as mapped files: kernels are compiled for these."""
+    """Return a read-only view, like mapped files: kernels are compiled for these."""
     view = array.view()
     view.setflags(write=False)
     return view
@@ -151,7 +151,7 @@ TopicFiles = TypedDict(
 
 
 class TopicManifest(ModelManifest):
-    """Of a topic model."""
+    """Manifest of a topic model."""
 
     topics: Annotated[int, Meta(ge=1, lt=1 << 32)]
     beta: Annotated[float, Meta(gt=0)]
@@ -160,10 +160,8 @@ class TopicManifest(ModelManifest):
 
 
 class Model(ModelFiles, TopicModel):
-    """A trained model opened for reading; its arrays are mapped.
-
-    `averaged`: the iterations whose states were averaged; none for the model of one state.
-    """
+    """A trained model opened for reading; its arrays are mapped. averaged: iterations whose states were averaged; none
+    for a single state."""
 
     kind = KIND
     holds = TopicManifest
@@ -248,7 +246,7 @@ def write_model(
 
 
 def write_topic_model(directory: Path, model: TopicModel) -> None:
-    """Write a model of one state, of no dataset that we know, into an empty directory."""
+    """Write a model of one state, without a known dataset, into an empty directory."""
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": model.alpha, "topic_counts": model.topic_counts}),
         "words": write_arrays(directory, "words.h5", model.words._asdict()),
@@ -263,7 +261,7 @@ def write_topic_model(directory: Path, model: TopicModel) -> None:
 def _write_manifest(
     directory: Path, files: dict[str, Any], dataset: str, topics: int, beta: float, averaged: Sequence[int]
 ) -> None:
-    """Write the manifest over files that are there, and the texts."""
+    """Write the manifest over existing files, and the texts."""
     files |= {path.name: file_entry(path) for path in sorted(directory.glob("*.txt"))}
     write_manifest(directory, KIND, dataset, files, topics=topics, beta=beta, averaged=list(averaged))
 
@@ -276,7 +274,7 @@ def _write_rows(
     topic_type: str,
     count_type: str,
 ) -> dict[str, Any]:
-    """Spool rows, then publish them so that row i becomes row order[i]; as they came, if there is no order."""
+    """Sort rows externally, then publish them so that row i becomes row order[i]; unchanged if there is no order."""
     with NumberSpool(directory, "uint32") as all_sizes, NumberSpool(directory, "uint64") as spool:
         for sizes, packed in rows:
             all_sizes.add(sizes)
@@ -295,14 +293,14 @@ def _write_rows(
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
-    """int64 (n+1,), where rows of these sizes begin, and the end."""
+    """Return the begin of each row, and the end, int64 (n+1,), from row sizes."""
     starts = np.zeros(sizes.size + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])
     return starts
 
 
 def _inverse(order: Iterable[np.ndarray], size: int) -> np.ndarray:
-    """int64 (size,), the place of each number in an order that comes in pieces."""
+    """Return the position of each number in an order that comes in pieces, int64 (size,)."""
     places, first = np.empty(size, np.int64), 0
     for numbers in order:
         places[numbers.astype(np.int64)] = np.arange(first, first + numbers.size)

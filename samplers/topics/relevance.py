@@ -19,20 +19,16 @@ LEVELS = np.linspace(0.0, 1.0, 21)  # values of lambda
 
 
 class Relevant(NamedTuple):
-    """words: for each topic, int64 (n,), those that are among the most relevant at some lambda, ascending.
-
-    counts: float64 (n,), how many of their tokens are of the topic.
-    """
+    """Relevant words. words: for each topic, int64 (n,), ascending, words among the most relevant ones at some lambda.
+    counts: float64 (n,), their tokens in the topic."""
 
     words: list[np.ndarray]
     counts: list[np.ndarray]
 
 
 def relevant_words(model: Model, slots: np.ndarray, top: int) -> Relevant:
-    """The `top` most relevant words of each topic at each of LEVELS, together.
-
-    slots: int64 (K,), the place of each topic in the answer, or -1 for one that is left out.
-    """
+    """Return the `top` most relevant words of each topic at each of LEVELS, united. slots: int64 (K,), position of each
+    topic in the result, or -1 to leave it out."""
     size = int(slots.max()) + 1
     words = np.full((size, LEVELS.size, top), -1, np.int64)
     values = np.full((size, LEVELS.size, top), -np.inf)
@@ -44,14 +40,14 @@ def relevant_words(model: Model, slots: np.ndarray, top: int) -> Relevant:
 
 
 def word_totals(model: Model) -> np.ndarray:
-    """float64 (V,), tokens of each word."""
+    """Return the tokens of each word, float64 (V,)."""
     totals = np.zeros(model.vocabulary_size)
     _row_totals(model.words.offsets, model.words.counts, totals)
     return totals
 
 
 def _counts(model: Model, topic: int, words: np.ndarray) -> np.ndarray:
-    """float64 (n,), tokens of each of these words that are of a topic, which has them all."""
+    """Return the tokens of words in a topic that has them all, float64 (n,)."""
     counts = np.zeros(words.size)
     _counts_of(*model.words, topic, words, counts)
     return counts
@@ -99,7 +95,7 @@ def _most_relevant(offsets, topics, counts, slots, masses, beta, levels, top_wor
 
 @kernel
 def _insert(word, value, words, values):
-    """Put a word in its place among the best, best first, if it is one of them."""
+    """Insert a word into the best words, in order, if it belongs there."""
     place = values.size - 1
     if value <= values[place]:
         return

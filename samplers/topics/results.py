@@ -1,4 +1,4 @@
-"""What a trained topic model says, for people and other programs: top words, sizes, top documents, files."""
+"""Describe a trained topic model: top words, sizes, top documents, and export as .npz."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def _top_entries(offsets, topics, counts, alpha, per_row, top_rows, top_weights)
 
 
 def top_entries(rows: TopicCountRows, alpha: np.ndarray, top: int, *, per_row: bool) -> tuple[np.ndarray, np.ndarray]:
-    """See `_top_entries`: int64 (K, top) rows and float64 (K, top) weights."""
+    """Return the rows in which each topic weighs most, int64 (K, top), and float64 (K, top) weights; see
+    `_top_entries`."""
     top_rows = np.full((alpha.size, top), -1, np.int64)
     top_weights = np.zeros((alpha.size, top))
     _top_entries(*rows, alpha, per_row, top_rows, top_weights)
@@ -51,10 +52,8 @@ def top_entries(rows: TopicCountRows, alpha: np.ndarray, top: int, *, per_row: b
 
 
 def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict[str, Any]]:
-    """The topics, largest first: number, share of all tokens, top words with phi, top documents with theta.
-
-    theta is of the trained mixtures, see `samplers.topics.mixtures`.
-    """
+    """Return the topics in descending order of size: number, share of tokens, top words with phi, top documents with
+    theta of the trained mixtures."""
     vocabulary = model.vocabulary()
     names, lengths = (model.document_names(), model.document_lengths()) if documents else (None, None)
     words, counts = top_entries(model.words, model.alpha, top, per_row=False)
@@ -89,7 +88,7 @@ def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict
 
 
 def topics_table(described: list[dict[str, Any]]) -> str:
-    """A table of topics that a person can read: number, share of the tokens, words with their weights in percent."""
+    """Return a table of topics as text: number, share of the tokens, words with their weights in percent."""
     lines = []
     for topic in described:
         words = "  ".join(f"{entry['word']} {100 * entry['weight']:.1f}" for entry in topic["words"])
@@ -102,7 +101,7 @@ def topics_table(described: list[dict[str, Any]]) -> str:
 
 
 def export_npz(model: TopicModel | Factorization | RegressionModel | SoftmaxModel, path: Path) -> None:
-    """Write the whole model as .npz: numeric and string arrays only, in the original order."""
+    """Write the whole model as .npz: numeric and string arrays in the original order."""
     if isinstance(model, SoftmaxModel):
         write_npz(path, model.arrays)
     elif isinstance(model, RegressionModel):

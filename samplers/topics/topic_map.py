@@ -19,16 +19,15 @@ from samplers.topics.model import Model, TopicCountRows
 
 
 class Map(NamedTuple):
-    """places: float64 (S, 2), of topics. kept: the share of the squared distances that the plane shows."""
+    """Positions of topics. places: float64 (S, 2). kept: share of the squared distances that the plane preserves."""
 
     places: np.ndarray
     kept: float
 
 
 class Shares(NamedTuple):
-    """Of documents that have tokens. correlations: float64 (S, S), of the shares of topics in documents, 0 where one is
-    constant. largest: int64 (S,), documents in which a topic is the largest; present: those of which it is a tenth.
-    """
+    """Shares of topics in documents with tokens. correlations: float64 (S, S), 0 for constant topics. largest: int64
+    (S,), documents in which a topic is the largest. present: documents in which it is at least a tenth."""
 
     correlations: np.ndarray
     largest: np.ndarray
@@ -72,7 +71,7 @@ def plane(similar: np.ndarray) -> Map:
 
 
 def document_shares(documents: TopicCountRows, slots: np.ndarray) -> Shares:
-    """How topics share documents. slots: as above."""
+    """Return how topics share documents. slots: int64 (K,), position of each topic, or -1."""
     size = int(slots.max()) + 1
     products, sums, largest, present = np.zeros((size, size)), np.zeros(size), np.zeros(size, int), np.zeros(size, int)
     count = _add_shares(*documents, slots, products, sums, largest, present)
@@ -85,7 +84,7 @@ def document_shares(documents: TopicCountRows, slots: np.ndarray) -> Shares:
 
 @kernel
 def _add_roots(offsets, topics, counts, slots, beta, products, sums):
-    """Add x_k x_l of each word to products, float64 (S, S), of which the upper triangle is used, and x_k to sums."""
+    """Add x_k x_l of each word to products, float64 (S, S), upper triangle, and x_k to sums."""
     size = sums.size
     values, places = np.empty(size), np.empty(size, np.int64)
     for row in range(offsets.size - 1):
@@ -102,7 +101,7 @@ def _add_roots(offsets, topics, counts, slots, beta, products, sums):
 
 @kernel
 def _add_shares(offsets, topics, counts, slots, products, sums, largest, present):
-    """The same of the shares of topics in documents; returns how many documents have tokens."""
+    """Add products of the topic shares of documents in the same way; returns the number of documents with tokens."""
     size, documents = sums.size, 0
     values, places = np.empty(size), np.empty(size, np.int64)
     for row in range(offsets.size - 1):

@@ -1,9 +1,8 @@
-"""Columns of mapped blocks that are about to be looked at, read beforehand in one of two ways.
+"""Read columns of mapped blocks in advance, in one of two ways.
 
-Where they are many, a thread touches all that lies between them: the kernel reads on from there, in pages of megabytes
-if it has them, which costs a small part of what as many small pages do. Where they are few, they are asked for, and
-nothing else is read: at the touch of one, the kernel would read what comes after it, too, and most of a design for a
-hundredth of it.
+Many columns: a thread touches everything between them, so the kernel reads ahead in large pages, far cheaper than many
+small ones. Few columns: only they are requested; touching one would make the kernel read what follows, up to most of a
+design for a hundredth of it.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _TOUCHED = 1 << 16  # bytes: what a kernel maps at a touch if pages are small
 
 
 class ReadAhead:
-    """What reads columns of these blocks, of so many bytes in all, ahead of who looks at them."""
+    """Reads columns of blocks, of `bytes` bytes in total, ahead of their use."""
 
     def __init__(self, blocks: Sequence[Columns], size: int) -> None:
         self._blocks, self._size = blocks, size
@@ -33,8 +32,8 @@ class ReadAhead:
         self._reader = ThreadPoolExecutor(1)
 
     def begin(self, pieces: Sequence[Piece], sizes: np.ndarray) -> Callable[[int], None]:
-        """Have pieces, of so many bytes, int64 (m,), read in turn. What is returned is to be called with the number of
-        each that is about to be looked at."""
+        """Start to read pieces, of int64 (m,) bytes, in order; returns a function to call with the number of each piece
+        before its use."""
         pages = mmap.PAGESIZE * len(arrays_of(self._blocks[0])) * sum(piece.columns.size for piece in pieces)
         streamed = _SLOWER * (pages + int(sizes.sum())) > self._size
         if streamed != self._streamed:
@@ -58,14 +57,14 @@ class ReadAhead:
 
 
 def arrays_of(block: Columns) -> Sequence[np.ndarray]:
-    """Those that are read of each column."""
+    """Return the arrays of a block that are read for each column."""
     if not isinstance(block, SparseColumns):
         return (block.values,)
     return (block.rows, block.values) if block.values.size else (block.rows,)
 
 
 def _places(block: Columns, columns: np.ndarray) -> np.ndarray:
-    """Where columns begin in these arrays."""
+    """Return the begin of columns in these arrays."""
     return block.offsets[columns] if isinstance(block, SparseColumns) else columns
 
 
@@ -85,7 +84,7 @@ def _touch(pieces: Sequence[Piece]) -> None:
 
 @reordered_kernel
 def touch(contents):
-    """Have all of an array of bytes, uint8 (N,), in memory for a while."""
+    """Touch all pages of a byte array, uint8 (N,)."""
     total = 0
     for k in range(0, contents.size, _TOUCHED):
         total += contents[k]

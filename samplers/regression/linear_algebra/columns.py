@@ -30,7 +30,7 @@ _AHEAD = 8  # columns
 
 
 class SparseColumns(NamedTuple):
-    """The N entries other than zero of W columns."""
+    """The N nonzero entries of W columns."""
 
     offsets: np.ndarray  # int64 (W+1,), where the entries of each column begin
     rows: np.ndarray  # uint32 (N,), ascending in each column
@@ -44,7 +44,7 @@ class DenseColumns(NamedTuple):
 
 
 class IncompleteColumns(NamedTuple):
-    """All values of W columns; those that are missing are stored as 0."""
+    """All values of W columns; missing values are stored as 0."""
 
     values: np.ndarray  # int8 or float32 (W, n)
     missing_offsets: np.ndarray  # int64 (W+1,), where the missing values of each column begin
@@ -57,7 +57,7 @@ Columns = SparseColumns | DenseColumns | IncompleteColumns
 
 @reordered_kernel
 def squared(values):
-    """The sum of their squares."""
+    """Return the sum of squares."""
     total = 0.0
     for k in range(values.size):
         total += np.float64(values[k]) * np.float64(values[k])
@@ -83,7 +83,7 @@ def dot_sparse(columns, j, vector):
 
 @reordered_inlined_kernel
 def add_rows(length, columns, j, vectors, found):
-    """Add up rows of so many numbers."""
+    """Add the inner products of column j with the rows of vectors, `length` numbers each."""
     for k in range(columns.offsets[j], columns.offsets[j + 1]):
         value = np.float64(1.0) if columns.values.size == 0 else np.float64(columns.values[k])
         row = vectors[columns.rows[k]]
@@ -208,7 +208,7 @@ ask = by_kind(
 
 @reordered_kernel
 def correlate(columns, chosen, vector, found):
-    """found[i] = the inner product of column chosen[i] and a vector. chosen: int64 (m,). found: float64 (m,)."""
+    """Set found[i] to the inner product of column chosen[i] and a vector. chosen: int64 (m,). found: float64 (m,)."""
     for i in range(chosen.size):
         ask(columns, chosen, i)
         found[i] = dot(columns, chosen[i], vector)
@@ -216,9 +216,9 @@ def correlate(columns, chosen, vector, found):
 
 @reordered_kernel
 def correlate_all(columns, chosen, vectors, sums, found, first):
-    """found[:, first + i] = the inner products of column chosen[i] and the first k of the vectors that `dots` takes.
+    """Set found[:, first + i] to the inner products of column chosen[i] with the first k vectors.
 
-    found: float64 (k, M). sums: float64 (c, K), for c columns at a time and all vectors, to work with.
+    found: float64 (k, M). sums: float64 (c, K), work for c columns at a time and all vectors.
     """
     for begin in range(0, chosen.size, len(sums)):
         end = min(begin + len(sums), chosen.size)
@@ -233,14 +233,14 @@ def correlate_all(columns, chosen, vectors, sums, found, first):
 
 @reordered_kernel
 def squares(columns, chosen, weights, found):
-    """found[i] = the inner product of column chosen[i] and itself, rows weighted, or not if weights are (0,)."""
+    """Set found[i] to the squared norm of column chosen[i], weighted unless weights are (0,)."""
     for i in range(chosen.size):
         found[i] = square(columns, chosen[i], weights)
 
 
 @reordered_kernel
 def combine(columns, chosen, weights, vector):
-    """vector = the sum of weights[j] * column j over the chosen j. weights: float64 (W,)."""
+    """Set vector to the sum of weights[j] * column j over the chosen j. weights: float64 (W,)."""
     vector[:] = 0.0
     for i in range(chosen.size):
         add(columns, chosen[i], weights[chosen[i]], vector)
@@ -254,21 +254,21 @@ def copy(source, target):
 
 @reordered_kernel
 def count_up(first, found):
-    """found[i] = first + i. found: int64 (m,)."""
+    """Set found[i] to first + i. found: int64 (m,)."""
     for i in range(found.size):
         found[i] = first + i
 
 
 @reordered_kernel
 def count_entries(offsets, chosen, found):
-    """found[i] = how many entries column chosen[i] has. offsets: int64 (W+1,). found: int64 (m,)."""
+    """Set found[i] to the number of entries of column chosen[i]. offsets: int64 (W+1,). found: int64 (m,)."""
     for i in range(chosen.size):
         found[i] = offsets[chosen[i] + 1] - offsets[chosen[i]]
 
 
 @reordered_kernel
 def gather_sparse(columns, chosen, places, offsets, rows, values):
-    """Copy the chosen columns to places, int64 (m,), in the arrays of a SparseColumns, of which offsets are given."""
+    """Copy the chosen columns to places, int64 (m,), in the arrays of a SparseColumns with given offsets."""
     for i in range(chosen.size):
         ask(columns, chosen, i)
         begin, end = columns.offsets[chosen[i]], columns.offsets[chosen[i] + 1]
@@ -281,13 +281,13 @@ def gather_sparse(columns, chosen, places, offsets, rows, values):
 
 
 def room_for(sizes: np.ndarray, kind: Any) -> SparseColumns:
-    """Columns of so many entries, int64 (W,), to be written."""
+    """Return empty columns with the given numbers of entries, int64 (W,)."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     return SparseColumns(offsets, np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], kind))
 
 
 def read_only(columns: SparseColumns) -> SparseColumns:
-    """Views of the type of arrays that are mapped, for which kernels are compiled already."""
+    """Return views with the type of mapped (read-only) arrays, for which kernels are compiled already."""
     views = [array.view() for array in columns]
     for view in views:
         view.flags.writeable = False
@@ -295,7 +295,7 @@ def read_only(columns: SparseColumns) -> SparseColumns:
 
 
 def gathered(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColumns:
-    """A copy of the chosen columns, all of whose values are there. chosen: int64 (m,)."""
+    """Return a copy of the chosen columns with missing values filled in. chosen: int64 (m,)."""
     if isinstance(columns, SparseColumns):
         copied = room_for(columns.offsets[chosen + 1] - columns.offsets[chosen], columns.values.dtype)
         gather_sparse(columns, chosen, np.arange(chosen.size), *copied)
@@ -306,7 +306,7 @@ def gathered(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColum
 
 
 def kind_of_copy(columns: Columns, chosen: np.ndarray) -> np.dtype[Any]:
-    """The type of numbers that a copy of the chosen columns takes."""
+    """Return the dtype of a copy of the chosen columns."""
     if not isinstance(columns, IncompleteColumns):
         return columns.values.dtype
     missing = columns.missing_offsets[chosen] < columns.missing_offsets[chosen + 1]
@@ -314,7 +314,7 @@ def kind_of_copy(columns: Columns, chosen: np.ndarray) -> np.dtype[Any]:
 
 
 def gather_dense(columns: Columns, chosen: np.ndarray, found: np.ndarray) -> None:
-    """Copy the chosen columns, dense or incomplete, of which what is missing is filled in, to `found`, (m, n)."""
+    """Copy the chosen dense or incomplete columns, with missing values filled in, to `found`, (m, n)."""
     found[:] = columns.values[chosen]
     if isinstance(columns, IncompleteColumns):
         for i, j in enumerate(chosen.tolist()):
@@ -323,19 +323,19 @@ def gather_dense(columns: Columns, chosen: np.ndarray, found: np.ndarray) -> Non
 
 
 def entries(columns: Columns) -> int:
-    """How many there are, or cells."""
+    """Return the number of entries, or cells."""
     return columns.rows.size if isinstance(columns, SparseColumns) else columns.values.size
 
 
 def scaled(columns: SparseColumns | DenseColumns, factors: np.ndarray) -> SparseColumns | DenseColumns:
-    """Columns with rows multiplied by factors, float64 (n,)."""
+    """Return the columns with rows multiplied by factors, float64 (n,)."""
     if isinstance(columns, DenseColumns):
         return DenseColumns(columns.values * factors)
     return columns._replace(values=columns.values * factors[columns.rows])
 
 
 def dense(columns: SparseColumns | DenseColumns, rows: int) -> np.ndarray:
-    """All values, float64 (W, n)."""
+    """Return all values, float64 (W, n)."""
     if isinstance(columns, DenseColumns):
         return columns.values.astype(np.float64)
     values = np.zeros((columns.offsets.size - 1, rows))

@@ -1,7 +1,5 @@
-"""Numbers of columns, ascending, in blocks: most are runs, whose columns are read without a look at the numbers.
-
-Where they are not, the processor gathers one value after the other, which takes twice as long.
-"""
+"""Detect contiguous column numbers, which are read without an index array; gathering single values takes twice as
+long."""
 
 from __future__ import annotations
 
@@ -12,5 +10,5 @@ BLOCK = 1 << 8  # columns
 
 @reordered_inlined_kernel
 def is_run(columns):
-    """Whether some columns, ascending, at least one, follow each other."""
+    """Return whether ascending column numbers (at least one) are contiguous."""
     return columns[-1] - columns[0] == columns.size - 1

@@ -1,4 +1,4 @@
-"""Columns without a penalty, the intercept among them: an orthonormal basis, and their best coefficients."""
+"""Unpenalized columns, including the intercept: an orthonormal basis, and their least-squares coefficients."""
 
 from __future__ import annotations
 
@@ -14,27 +14,29 @@ DEPENDENT = 1e-9  # of a column's norm: if no more is left beside those before i
 
 
 class FreeColumns(NamedTuple):
-    """k columns, of which r do not depend on those before them. All float64, but for what is said."""
+    """k columns of rank r. All arrays are float64 unless stated."""
 
     basis: np.ndarray  # (r, n), orthonormal
     triangle: np.ndarray  # (k, k), inner products of the basis and the columns that are kept, in the first r rows
     kept: np.ndarray  # int64 (r,), which do not depend on those before them
 
     def coefficients(self, target: np.ndarray) -> np.ndarray:
-        """Those that come nearest to the target, float64 (n,); 0 of columns that depend on others."""
+        """Return the least-squares coefficients for a target, float64 (n,); 0 for columns that depend on earlier
+        ones."""
         found = np.zeros(len(self.triangle))
         find_coefficients(self, self.kept.size, target, found)
         return found
 
 
 def room_for_free(columns: np.ndarray) -> FreeColumns:
-    """Arrays for those of columns, float64 (k, n), which `orthonormalise` is to find: of k rows, as r is not known."""
+    """Return empty arrays for the basis of columns, float64 (k, n), that `orthonormalise` finds; k rows, as r is
+    unknown."""
     count = len(columns)
     return FreeColumns(np.empty(columns.shape), np.zeros((count, count)), np.empty(count, np.int64))
 
 
 def orthonormal(columns: np.ndarray) -> FreeColumns:
-    """Those of columns, float64 (k, n)."""
+    """Return the basis of columns, float64 (k, n)."""
     free = room_for_free(columns)
     rank = orthonormalise(columns, np.ones(columns.shape[1]), free)
     return FreeColumns(free.basis[:rank], free.triangle, free.kept[:rank])
@@ -42,8 +44,8 @@ def orthonormal(columns: np.ndarray) -> FreeColumns:
 
 @reordered_kernel
 def orthonormalise(columns, factors, free):
-    """Find those of columns, float64 (k, n), whose rows are multiplied by factors, float64 (n,), by Gram and Schmidt,
-    twice for each; returns how many do not depend on those before them."""
+    """Compute the basis of columns, float64 (k, n), with rows scaled by factors, float64 (n,), by Gram-Schmidt, twice
+    each; returns the rank."""
     rank = 0
     for number in range(len(columns)):
         left = free.basis[rank]
@@ -70,8 +72,8 @@ def orthonormalise(columns, factors, free):
 
 @reordered_kernel
 def find_coefficients(free, rank, target, found):
-    """Of the columns, those that come nearest to the target, float64 (n,), by a basis of so many; found: float64 (k,),
-    which stays 0 for columns that depend on others."""
+    """Compute the least-squares coefficients for a target, float64 (n,), from a basis of the given rank; found: float64
+    (k,), 0 for dependent columns."""
     for r in range(rank - 1, -1, -1):
         total = inner(free.basis[r], target)
         for c in range(r + 1, rank):

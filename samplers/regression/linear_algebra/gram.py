@@ -28,7 +28,7 @@ _MANY = 1 / 16  # of the rows
 
 
 class GramRows(NamedTuple):
-    """n rows of W sparse columns, in P parts, and their N entries row by row."""
+    """n rows of W sparse columns, in P parts, and their N entries by row."""
 
     bounds: np.ndarray  # int64 (P+1,), where the parts begin
     products: np.ndarray  # float64 (P, W), of parts
@@ -41,7 +41,7 @@ class GramRows(NamedTuple):
 
 
 class Images(NamedTuple):
-    """Of columns of n rows, in P parts. float64."""
+    """Products A d of n rows, in P parts, float64."""
 
     parts: np.ndarray  # (P, n)
     sums: np.ndarray  # (P, n)
@@ -49,7 +49,7 @@ class Images(NamedTuple):
 
 
 def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> GramRows | Images:
-    """Working memory for active sets of columns of so many rows."""
+    """Return working memory for active sets of columns with `rows` rows."""
     size = entries(columns)
     count = len(columns.values) if isinstance(columns, DenseColumns) else columns.offsets.size - 1
     if isinstance(columns, DenseColumns) or size > _MANY * rows * count:
@@ -69,14 +69,14 @@ def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> GramRows | I
 
 
 def _parts(most: int) -> int:
-    """A power of two."""
+    """Return the number of parts, a power of two."""
     return min(1 << max(most.bit_length() - 1, 0), _MOST_PARTS)
 
 
 @reordered_kernel
 def order_rows(part, begin, rows):
-    """Sort a part's rows by their numbers of entries, which are in `places`, and find where each begins, the first of
-    them at `begin`; returns where the last one ends."""
+    """Sort a part's rows by number of entries, given in `places`, and find the begin of each, the first at `begin`;
+    returns the end of the last."""
     first, last, longest = rows.bounds[part], rows.bounds[part + 1], 0
     for r in range(first, last):
         longest = max(longest, rows.places[r])  # a few entries, where the active set may have thousands of columns
@@ -121,7 +121,7 @@ def arrange_rows(columns, active, memory):
 
 @inlined_kernel
 def multiply_rows(length, count, begin, rows, vector, found):
-    """The products of so many rows of one length."""
+    """Add the products of `count` rows of one length."""
     for _ in range(count):
         row, along = rows.entries[begin : begin + length], 0.0
         for k in range(length):
@@ -133,7 +133,7 @@ def multiply_rows(length, count, begin, rows, vector, found):
 
 @unmanaged_kernel
 def multiply_part(part, rows, vector, found):
-    """The product of a part's rows."""
+    """Add the product of a part's rows."""
     found[:] = 0.0
     (begin, end), length = rows.spans[part], 0
     while begin < end:
@@ -167,7 +167,7 @@ def multiply_by_rows(member, columns, active, memory, vector, found):
 
 @reordered_kernel
 def subtract_part(part, rows, weights, residual):
-    """Subtract a part's rows times weights."""
+    """Subtract a part's rows times weights from the residual."""
     (begin, end), length = rows.spans[part], 0
     while begin < end:
         length += 1
@@ -191,7 +191,7 @@ def arrange_nothing(columns, active, memory):
 
 @reordered_kernel
 def find_image(member, columns, active, memory, vector):
-    """Find the columns times a vector: the member's rows of it."""
+    """Compute the columns times a vector, for the member's rows."""
     parts = len(memory.parts)
     first, last = own_parts(member, parts)
     for part in range(first, last):

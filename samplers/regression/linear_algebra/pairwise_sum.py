@@ -1,7 +1,8 @@
-"""Sums that are made of parts, of which each of the threads of a pool has some.
+"""Pairwise sums of parts that the threads of a pool have computed.
 
-There are as many for any number of threads, and they are added up in pairs, pairs of pairs, and so on, so that the sum
-is the same, too. A pair that is all of one thread is added by it: what another has written takes longer to read.
+The number of parts does not depend on the number of threads, and they are added in pairs, pairs of pairs, and so on, so
+the sum does not either. A pair that belongs to one thread is added by it, as reading what another thread has written
+takes longer.
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ from samplers.regression.linear_algebra.columns import copy
 
 @reordered_kernel
 def own_parts(member, parts):
-    """The first of so many parts that is the member's, and the one after its last."""
+    """Return the member's range of parts."""
     return parts * member.rank // member.size, parts * (member.rank + 1) // member.size
 
 
 @reordered_kernel
 def of_one_member(member, parts, begin, end):
-    """Whether some of so many parts, up to `end` (exclusive), are all of one member, whichever that is."""
+    """Return whether the parts from `begin` to `end` (exclusive) all belong to one member."""
     return ((begin + 1) * member.size - 1) // parts == (end * member.size - 1) // parts
 
 
 @reordered_kernel
 def add_up_own(member, parts, size):
-    """Add up the first numbers, so many, of those of the parts, float64 (P, .), that are the member's. P is a power of
-    two. What comes of a pair is in the place of its first part."""
+    """Add up the member's own parts, float64 (P, .), `size` numbers each; P is a power of two. The sum of a pair
+    replaces its first part."""
     first, last = own_parts(member, len(parts))
     apart = 1
     while apart < last - first:
@@ -39,9 +40,12 @@ def add_up_own(member, parts, size):
 
 @reordered_kernel
 def add_up(member, parts, sums, begin, end, found):
-    """Go on with that for the numbers from `begin` to `end` (exclusive), when all have done it: `found` gets the sums
-    of all parts. What is of several members comes to sums, float64 (P, .), as the parts are to stay in the cache of the
-    processor that writes them next."""
+    """Add up the remaining sums of numbers `begin` to `end` (exclusive) after all members have called `add_up_own`;
+    `found` gets the total.
+
+    Sums over several members go to `sums`, float64 (P, .), as the parts should stay in the cache of the processor that
+    writes them next.
+    """
     apart = 1
     while apart < len(parts):
         for p in range(0, len(parts), 2 * apart):

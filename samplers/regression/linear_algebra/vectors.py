@@ -1,7 +1,7 @@
-"""Products of vectors whose digits belong to the build and the kind of processor, which all ranks have to share.
+"""Vector products with reproducible digits, for ranks that must compute equal results.
 
-A BLAS has other digits with other threads, and kernels that an environment variable may choose: ranks, and a run before
-and after a resume, would come to other models.
+A BLAS gives other digits with other numbers of threads or other kernels, which an environment variable can select;
+ranks, or a run before and after a resume, would get different models.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from blocks.compiled import reordered_kernel
 
 @reordered_kernel
 def inner(one, other):
-    """The inner product of two vectors, float64 (n,)."""
+    """Return the inner product of two vectors, float64 (n,)."""
     total = 0.0
     for i in range(one.size):
         total += one[i] * other[i]
@@ -27,7 +27,7 @@ def multiply(rows, vector, found):
 
 
 def products(rows: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """The inner products, float64 (k,), of rows, float64 (k, n), and a vector, float64 (n,)."""
+    """Return the inner products, float64 (k,), of rows, float64 (k, n), and a vector, float64 (n,)."""
     found = np.empty(len(rows))
     multiply(rows, vector, found)
     return found
@@ -41,7 +41,7 @@ def add_up(weights, rows, found):
 
 
 def combined(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The sum, float64 (n,), of rows, float64 (k, n), times weights, float64 (k,)."""
+    """Return the sum, float64 (n,), of rows, float64 (k, n), times weights, float64 (k,)."""
     found = np.zeros(rows.shape[1])
     add_up(weights, rows, found)
     return found
@@ -49,7 +49,7 @@ def combined(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 @reordered_kernel
 def project(basis, vector):
-    """Take out of a vector, float64 (n,), what an orthonormal basis spans, float64 (k, n)."""
+    """Subtract from a vector, float64 (n,), its projection on an orthonormal basis, float64 (k, n)."""
     for m in range(len(basis)):
         axis, along = basis[m], 0.0
         for i in range(vector.size):

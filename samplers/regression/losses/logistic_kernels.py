@@ -28,7 +28,7 @@ EQUAL = 1e-14  # of the loss, or of the objective: rounding
 
 
 class FreeFitMemory(NamedTuple):
-    """To work with."""
+    """Working memory."""
 
     free: FreeColumns
     scores: np.ndarray  # (n,), all of them
@@ -39,7 +39,7 @@ class FreeFitMemory(NamedTuple):
 
 
 def memory_for(columns: np.ndarray) -> FreeFitMemory:
-    """Memory for columns without a penalty, (k, n)."""
+    """Return working memory for unpenalized columns, (k, n)."""
     scores, factors, target = np.empty((3, columns.shape[1]))
     step, tried = np.empty((2, len(columns)))
     return FreeFitMemory(room_for_free(columns), scores, factors, target, step, tried)
@@ -47,7 +47,7 @@ def memory_for(columns: np.ndarray) -> FreeFitMemory:
 
 @reordered_kernel
 def derivatives(scores, y, roots, residual, curvatures):
-    """Find root w (y - p) and w p (1 - p) of each row; returns the loss."""
+    """Compute residual root w (y - p) and second derivative w p (1 - p) of each row; returns the loss."""
     loss = 0.0
     for i in range(scores.size):
         weight, margin = roots[i] * roots[i], scores[i] if y[i] == 1.0 else -scores[i]
@@ -62,7 +62,7 @@ def derivatives(scores, y, roots, residual, curvatures):
 
 @reordered_kernel
 def find_target(residual, roots, curvatures, factors, target):
-    """The target of the least squares problem that the loss is to second order, and the factors of its rows."""
+    """Compute target and row factors of the least-squares problem of the second-order approximation."""
     for i in range(residual.size):
         factors[i] = math.sqrt(curvatures[i])
         target[i] = residual[i] * roots[i] / factors[i] if factors[i] > 0.0 else 0.0
@@ -70,7 +70,7 @@ def find_target(residual, roots, curvatures, factors, target):
 
 @reordered_kernel
 def derivatives_with(free, scores, columns, y, roots, residual, curvatures, work):
-    """The same as `derivatives`, with coefficients of columns, (k,) and (k, n), besides the scores."""
+    """Do the same as `derivatives`, with coefficients (k,) of columns (k, n) added to the scores."""
     copy(scores, work.scores)
     for k in range(free.size):
         for i in range(scores.size):
@@ -80,8 +80,8 @@ def derivatives_with(free, scores, columns, y, roots, residual, curvatures, work
 
 @reordered_kernel
 def take_step(free, loss, scores, columns, y, roots, residual, curvatures, work):
-    """Take a step of Newton's method, or the longest of its halves that does not raise the loss; returns the loss,
-    whether the step was the last, and how many columns do not depend on others."""
+    """Do a Newton step, halved until the loss does not increase; returns the loss, whether it was the last step, and
+    the rank of the columns."""
     find_target(residual, roots, curvatures, work.factors, work.target)
     rank = orthonormalise(columns, work.factors, work.free)
     work.step[:] = 0.0
@@ -105,7 +105,7 @@ def take_step(free, loss, scores, columns, y, roots, residual, curvatures, work)
 
 @reordered_kernel
 def make_orthogonal(residual, roots, rank, work):
-    """Take out of the residual what a step that is not rounded would, after the last one of `take_step`."""
+    """Project the residual as an exact Newton step would, after the last call of `take_step`."""
     for i in range(residual.size):
         work.target[i] = residual[i] * roots[i] / work.factors[i] if work.factors[i] > 0.0 else 0.0
     for r in range(rank):
@@ -118,9 +118,12 @@ def make_orthogonal(residual, roots, rank, work):
 
 @reordered_kernel
 def fit_free(free, scores, columns, y, roots, residual, curvatures, work):
-    """Find the best coefficients, (k,), of columns without a penalty, (k, n), from those that are given, by Newton's
-    method, to the last digit; residual, (n,), orthogonal to the columns even where that digit is too coarse for it, as
-    the duality gap needs it; and curvatures of the rows, (n,). Returns the loss."""
+    """Fit the coefficients, (k,), of unpenalized columns, (k, n), by Newton's method, to full precision; returns the
+    loss.
+
+    Also sets the residual, (n,), orthogonal to the columns even beyond that precision, as the duality gap needs it; and
+    the second derivatives, (n,).
+    """
     loss, last, rank = derivatives_with(free, scores, columns, y, roots, residual, curvatures, work), free.size == 0, 0
     for _ in range(_STEPS):
         if last:
@@ -132,7 +135,8 @@ def fit_free(free, scores, columns, y, roots, residual, curvatures, work):
 
 @reordered_kernel
 def entropy(residual, y, roots):
-    """-sum_i w_i (q_i log q_i + (1 - q_i) log(1 - q_i)) with q_i = y_i - r_i / root w_i, which is 0 to 1."""
+    """Return -sum_i w_i (q_i log q_i + (1 - q_i) log(1 - q_i)) with q_i = y_i - r_i / root w_i, which lies in [0,
+    1]."""
     total = 0.0
     for i in range(residual.size):
         if roots[i] > 0.0:

@@ -32,7 +32,7 @@ _FAR = 1e150  # times a scaled column
 
 
 class ActiveSetMemory(NamedTuple):
-    """Working memory for m active coefficients and n rows, float64 but for what is said."""
+    """Working memory for m active coefficients and n rows; float64 unless stated."""
 
     gram: np.ndarray  # (m, m), A^T A + diag(l2) of columns scaled to have a diagonal of 1
     factor: np.ndarray  # (m, m), Cholesky's, below the diagonal, by place in `order`
@@ -49,7 +49,7 @@ class ActiveSetMemory(NamedTuple):
 
 
 def memory_for(active: int, rows: int) -> ActiveSetMemory:
-    """Memory for so many active coefficients and rows."""
+    """Return working memory for `active` coefficients and `rows` rows."""
     scales, signs, gradient, direction, values, left, before = np.zeros((7, active))
     gram, factor = np.zeros((2, active, active))
     vectors = scales, signs, gradient, direction, values, left
@@ -78,7 +78,8 @@ def multiply_columns(problem, active, work):
 
 @reordered_kernel
 def factorise(size, work):
-    """Find Cholesky's factor of the first so many coefficients in `order`, put in another order; returns its rank."""
+    """Compute the pivoted Cholesky factor of the first `size` coefficients in `order`, which is permuted; returns the
+    rank."""
     gram, factor, order, left = work.gram, work.factor, work.order, work.left
     for i in range(size):
         left[i] = gram[order[i], order[i]]
@@ -120,8 +121,8 @@ def solve_factor(factor, rank, values):
 
 @reordered_kernel
 def first_to_leave(active, coefficients, work):
-    """Which active coefficient is the first to come to 0 along the direction, and how far along; -1 and 1 if none does
-    within the whole of it."""
+    """Return the first active coefficient to reach 0 along the direction, and the step length; -1 and 1 if none
+    does."""
     length, first = 1.0, -1
     for i in range(active.size):
         b, change = coefficients[active[i]], work.scales[i] * work.direction[i]
@@ -132,9 +133,9 @@ def first_to_leave(active, coefficients, work):
 
 @reordered_kernel
 def move(problem, active, length, leaves, coefficients, residual, work):
-    """Go so far along the direction. leaves: which coefficient comes to 0 there; those that come past it stay there.
+    """Move by `length` along the direction; the coefficient `leaves` and those that cross 0 are set to 0.
 
-    The residual has what coefficients lose by rounding, as with conjugate gradients.
+    The residual takes up rounding errors of the coefficients, as in conjugate gradients.
     """
     for i in range(active.size):
         j, change = active[i], length * work.scales[i] * work.direction[i]
@@ -149,8 +150,8 @@ def move(problem, active, length, leaves, coefficients, residual, work):
 
 @reordered_kernel
 def leave(problem, active, length, first, coefficients, residual, work):
-    """Go along the direction, past the length at which the first coefficient comes to 0 if the objective is lower there
-    than here."""
+    """Move along the direction, past the length at which the first coefficient reaches 0 if that decreases the
+    objective."""
     copy(residual, work.residual)
     for i in range(active.size):
         work.before[i] = coefficients[active[i]]
@@ -173,7 +174,7 @@ def find_gradient(problem, active, coefficients, residual, work):
 
 @reordered_kernel
 def find_newton_direction(rank, work):
-    """The direction to the minimum by the independent columns, the first so many in `order`."""
+    """Compute the direction to the minimum over the independent columns, the first `rank` in `order`."""
     for c in range(rank):
         work.values[c] = work.gradient[work.order[c]]
     solve_factor(work.factor, rank, work.values)
@@ -184,10 +185,10 @@ def find_newton_direction(rank, work):
 
 @reordered_kernel
 def find_flat_direction(size, rank, residual, work):
-    """The direction in which a dependent column moves with those that it depends on: only the penalty changes.
+    """Compute the direction of a dependent column along which only the penalty changes; returns whether there is one.
 
-    It is that of the column whose penalty falls fastest, and leads far beyond where a coefficient comes to 0. Returns
-    whether there is such a column.
+    It is that of the column whose penalty decreases fastest, and leads far beyond the point where a coefficient reaches
+    0.
     """
     factor, order, along = work.factor, work.order, work.values
     steepest, place = _FLAT * math.sqrt(residual.size * inner(residual, residual)), -1
@@ -211,7 +212,7 @@ def find_flat_direction(size, rank, residual, work):
 
 @reordered_kernel
 def go_to_minimum(problem, active, size, coefficients, residual, work):
-    """Go to the minimum by the first so many coefficients in `order`; returns False if some come to 0 before."""
+    """Move to the minimum over the first `size` coefficients in `order`; returns False if some reach 0 before."""
     rank = factorise(size, work)
     for _ in range(_REFINED):
         find_gradient(problem, active, coefficients, residual, work)
@@ -232,7 +233,7 @@ def go_to_minimum(problem, active, size, coefficients, residual, work):
 
 @reordered_kernel
 def minimise_active(problem, active, coefficients, residual, work):
-    """Bring the coefficients of active columns, int64 (m,), and the residual to the minimum for their signs.
+    """Minimize over active coefficients, int64 (m,), with fixed signs.
 
     coefficients: float64 (W,), and residual: float64 (n,), are changed. work: `ActiveSetMemory` of m coefficients.
     """

@@ -29,8 +29,8 @@ _PRODUCT, _ALONG, _STEEPEST, _INNER, _ABSOLUTE, _CURVATURE, _SLOPE, _APART, _LEF
 
 
 class SolverScratch(NamedTuple):
-    """Working memory for W coefficients, n rows and k axes of a basis, float64 but for what is said. What is of the
-    active set is in its order."""
+    """Working memory for W coefficients, n rows and a basis of k vectors; float64 unless stated. Arrays of the active
+    set are in its order."""
 
     active: np.ndarray  # int64 (W,), the coefficients that are not 0, and some that have come to 0
     swept: np.ndarray  # int64 (W,), the coefficients that are not 0
@@ -72,7 +72,7 @@ def work_for(problem: Quadratic, rows: int) -> SolverScratch:
 
 @reordered_kernel
 def begin(member, problem, size, coefficients, residual, work):
-    """Note the values of the active set, their signs, and the gradient."""
+    """Store the values of the active set, their signs, and the gradient."""
     first, last = own_numbers(member, size)
     for i in range(first, last):
         j = work.active[i]
@@ -85,8 +85,8 @@ def begin(member, problem, size, coefficients, residual, work):
 
 @reordered_kernel
 def turn(member, size, curvature, work):
-    """Make the direction that of the preconditioned gradient, conjugate to the one before if `curvature`, that along
-    it, is above 0; returns the inner product of gradient and preconditioned gradient."""
+    """Set the direction to the preconditioned gradient, conjugate to the last direction if `curvature` is above 0;
+    returns the inner product of both gradients."""
     each, first, last = own_chunks(member, size)
     for c in range(first, last):
         product = along = 0.0
@@ -107,8 +107,11 @@ def turn(member, size, curvature, work):
 
 @reordered_kernel
 def is_enough(member, problem, size, product, square, enough, work):
-    """Whether the gap, as far as the active set tells, and the product, which is twice what could be gained if columns
-    were orthogonal, are that small. square: of the residual. What the ridge adds to the gap is of second order."""
+    """Return whether the duality gap on the active set, and twice the possible decrease for orthogonal columns, are
+    small enough.
+
+    square: squared norm of the residual. The ridge's part of the gap is of second order.
+    """
     if product > max(enough, _NOISE * size * square):
         return False
     each, first, last = own_chunks(member, size)
@@ -128,8 +131,8 @@ def is_enough(member, problem, size, product, square, enough, work):
 
 @reordered_kernel
 def find_change(member, problem, size, work):
-    """Find the change along the direction; returns the curvature along it, and minus the slope. A curvature that is
-    rounding counts as 0: columns that depend on each other leave directions in which only the penalty changes."""
+    """Compute the change of A b along the direction; returns curvature and minus the slope. A curvature within rounding
+    counts as 0: dependent columns leave directions in which only the penalty changes."""
     active = work.active[:size]
     each, first, last = own_chunks(member, size)
     for m in range(len(problem.basis)):
@@ -160,7 +163,7 @@ def find_change(member, problem, size, work):
 
 @reordered_kernel
 def first_stop(member, size, work):
-    """How far along the direction the first coefficient comes to 0; 0 if none does."""
+    """Return the step length at which the first coefficient reaches 0; 0 if none does."""
     least = 0.0
     for i in range(size):
         towards = -work.direction[i] * work.signs[i]
@@ -174,7 +177,7 @@ def first_stop(member, size, work):
 
 @reordered_kernel
 def go(member, size, length, work):
-    """Go so far along the direction; coefficients that come past 0 leave the active set."""
+    """Move by `length` along the direction; coefficients that cross 0 leave the active set."""
     each, first, last = own_chunks(member, size)
     for c in range(first, last):
         left = 0.0
@@ -190,7 +193,7 @@ def go(member, size, length, work):
 
 @reordered_kernel
 def put_to_zero(member, problem, size, work):
-    """Put the coefficients that have left the active set to 0."""
+    """Set the coefficients that have left the active set to 0."""
     first, last = own_numbers(member, size)
     for i in range(first, last):
         work.direction[i] = 0.0 if work.signs[i] != 0.0 else -work.values[i]
@@ -201,8 +204,10 @@ def put_to_zero(member, problem, size, work):
 
 @reordered_kernel
 def finish(member, problem, size, coefficients, residual, work):
-    """Bring coefficients and residual up to date. The residual has what coefficients lose by rounding: where large ones
-    cancel, that is more of their columns than the gap allows."""
+    """Update coefficients and residual.
+
+    The residual takes up rounding errors of the coefficients: where large ones cancel, these exceed the allowed gap.
+    """
     first, last = own_numbers(member, size)
     for i in range(first, last):
         coefficients[work.active[i]] = work.values[i]
@@ -215,9 +220,9 @@ def finish(member, problem, size, coefficients, residual, work):
 
 @reordered_kernel
 def polish(member, problem, size, steps, enough, coefficients, residual, work):
-    """Take up to so many steps on work.active[:size]; coefficients and residual are brought up to date.
+    """Do up to `steps` steps on work.active[:size], and update coefficients and residual.
 
-    enough: of the gap, as far as the active set tells. A larger pool has arranged the active set before.
+    enough: goal of the duality gap on the active set. A larger pool must have arranged the active set before.
     """
     begin(member, problem, size, coefficients, residual, work)
     square = squared(residual)

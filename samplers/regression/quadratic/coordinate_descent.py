@@ -14,16 +14,16 @@ from samplers.regression.linear_algebra.vectors import project
 
 @inlined
 def soft_threshold(value, threshold):
-    """S(value, threshold), without a branch that the processor could guess wrong."""
+    """Return S(value, threshold) without a branch that the processor could mispredict."""
     return max(value - threshold, 0.0) + min(value + threshold, 0.0)
 
 
 @reordered_kernel
 def sweep(problem, chosen, coefficients, residual, shift):
-    """Descend along each chosen coordinate in turn; returns how many have another sign than before, or none.
+    """Update the chosen coefficients, int64 (m,), in turn; returns how many changed sign or became (non)zero.
 
-    chosen: int64 (m,). coefficients: float64 (W,), and residual: float64 (n,), are brought up to date. shift: float64
-    (k,), where the residual lies along the basis meanwhile.
+    coefficients: float64 (W,), and residual: float64 (n,), are changed. shift: float64 (k,), coordinates of the
+    residual along the basis meanwhile.
     """
     shift[:] = 0.0
     turned = 0
@@ -46,7 +46,7 @@ def sweep(problem, chosen, coefficients, residual, shift):
 
 @reordered_kernel
 def support(coefficients, found):
-    """Write to `found`, int64 (W,), which coefficients are not 0; returns how many there are."""
+    """Write the indices of nonzero coefficients to `found`, int64 (W,); returns their number."""
     count = 0
     for j in range(coefficients.size):  # without a branch: all are written, and most written over
         found[count] = j

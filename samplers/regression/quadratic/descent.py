@@ -1,6 +1,7 @@
-"""Solving a `Quadratic`: rounds of coordinate descent, which finds the signs, and conjugate gradients on their set.
+"""Solve a `Quadratic` by rounds of coordinate descent, which finds the signs, and conjugate gradients on the active
+set.
 
-Where that takes no longer, as on small active sets, Newton's method takes the place of conjugate gradients.
+On small active sets Newton's method replaces conjugate gradients, if it is as fast.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ _AT_ONCE = 2e9  # products, of steps of conjugate gradients: a second or two, in
 
 @reordered_kernel
 def approach(problem, every, coefficients, residual, work):
-    """The first sweep of a round; returns how many coefficients are not 0, which are in work.active."""
+    """Do the first sweep of a round; returns the number of nonzero coefficients, which are in work.active."""
     sweep(problem, every, coefficients, residual, work.shift)
     return support(coefficients, work.active)
 
 
 @reordered_kernel
 def settle(problem, coefficients, residual, work):
-    """The other sweeps of a round; coefficients and residual are kept to go back to. Notes the objective, and how many
-    coefficients the last sweep has given another sign."""
+    """Do the other sweeps of a round; keeps coefficients and residual to go back to. Stores the objective, and the
+    number of sign changes in the last sweep."""
     for _ in range(_SWEEPS - 1):
         size = support(coefficients, work.swept)
         turned = sweep(problem, work.swept[:size], coefficients, residual, work.shift)
@@ -54,8 +55,10 @@ def settle(problem, coefficients, residual, work):
 
 @reordered_kernel
 def improve(member, problem, size, steps, enough, coefficients, residual, work):
-    """The rest of a round: sweeps, by one thread while another makes the active set ready, and conjugate gradients.
-    What these come to is gone back from if the objective has become larger. Notes objective and gap."""
+    """Do the rest of a round: sweeps, by one thread while another arranges the active set, then conjugate gradients.
+
+    Their result is dropped if the objective has increased. Stores objective and gap.
+    """
     if member.rank == 0:
         settle(problem, coefficients, residual, work)
     elif member.rank == member.size - 1:
@@ -78,7 +81,8 @@ def improve(member, problem, size, steps, enough, coefficients, residual, work):
 
 @reordered_kernel
 def improve_exactly(member, problem, size, coefficients, residual, work, memory):
-    """The rest of a round by one thread: Newton's method on the active set, of so many. Notes objective and gap."""
+    """Do the rest of a round by one thread with Newton's method on an active set of `size` columns. Stores objective
+    and gap."""
     copy(coefficients, work.coefficients)
     copy(residual, work.residual)
     before = objective_of(problem, coefficients, residual)
@@ -92,8 +96,8 @@ def improve_exactly(member, problem, size, coefficients, residual, work, memory)
 
 
 def is_small(problem: Quadratic, size: int, each: float, rows: int, steps: float) -> bool:
-    """Whether Newton's method on an active set, whose columns have so many entries each, takes no longer than so many
-    steps of conjugate gradients, and not too long."""
+    """Return whether Newton's method on the active set, with `each` entries per column, takes no longer than `steps`
+    conjugate gradient steps."""
     products = size**2 * (each + len(problem.basis) * rows) / 2
     return products < _AFFORDABLE and products + size**3 / 6 < 2 * size * each * steps
 
@@ -106,10 +110,10 @@ def descend(
     limit: Limit,
     pool: ThreadPool = ALONE,
 ) -> None:
-    """Improve coefficients, float64 (W,), and their residual, float64 (n,), both changed, until the gap is `goal`, the
-    limit is reached, or nothing gets better.
+    """Improve coefficients, float64 (W,), and residual, float64 (n,), until the duality gap is `goal`, the limit is
+    reached, or nothing improves.
 
-    The gap that counts is to the best dual point of all rounds. The result is the same for any pool.
+    The gap is relative to the best dual point of all rounds. The result is the same for any pool.
     """
     work: SolverScratch = work_for(problem, residual.size)
     each = entries(problem.columns) / max(coefficients.size, 1)

@@ -26,7 +26,7 @@ _FLAT = 1e-10  # of a column's square: if the projection leaves less, that is ro
 
 
 class Quadratic(NamedTuple):
-    """W columns of n rows, k of them in the basis. All arrays are float64."""
+    """W columns of n rows, with k vectors in the basis. All arrays are float64."""
 
     columns: SparseColumns | DenseColumns  # before the projection
     basis: np.ndarray  # (k, n), orthonormal
@@ -43,8 +43,8 @@ def quadratic(
     l2: np.ndarray,
     norms: np.ndarray | None = None,
 ) -> Quadratic:
-    """The problem on all of some columns; for the other arguments see `Quadratic`. norms: float64 (W,), of the
-    projected columns, if they are known."""
+    """Return the problem on some columns; see `Quadratic` for the arguments. norms: float64 (W,), of the projected
+    columns, if known."""
     every, along = np.arange(l1.size), np.empty((len(basis), l1.size))
     for vector, found in zip(basis, along, strict=True):
         correlate(columns, every, vector, found)
@@ -60,7 +60,7 @@ def quadratic(
 
 @reordered_kernel
 def penalty_of(l1, l2, coefficients):
-    """sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2. All float64 (W,)."""
+    """Return sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2. All arrays are float64 (W,)."""
     total = 0.0
     for j in range(coefficients.size):
         b = coefficients[j]
@@ -70,14 +70,13 @@ def penalty_of(l1, l2, coefficients):
 
 @reordered_kernel
 def objective_of(problem, coefficients, residual):
-    """Of coefficients, float64 (W,), of which the residual is given, float64 (n,)."""
+    """Return the objective of coefficients, float64 (W,), with residual float64 (n,)."""
     return 0.5 * squared(residual) + penalty_of(problem.l1, problem.l2, coefficients)
 
 
 @reordered_kernel
 def gap_of(member, problem, coefficients, residual, sums):
-    """Between that and the objective of the dual point that the residual gives. sums: float64 (4, CHUNKS), to work
-    with."""
+    """Return the duality gap for the dual point of the residual. sums: float64 (4, CHUNKS), work."""
     l1, l2, count = problem.l1, problem.l2, coefficients.size
     each, first, last = own_chunks(member, count)
     for c in range(first, last):

@@ -1,7 +1,7 @@
-"""Kernels for rounds: sums over the rows of columns that are held, and what changes of coefficients do to the rows.
+"""Kernels of rounds: sums of columns over rows, and updates of the rows after changes of coefficients.
 
-`columns` is a HeldSparse or HeldDense, `parameters` int64 (c,) are places of columns. A worker works on the bands
-from `first` to `last` (exclusive) of the rows. Sums are float64, and made band by band.
+`columns` is a HeldSparse or HeldDense, `parameters` int64 (c,) are its columns. A worker works on the bands from
+`first` to `last` (exclusive) of the rows. Sums are float64, made band by band.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ Columns = HeldSparse | HeldDense
 
 
 def require_values(design: Design) -> None:
-    """Raise RequestError if a design holds differences from offsets, which would be taken for the columns themselves:
-    only with an intercept does it come to the same."""
+    """Raise RequestError if a design stores differences from offsets and there is no intercept to absorb them."""
     if design.offsets is not None:
         name = design.names_of(np.flatnonzero(design.offsets)[:1])[0]
         raise RequestError(

@@ -1,4 +1,4 @@
-"""Multi-class regression of samples in memory: one worker of the stochastic engine, in this process, without a run."""
+"""Train a multi-class linear model on samples in memory: one worker of the stochastic engine, without a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from samplers.regression.softmax.program import Softmax, shared_constants, share
 
 
 class SharedVariables(NamedTuple):
-    """What `Softmax.process` has as `shared`."""
+    """The shared variables of `Softmax.process`."""
 
     weights: Any
     squares: Any
@@ -30,7 +30,7 @@ class SharedVariables(NamedTuple):
 
 
 class LocalVariables(NamedTuple):
-    """What it has as `local`."""
+    """The local variables of `Softmax.process`."""
 
     scores: np.ndarray
 
@@ -40,7 +40,7 @@ process = inlined_kernel(Softmax.process)
 
 @unmanaged_kernel
 def process_samples(block, order, sample_weights, visits, shared, local):
-    """Process some samples of a block, int64 (n,), in that order, each with its weight, float64 (D,)."""
+    """Process samples of a block, int64 (n,), in order, with weights, float64 (D,)."""
     for place in range(order.size):
         weight = sample_weights[order[place]]
         if weight > 0.0:
@@ -48,7 +48,7 @@ def process_samples(block, order, sample_weights, visits, shared, local):
 
 
 class SoftmaxInMemory:
-    """Weights of `columns` columns and the intercepts of `classes` classes, all 0, to be trained. See `Softmax`."""
+    """Weights of `columns` columns and intercepts of `classes` classes, initially 0; see `Softmax`."""
 
     def __init__(self, columns: int, classes: int, *, kind: int, rate: float, regularization: float) -> None:
         declared, self._queue = shared_variables(columns, classes), make_queue(0)
@@ -69,14 +69,15 @@ class SoftmaxInMemory:
         return [variable_of(name, each, arrays, number, 0, queue, in_place=True) for number, (name, each) in numbered]
 
     def train(self, block: SampleBlock, order: np.ndarray, sample_weights: np.ndarray) -> None:
-        """Take a step for each of some samples, int64 (n,), in that order; labels are numbers of classes."""
+        """Do a step for each of some samples, int64 (n,), in order; labels are class indices."""
         shared = SharedVariables(*self._variables(self._declared), **self._constants)
         visits = Visits(0, block.labels.size, 0, 0, stream_key(0))
         process_samples(block, order, sample_weights, visits, shared, self._local)
 
     @property
     def weights(self) -> np.ndarray:
-        """float32 (columns + 1, classes), the last row has the intercepts; they may change with the next training."""
+        """Return the weights, float32 (columns + 1, classes), with the intercepts in the last row; valid until the next
+        training."""
         store = self._variables(self._declared)[0].store
         values, scale = store.values[:, : self._constants["labels"].size], store.state[SCALE]
         return values if scale == 1.0 else (scale * values.astype(np.float64)).astype(np.float32)

@@ -1,7 +1,7 @@
-"""A trained multi-class regression on disk.
+"""A trained multi-class linear model on disk.
 
-model.json   schema, loss, columns, dataset identity, and the table of the files: the commit point
-softmax.npz  `weights` float32 (classes, columns), `intercepts` float32 and `labels` float64 (classes,)
+model.json    schema, loss, columns, dataset identity, table of the files: the commit point
+softmax.npz   `weights` float32 (classes, columns), `intercepts` float32 and `labels` float64 (classes,)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a multi-class regression says of samples, a block of them at a time."""
+"""Predict the classes of samples, block by block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBERS = 1 << 20  # scores at a time
 
 
 class Scored(NamedTuple):
-    """Some samples of a block: their numbers, uint64 (n,), labels, float64 (n,), and scores, float32 (n, K)."""
+    """Some samples of a block: numbers, uint64 (n,), labels, float64 (n,), and scores, float32 (n, K)."""
 
     numbers: np.ndarray
     labels: np.ndarray
@@ -30,7 +30,7 @@ class Scored(NamedTuple):
 
 
 def scored(model: SoftmaxModel, samples: Samples) -> Iterator[Scored]:
-    """All samples, in the order in which they are stored. Raises RequestError unless the columns fit."""
+    """Yield all samples in stored order. Raises RequestError unless the columns fit the model."""
     if samples.columns != model.columns:
         raise RequestError(
             f"{samples.path} has {samples.columns:,} columns, but the model has {model.columns:,}",
@@ -46,14 +46,14 @@ def scored(model: SoftmaxModel, samples: Samples) -> Iterator[Scored]:
 
 
 def runs(rows: int, classes: int) -> Iterator[slice]:
-    """Runs of rows whose scores are few enough."""
+    """Yield ranges of rows with a limited number of scores."""
     step = max(_NUMBERS // classes, 1)
     return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
 
 
 @kernel
 def add_products(offsets, columns, values, weights, scores):
-    """Add to the scores of samples, float32 (D, K), what their entries make of weights, float32 (p, K)."""
+    """Add the products of samples with weights, float32 (p, K), to their scores, float32 (D, K)."""
     for row in range(scores.shape[0]):
         for entry in range(offsets[row], offsets[row + 1]):
             of_column, value = weights[columns[entry]], values[entry]
@@ -62,14 +62,14 @@ def add_products(offsets, columns, values, weights, scores):
 
 
 def probabilities(scores: np.ndarray) -> np.ndarray:
-    """The softmax of scores, (n, K): float64."""
+    """Return the softmax of scores (n, K): float64."""
     powers = np.exp(scores - scores.max(axis=1, keepdims=True), dtype=np.float64)
     return powers / powers.sum(axis=1, keepdims=True)
 
 
 def write_classes(model: SoftmaxModel, samples: Samples, out: TextIO, directory: Path) -> None:
-    """A line for each sample in the original order, counted from 1: its class, and with the loss softmax the
-    probability of each. directory: to keep scores in."""
+    """Write a line for each sample in original order, from 1: its class, and for the softmax the probability of each
+    class. directory: for temporary files."""
     numbers, softmax = [], model.loss == "softmax"
     names = [np.format_float_positional(label, trim="-") for label in model.arrays["labels"]]
     with NumberSpool(directory, "float32") as spool:
@@ -87,8 +87,7 @@ def write_classes(model: SoftmaxModel, samples: Samples, out: TextIO, directory:
 
 
 def evaluate_softmax(model: SoftmaxModel, samples: Samples) -> dict[str, float]:
-    """`error`, the share of the samples that are taken for another class, and the mean `loss`, the model's. Raises
-    RequestError for a label that is not among the model's."""
+    """Return the error rate, and the mean loss. Raises RequestError for an unknown label."""
     labels, losses, wrong = model.arrays["labels"], [], 0
     for some in scored(model, samples):
         places = np.minimum(np.searchsorted(labels, some.labels), labels.size - 1)
@@ -104,7 +103,6 @@ def evaluate_softmax(model: SoftmaxModel, samples: Samples) -> dict[str, float]:
 
 @kernel
 def losses_of(kind, places, scores, found):
-    """Set the losses of samples, float64 (n,), given the numbers of their classes, int64 (n,); scores, float32 (n, K),
-    are lost."""
+    """Set the losses of samples, float64 (n,), given class indices, int64 (n,); overwrites scores, float32 (n, K)."""
     for row in range(found.size):
         found[row] = turn_to_gradients(kind, places[row], scores[row])[0]

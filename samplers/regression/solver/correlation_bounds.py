@@ -1,10 +1,8 @@
-"""Cosines of the angles between columns and residuals: what is known of them, and what that tells of another residual.
+"""Known cosines between columns and residuals, and the bounds that they give for another residual.
 
-If a column is at the angle s of a residual, and that at the angle t of another, the column's cosine with the other is
-at most |cos s cos t| + |sin s sin t|.
-
-A look at what is known takes as long as memory does, of which several threads get no more than one: it is five bytes
-for a column, four for its limit, and one for what comes of it.
+If a column is at the angle s to a residual, which is at the angle t to another, the column's cosine with the other is
+at most |cos s cos t| + |sin s sin t|. Evaluating bounds is limited by memory bandwidth, which threads share: five bytes
+per column, four for its limit and one for the result.
 """
 
 from __future__ import annotations
@@ -26,14 +24,14 @@ MARGIN = np.float32(1e-6)  # of what is reckoned in float32: by so much limits a
 
 
 class Known(NamedTuple):
-    """What is known of p columns."""
+    """Known cosines of p columns."""
 
     cosines: np.ndarray  # float32 (p,), with residuals
     numbers: np.ndarray  # uint8 (p,), of these
 
 
 class Angles(NamedTuple):
-    """Between a residual and the k that have numbers. float32 (k,), no less than they are."""
+    """Angles between a residual and k kept ones, float32 (k,), rounded up."""
 
     cosines: np.ndarray
     sines: np.ndarray
@@ -41,8 +39,8 @@ class Angles(NamedTuple):
 
 @reordered_kernel
 def largest_limit(l1, norms):
-    """The largest cosine l1 / |x| that is allowed to any of some columns; 0 if all of them are 0. float64 (m,); l1 may
-    be (1,), also of what follows."""
+    """Return the largest limit l1 / |x| of the cosines of columns, float64 (m,); 0 if all columns are 0. l1 may be
+    (1,), also in the functions below."""
     largest = 0.0
     for j in range(norms.size):
         limit = l1[j if l1.size > 1 else 0] / norms[j]
@@ -52,8 +50,7 @@ def largest_limit(l1, norms):
 
 @reordered_kernel
 def set_limits(l1, norms, largest, limits):
-    """Fill in limits, float32 (m,), of cosines: l1 / |x| as a share of the largest; 0 only for columns that are 0, or
-    have no penalty."""
+    """Set limits, float32 (m,), to l1 / |x| relative to the largest; 0 only for columns that are 0 or unpenalized."""
     factor = (1.0 - MARGIN) / largest if largest > 0.0 else 0.0
     for j in range(limits.size):
         cost = l1[j if l1.size > 1 else 0]
@@ -63,8 +60,8 @@ def set_limits(l1, norms, largest, limits):
 
 @reordered_kernel
 def find_angles(products, square, squares, angles):
-    """Fill in the angles of a residual to k others, from its products with these, and their squares: float64 (k,); the
-    square of one that is not there is 0."""
+    """Set the angles of a residual to k others, from inner products and squared norms: float64 (k,); the square of a
+    missing one is 0."""
     for k in range(squares.size):
         cosine, sine = 0.0, _FAR
         if squares[k] > 0.0:
@@ -76,9 +73,9 @@ def find_angles(products, square, squares, angles):
 
 @reordered_kernel
 def least_bound(angles, counts):
-    """The least that any column's cosine may be, for what is known. counts: int64 (k,), of columns for each residual.
+    """Return a lower bound on the bounds of all columns. counts: int64 (k,), columns per residual.
 
-    The bound is concave in what the cosine with the other residual is, so least where that is 0 or 1.
+    The bound is concave in the known cosine, so smallest where that is 0 or 1.
     """
     least = _FAR
     for k in range(NOTHING + 1, counts.size):
@@ -88,7 +85,7 @@ def least_bound(angles, counts):
 
 
 class BlockScratch(NamedTuple):
-    """Of some columns, at most BLOCK, to work with. float32 (BLOCK,)."""
+    """Work arrays for up to BLOCK columns, float32 (BLOCK,)."""
 
     cosines: np.ndarray
     limits: np.ndarray
@@ -110,7 +107,7 @@ def are_same(numbers):
 
 @reordered_kernel
 def look_up(numbers, angles, block):
-    """The angles of some residuals, apart from what is reckoned with them: of that the compiler makes vectors."""
+    """Look up the angles of some residuals, separately from the arithmetic, which the compiler can then vectorize."""
     if are_same(numbers):
         block.of_angles[: numbers.size] = angles.cosines[numbers[0]]
         block.sines[: numbers.size] = angles.sines[numbers[0]]
@@ -121,7 +118,7 @@ def look_up(numbers, angles, block):
 
 @reordered_kernel
 def exceed(cosines, limits, lam, spare, block, above):
-    """Whether the largest cosines that some columns may have are too large; returns how many are."""
+    """Set `above` where the largest possible cosines exceed the limits; returns their number."""
     for i in range(cosines.size):
         cosine = cosines[i]
         most = abs(block.of_angles[i] * cosine) + block.sines[i] * np.sqrt(np.float32(1.0) + MARGIN - cosine * cosine)
@@ -139,8 +136,8 @@ def count_true(flags):
 
 @reordered_kernel
 def bound(known, limits, angles, candidates, lam, spare, block, above):
-    """Note in `above`, bool (m,), which of the candidates, int64 (m,), may have cosines above lam * limit - spare,
-    float32; returns how many."""
+    """Set `above`, bool (m,), for candidates, int64 (m,), whose cosines may exceed lam * limit - spare, float32;
+    returns their number."""
     count = 0
     for begin in range(0, candidates.size, BLOCK):
         some, found = candidates[begin : begin + BLOCK], above[begin : begin + BLOCK]
@@ -161,8 +158,8 @@ def bound(known, limits, angles, candidates, lam, spare, block, above):
 
 @reordered_kernel
 def choose(candidates, above, chosen):
-    """Write to `chosen`, int64 (l,), which may begin where the candidates do, those l of them, int64 (m,), for which
-    `above`, bool (m,), is true."""
+    """Write the candidates, int64 (m,), with `above` to `chosen`, int64 (l,), which may start where the candidates
+    do."""
     count = 0
     for begin in range(0, candidates.size, BLOCK):
         some, flags = candidates[begin : begin + BLOCK], above[begin : begin + BLOCK]
@@ -181,7 +178,7 @@ def choose(candidates, above, chosen):
 
 @reordered_kernel
 def count(numbers, counts):
-    """Count some numbers, uint8, which are often all the same: to add one after the other waits for each."""
+    """Count numbers, uint8, which are often equal: adding one by one would wait for each."""
     same = 0
     for i in range(numbers.size):
         same += numbers[i] == numbers[0]
@@ -204,10 +201,8 @@ def learn_run(known, values, number, length, norms):
 
 @reordered_kernel
 def learn(known, lost, chosen, values, number, length, norms):
-    """Note what the inner products of chosen columns with the residual of a number, and of that length, tell.
-
-    lost: int64, zeros, get how many of the columns knew each residual. chosen: int64 (m,). values: float64 (m,).
-    """
+    """Store the inner products of chosen columns, int64 (m,), with a residual: values, float64 (m,). lost: int64,
+    initially zeros, gets how many of the columns referred to each residual before."""
     for begin in range(0, chosen.size, BLOCK):
         some, found = chosen[begin : begin + BLOCK], values[begin : begin + BLOCK]
         if is_run(some):
@@ -224,7 +219,7 @@ def learn(known, lost, chosen, values, number, length, norms):
 
 @reordered_kernel
 def forget(known, number):
-    """Let the columns that know the residual of a number know nothing."""
+    """Forget the cosines of all columns that refer to a residual."""
     for j in range(known.numbers.size):
         if known.numbers[j] == number:
             known.numbers[j], known.cosines[j] = NOTHING, 0.0

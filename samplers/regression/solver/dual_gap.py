@@ -20,7 +20,7 @@ from samplers.regression.losses.loss import Fit, Loss
 
 
 class DualGap(NamedTuple):
-    """How good some coefficients are."""
+    """Objective, dual bound and gap of some coefficients."""
 
     objective: float
     bound: float  # no coefficients have a smaller objective
@@ -32,9 +32,9 @@ class DualGap(NamedTuple):
 
 
 def slopes_of(chosen: np.ndarray, correlations: np.ndarray, support: np.ndarray, ridge: np.ndarray) -> np.ndarray:
-    """Those of chosen columns, int64 (m,), ascending, from their correlations, float64 (m,).
+    """Return the slopes of chosen columns, int64 (m,), ascending, from correlations, float64 (m,).
 
-    ridge: float64 (s,), l2_j b_j of the support, int64 (s,), ascending: all columns for which that is not 0.
+    ridge: float64 (s,), l2_j b_j of the support, int64 (s,), ascending, that is all columns where it is not 0.
     """
     if chosen.size and ridge.any():
         places = np.minimum(np.searchsorted(chosen, support), chosen.size - 1)
@@ -59,7 +59,7 @@ def steepest_of_block(slopes, gains, lam, l1, norms, steepest):
 
 @reordered_kernel
 def steepest_of_columns(chosen, slopes, gains, lam, l1, norms, scattered):
-    """See `steepest_slope`. scattered: float64 (2, BLOCK), to work with."""
+    """Do the same as `steepest_slope`. scattered: float64 (2, BLOCK), work."""
     steepest = 1.0
     scattered[0] = l1[0]  # of all, if they have the same
     for begin in range(0, chosen.size, BLOCK):
@@ -80,17 +80,17 @@ def steepest_of_columns(chosen, slopes, gains, lam, l1, norms, scattered):
 def steepest_slope(
     chosen: np.ndarray, slopes: np.ndarray, gains: np.ndarray, lam: float, l1: np.ndarray, norms: np.ndarray
 ) -> float:
-    """The largest ratio of slope and lam * l1 of chosen columns, int64 (m,), ascending, at least 1; slopes: float64
-    (m,). l1: float64 (p,), or (1,). norms: float64 (p,).
+    """Return the largest ratio of slope and lam * l1 of chosen columns, int64 (m,), ascending, at least 1.
 
-    gains, float32 (m,), get the root of what each can lower the objective by, roughly, if its coefficient is 0.
+    slopes: float64 (m,). l1: float64 (p,), or (1,). norms: float64 (p,). gains, float32 (m,), get the root of the
+    approximate decrease of the objective by each column with coefficient 0.
     """
     return steepest_of_columns(chosen, slopes, gains, lam, l1, norms, np.empty((2, BLOCK)))
 
 
 def dual_gap_of(loss: Loss, fit: Fit, steepest: float, l1: np.ndarray, l2: np.ndarray, b: np.ndarray) -> DualGap:
-    """Given the largest ratio of slope and l1 of all columns, and of the s that have coefficients, float64 (s,), these
-    and what they cost."""
+    """Return the duality gap, given the largest ratio of slope and l1 of all columns, and l1, l2 and coefficients b of
+    the support, float64 (s,)."""
     scale, absolute, ridge = 1.0 / steepest, inner(l1, np.abs(b)), inner(l2, b * b)
     bound = loss.dual(scale * fit.residual) - 0.5 * scale**2 * ridge
     return DualGap(fit.loss + absolute + 0.5 * ridge, bound, scale)

@@ -1,4 +1,4 @@
-"""Columns that are picked of many."""
+"""Select columns by their gains."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _SPARE = 16  # of the sample
 
 
 def largest(gains: np.ndarray, chosen: np.ndarray, size: int, pool: ThreadPool = ALONE) -> np.ndarray:
-    """Those of the chosen columns, int64 (m,), whose gains are largest, so many, in their order, but none whose gain is
-    0. gains: float32 (m,), not negative."""
+    """Return the `size` chosen columns, int64 (m,), with the largest positive gains, in original order. gains: float32
+    (m,), at least 0."""
     limit = _likely_limit(gains, size)
     places = above(limit, gains, pool)
     if places.size < size and limit > 0:
@@ -30,14 +30,13 @@ def largest(gains: np.ndarray, chosen: np.ndarray, size: int, pool: ThreadPool =
 
 
 def union(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """The numbers, int64, ascending, that are in one of two such arrays."""
+    """Return the union of two ascending arrays of numbers, int64."""
     both = np.empty(one.size + other.size, np.int64)
     return both[: merge(one, other, both)]
 
 
 def _likely_limit(gains: np.ndarray, size: int) -> float:
-    """What somewhat more of the gains than so many are above, in all likelihood; 0 if most of them are, or if they are
-    few."""
+    """Return a limit that probably somewhat more than `size` gains exceed; 0 if these are most gains, or few."""
     if gains.size <= _SAMPLE:
         return 0.0
     sample = gains[:: gains.size // _SAMPLE]
@@ -46,7 +45,7 @@ def _likely_limit(gains: np.ndarray, size: int) -> float:
 
 
 def above(limit: float, gains: np.ndarray, pool: ThreadPool) -> np.ndarray:
-    """The numbers of gains above the limit, int64, ascending."""
+    """Return the indices of gains above the limit, int64, ascending."""
 
     def work(begin: int, end: int) -> np.ndarray:
         some = gains[begin:end]
@@ -59,7 +58,7 @@ def above(limit: float, gains: np.ndarray, pool: ThreadPool) -> np.ndarray:
 
 @reordered_kernel
 def merge(one, other, both):
-    """Write the numbers that are in one of two arrays, ascending, to `both`; returns how many there are."""
+    """Write the union of two ascending arrays to `both`; returns its size."""
     i, k, count = 0, 0, 0
     while i < one.size and k < other.size:  # without a branch that the processor could guess wrong
         a, b = one[i], other[k]
@@ -81,8 +80,8 @@ def count_above(limit, gains):
 
 @reordered_kernel
 def choose_above(limit, gains, found, first):
-    """Write to `found`, int64 (m+1,), the numbers of the m gains, float32, above the limit, the first of which has the
-    number `first`."""
+    """Write the indices of m gains, float32, above the limit to `found`, int64 (m+1,). first: index of the first
+    gain."""
     count = 0
     for i in range(gains.size):  # without a branch: all are written, and most written over
         found[count] = first + i

@@ -41,23 +41,24 @@ AHEAD = 16  # values of lambda, at most, for which a pass over all columns may b
 
 
 class Stalled(WorkFailed):
-    """Many working sets have made nothing better."""
+    """Many working sets have not improved the solution."""
 
 
 class Penalty(NamedTuple):
-    """Of p columns, at lambda 1. float64 (p,), or (1,) if all have the same."""
+    """Penalties of p columns at lambda = 1: float64 (p,), or (1,) if all are equal."""
 
     l1: np.ndarray  # 0 for columns that are left out
     l2: np.ndarray
 
     def at(self, lam: float, columns: np.ndarray) -> Penalty:
-        """Of some columns, int64 (m,), at a lambda, float64 (m,)."""
+        """Return the penalties of some columns, int64 (m,), at a lambda, float64 (m,)."""
         every = (np.full(columns.size, lam * cost[0]) if cost.size == 1 else lam * cost[columns] for cost in self)
         return Penalty(*every)
 
 
 class Solution(NamedTuple):
-    """Of a regression of n rows and p columns. `gap`: the objective is at most so much above the least."""
+    """Solution of a regression of n rows and p columns. gap: upper bound on the distance of the objective from its
+    minimum."""
 
     lam: float
     support: np.ndarray  # int64 (s,), ascending: the columns whose coefficients are not 0
@@ -67,15 +68,18 @@ class Solution(NamedTuple):
     gap: float
 
     def coefficients(self, columns: int) -> np.ndarray:
-        """Those of all columns, float64 (p,)."""
+        """Return the coefficients of all columns, float64 (p,)."""
         b = np.zeros(columns)
         b[self.support] = self.values
         return b
 
 
 class Regression:
-    """A regression to solve for lambdas in turn. norms: float64 (p,), of columns (rows times roots of weights) without
-    what columns without penalty explain of them. Attributes: `limit`, of the solver."""
+    """A regression to solve for consecutive lambdas.
+
+    norms: float64 (p,), of the weighted columns after projecting out the unpenalized ones. Attributes: `limit` of the
+    solver.
+    """
 
     def __init__(self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray) -> None:
         self.features, self.loss, self.penalty, self.norms = features, loss, penalty, norms
@@ -83,7 +87,7 @@ class Regression:
         self.usable, self.limit = self.correlations.usable, Limit()
 
     def nothing(self) -> Solution:
-        """The solution for the least lambda at which all coefficients are 0."""
+        """Return the solution at lambda_max, where all coefficients are 0."""
         fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
         seen = self.correlations.see(Wanted(fit.residual, 0.0, np.empty(0, np.int64)), self.usable)
 
@@ -94,18 +98,20 @@ class Regression:
         return Solution(lam, np.empty(0, np.int64), np.empty(0), fit, fit.loss, 0.0)
 
     def size(self, support: np.ndarray, growth: int = _GROWTH) -> int:
-        """Columns of a working set, given those that have coefficients."""
+        """Return the size of a working set, given the columns with nonzero coefficients."""
         return max(_FIRST, self.features.count // _SHARE, growth * support.size)
 
     def solve(self, lam: float, start: Solution, target: float) -> Solution:
-        """The solution for a lambda, with a gap up to `target`, from one for another lambda. Raises WorkFailed."""
+        """Return the solution for a lambda with a gap up to `target`, started from that for another lambda. Raises
+        WorkFailed."""
         working_set = WorkingSet.beginning(self, lam, start, target)
         while (found := working_set.improve()) is None:
             pass
         return found
 
     def best(self, lam: float, start: Solution, target: float) -> Solution:
-        """The same, or if its limit is reached, or nothing gets better, the best so far, whose gap is larger."""
+        """Return the solution like `solve`; or, if the limit is reached or nothing improves, the best one, with a
+        larger gap."""
         working_set, found = WorkingSet.beginning(self, lam, start, target), None
         with suppress(Stalled):
             while not (found or self.limit.reached):
@@ -115,7 +121,8 @@ class Regression:
 
 @dataclass
 class WorkingSet:
-    """The solution for a lambda, in the making. What it goes on from, besides the correlations of the regression:"""
+    """An unfinished solution for a lambda: coefficients, candidates and working set, besides the correlations of the
+    regression."""
 
     regression: Regression
     lam: float
@@ -137,17 +144,17 @@ class WorkingSet:
 
     @classmethod
     def beginning(cls, regression: Regression, lam: float, start: Solution, target: float) -> WorkingSet:
-        """From the solution for another lambda; the first working set is what the strong rule proposes."""
+        """Start from the solution for another lambda; the strong rule proposes the first working set."""
         every, most = regression.usable, regression.size(start.support)
         working = regression.correlations.strong(start.fit.residual, lam, start.lam, every, most)
         working = union(working, start.support) if working.size else working
         return cls(regression, lam, target, start.support, start.values, start.fit, every, working, _ALMOST * target)
 
     def following(self, lam: float, read: float, missed: np.ndarray) -> WorkingSet:
-        """One for a lambda further on, before this one is known to be a solution.
+        """Return a working set for a further lambda, before this one is verified.
 
-        read: the lambda for which correlations were read last. missed: int64, ascending, columns that are known to be
-        needed besides what the strong rule proposes.
+        read: lambda at which correlations were last read. missed: int64, ascending, columns known to be needed besides
+        those of the strong rule.
         """
         regression, every = self.regression, self.regression.usable
         most = regression.size(self.support, FURTHER)
@@ -156,26 +163,24 @@ class WorkingSet:
         return WorkingSet(regression, lam, self.target, *began, _ALMOST * self.target)
 
     def improve(self) -> Solution | None:
-        """Solve the problem on the working set and look at all columns; returns the solution if that is it.
-
-        Raises WorkFailed if many working sets have made nothing better.
-        """
+        """Solve on the working set and check all columns; returns the solution if it is one. Raises WorkFailed if many
+        working sets have not improved it."""
         self.solve()
         return self.examine()
 
     def examine(self) -> Solution | None:
-        """The same once the working set is solved."""
+        """Check all columns after the working set is solved; otherwise like `improve`."""
         return self.judge(self.regression.correlations.see(self.wants(), self.candidates))
 
     def judge(self, seen: Seen) -> Solution | None:
-        """The solution, if it is one by the correlations of the candidates; else the next working set is chosen."""
+        """Return the solution if the candidates' correlations verify it; else choose the next working set."""
         if self.look(seen):
             return self.solution(self.dual_gap.objective)
         self.go_on()
         return None
 
     def go_on(self) -> None:
-        """Choose the next working set and rule columns out, by what was seen last. Raises WorkFailed."""
+        """Choose the next working set, and screen columns. Raises WorkFailed."""
         inner, self.working = _INNER * self.gap, self.next_columns()
         last = inner <= self.target or self.working.size == self.regression.usable.size  # no other could be better
         self.goal = _ALMOST * self.target if last else inner
@@ -207,7 +212,7 @@ class WorkingSet:
             self._costs = self.regression.penalty.at(self.lam, self.support)
 
     def look(self, seen: Seen) -> bool:
-        """Find the gap to the best dual point so far; whether it is small enough."""
+        """Compute the gap to the best dual point so far; returns whether it is small enough."""
         regression, penalty = self.regression, self.regression.penalty
         self._chosen, self._gains = seen.chosen, regression.correlations.gains[: seen.chosen.size]
         slopes = slopes_of(seen.chosen, seen.values, self.support, self._costs.l2 * self.values)
@@ -224,13 +229,13 @@ class WorkingSet:
         return self.gap <= self.target
 
     def wants(self) -> Wanted:
-        """The correlations that it wants to see. Those of the support are needed for the ridge on it, if there is one;
-        else they are no larger than allowed if they are not read."""
+        """Return the correlations to read. Those of the support are needed for its ridge, if any; else they are within
+        their limits without being read."""
         return Wanted(self.fit.residual, self.lam, self.support if self._costs.l2.any() else self.support[:0])
 
     def screen(self, gap: float) -> None:
-        """Leave out the columns that have no coefficient in any solution, if the gap is a good deal smaller than when
-        this was last done."""
+        """Drop the columns with zero coefficients in every solution, if the gap is much smaller than at the last
+        screening."""
         if gap > 0.25 * self.screened:
             return
         all_of_them = self.candidates is self.regression.usable  # which other working sets begin with, too
@@ -240,15 +245,18 @@ class WorkingSet:
         self.candidates = known.possible(self.fit.residual, self.candidates, kept, self.lam / scale, radius / scale)
 
     def next_columns(self) -> np.ndarray:
-        """Columns with coefficients, and those that promise to lower the objective most; int64, ascending."""
+        """Return columns with coefficients, and those that promise the largest decrease of the objective; int64,
+        ascending."""
         others = self.regression.size(self.support) - self.support.size
         return union(largest(self._gains, self._chosen, others, self.regression.features.pool), self.support)
 
 
 def judge_all(working_sets: Sequence[WorkingSet]) -> list[Solution]:
-    """Look at all columns once for several working sets that have ruled none out, each from the one before, with
-    working sets that are solved: the solutions, up to the first that is none. Those after it have their next working
-    sets."""
+    """Check all columns in one pass for several solved working sets, each from the one before, that have screened no
+    columns; returns the verified solutions.
+
+    Working sets after the first one that fails get their next working sets.
+    """
     regression, solutions = working_sets[0].regression, []
     wanted = [working_set.wants() for working_set in working_sets]
     looks = regression.correlations.see_all(wanted, regression.usable)
@@ -267,7 +275,7 @@ def judge_all(working_sets: Sequence[WorkingSet]) -> list[Solution]:
 
 @reordered_kernel
 def spread(support, values, columns, found):
-    """Write the values of a support, int64 (s,), to where it is among columns, int64 (m,), both ascending."""
+    """Write the values of a support, int64 (s,), to its positions among columns, int64 (m,), both ascending."""
     i = 0
     for place in range(columns.size):
         if i < support.size and columns[place] == support[i]:
@@ -277,7 +285,7 @@ def spread(support, values, columns, found):
 
 @reordered_kernel
 def lambda_max_of(chosen, correlations, l1):
-    """The least lambda at which none of the correlations, float64 (m,), of chosen columns, int64 (m,), is too large."""
+    """Return lambda_max, given correlations, float64 (m,), of chosen columns, int64 (m,)."""
     lam = 0.0
     for i in range(chosen.size):
         lam = max(lam, abs(correlations[i]) / l1[chosen[i] if l1.size > 1 else 0])

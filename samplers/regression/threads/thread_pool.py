@@ -1,8 +1,8 @@
-"""Threads that work together: each on a share of many columns, or all in one kernel, in which they wait for each other.
+"""Threads that work together: each on a share of many columns, or all in one kernel with barriers.
 
-Who does what depends on how many they are; what comes of it does not. Sums are made of chunks, which are the same for
-any number of threads. So are the loops over numbers that are changed one by one: the compiler has several versions of a
-loop, for vectors and for what is left at its end, and where sums may be reordered these do not round alike.
+Results do not depend on the number of threads. Sums are made of chunks that do not depend on it either, and neither do
+loops over numbers: compiled loops have several versions, for vectors and for the remainder, which round differently
+where sums may be reordered.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class Member(NamedTuple):
 
 
 def _cores_of_their_own(size: int) -> list[set[int]]:
-    """Cores for each of so many threads, none of them another's if they are enough.
+    """Return cores for `size` threads, distinct if there are enough.
 
-    Where threads wait for each other a few microseconds at a time, all look busy, and the kernel would leave two on one
-    core for long, the other idle.
+    Threads that wait for each other for microseconds all look busy, and the kernel would leave two on one core for
+    long.
     """
     every = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return [set(every[rank::size]) if len(every) >= size else set(every) for rank in range(size)]
 
 
 def _stay_on(cores: set[int]) -> set[int]:
-    """Have the calling thread run on those only, if it may; returns on which it could before."""
+    """Pin the calling thread to cores, if allowed; returns its cores before."""
     if not cores:
         return cores
     before = os.sched_getaffinity(0)
@@ -70,7 +70,7 @@ def _stay_on(cores: set[int]) -> set[int]:
 
 
 class ThreadPool:
-    """So many threads, the caller's among them. For one caller at a time. Attributes: `members`, and their number."""
+    """`size` threads, including the caller's, for one caller at a time. Attributes: `members`, and their number."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -82,8 +82,8 @@ class ThreadPool:
         self._worker_threads = [WorkerThread(partial(_stay_on, cores), looks) for cores in self._cores[1:]]
 
     def run(self, kernel: Callable[..., object], *arguments: Any) -> None:
-        """Have all of them run a kernel, whose first argument is the `Member`; for some time only the caller's if they
-        had to wait long for each other. The result has to be the same."""
+        """Run a kernel, whose first argument is the `Member`, on all threads; on the caller's alone for some time after
+        long waits. The result must be the same."""
         if self.size == 1:
             kernel(*self.members, *arguments)
             return
@@ -99,8 +99,11 @@ class ThreadPool:
         self._rests = self._next_rests if crowded else 0
 
     def each(self, items: Iterable[Item], work: Callable[[Item], object]) -> None:
-        """Have work(item) done for all of some items, by who comes to one first. The caller's thread begins with the
-        first and the next one with the last: what it writes is near to it when shares are worked on."""
+        """Call work(item) for all items, in the order in which threads become free.
+
+        The caller's thread starts with the first item and the next thread with the last, so that what it writes is near
+        in memory if shares are worked on.
+        """
         left = deque(items)
 
         def take(rank: int) -> None:
@@ -114,7 +117,7 @@ class ThreadPool:
         self._each([(rank,) for rank in range(self.size)], take)
 
     def share(self, count: int, work: Callable[[int, int], Result]) -> list[Result]:
-        """Have work(begin, end) done for all of so many columns, in a share for each; the results, in their order."""
+        """Call work(begin, end) for a share of `count` columns in each thread; returns the results in order."""
         size = self.size if count > _FEW else 1
         bounds = [*(count * rank // size // _VECTORS * _VECTORS for rank in range(size)), count]
         return self._each(list(pairwise(bounds)), work)
@@ -137,7 +140,7 @@ ALONE = ThreadPool(1)
 
 
 def since_start(told):
-    """Nanoseconds since the machine started. told: int64 (2,), to work with."""
+    """Return the nanoseconds since the machine started. told: int64 (2,), work."""
     _read_clock(_MONOTONIC, told.ctypes.data)
     return 1_000_000_000 * told[0] + told[1]
 
@@ -147,7 +150,7 @@ nanoseconds: Any = reordered_kernel(since_start) if _compiled else lambda _: tim
 
 @reordered_kernel
 def meet(member):
-    """Wait until all have come here as often; each then sees what the others have written before."""
+    """Wait until all members have reached this call; each then sees what the others have written."""
     if member.size > 1:
         often = member.meetings[member.rank, 0] + 1
         raise_to(member.meetings, member.rank, often)
@@ -161,7 +164,7 @@ def meet(member):
 
 @reordered_kernel
 def own_chunks(member, count):
-    """The size of a chunk of so many numbers, and which chunks are the member's."""
+    """Return the size of a chunk of `count` numbers, and the member's range of chunks."""
     each = -(-count // (CHUNKS * _LEAST)) * _LEAST
     chunks = -(-count // max(each, 1))
     return each, chunks * member.rank // member.size, chunks * (member.rank + 1) // member.size
@@ -169,14 +172,14 @@ def own_chunks(member, count):
 
 @reordered_kernel
 def own_numbers(member, count):
-    """The first of so many numbers that is of the member's chunks, and the one after its last."""
+    """Return the member's range of `count` numbers."""
     each, first, last = own_chunks(member, count)
     return min(each * first, count), min(each * last, count)
 
 
 @reordered_kernel
 def summed(sums, count):
-    """The sum of so many numbers, of whose chunks those are given."""
+    """Return the sum of `count` numbers from the sums of their chunks."""
     each, total = -(-count // (CHUNKS * _LEAST)) * _LEAST, 0.0
     for c in range(-(-count // max(each, 1))):
         total += sums[c]
@@ -185,7 +188,7 @@ def summed(sums, count):
 
 @reordered_kernel
 def greatest(found, count):
-    """The greatest of some numbers from 0 on, one of each chunk of so many."""
+    """Return the largest of nonnegative numbers, one for each chunk of `count` numbers."""
     each, most = -(-count // (CHUNKS * _LEAST)) * _LEAST, 0.0
     for c in range(-(-count // max(each, 1))):
         most = max(most, found[c])
@@ -194,6 +197,7 @@ def greatest(found, count):
 
 @reordered_kernel
 def agreed(member, sums, count):
-    """The same when all have written those of their chunks; they are not to be written again before the next `meet`."""
+    """Return the sum after all members have written their chunks, which must not be written again before the next
+    `meet`."""
     meet(member)
     return summed(sums, count)
