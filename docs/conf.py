@@ -51,7 +51,8 @@ def _paragraph(text: str) -> str:
     """A formula or an example, which is indented, as it is; otherwise prose."""
     if text.startswith("    "):
         return f"::\n\n{text}"
-    parts = text.split("`")
+    linked = re.sub(r"`?docs/([\w-]+)\.md`?", r":doc:`/\1`", text)
+    parts = linked.split("`")
     parts[::2] = [re.sub(r"([*|]|(?<=\w)_(?!\w))", r"\\\1", part) for part in parts[::2]]
     return "`".join(parts)
 

@@ -10,9 +10,8 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from meanings import ATTRIBUTES, PARAMETERS
 from typer import Context
 from typer.main import get_command
 
@@ -22,6 +21,8 @@ from samplers.factorization.options import FactorizationOptions
 from samplers.lda.options import LdaOptions
 from samplers.options import Described, Resources, described
 from samplers.regression.options import RegressionOptions, SoftmaxOptions
+
+T = TypeVar("T")
 
 PLACE = "<!-- reference -->"
 PACKAGES = ("samplers", "ooc", "blocks")
@@ -87,20 +88,32 @@ def _row(parameter: Any, context: Any) -> str | None:
 def estimator(name: str) -> str:
     """Tables of the parameters and attributes of an estimator, and its methods."""
     kind = getattr(samplers, name)
-    parameters = signature_of(kind).values()
-    rows = [f"| `{each.name}` | {_default(kind, each)} | {meaning(kind, each.name)} |" for each in parameters]
-    learnt = [f"| `{each}` | {_attribute(kind, each)} |" for each in attributes_of(kind)]
+    defaults = {each.name: (_default(kind, each), meaning(kind, each.name)) for each in signature_of(kind).values()}
+    taken = _grouped({name: said for name, (_, said) in defaults.items()})
+    rows = [f"| {_code(names)} | {', '.join(defaults[name][0] for name in names)} | {said} |" for said, names in taken]
+    learnt = [
+        f"| {_code(names)} | {entry.type} | {_sentence(entry.text)} |" for entry, names in _grouped(attributes(kind))
+    ]
     methods = [f".. auto{_kind_of(kind, each)}:: samplers.{name}.{each}" for each in methods_of(kind)]
     return "\n\n".join(
         [
             "## Parameters",
             "\n".join(["| Parameter | Default | Meaning |", "| --- | --- | --- |", *rows]),
             "## Attributes",
-            "\n".join(["| Attribute | Meaning |", "| --- | --- |", *learnt]),
+            "\n".join(["| Attribute | Type and shape | Meaning |", "| --- | --- | --- |", *learnt]),
             "## Methods",
             "```{eval-rst}\n" + "\n\n".join(methods) + "\n```",
         ]
     )
+
+
+def _grouped(said: Mapping[str, T]) -> list[tuple[T, list[str]]]:
+    """The names of which the same is said, in the order of the first of them."""
+    return [(entry, [name for name in said if said[name] == entry]) for entry in dict.fromkeys(said.values())]
+
+
+def _code(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _default(kind: type, parameter: inspect.Parameter) -> str:
@@ -110,11 +123,11 @@ def _default(kind: type, parameter: inspect.Parameter) -> str:
 
 
 def meaning(kind: type, parameter: str) -> str:
-    """What a parameter of an estimator means: by its docstring, by the option that it is, or by `meanings.py`."""
+    """What a parameter of an estimator means: by the option that it is, or by the docstring."""
     said = re.sub(r"\s*\[default: .+?\]", "", _option_help(kind, parameter))
     said = re.sub(r" \((?:scikit-learn|gensim|MALLET|glmnet)'s [^()]*\)", "", said)
-    told = documented(kind, "Parameters").get(parameter) or _parameters(said) or PARAMETERS.get(parameter, "")
-    return _sentence(told)
+    known = documented(kind, "Parameters")
+    return _sentence(_parameters(said) or (known[parameter].text if parameter in known else ""))
 
 
 def _parameters(said: str) -> str:
@@ -123,8 +136,10 @@ def _parameters(said: str) -> str:
 
 
 def _sentence(said: str) -> str:
-    """What a cell of a table can hold: it begins with a capital letter and ends with a full stop."""
-    return f"{said[:1].upper()}{said[1:].rstrip('.')}.".replace("|", "\\|") if said else ""
+    """What a cell of a table can hold: it begins with a capital letter, ends with a full stop, and links to pages."""
+    linked = re.sub(r"docs/([\w-]+)\.md", r"[](../\1.md)", said).replace("|", "\\|")
+    begins = linked[:1].upper() if linked[1:2].isalpha() else linked[:1]  # a single letter is a number, as p
+    return f"{begins}{linked[1:].rstrip('.')}." if linked else ""
 
 
 def _option_help(kind: type, parameter: str) -> str:
@@ -133,28 +148,36 @@ def _option_help(kind: type, parameter: str) -> str:
     return found[0].help if found else ""
 
 
-def _attribute(kind: type, name: str) -> str:
-    own = ATTRIBUTES.get(f"{kind.__name__}.{name}") or ATTRIBUTES.get(name)
-    return _sentence(documented(kind, "Attributes").get(name) or own or "")
+class Entry(NamedTuple):
+    """An entry of a section of a docstring: the type that it states, and what it says."""
+
+    type: str
+    text: str
 
 
-def documented(kind: type, section: str) -> dict[str, str]:
+def documented(kind: type, section: str) -> dict[str, Entry]:
     """The entries of a section of the NumPy docstrings of a class and its bases, by name."""
-    found: dict[str, str] = {}
+    found: dict[str, Entry] = {}
     for base in kind.__mro__:
         text = inspect.cleandoc(base.__dict__.get("__doc__") or "")
         body = re.search(rf"^{section}\n-+\n(.*?)(?=^\w[^\n]*\n-{{3,}}$|\Z)", text, re.M | re.S)
         entries = re.findall(r"^(\S[^\n]*)\n((?:[ \t]+[^\n]*\n?|\n)+)", body[1] + "\n", re.M) if body else []
-        for names, said in entries:
-            for name in re.split(r",\s*", names.partition(" :")[0]):
-                found.setdefault(name.strip(), " ".join(said.split()))
+        for head, said in entries:
+            names, _, stated = head.partition(" : ")
+            if not said.lstrip().startswith("See `"):  # a base says it
+                entry = Entry(stated.replace("|", "\\|"), " ".join(said.split()))
+                found |= {name: entry for name in re.split(r",\s*", names) if name not in found}
     return found
 
 
-def attributes_of(kind: type) -> list[str]:
-    """The names of what `fit` learns."""
-    stated = [name for base in kind.__mro__ for name in (*vars(base).get("__annotations__", ()), *vars(base))]
-    return sorted({name for name in stated if name.endswith("_") and not name.startswith("_")})
+def attributes(kind: type) -> dict[str, Entry]:
+    """What `fit` learns, by name."""
+    stated = {name for base in kind.__mro__ for name in (*vars(base).get("__annotations__", ()), *vars(base))}
+    known = documented(kind, "Attributes")
+    names = sorted(name for name in stated if name.endswith("_") and not name.startswith("_"))
+    return {name: known[name] for name in known if name in names} | {
+        name: Entry("", "") for name in names if name not in known
+    }
 
 
 def methods_of(kind: type) -> list[str]:
