@@ -12,8 +12,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("blocks", "ooc", "samplers", "benchmarks", "examples", "tests")
+PATH = re.compile(r"`((?:blocks|ooc|samplers|benchmarks|examples|tests|docs)/[\w./-]*(?:\.py|/))`")
 NAME = re.compile(r"`([A-Za-z_][\w.]*\w)`")
-FILES = re.compile(r"\.(json|jsonl|txt|h5|npz|parquet|png|py|gz|model)$")
+FILES = re.compile(r"\.(json|jsonl|txt|h5|npz|parquet|png|py|md|gz|model)$")
 ELSEWHERE = {"held_out_loss_of_M", "save_to_disk"}  # a pattern of names; of another library
 
 
@@ -38,9 +39,10 @@ def words() -> set[str]:
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    for page in {*(ROOT / "docs").glob("*.md"), ROOT / "README.md"} - {
-        ROOT / "docs" / "moving.md"
-    }:  # of other libraries
+    for page in {*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")} - {
+        ROOT / "docs" / "moving.md",  # of other libraries
+        ROOT / "CHANGELOG.md",  # of what there was
+    }:
         yield page.name, page.read_text(encoding="utf-8")
     for name, tree in modules().items():
         for node in ast.walk(tree):
@@ -68,3 +70,9 @@ def test_names_in_backticks_are_there() -> None:
         if not name.startswith("OOC_") and not is_there(name)
     ]
     assert wrong == []
+
+
+def test_paths_in_backticks_are_there() -> None:
+    named = [(where, path) for where, text in texts() for path in PATH.findall(text) if "NAME" not in path]
+    assert len(named) > 20
+    assert [f"{where}: {path}" for where, path in named if not (ROOT / path).exists()] == []
