@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from rings import in_all
 
-from ooc.user_functions import _read
+from ooc.user_functions import read
 from samplers.lda.splash import SplashLda
 
 THREADS, TIMES = 4, 60
@@ -39,13 +39,13 @@ def threads_take_turns_often() -> Iterator[None]:
 def test_threads_read_functions_at_the_same_time(threads_take_turns_often):
     """Each as deep in calls as no other: so Python can tell that it has mixed up their trees, with a SystemError."""
 
-    def read(deeper: int) -> set[str]:
+    def found_below(deeper: int) -> set[str]:
         if deeper:
-            return read(deeper - 1)
+            return found_below(deeper - 1)
         found = set()
         for _ in range(TIMES):
             _ = [Garbage() for _ in range(30)]
-            found.add(_read(SplashLda, "process").name)
+            found.add(read(SplashLda, "process").name)
         return found
 
-    assert in_all([lambda n=n: read(n) for n in range(THREADS)]) == [{"process"}] * THREADS
+    assert in_all([lambda n=n: found_below(n) for n in range(THREADS)]) == [{"process"}] * THREADS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from blocks.errors import RequestError
-from ooc import user_functions
 from ooc.stochastic.elements import KINDS
+from ooc.stochastic.functions import check_functions
 from ooc.stochastic.variable_arrays import check_variable
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def check_declared(program: StochasticProgram) -> None:
         raise RequestError(f"{dataset.path} is a {dataset.kind}, which has no elements to process")
     for name, declared in program.declared.items():
         check_variable(name, declared)
-    user_functions.check(program)
+    check_functions(program)
 
 
 def check_sizes(program: StochasticProgram) -> None:

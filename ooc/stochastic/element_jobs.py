@@ -321,7 +321,7 @@ class ElementJobs:
             begin(variable.store, False)
         shared = self._loops.Shared(*variables, *self._constants.values())
         block = tiny_block(program.dataset)
-        with user_functions.reported(program):
+        with user_functions.reported(type(program), ("process", *program.functions)):
             self._loops.process_elements(block, stretch.visits, 1, shared, stretch.local, queue, stretch.kept)
             for name in program.functions:
                 loop = getattr(self._loops, f"{name}_elements")

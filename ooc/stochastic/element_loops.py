@@ -1,28 +1,15 @@
 """Compiled loops over elements, generated for the functions of a program.
 
-The fields of `shared` and `local` depend on the program, so its loops are written as a module of
-`ooc.stochastic.generated` in the directory of compiled kernels, where numba's cache identifies it by its file; its name
-is a hash of its text and of the file with the functions. The types of `shared` and `local` are in a module of their
-own, as the cache of called functions refers to them by name, also to those of deleted programs.
+The fields of `shared` and `local` depend on the program, so its loops are written for it: see `ooc.user_modules`.
 """
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import os
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import xxhash
-
-from blocks.cache_directory import written
-from blocks.errors import WorkFailed
-from blocks.kernel_cache import CACHE, additions, alone
-from ooc.stochastic import generated
+from ooc.user_modules import loops_module, owner, types_module
 
 
 class DeclaredNames(NamedTuple):
@@ -42,18 +29,6 @@ class DeclaredNames(NamedTuple):
     work: Sequence[str]
 
 
-_TYPES = '''"""What functions of some program have: made by ooc.stochastic.element_loops."""
-
-from typing import Any, NamedTuple
-
-
-class Shared(NamedTuple):
-{shared}
-
-
-class Local(NamedTuple):
-{local}
-'''
 _HEAD = '''"""Loops over elements for {target}: made by ooc.stochastic.element_loops."""
 
 from blocks.compiled import inlined_kernel, uncached_kernel, unmanaged_kernel
@@ -118,56 +93,15 @@ def {name}_elements(block, visits, shared, local, found):
 
 
 def load(program: Any, names: DeclaredNames) -> ModuleType:
-    """Return the module with a program's loops: `Shared`, `Local`, `process_elements`, and NAME_elements for each
-    map."""
-    fields = _fields([*names.variables, *names.constants]), _fields([*names.by_element, *names.by_entry, *names.work])
-    types = _TYPES.format(shared=fields[0], local=fields[1])
+    """The module of the loops of a program: `Shared`, `Local`, `process_elements`, and `NAME_elements` for each map."""
+    types = types_module(
+        {
+            "Shared": [*names.variables, *names.constants],
+            "Local": [*names.by_element, *names.by_entry, *names.work],
+        }
+    )
     functions = {name: getattr(type(program), name) for name in ("process", *names.maps)}
-    text = source(_owner(type(program), functions), names, _written("types", types, xxhash.xxh3_64(types.encode())))
-    files = sorted({inspect.getfile(inspect.unwrap(function)) for function in functions.values()})
-    digest = xxhash.xxh3_64(text.encode())
-    for file in files:
-        digest.update(Path(file).read_bytes())
-    return importlib.import_module(_written("loops", text, digest))
-
-
-def _owner(program: type, functions: dict[str, Any]) -> type:
-    """Return the first class of a program that defines these functions: subclasses that change none share the loops."""
-    first = reversed(program.__mro__)
-    return next(each for each in first if all(getattr(each, name, None) is functions[name] for name in functions))
-
-
-def _written(kind: str, text: str, digest: Any) -> str:
-    """Return the name of the module with a text, written if it does not exist.
-
-    It is written once even if several processes need it: numba would compile everything again for a newer file.
-    """
-    stem = f"{kind}_{digest.hexdigest()}"
-    name = f"{generated.__name__}.{stem}"
-    if name not in sys.modules:
-        if CACHE is None or not (CACHE / f"{stem}.py").exists():
-            _write(f"{stem}.py", text)
-        importlib.invalidate_caches()  # whoever wrote it
-    return name
-
-
-def _write(name: str, text: str) -> None:
-    """Write a module to the directory of kernels, and make it importable."""
-    directory = additions()
-    if directory is None:
-        raise WorkFailed(
-            "no directory for the compiled loops is writable",
-            "Set OOC_CACHE_DIR to a directory that only you can write to.",
-        )
-    path = directory / name
-    with alone(directory / "modules.lock"):
-        if not path.exists():
-            with written(path) as file:
-                file.write(text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-    if str(directory) not in generated.__path__:
-        generated.__path__.append(str(directory))
+    return loops_module(source(owner(type(program), functions), names, types), functions)
 
 
 def source(program: type, names: DeclaredNames, types: str) -> str:
@@ -189,7 +123,3 @@ def source(program: type, names: DeclaredNames, types: str) -> str:
         execute="\n".join(calls) or "    pass",
     )
     return head + "".join(_MAP.format(name=name, element_at=element_at) for name in names.maps)
-
-
-def _fields(names: Sequence[str]) -> str:
-    return "\n".join(f"    {name}: Any" for name in names or ["nothing"])

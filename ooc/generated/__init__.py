@@ -1,4 +1,4 @@
-"""Modules written by `ooc.stochastic.element_loops`; they lie in the directory of compiled kernels."""
+"""Modules written by `ooc.user_modules`; they lie in the directory of compiled kernels."""
 
 from blocks.kernel_cache import CACHE, Compiler, additions
 

@@ -1,4 +1,4 @@
-"""The modules with the loops over elements that are written for programs."""
+"""The modules with loops that are written for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import xxhash
 from rings import in_all
 
 from blocks.kernel_cache import CACHE
-from ooc.stochastic.element_loops import _written
+from ooc.user_modules import write_module
 
 AT_ONCE = 6
 
@@ -21,7 +21,7 @@ def test_a_module_that_many_need_at_once_is_written_once():
     def need() -> tuple[Path, int]:
         ready.wait()
         assert CACHE is not None
-        path = CACHE / f"{_written('test', text, xxhash.xxh3_64(text.encode())).rpartition('.')[2]}.py"
+        path = CACHE / f"{write_module('test', text, xxhash.xxh3_64(text.encode())).rpartition('.')[2]}.py"
         return path, path.stat().st_ino
 
     (path, _), *others = found = in_all([need] * AT_ONCE)
