@@ -20,28 +20,30 @@ def dependence(x, centred):
     return np.abs(x.T @ x) / np.outer(norms, norms)
 
 
-def reference(x, order, taken, rho, most, centred):
+def reference(x, order, taken, rho, most, centred, group=1):
     products, chosen = dependence(x, centred), []
-    for place, column in enumerate(order):
-        mine = products[column, order[np.array(chosen, np.int64)]]
-        independent = place < taken or (all(mine < rho) and np.sum(mine**2) < rho)
+    groups = order.reshape(-1, group)
+    for place, columns in enumerate(groups):
+        mine = products[np.ix_(columns, groups[np.array(chosen, np.int64)].reshape(-1))]
+        independent = place < taken or ((mine < rho).all() and (np.sum(mine**2, axis=1) < rho).all())
         if len(chosen) < most and independent:
             chosen.append(place)
     return chosen
 
 
-def of_dense(x, order, taken, rows, rho, most, centred):
+def of_dense(x, order, taken, rows, rho, most, centred, group=1):
     vectors, chosen = np.empty((order.size, rows.size), np.float32), np.empty(most, np.int64)
     unit_vectors(np.ascontiguousarray(x.T, np.float32), order, rows, centred, vectors)
-    return chosen[: independent_vectors(vectors, taken, rho, chosen)].tolist()
+    return chosen[: independent_vectors(vectors, group, taken, rho, chosen)].tolist()
 
 
-def of_sparse(x, order, taken, rows, rho, most, centred):
+def of_sparse(x, order, taken, rows, rho, most, centred, group=1):
     matrix = scipy.sparse.csc_array(x.astype(np.float32))
     sampled, last, chosen = np.zeros(len(x), bool), np.full(len(x), NOBODY), np.empty(most, np.int64)
     sampled[rows] = True
     offsets, held = matrix.indptr.astype(np.int64), (matrix.indices.astype(np.uint32), matrix.data)
-    count = independent_columns(offsets[:-1], offsets[1:], *held, order, taken, sampled, centred, rho, last, chosen)
+    how = group, taken, sampled, centred, rho, last
+    count = independent_columns(offsets[:-1], offsets[1:], *held, order, *how, chosen)
     assert (last == NOBODY).all()
     return chosen[:count].tolist()
 
@@ -59,8 +61,9 @@ def test_the_same_are_chosen_as_by_the_matrix_of_correlations(checker, data):
     # Correlations of small whole numbers do not come so near to these that rounding could decide.
     rho, centred = data.draw(st.sampled_from([0.0501, 0.301, 0.7011, 0.999])), data.draw(st.booleans())
     most, taken = data.draw(st.integers(1, 10)), data.draw(st.integers(0, 3))
-    expected = reference(x[rows], order, taken, rho, most, centred)
-    assert checker(x, order, taken, rows, rho, most, centred) == expected
+    group = data.draw(st.sampled_from([group for group in (1, 2, 3) if order.size % group == 0]))
+    expected = reference(x[rows], order, taken, rho, most, centred, group)
+    assert checker(x, order, taken, rows, rho, most, centred, group) == expected
 
 
 def test_copies_depend_and_constant_columns_do_not():

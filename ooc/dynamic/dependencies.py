@@ -9,6 +9,8 @@ x_j is column j of a design matrix in a sample of its rows, scaled there to norm
 to mean 0: x_j' x_k is their correlation, else their cosine. A column that is constant, or 0, in the sample depends on
 none. Candidates are taken in their order: of two that depend on each other the first is kept. Before them come columns
 that are being updated already, of which none is asked whether it depends on another.
+
+A candidate may be a group of columns, which may depend on each other, but on no column of another group.
 """
 
 from __future__ import annotations
@@ -49,23 +51,25 @@ def is_more(squares, lost):
 
 
 @reordered_kernel
-def independent_vectors(vectors, taken, rho, chosen):
+def independent_vectors(vectors, group, taken, rho, chosen):
     """Choose candidates until `chosen` is full; returns how many it holds then.
 
-    vectors: float32 (k, s), see `unit_vectors`; the first `taken` are chosen anyway. Filled: chosen int64 (l,), places
-    of vectors in their order.
+    vectors: float32 (k * group, s), see `unit_vectors`, those of a candidate one after the other; the first `taken`
+    candidates are chosen anyway. Filled: chosen int64 (l,), numbers of candidates in their order.
     """
     count = 0
-    for candidate in range(len(vectors)):
-        free, squares = count < chosen.size, np.float32(0.0)
-        for place in range(count if free and candidate >= taken else 0):
-            other, product = vectors[chosen[place]], np.float32(0.0)
-            for i in range(other.size):
-                product += vectors[candidate, i] * other[i]
-            squares += product * product
-            if abs(product) >= rho or squares >= rho:
-                free = False
-                break
+    for candidate in range(len(vectors) // group):
+        free = count < chosen.size
+        for member in range(group if free and candidate >= taken else 0):
+            vector, squares = vectors[group * candidate + member], np.float32(0.0)
+            for place in range(group * count if free else 0):
+                other, product = vectors[group * chosen[place // group] + place % group], np.float32(0.0)
+                for i in range(other.size):
+                    product += vector[i] * other[i]
+                squares += product * product
+                if abs(product) >= rho or squares >= rho:
+                    free = False
+                    break
         if free:
             chosen[count] = candidate
             count += 1
@@ -87,38 +91,50 @@ class Entries(NamedTuple):
 
 
 @kernel
-def independent_columns(begins, ends, rows, values, columns, taken, sampled, centred, rho, last, chosen):
+def independent_columns(begins, ends, rows, values, columns, group, taken, sampled, centred, rho, last, chosen):
     """The same for sparse columns, by the rows in which they meet.
 
     begins, ends: integers (p,), of the entries of each column; rows: uint32 (N,) and values: float32 (N,) of all.
-    columns: integers (k,); the first `taken` are chosen anyway. sampled: bool (n,). last: int32 (n,), NOBODY
-    everywhere, before and afterwards. Filled: chosen int64 (l,), places in `columns`. Returns how many it holds then.
+    columns: integers (k * group,), those of a candidate one after the other; the first `taken` candidates are chosen
+    anyway. sampled: bool (n,). last: int32 (n,), NOBODY everywhere, before and afterwards. Filled: chosen int64 (l,),
+    numbers of candidates. Returns how many it holds then.
     """
     sizes = ends[columns] - begins[columns]
     longest = sizes.max() if sizes.size else 0
     entries = Entries(last, np.empty(sizes.sum(), ENTRY), np.empty(longest, np.int32), np.empty(longest))
-    products, totals, scales = np.zeros(chosen.size), np.empty(chosen.size), np.empty(chosen.size)
+    most = group * chosen.size
+    products, totals, scales = np.zeros(most), np.empty(most), np.empty(most)
     sample, count, filled = np.count_nonzero(sampled), 0, 0
-    for candidate in range(columns.size):
+    for candidate in range(columns.size // group):
         if count == chosen.size:
             break
-        mine = slice(begins[columns[candidate]], ends[columns[candidate]])
-        total, squares = sums_of(rows[mine], values[mine], sampled)
-        share = total / sample if centred else 0.0  # of the mean, in the product with a column not centred
-        left = squares - share * total
-        totals[count], scales[count] = total, 1.0 / math.sqrt(left) if is_more(left, squares) else 0.0
-        free = candidate < taken
-        if not free:
-            add_products(entries, rows[mine], values[mine], sampled, products)
-            free = are_small(products[:count], share, totals, scales, rho)
-            products[:count] = 0.0
+        before, free = group * count, True  # columns that were chosen
+        for member in range(group):
+            column = columns[group * candidate + member]
+            mine = slice(begins[column], ends[column])
+            total, squares = sums_of(rows[mine], values[mine], sampled)
+            share = total / sample if centred else 0.0  # of the mean, in the product with a column not centred
+            left, scale = squares - share * total, 0.0
+            if is_more(left, squares):
+                scale = 1.0 / math.sqrt(left)
+            totals[before + member], scales[before + member] = total, scale
+            if candidate >= taken:
+                add_products(entries, rows[mine], values[mine], sampled, products)
+                free = are_small(products[:before], share, totals, scales, scale, rho)
+                products[:before] = 0.0
+            if not free:
+                break
         if free:
-            filled = append(entries, filled, rows[mine], values[mine], sampled, count)
+            for member in range(group):
+                column = columns[group * candidate + member]
+                mine = slice(begins[column], ends[column])
+                filled = append(entries, filled, rows[mine], values[mine], sampled, before + member)
             chosen[count] = candidate
             count += 1
-    for column in columns[chosen[:count]]:
-        for entry in range(begins[column], ends[column]):
-            last[rows[entry]] = NOBODY
+    for candidate in chosen[:count]:
+        for column in columns[group * candidate : group * (candidate + 1)]:
+            for entry in range(begins[column], ends[column]):
+                last[rows[entry]] = NOBODY
     return count
 
 
@@ -155,11 +171,11 @@ def add_products(entries, rows, values, sampled, products):
 
 
 @reordered_kernel
-def are_small(products, share, totals, scales, rho):
-    """Whether a column, the last of which there are totals and scales, depends on none of the columns before it."""
-    mine, largest, squares = scales[products.size], 0.0, 0.0
+def are_small(products, share, totals, scales, scale, rho):
+    """Whether a column, which has a scale, depends on none of the columns chosen."""
+    largest, squares = 0.0, 0.0
     for place in range(products.size):
-        product = mine * scales[place] * (products[place] - share * totals[place])
+        product = scale * scales[place] * (products[place] - share * totals[place])
         squares += product * product
         largest = max(largest, abs(product))
     return largest < rho and squares < rho

@@ -118,22 +118,25 @@ class Checker:
         self._sampled[self._rows] = True
         self._last = np.full(rows, NOBODY)
 
-    def independent(self, columns: HeldSparse | HeldDense, candidates: np.ndarray, updated: np.ndarray) -> np.ndarray:
+    def independent(
+        self, columns: HeldSparse | HeldDense, candidates: np.ndarray, updated: np.ndarray, group: int = 1
+    ) -> np.ndarray:
         """Those of the candidates, int64 (k,), that are kept, in the same order: as many as a round may have.
 
-        updated: int64, parameters that others depend on, too, as they are being updated.
+        updated: int64, parameters that others depend on, too, as they are being updated. group: columns of each.
         """
         rule, taken = self._rule, updated.size
         if rule.rho is None:
             return candidates[: rule.parallel]
         chosen, together = np.empty(taken + rule.parallel, np.int64), np.concatenate((updated, candidates))
+        members = (group * together[:, None] + np.arange(group)).reshape(-1)
         if isinstance(columns, HeldDense):
-            vectors = np.empty((together.size, self._rows.size), np.float32)
-            unit_vectors(columns.values, together, self._rows, rule.centred, vectors)
-            count = independent_vectors(vectors, taken, rule.rho, chosen)
+            vectors = np.empty((members.size, self._rows.size), np.float32)
+            unit_vectors(columns.values, members, self._rows, rule.centred, vectors)
+            count = independent_vectors(vectors, group, taken, rule.rho, chosen)
         else:
             bounds = columns.bounds
             entries = bounds[:, 0], bounds[:, -1], columns.rows, columns.values
             sample = self._sampled, rule.centred, rule.rho, self._last
-            count = independent_columns(*entries, together, taken, *sample, chosen)
+            count = independent_columns(*entries, members, group, taken, *sample, chosen)
         return together[chosen[taken:count]]
