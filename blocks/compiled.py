@@ -57,6 +57,8 @@ reordered_kernel = _cached(fastmath=True, **_unmanaged)
 inlined_kernel = _cached(forceinline=True, **_unmanaged)
 # Likewise, for functions of users, which no file need be known of.
 uncached_kernel: Any = numba.njit(forceinline=True, **_unmanaged, **_CALLED_FROM_KERNELS)
+uncached_reordered_kernel: Any = numba.njit(forceinline=True, fastmath=True, **_unmanaged, **_CALLED_FROM_KERNELS)
+uncached_managed_kernel: Any = numba.njit(nogil=True, error_model="numpy", **_CALLED_FROM_KERNELS)
 # Both: inlined, and reordered.
 reordered_inlined_kernel = _cached(forceinline=True, fastmath=True, **_unmanaged)
 inlined: Any = numba.njit(inline="always", error_model="numpy")

@@ -12,6 +12,7 @@ from blocks.lazy_names import lazy_names  # noqa: E402  (what hides it has been 
 
 if TYPE_CHECKING:
     from ooc.dynamic.engine import DynamicEngine as DynamicEngine
+    from ooc.dynamic.program import DynamicProgram as DynamicProgram
     from ooc.engine import StaticEngine as StaticEngine
     from ooc.fields import Field as Field
     from ooc.plan.memory_plan import make_plan as make_plan
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "ArraySpec": "ooc.workers.shared_arrays",
     "DynamicEngine": "ooc.dynamic.engine",
+    "DynamicProgram": "ooc.dynamic.program",
     "ElasticNet": "samplers.estimators.lasso",
     "ElasticNetCV": "samplers.estimators.cross_validation",
     "Field": "ooc.fields",

@@ -20,7 +20,7 @@ from ooc.workers.shared_arrays import ArraySpec
 
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]  # numbers for an array of a shape
 _OWN = ("blocks", "builtins", "ooc", "samplers")  # packages whose classes say by __init__ what their options are
-_RESERVED = {"exported", "initial", "maps", "phases", "reading_phases", "state_name", "trains_on_shards"}
+_RESERVED = {"exported", "initial", "maps", "phases", "reading_phases", "state_name", "sums", "trains_on_shards"}
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,14 @@ class Field:
     derived: bool = False
     summed: bool = False
 
+    def shape_in(self, program: Any) -> tuple[int, ...]:
+        """Shape of an element, by the options of the program."""
+        sizes = self.shape if isinstance(self.shape, tuple) else (self.shape,)
+        return tuple(getattr(program, size) if isinstance(size, str) else size for size in sizes)
+
     def spec(self, dataset: Store, program: Any) -> ArraySpec:
         """Return shape and dtype of the whole array."""
-        sizes = self.shape if isinstance(self.shape, tuple) else (self.shape,)
-        shape = tuple(getattr(program, size) if isinstance(size, str) else size for size in sizes)
+        shape = self.shape_in(program)
         if self.per == "row":
             return ArraySpec((int(dataset.block_bounds[-1]), *shape), self.dtype, self.per)
         if self.per == "column":

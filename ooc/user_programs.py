@@ -53,6 +53,13 @@ def build(target: str, dataset: Any, options: dict[str, Any]) -> StaticProgram:
     return built
 
 
+def is_dynamic(target: str) -> bool:
+    """Whether a program, "module:Class", is one of users for the dynamic engine."""
+    from ooc.dynamic.program import DynamicProgram  # whose modules are seldom needed
+
+    return issubclass(find(target), DynamicProgram)
+
+
 def find(target: str) -> type[Any]:
     """Import a program, "module:Class"; RequestError says why that fails."""
     name, _, program = target.partition(":")
@@ -73,9 +80,10 @@ def find(target: str) -> type[Any]:
             f"{cannot}: {error}"
         ) from error
     from ooc.dynamic.program import DynamicProgram  # whose modules are seldom needed
+    from ooc.dynamic.round_program import RoundProgram
 
     found = getattr(module, program, None)
-    if not inspect.isclass(found) or not issubclass(found, StaticProgram | DynamicProgram):
+    if not inspect.isclass(found) or not issubclass(found, StaticProgram | DynamicProgram | RoundProgram):
         what = "does not exist" if found is None else "is not a subclass of ooc.StaticProgram or ooc.DynamicProgram"
         raise RequestError(f"{cannot}: {program or 'its name'!r} in {module.__file__} {what}", 'Write "module:Class".')
     return found
@@ -170,9 +178,14 @@ def _wrong_in(specs: Any) -> str | None:
     return None
 
 
-def numbers_of(method: Callable[..., Any], *arguments: Any) -> dict[str, float]:
-    """Return the metrics that a method of a program returns; WorkFailed unless they are numbers by name."""
+def numbers_of(method: Callable[..., Any], *arguments: Any, single: str = "") -> dict[str, float]:
+    """Return the metrics that a method of a program returns; WorkFailed unless they are numbers by name.
+
+    single: the name of a number that is returned without one, if that is allowed.
+    """
     found = method(*arguments)
+    if single and isinstance(found, Real):
+        found = {single: found}
     if not isinstance(found, Mapping):
         raise WorkFailed(
             f"{place_of(method)}: `{method.__name__}` must return a dictionary, got {_shortened(found)}",
@@ -192,7 +205,7 @@ def _shortened(value: Any) -> str:
 
 
 @contextmanager
-def mistakes_told(program: StaticProgram | type, kind: type[OocError] = WorkFailed) -> Iterator[None]:
+def mistakes_told(program: object, kind: type[OocError] = WorkFailed) -> Iterator[None]:
     """Raise errors in the functions of a user's program as errors of type `kind` that show the user's line."""
     of = program if isinstance(program, type) else type(program)
     try:

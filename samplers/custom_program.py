@@ -6,12 +6,12 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.kinds import open_rows
+from blocks.kinds import open_any, open_rows
 from blocks.memory import parse_size
 from blocks.store import Store
 from ooc.program import StaticProgram
@@ -20,11 +20,16 @@ from ooc.ring.ring import Ring
 from ooc.runs.new_run import create_run
 from ooc.runs.run import Run
 from ooc.training import Callback
+from ooc.user_programs import is_dynamic
 from ooc.workers.worker import ProgramSpec
+from samplers.columns import plan_columns, train_columns
 from samplers.options import ProgramOptions, Resources, ResumeOptions, of_several
 from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
 from samplers.resume import go_on
 from samplers.ring_checks import check_apart, check_ranks_share
+
+if TYPE_CHECKING:
+    from ooc.dynamic.program import DynamicProgram
 
 
 def train(
@@ -42,16 +47,20 @@ def train(
     `ooc.training.train`. Returns the last line of the metrics. Raises RequestError, before anything is written, if the
     program cannot be imported or does not take the options.
     """
-    ring, dataset = of_several(ring), open_rows(data)
+    ring = of_several(ring)
     spec = ProgramSpec(options.program, _values(options.settings))
     if spec.is_known:
         raise RequestError(f"{spec.target} is a model of ooc", "Train it with its own command, see: ooc train --help")
+    dynamic = is_dynamic(spec.target)
+    dataset = open_any(data) if dynamic else open_rows(data)
     check_limits(spec, resources)
+    program = spec.build(dataset)
     if ring:
-        is_replicated(dataset, spec.build(dataset), ring.ranks)
+        if isinstance(program, StaticProgram):
+            is_replicated(dataset, program, ring.ranks)
         check_ranks_share(ring, dataset, spec)
         check_apart(ring, path)
-    plan = plan_training(dataset, spec, resources)
+    plan: Any = (plan_columns if dynamic else plan_training)(dataset, spec, resources)
     check_dataset(dataset)
     run = create_run(
         path,
@@ -63,6 +72,8 @@ def train(
         scratch=resources.scratch,
         overwrite=resources.overwrite,
     )
+    if dynamic:
+        return train_columns(run, plan, resources, ring, callback)
     return train_planned(run, plan, None, resources, ring, callback)
 
 
@@ -141,7 +152,7 @@ def _resources(memory: int | str | None, resources: Mapping[str, Any]) -> Resour
 
 
 def fit(
-    program: type[StaticProgram] | str,
+    program: type[StaticProgram] | type[DynamicProgram] | str,
     data: str | Path | Store,
     path: str | Path,
     *,
@@ -157,7 +168,7 @@ def fit(
 
     Parameters
     ----------
-    program : class derived from `StaticProgram` or `StochasticProgram`, or "module:Class"
+    program : class derived from `StaticProgram`, `StochasticProgram` or `DynamicProgram`, or "module:Class"
         Worker processes import it by its name, so it has to stand in a file, at the top level of a module.
     data : str, Path or Store
         The dataset.
@@ -198,7 +209,7 @@ def fit(
     return ProgramRun(Path(path), target)
 
 
-def _target(program: type[StaticProgram]) -> str:
+def _target(program: type) -> str:
     """Return the name by which other processes import a class; RequestError if there is none."""
     module, name = program.__module__, program.__qualname__
     if module == "__main__":

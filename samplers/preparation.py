@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from blocks import memory, stderr
 from blocks.describe import size_of
 from blocks.errors import RequestError, WorkFailed
-from blocks.kinds import open_rows
+from blocks.kinds import open_any
 from blocks.plurals import count_of
 from blocks.store import Store, check_file
 from blocks.workers import cores
@@ -18,6 +18,9 @@ from ooc.runs.run import Run
 from ooc.training import Callback, Observer, train
 from ooc.workers.worker import ProgramSpec
 from samplers.options import Resources
+
+if TYPE_CHECKING:
+    from ooc.dynamic.plan import RoundPlan
 
 MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
 SMALL = 50_000  # samples: 100 iterations of the slowest sampler take about as long as worker processes take to start
@@ -41,16 +44,21 @@ def check_dataset(dataset: Store) -> None:
         )
 
 
+def budget_of(memory_bytes: int | None) -> int:
+    """The bytes that a training may hold: what is given, or most of what is available."""
+    available = memory.available()
+    if memory_bytes and memory_bytes > available:
+        asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
+        stderr.warn(f"the memory limit of {asked} is more than the {there} of memory that are available")
+    return memory_bytes or int(MEMORY_SHARE * available)
+
+
 def plan_training(dataset: Store, spec: ProgramSpec, resources: Resources, *, evaluators: bool = False) -> Plan:
     """Choose the number of workers, if not given, and what stays in memory.
 
     evaluators: evaluations start as many processes again. Raises RequestError if the memory limit is too small.
     """
-    available, memory_bytes = memory.available(), resources.memory_bytes
-    if memory_bytes and memory_bytes > available:
-        asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
-        stderr.warn(f"the memory limit of {asked} is more than the {there} of memory that are available")
-    budget = memory_bytes or int(MEMORY_SHARE * available)
+    budget = budget_of(resources.memory_bytes)
     in_process = resources.workers is None and spec.is_known and dataset.samples <= SMALL
     one = in_process or spec.options.get("update") == "immediate"
     count = resources.workers or (1 if one else cores())
@@ -64,6 +72,14 @@ def announcement(dataset: Store, steps: str, workers: int, memory_bytes: int) ->
     return f"training on {size_of(dataset)}: {steps}, {taken}"
 
 
+def announce(run: Run, plan: Plan | RoundPlan, *, quiet: bool) -> None:
+    """Say what is trained on, and what that takes."""
+    if not quiet:
+        many = count_of(run.config["iterations"], "iteration")
+        first = announcement(run.dataset(open_any), many, plan.workers, plan.bytes)
+        stderr.note("; ".join([first, *plan.streamed]))
+
+
 def train_planned(
     run: Run,
     plan: Plan,
@@ -74,8 +90,5 @@ def train_planned(
 ) -> dict[str, Any]:
     """Announce the training and its resources, then train; see `ooc.training.train`."""
     quiet, max_time = resources.quiet, resources.max_time
-    if not quiet:
-        many = count_of(run.config["iterations"], "iteration")
-        first = announcement(run.dataset(open_rows), many, plan.workers, plan.bytes)
-        stderr.note("; ".join([first, *plan.streamed]))
+    announce(run, plan, quiet=quiet)
     return train(run, plan, max_time=max_time, quiet=quiet, observer=observer, callback=callback, ring=ring)

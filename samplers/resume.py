@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from blocks.design.design import Design
 from blocks.errors import RequestError
 from blocks.kinds import open_rows
 from blocks.plurals import count_of
@@ -18,6 +19,8 @@ from ooc.runs.chains import chain_paths, is_chains
 from ooc.runs.run import Run
 from ooc.state.generations import committed
 from ooc.training import Callback, Observer
+from ooc.user_programs import is_dynamic
+from samplers.columns import plan_columns, train_columns
 from samplers.options import Resources, ResumeOptions, by_keywords, of_several
 from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
 from samplers.programs import model_of
@@ -47,6 +50,8 @@ def go_on(
     if model == "regression":
         return _go_on_with_regression(run, options, resources, ring)
     check_limits(run.spec, resources)
+    if not model and is_dynamic(run.spec.target):
+        return _go_on_with_columns(run, options, resources, ring, callback)
     dataset = run.dataset(open_rows)
     if model == "lda":
         from samplers.lda.observer import LdaSettings
@@ -76,6 +81,21 @@ def _go_on_with_regression(run: Run, options: ResumeOptions, resources: Resource
             "--iterations cannot be used for a regression: its lambdas are set", "Leave --iterations out."
         )
     return resume_regression(run, resources, ring)
+
+
+def _go_on_with_columns(
+    run: Run, options: ResumeOptions, resources: Resources, ring: Ring | None, callback: Callback | None
+) -> dict[str, Any]:
+    design = run.dataset(Design)
+    plan = plan_columns(design, run.spec, resources)
+    check_dataset(design)
+    if options.iterations is not None:
+        _check_iterations(run, options.iterations)
+        run.set_iterations(options.iterations)
+    if ring:
+        check_same(ring, run)
+        check_processors(ring, run.spec)
+    return train_columns(run, plan, resources, ring, callback)
 
 
 def _go_on_with_chains(path: Path, options: ResumeOptions, resources: Resources) -> dict[str, Any]:

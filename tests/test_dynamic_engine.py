@@ -18,7 +18,7 @@ from sklearn.linear_model import Lasso, LogisticRegression
 from blocks import Design, RequestError, WorkFailed
 from ooc.dynamic.engine import DynamicEngine
 from ooc.dynamic.held_columns import Room
-from ooc.dynamic.program import DynamicProgram, Scan
+from ooc.dynamic.round_program import RoundProgram, Scan
 from ooc.dynamic.rounds import Pipeline
 from ooc.dynamic.schedules import Rule
 from ooc.workers.worker import ProgramSpec
@@ -28,7 +28,7 @@ LOGISTIC = ProgramSpec("samplers.regression.rounds.logistic:LogisticRounds", {})
 RULE = Rule(parallel=8, candidates=16, rho=0.3, eta=1.0, seed=5)
 
 
-class Broken(DynamicProgram):
+class Broken(RoundProgram):
     """Fails in a later round than a trial has; scans answer what they were given."""
 
     aggregated = 0

@@ -7,25 +7,31 @@ What the workers do within rounds they do without the coordinator: see `ooc.dyna
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from blocks.design.design import Design
+from blocks.errors import WorkFailed
 from blocks.memory import held as held_bytes
 from blocks.workers import Workers
-from ooc.dynamic.held_columns import Room, gatherings, make_room, whole_room
-from ooc.dynamic.program import DynamicProgram
-from ooc.dynamic.round_loop import COUNTERS, PRIORITIES, stop
+from ooc.dynamic.column_rounds import rounds_of
+from ooc.dynamic.held_columns import Room, band_bounds, gatherings, make_room, whole_room
+from ooc.dynamic.machines import Machines
+from ooc.dynamic.round_loop import COUNTERS, PRIORITIES, Shape, stop
 from ooc.dynamic.schedules import Rule, check
-from ooc.dynamic.worker import DynamicAttachment, Number, Scanning, Stretch, Surveying, all_specs
-from ooc.workers.shared_arrays import SharedArrays
+from ooc.dynamic.worker import DynamicAttachment, Number, Scanning, Starting, Stretch, Surveying, all_specs
+from ooc.ring.ring import Ring
+from ooc.ring.sharing import share
+from ooc.state.slice_file import SliceFile
+from ooc.workers.shared_arrays import SharedArrays, total_bytes
 from ooc.workers.worker import ProgramSpec
 
+_GRACE = 1.0  # seconds
 _SURVEYED = 1 << 12  # parameters that a worker surveys at a time
 _SETTLED = 1e-3  # of the sum of the priorities that a survey has found
 _NEAREST = 16  # parameters for each of those that the first survey after one of all looks at
@@ -33,42 +39,62 @@ _WIDER = 2  # times as many are those that the next one looks at
 _MORE = 4  # times as many are looked at, and again, until the sum of the priorities is so many times what it was
 
 
-def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) -> int:
-    """What the processes of an engine that has room for all columns share."""
-    program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
-    attachment = DynamicAttachment(str(design.path), spec, rule, whole_room(design), workers, -1)
-    specs = all_specs(design, program, attachment)
-    return sum(math.prod(array.shape) * np.dtype(array.dtype).itemsize for array in specs.values())
+def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) -> tuple[int, int]:
+    """Return the shared memory of an engine that holds all columns: without the columns, and of the columns."""
+    program, room = rounds_of(spec, design), whole_room(design)
+    shape = Shape(workers, room.columns // program.group)
+    rounds, columns = all_specs(design, program, rule, room, shape)
+    return total_bytes(rounds), total_bytes(columns)
 
 
 class DynamicEngine:
     """Runs rounds of a program over columns of a design that are held in memory, and scans of its blocks.
 
-    Use as a context manager. Attributes: `program`; `arrays`, its shared arrays; `columns` int64 (m,), those that are
-    held; `round`, how many there have been; `samples` processed in them and in surveys; `bytes_read` of blocks. Raises
+    directory: where to make a file that holds the columns, in place of memory; it is removed in the end. ring: machines
+    that run the rounds together, each with the whole design. Use as a context manager. Attributes: `program`; `arrays`,
+    its shared arrays; `columns` int64 (m,), those that are held; `parameters`, their number, or that of their groups;
+    `round`, how many there have been; `samples` processed here, in them and in surveys; `bytes_read` of blocks. Raises
     RequestError for a rule that makes no sense.
 
-    The result of a run depends on its rounds, and on how they are split into runs, but not on the workers.
+    The result of a run depends on its rounds, and on how they are split into runs, but not on workers and machines.
     """
 
-    def __init__(self, design: Design, spec: ProgramSpec, rule: Rule, workers: int, room: Room | None = None) -> None:
+    def __init__(
+        self,
+        design: Design,
+        spec: ProgramSpec,
+        rule: Rule,
+        workers: int,
+        room: Room | None = None,
+        *,
+        directory: Path | None = None,
+        ring: Ring | None = None,
+    ) -> None:
         check(rule)
         self._design, self._count = design, workers
         self._room = room or whole_room(design)
-        spec = spec._replace(options={**spec.options, "most": self._room.columns})
-        self.program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
+        self.program = rounds_of(spec, design, self._room.columns)
         self.columns = np.empty(0, np.int64)
         self.round = self.samples = self.bytes_read = 0
         self._surveyed = 0.0  # sum of priorities
         self._width = 0  # of the next survey, if not 0
-        attachment = DynamicAttachment(str(design.path), spec, rule, self._room, workers, -1)
+        shape = Shape(workers, self._room.columns // self.program.group)
+        shape = shape._replace(rank=ring.rank, ranks=ring.ranks) if ring else shape
+        rounds, columns = all_specs(design, self.program, rule, self._room, shape)
         with ExitStack() as stack:
-            self._shared = stack.enter_context(closing(SharedArrays(all_specs(design, self.program, attachment))))
+            self._shared = stack.enter_context(closing(SharedArrays(rounds)))
+            self._file = stack.enter_context(closing(SliceFile(directory, columns))) if directory else None
+            self._held = self._file.arrays if self._file else stack.enter_context(closing(SharedArrays(columns)))
             self.arrays = {name: self._shared[name] for name in self.program.shared_arrays()}
-            descriptor = self._shared.descriptor
-            attachment = attachment._replace(descriptor=descriptor)
-            target = "ooc.dynamic.worker:attach"
-            self._workers = stack.enter_context(Workers(target, attachment, workers, inherit=[descriptor]))
+            descriptors = self._shared.descriptor, self._held.descriptor
+            attachment = DynamicAttachment(str(design.path), spec, rule, self._room, shape, descriptors)
+            self._workers = stack.enter_context(
+                Workers("ooc.dynamic.worker:attach", attachment, workers, inherit=descriptors)
+            )
+            self._machines = None
+            if ring and ring.ranks > 1:
+                machines = Machines(ring, rule.pipeline, shape, band_bounds(design), self._shared)
+                self._machines = stack.enter_context(closing(machines))
             self._closing = stack.pop_all()
         self._ask_all([Number(number) for number in range(workers)])
 
@@ -90,9 +116,13 @@ class DynamicEngine:
         return held_bytes([os.getpid(), *self.pids])
 
     @property
+    def parameters(self) -> int:
+        return self.columns.size // self.program.group
+
+    @property
     def priorities(self) -> np.ndarray:
-        """float64 (m,), a copy of those of the parameters of the columns that are held."""
-        return self._shared[PRIORITIES].T.reshape(-1)[: self.columns.size]
+        """float64 (parameters,), a copy of those of the columns that are held."""
+        return self._shared[PRIORITIES].T.reshape(-1)[: self.parameters]
 
     @priorities.setter
     def priorities(self, priorities: np.ndarray) -> None:
@@ -107,17 +137,34 @@ class DynamicEngine:
         Raises RequestError if there is no room for them.
         """
         columns = np.arange(self._design.columns) if columns is None else columns
-        make_room(self._design, self._room, columns, self._shared)
+        make_room(self._design, self._room, columns, self._held)
         self.columns = columns
-        for _ in self._workers.map_unordered(gatherings(self._design, columns)):
-            pass
-        self.priorities = np.ones(columns.size)
+        self.program.hold(columns, self._shared)
+        for message, _ in self._workers.map_unordered(gatherings(self._design, columns)):
+            self.bytes_read += self._design.manifest["blocks"][message.block]["bytes"]
+            if self._file:
+                self._file.write_back()
+        self.priorities = np.ones(self.parameters)
+
+    def start(self) -> None:
+        """Make the arrays of rows follow the first values of the parameters that are held."""
+        self._ask_all([Starting(self.parameters)] * self._count)
+        self._share_rows()
 
     def survey(self, parameters: np.ndarray | None = None) -> None:
         """Have the program set the priorities of parameters, int64 (c,) and all if None, by the present state."""
-        parameters = np.arange(self.columns.size) if parameters is None else parameters
-        chunks = (Surveying(parameters[k : k + _SURVEYED]) for k in range(0, parameters.size, _SURVEYED))
+        parameters = np.arange(self.parameters) if parameters is None else parameters
+        here = self._machines.share_of(parameters.size) if self._machines else slice(None)
+        mine = parameters[here]
+        chunks = (Surveying(mine[k : k + _SURVEYED]) for k in range(0, mine.size, _SURVEYED))
         self.samples += sum(samples for _, samples in self._workers.map_unordered(chunks))
+        if self._machines:
+            found = {name: self.arrays[name] for name in self.program.surveyed()} | {PRIORITIES: self.priorities}
+            for array in found.values():
+                some = array[parameters]
+                share(self._machines.ring, some, here)
+                array[parameters] = some
+            self.priorities = found[PRIORITIES]
         self._surveyed = float(self.priorities.sum())
 
     def survey_if_settled(self) -> None:
@@ -130,7 +177,7 @@ class DynamicEngine:
         before = float(self.priorities.sum())
         if before >= _SETTLED * self._surveyed:
             return
-        name, count, done = self.program.nearness, self.columns.size, 0
+        name, count, done = self.program.nearness, self.parameters, 0
         order = np.argsort(-self.arrays[name][:count], kind="stable") if name else np.arange(count)
         size = self._width = (self._width or -(-count // _NEAREST)) if name else count
         while done < count and (done == 0 or self._surveyed <= _MORE * before):
@@ -140,9 +187,25 @@ class DynamicEngine:
 
     def run(self, rounds: int) -> None:
         """Do so many rounds; none is in the making afterwards."""
-        stretch = Stretch(self.round, self.round + rounds, self.columns.size)
-        self.samples += sum(self._ask_all([stretch] * self._count))
+        stretch = Stretch(self.round, self.round + rounds, self.parameters)
+        exchange = self._machines.begin(stretch.first, stretch.last) if self._machines else None
+        try:
+            self.samples += sum(self._ask_all([stretch] * self._count))
+        except WorkFailed:
+            if exchange:
+                with suppress(TimeoutError):
+                    exchange.result(_GRACE)  # raises the reason, if the ring failed and the workers were stopped for it
+            raise
+        if exchange:
+            exchange.result()
+        self._share_rows()
         self.round += rounds
+
+    def _share_rows(self) -> None:
+        """Exchange the rows between the machines, each of which has updated its own."""
+        if self._machines:
+            for name in self.program.followers():
+                self._machines.share_rows(self.arrays[name])
 
     def committed(self) -> dict[str, np.ndarray]:
         """What it goes on from, between runs of rounds; all one-dimensional."""

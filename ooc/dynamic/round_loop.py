@@ -10,42 +10,65 @@ import numpy as np
 from blocks.design.design import Design
 from ooc.dynamic.held_columns import band_bounds, held
 from ooc.dynamic.priorities import Sums, add_up, bound, change, empty_sums
-from ooc.dynamic.program import DynamicProgram, Survey, Wave
-from ooc.dynamic.rounds import Step
+from ooc.dynamic.round_program import RoundProgram, Survey, Wave
+from ooc.dynamic.rounds import Pipeline, Step
 from ooc.dynamic.schedules import Checker, Rule, Turn, generator
 from ooc.workers.atomics import counters_spec, have_reached, raise_to
 from ooc.workers.shared_arrays import ArraySpec
 
 PRIORITIES = "rounds.priorities"  # (S, k): parameter j is number j // S of scheduler j % S
-COUNTERS = "rounds.counters"  # of schedulers: rounds scheduled, then waves aggregated; of workers: waves updated; stop
-_PARAMETERS, _COUNTS, _SUMS, _CHANGES = (f"rounds.{name}" for name in ("parameters", "counts", "sums", "changes"))
+# Of schedulers: rounds scheduled, then waves aggregated; of workers: waves updated; of other machines: likewise; stop.
+COUNTERS = "rounds.counters"
+_PARAMETERS, COUNTS, SUMS, _CHANGES = (f"rounds.{name}" for name in ("parameters", "counts", "partial", "changes"))
 _TREES = ("rounds.tree_priorities", "rounds.tree_parameters")
-_LOOKS = 1_500  # at counters, some 30 microseconds, before somebody else may have the processor
+LOOKS = 1_500  # at counters, some 30 microseconds, before somebody else may have the processor
 
 
 class Shape(NamedTuple):
-    """Sizes: how many workers there are, and how many parameters may be held."""
+    """Sizes: how many workers there are, and how many parameters may be held.
+
+    rank, ranks: of a ring, whose machines have as many of the bands each.
+    """
 
     workers: int
     most: int
+    rank: int = 0
+    ranks: int = 1
+
+    def bands_here(self, bands: int) -> tuple[int, int]:
+        """Of so many bands the first of this machine, and the one after its last."""
+        return bands * self.rank // self.ranks, bands * (self.rank + 1) // self.ranks
+
+    def bands_of(self, worker: int, bands: int) -> tuple[int, int]:
+        """Of so many bands the first of a worker, and the one after its last."""
+        first, last = self.bands_here(bands)
+        here = last - first
+        return first + here * worker // self.workers, first + here * (worker + 1) // self.workers
 
 
-def round_specs(design: Design, program: DynamicProgram, rule: Rule, shape: Shape) -> dict[str, ArraySpec]:
+def round_specs(design: Design, program: RoundProgram, rule: Rule, shape: Shape) -> dict[str, ArraySpec]:
     """The shared arrays of a `RoundLoop`, besides the program's and those of the columns held."""
     slots, schedulers = rule.pipeline.slots, rule.pipeline.schedulers
     bands = band_bounds(design).size - 1
     most = -(-shape.most // schedulers)
     tree = empty_sums(most).priorities.size
     return {
-        COUNTERS: counters_spec(2 * schedulers + shape.workers + 1),
+        COUNTERS: counters_spec(2 * schedulers + shape.workers + 2),
         _PARAMETERS: ArraySpec((slots, rule.parallel), "int64"),
-        _COUNTS: ArraySpec((slots,), "int64"),
-        _SUMS: ArraySpec((slots, rule.parallel, bands, program.sums), "float64"),
-        _CHANGES: ArraySpec((slots, rule.parallel), "float64"),
+        COUNTS: ArraySpec((slots,), "int64"),
+        SUMS: ArraySpec((slots, rule.parallel, bands, *program.sums_shape), "float64"),
+        _CHANGES: ArraySpec((slots, rule.parallel, *program.change_shape), "float64"),
         PRIORITIES: ArraySpec((schedulers, most), "float64"),
         _TREES[0]: ArraySpec((schedulers, tree), "float64"),
         _TREES[1]: ArraySpec((schedulers, tree), "int64"),
     }
+
+
+def place_of(step: Step, pipeline: Pipeline, counts: np.ndarray) -> tuple[int, slice]:
+    """The slot of a round, and where the parameters of a wave are in it. counts: int64, parameters of each slot."""
+    slot, waves = step.round % pipeline.slots, pipeline.waves
+    count = int(counts[slot])
+    return slot, slice(count * step.wave // waves, count * (step.wave + 1) // waves)
 
 
 class Stopped(Exception):
@@ -61,14 +84,13 @@ class RoundLoop:
     """The steps of worker `number`. Attributes: `samples`, how many it has read so far."""
 
     def __init__(
-        self, program: DynamicProgram, rule: Rule, shape: Shape, number: int, shared: Mapping[str, np.ndarray]
+        self, program: RoundProgram, rule: Rule, shape: Shape, number: int, shared: Mapping[str, np.ndarray]
     ) -> None:
         self._program, self._rule, self._pipeline = program, rule, rule.pipeline
-        self._workers, self._number, self._shared = shape.workers, number, shared
+        self._shape, self._number, self._shared = shape, number, shared
         self._mine = range(number, rule.pipeline.schedulers, shape.workers)
-        self._counters, self._parameters, self._counts = shared[COUNTERS], shared[_PARAMETERS], shared[_COUNTS]
-        bands = shared[_SUMS].shape[2]
-        self._bands = bands * number // shape.workers, bands * (number + 1) // shape.workers
+        self._counters, self._parameters, self._counts = shared[COUNTERS], shared[_PARAMETERS], shared[COUNTS]
+        self._bands = shape.bands_of(number, shared[SUMS].shape[2])
         self._columns = held(program.design, shared)
         self._trees = [Sums(*trees) for trees in zip(*(shared[name] for name in _TREES), strict=True)]
         rows, columns = program.design.rows, program.design.columns
@@ -95,7 +117,7 @@ class RoundLoop:
 
     def _wait(self, step: Step) -> Iterator[bool]:
         for first, last, value in self._needed(step):
-            while not have_reached(self._counters, first, last, value, _LOOKS):
+            while not have_reached(self._counters, first, last, value, LOOKS):
                 if have_reached(self._counters, len(self._counters) - 1, len(self._counters), 1, 1):
                     raise Stopped
                 yield True
@@ -110,7 +132,8 @@ class RoundLoop:
         if step.what == "update":
             return [(scheduler, scheduler + 1, step.round + 1)]
         if step.what == "aggregate":
-            return [(2 * schedulers, 2 * schedulers + self._workers, mark)]
+            others = 1 if self._shape.ranks > 1 else 0
+            return [(2 * schedulers, 2 * schedulers + self._shape.workers + others, mark)]
         return [(schedulers + scheduler, schedulers + scheduler + 1, mark)]
 
     def _mark(self, step: Step) -> int:
@@ -130,7 +153,8 @@ class RoundLoop:
             priorities, sums = self._priorities_of(scheduler), self._trees[scheduler]
             random = self._random[scheduler]
             candidates = self._program.schedule(Turn(turn, parameters, priorities, sums, random, self._rule))
-            chosen = self._checker.independent(self._columns, candidates, self._updated(step.round))
+            updated = self._updated(step.round)
+            chosen = self._checker.independent(self._columns, candidates, updated, self._program.group)
             chosen = chosen[np.argsort(-priorities[chosen // self._pipeline.schedulers], kind="stable")]
         self._parameters[slot, : chosen.size] = chosen
         self._counts[slot] = chosen.size
@@ -144,14 +168,12 @@ class RoundLoop:
         )
 
     def _wave(self, step: Step) -> Wave:
-        slot, waves = step.round % self._pipeline.slots, self._pipeline.waves
-        count = int(self._counts[slot])
-        mine = slice(count * step.wave // waves, count * (step.wave + 1) // waves)
+        slot, mine = place_of(step, self._pipeline, self._counts)
         return Wave(
             parameters=self._parameters[slot, mine],
             columns=self._columns,
             bands=self._bands,
-            sums=self._shared[_SUMS][slot, mine],
+            sums=self._shared[SUMS][slot, mine],
             changes=self._shared[_CHANGES][slot, mine],
             priorities=np.empty(mine.stop - mine.start),
             shared=self._shared,
@@ -171,6 +193,12 @@ class RoundLoop:
 
     def _apply(self, step: Step) -> None:
         self._program.apply(self._wave(step))
+
+    def start(self, parameters: int) -> None:
+        """Let the rows of the bands follow the first values of so many parameters."""
+        nothing = np.empty(0)
+        held = np.arange(parameters), self._columns, self._bands
+        self._program.start(Wave(*held, nothing, nothing, nothing, self._shared))
 
     def survey(self, parameters: np.ndarray) -> int:
         """Set the priorities of parameters, int64 (c,); returns how many samples that took."""

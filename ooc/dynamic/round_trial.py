@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from blocks.design.design import DenseBlock, Design, SparseBlock
+from ooc.dynamic.column_rounds import rounds_of
 from ooc.dynamic.held_columns import gather, gatherings, held, held_specs, make_room, whole_room
-from ooc.dynamic.program import DynamicProgram
 from ooc.dynamic.round_loop import RoundLoop, Shape, round_specs
 from ooc.dynamic.schedules import Rule
 from ooc.workers.worker import ProgramSpec
@@ -17,23 +19,24 @@ _ROWS, _COLUMNS = 8, 12
 class ToyDesign(Design):
     """A design of one form without files: a block of few columns that are all alike."""
 
-    def __init__(self, form: str) -> None:
-        self.form, self.rows, self.columns, self.entries = form, _ROWS, _COLUMNS, 2 * _COLUMNS
+    def __init__(self, form: str, group: int) -> None:
+        self.form, self.rows, self.columns = form, _ROWS, _COLUMNS * group
+        self.entries, self.path, self.manifest = 2 * self.columns, Path("toy"), {}
         self.y = np.where(np.arange(_ROWS) % 2, 1.0, -1.0)
-        self.means, self.norms, self.deviations = np.zeros(_COLUMNS), np.ones(_COLUMNS), np.ones(_COLUMNS)
+        self.means, self.norms, self.deviations = np.zeros(self.columns), np.ones(self.columns), np.ones(self.columns)
         self.offsets = None
 
     @property
     def block_bounds(self) -> np.ndarray:
-        return np.array([0, _COLUMNS])
+        return np.array([0, self.columns])
 
     def block(self, number: int) -> SparseBlock | DenseBlock:
         """The only one; it cannot be written to, as one that is mapped."""
         if self.dense:
-            offsets = np.append(np.zeros(_COLUMNS, np.int64), 1)
-            arrays = [np.ones((_COLUMNS, _ROWS), self.form), offsets, np.zeros(1, np.uint32)]
+            offsets = np.append(np.zeros(self.columns, np.int64), 1)
+            arrays = [np.ones((self.columns, _ROWS), self.form), offsets, np.zeros(1, np.uint32)]
         else:
-            rows = np.tile(np.array([0, 1], np.uint32), _COLUMNS)
+            rows = np.tile(np.array([0, 1], np.uint32), self.columns)
             values = np.ones(rows.size if self.form == "sparse" else 0, np.float32)
             arrays = [np.arange(0, rows.size + 1, 2), rows, values]
         for array in arrays:
@@ -41,19 +44,19 @@ class ToyDesign(Design):
         return DenseBlock(*arrays) if self.dense else SparseBlock(*arrays)
 
 
-def try_rounds(spec: ProgramSpec, form: str, rule: Rule) -> None:
-    """Do everything once that a worker does between and in rounds, but scans."""
-    design = ToyDesign(form)
-    spec = spec._replace(options={**spec.options, "most": _COLUMNS})
-    program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
+def try_rounds(spec: ProgramSpec, form: str, rule: Rule, group: int) -> None:
+    """Do everything once that a worker does between and in rounds, but scans. group: columns of a parameter."""
+    design = ToyDesign(form, group)
+    program = rounds_of(spec, design, design.columns)
     room, shape = whole_room(design), Shape(1, _COLUMNS)
     specs = program.shared_arrays() | held_specs(design, room) | round_specs(design, program, rule, shape)
     shared = {name: np.zeros(array.shape, array.dtype) for name, array in specs.items()}
-    columns = np.arange(_COLUMNS)
+    columns = np.arange(design.columns)
     make_room(design, room, columns, shared)
     for gathering in gatherings(design, columns):
         gather(design, gathering, held(design, shared))
     loop = RoundLoop(program, rule, shape, 0, shared)
+    loop.start(_COLUMNS)
     loop.survey(np.arange(2))
     for _ in loop.run(0, rule.pipeline.slots, _COLUMNS):
         pass

@@ -15,9 +15,10 @@ import psutil
 from blocks.compiler import prepare
 from blocks.design.design import Design
 from blocks.errors import WorkFailed
+from ooc.dynamic.column_rounds import reported, rounds_of
 from ooc.dynamic.held_columns import Gathering, Room, gather, held, held_specs
-from ooc.dynamic.program import DynamicProgram, Scan
 from ooc.dynamic.round_loop import RoundLoop, Shape, round_specs
+from ooc.dynamic.round_program import RoundProgram, Scan
 from ooc.dynamic.round_trial import try_rounds
 from ooc.dynamic.schedules import Rule
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays
@@ -34,8 +35,8 @@ class DynamicAttachment(NamedTuple):
     program: ProgramSpec
     rule: Rule
     room: Room
-    workers: int
-    descriptor: int  # of the shared arrays
+    shape: Shape
+    descriptors: tuple[int, int]  # of the shared arrays, and of the columns that are held
 
 
 class Number(NamedTuple):
@@ -52,6 +53,12 @@ class Stretch(NamedTuple):
     parameters: int
 
 
+class Starting(NamedTuple):
+    """So many parameters have their first values."""
+
+    parameters: int
+
+
 class Surveying(NamedTuple):
     """Parameters, int64 (c,). The answer is the samples read."""
 
@@ -64,35 +71,37 @@ class Scanning(NamedTuple):
     block: int
 
 
-def all_specs(design: Design, program: DynamicProgram, attachment: Any) -> dict[str, ArraySpec]:
-    """All that the processes share. attachment: a DynamicAttachment, or what has as much of it as is known."""
-    shape = Shape(attachment.workers, attachment.room.columns)
-    specs = program.shared_arrays() | held_specs(design, attachment.room)
-    return specs | round_specs(design, program, attachment.rule, shape)
+def all_specs(
+    design: Design, program: RoundProgram, rule: Rule, room: Room, shape: Shape
+) -> tuple[dict[str, ArraySpec], dict[str, ArraySpec]]:
+    """What the processes share: of the program and the rounds; and of the columns that are held."""
+    return program.shared_arrays() | round_specs(design, program, rule, shape), held_specs(design, room)
 
 
 def attach(attachment: DynamicAttachment) -> Callable[[Any], Any]:
     """Build the program, compile its kernels, and return what handles a message (see `blocks.workers`)."""
     design = Design(Path(attachment.design))
     spec, rule = attachment.program, attachment.rule
-    program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
-    for form in design.block_forms:
-        prepare(partial(try_rounds, spec, form, rule))
+    program = rounds_of(spec, design, attachment.room.columns)
+    with reported(program):
+        for form in design.block_forms:
+            prepare(partial(try_rounds, spec, form, rule, program.group))
     return RoundWorker(design, program, attachment, os.getppid())
 
 
 class RoundWorker:
     """Handles the messages of one worker. coordinator: the process that has started the interpreter of all workers."""
 
-    def __init__(
-        self, design: Design, program: DynamicProgram, attachment: DynamicAttachment, coordinator: int
-    ) -> None:
+    def __init__(self, design: Design, program: RoundProgram, attachment: DynamicAttachment, coordinator: int) -> None:
         self._design, self._program, self._attachment = design, program, attachment
         self._coordinator = coordinator
-        self._shared = SharedArrays(all_specs(design, program, attachment), attachment.descriptor)
+        specs = all_specs(design, program, attachment.rule, attachment.room, attachment.shape)
+        each = zip(specs, attachment.descriptors, strict=True)
+        self._shared = {name: array for known in each for name, array in SharedArrays(*known).items()}
         self._do: dict[type, Callable[[Any], Any]] = {
             Number: self._number,
             Gathering: self._gather,
+            Starting: lambda message: self._loop.start(message.parameters),
             Stretch: self._run,
             Surveying: lambda message: self._loop.survey(*message),
             Scanning: self._scan,
@@ -103,8 +112,8 @@ class RoundWorker:
         return self._do[type(message)](message)
 
     def _number(self, message: Number) -> None:
-        shape = Shape(self._attachment.workers, self._attachment.room.columns)
-        self._loop = RoundLoop(self._program, self._attachment.rule, shape, message.number, self._shared)
+        rule, shape = self._attachment.rule, self._attachment.shape
+        self._loop = RoundLoop(self._program, rule, shape, message.number, self._shared)
 
     def _gather(self, gathering: Gathering) -> None:
         gather(self._design, gathering, held(self._design, self._shared))

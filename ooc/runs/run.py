@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
 
 import numpy as np
 from msgspec import Meta
@@ -42,6 +42,9 @@ from ooc.runs.scratch import STATE, note_place, owned, remove_scratch, require_o
 from ooc.state.generations import committed, committed_local_state
 from ooc.state.slice_file import SLICES
 from ooc.workers.worker import ProgramSpec
+
+if TYPE_CHECKING:
+    from ooc.dynamic.program import DynamicProgram
 
 SCHEMA = 1
 CONFIG = "config.json"
@@ -151,7 +154,7 @@ class Run:
             stderr.warn(warning)
             self.log(warning)
 
-    def require_same_state(self, program: StaticProgram) -> None:
+    def require_same_state(self, program: StaticProgram | DynamicProgram) -> None:
         """Raise RequestError if the committed state does not fit a user's program that was changed.
 
         Nothing is dropped: the engine would take the mismatch for damage and go back to the generation before.
@@ -161,7 +164,8 @@ class Run:
             return
         specs, local = program.shared_arrays(), program.local_state()
         now = {name: _size(math.prod(specs[name].shape), specs[name].dtype) for name in program.primary_arrays()}
-        then = {name: _size(size, dtype) for name, (_, dtype, size) in entries[0]["arrays"]["arrays"].items()}
+        arrays = entries[0]["arrays"]["arrays"].items()
+        then = {name: _size(size, dtype) for name, (_, dtype, size) in arrays if not name.startswith("rounds.")}
         if found := committed_local_state(self.scratch / STATE):
             now["local_state"], then["local_state"] = _size(local.width, local.dtype), _size(found.width, found.dtype)
         names = {*now} if "staleness" in self.config["settings"] else {*now, *then}  # a ring keeps more

@@ -10,12 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 _BYTES = ir.IntType(8).as_pointer()
 _INT, _BIT = ir.IntType(32), ir.IntType(1)
+_DOUBLE = 8  # bytes
 _READ, _KEEP, _DATA = (ir.Constant(_INT, value) for value in (0, 3, 1))
 
 
@@ -42,6 +44,30 @@ def _unlikely(typing_context: Any, condition: Any) -> Any:
     return types.boolean(types.boolean), generate
 
 
+@intrinsic
+def _on_stack(typing_context: Any, numbers: Any) -> Any:
+    array, word = types.Array(types.float64, 1, "C"), ir.DoubleType()
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        place = cgutils.alloca_once(builder, ir.ArrayType(word, numbers.count))
+        for number in range(numbers.count):
+            value = builder.extract_value(arguments[0], number)
+            builder.store(value, cgutils.gep_inbounds(builder, place, 0, number))
+        size, count = (context.get_constant(types.intp, value) for value in (_DOUBLE, numbers.count))
+        made = context.make_array(array)(context, builder)
+        context.populate_array(
+            made,
+            data=builder.bitcast(place, word.as_pointer()),
+            shape=cgutils.pack_array(builder, [count]),
+            strides=cgutils.pack_array(builder, [size]),
+            itemsize=size,
+            meminfo=None,
+        )
+        return made._getvalue()
+
+    return array(numbers), generate
+
+
 def _nothing(array: Any, index: int) -> None:
     pass
 
@@ -51,3 +77,6 @@ _COMPILED = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
 prefetch: Any = _prefetch if _COMPILED else _nothing
 # unlikely(condition): the condition, which seldom holds.
 unlikely: Any = _unlikely if _COMPILED else bool
+# on_stack(numbers): an array that has the numbers of a tuple of floats, as long as the function that calls it is at
+# work: where places in it are constants, they are kept in registers.
+on_stack: Any = _on_stack if _COMPILED else np.array

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from blocks import memory, stderr
 from blocks.design.row_shards import shard_or_whole
 from blocks.errors import RequestError
 from blocks.plurals import count_of
 from blocks.workers import cores
 from ooc.dynamic.schedules import Rule
-from samplers.preparation import MEMORY_SHARE
+from samplers.preparation import budget_of
 from samplers.regression.program import RegressionProgram
 from samplers.regression.rounds.solver import round_bytes
 
@@ -35,12 +34,7 @@ def plan_path(
     program: RegressionProgram, workers: int | None, memory_bytes: int | None, rule: Rule | None = None
 ) -> PathPlan:
     """Return the plan of a path. rule: of rounds, if any. Raises RequestError if the memory limit is too small."""
-    workers = workers or cores()
-    available = memory.available()
-    if memory_bytes and memory_bytes > available:
-        asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
-        stderr.warn(f"the memory limit of {asked} is more than the {there} of memory that are available")
-    budget = memory_bytes or int(MEMORY_SHARE * available)
+    workers, budget = workers or cores(), budget_of(memory_bytes)
     held = _PROCESS + program.bytes() + (round_bytes(program, rule, workers) if rule else 0)
     if held + _ROOM > budget:
         left_out = (

@@ -16,7 +16,7 @@ import numpy as np
 from blocks.compiled import unmanaged_kernel
 from blocks.design.design import Design
 from ooc.dynamic.held_columns import band_bounds
-from ooc.dynamic.program import DynamicProgram, Survey, Wave
+from ooc.dynamic.round_program import RoundProgram, Survey, Wave
 from ooc.program import Arrays
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.regression.linear_algebra.vectors import inner
@@ -24,7 +24,7 @@ from samplers.regression.quadratic.coordinate_descent import soft_threshold
 from samplers.regression.rounds.sums import add_columns, column_sums, require_values
 
 
-class LassoRounds(DynamicProgram):
+class LassoRounds(RoundProgram):
     """Shared arrays of parameters: `coefficients` b, `scales` and `means` of the columns, `penalties` and `ridges`,
     `nearness`; of rows: `residual`, and `totals`, what it adds up to in each band."""
 

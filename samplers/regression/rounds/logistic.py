@@ -18,7 +18,7 @@ import numpy as np
 from blocks.compiled import unmanaged_kernel
 from blocks.design.design import Design
 from ooc.dynamic.held_columns import HeldSparse, band_bounds
-from ooc.dynamic.program import DynamicProgram, Survey, Wave
+from ooc.dynamic.round_program import RoundProgram, Survey, Wave
 from ooc.program import Arrays
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.regression.linear_algebra.vectors import inner
@@ -28,7 +28,7 @@ from samplers.regression.rounds.sums import add_columns, column_sums, require_va
 _CURVATURE = 0.25
 
 
-class LogisticRounds(DynamicProgram):
+class LogisticRounds(RoundProgram):
     """Shared arrays of parameters: `coefficients` b, `scales` of the columns, `penalties`, `nearness`; of rows:
     `labels` y, `margins` f and `pulls` g."""
 

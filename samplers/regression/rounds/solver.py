@@ -41,7 +41,7 @@ def rule_of(design: Design, schedule: str, parallelism: int, rho: float | None, 
 
 def round_bytes(program: RegressionProgram, rule: Rule, workers: int) -> int:
     """Return the bytes of all columns, which are held in memory, and of the workers."""
-    return processes_bytes(workers) + shared_bytes(program.design, _spec(program), rule, workers)
+    return processes_bytes(workers) + sum(shared_bytes(program.design, _spec(program), rule, workers))
 
 
 def _spec(program: RegressionProgram) -> ProgramSpec:

@@ -1,0 +1,43 @@
+"""A sparse support vector machine, of targets above 0 and others: python examples/sparse_svm.py DESIGN RUN COST
+
+Minimises |w|_1 + cost * sum_i max(0, 1 - y_i x_i'w)^2 by coordinate descent: a Newton step, whose curvature is at most
+2 cost |x_j|^2, then soft thresholding (Fan et al., LIBLINEAR, 2008, without their line search).
+"""
+
+import sys
+
+import numpy as np
+
+from ooc import DynamicProgram, Field, fit
+
+
+class SparseSVM(DynamicProgram):
+    cost: float = 1.0
+
+    w = Field("column")
+    score = Field("row")  # x_i'w
+    y = Field("row")
+
+    sums = 2
+
+    def initialize(self, shared):
+        shared["y"][:] = np.where(self.dataset.y > 0, 1, -1)
+
+    @staticmethod
+    def update(x, row, sums, shared):
+        sums[0] -= 2 * shared.cost * row.y * x * max(1 - row.y * row.score, 0.0)
+        sums[1] += 2 * shared.cost * x * x
+
+    @staticmethod
+    def aggregate(sums, column, shared):
+        goal = column.w - sums[0] / sums[1]
+        return np.sign(goal) * max(abs(goal) - 1 / sums[1], 0.0)
+
+    def objective(self, shared):
+        margins = np.maximum(1 - shared["y"] * shared["score"], 0)
+        return np.abs(shared["w"]).sum() + self.cost * np.square(margins).sum()
+
+
+if __name__ == "__main__":
+    data, run, cost = sys.argv[1:]
+    fit(SparseSVM, data, run, options={"cost": float(cost)}, iterations=200)

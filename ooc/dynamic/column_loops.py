@@ -1,0 +1,294 @@
+"""The compiled loops over the entries of columns around the functions of a program, written for it.
+
+What `row`, `column` and `shared` are depends on what the program declares, see `ooc.user_modules`. Loops go through the
+rows band by band (`ooc.dynamic.held_columns`), so that what they come to does not depend on who does which band.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from ooc.user_modules import loops_module, owner, types_module
+
+
+class Declared(NamedTuple):
+    """What a program declares. functions: `update`, `aggregate`, and `priority` and `derive` if it has them.
+
+    coefficients: name of the field that has them; residual: of what follows them linearly. rows, columns, shared: all
+    fields of each kind, and constants; derived: those of the rows that `derive` gives. group: columns of a parameter;
+    shape: of the coefficients of a column. sums: of a column.
+    """
+
+    functions: dict[str, Any]
+    coefficients: str
+    residual: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    shared: Sequence[str]
+    derived: Sequence[str]
+    group: int
+    shape: tuple[int, ...]
+    sums: int
+
+
+_HEAD = '''"""Rounds for {target}: made by ooc.dynamic.column_loops."""
+
+import numpy as np
+
+from blocks.compiled import (
+    inlined,
+    inlined_kernel,
+    kernel,
+    reordered_kernel,
+    uncached_kernel,
+    uncached_managed_kernel,
+    uncached_reordered_kernel,
+    unmanaged_kernel,
+)
+from {module} import {program} as Program
+from ooc.workers.intrinsics import on_stack
+from {types} import Column, Row, Shared
+
+GROUP, SUMS = {group}, {sums}
+
+
+def plain(function):
+    return getattr(function, "py_func", function)
+
+
+update = uncached_reordered_kernel(plain(Program.update))
+aggregate = uncached_managed_kernel(plain(Program.aggregate))
+{priority_kernel}
+
+@inlined_kernel
+def row_at(rows, row):
+    return Row({row_at})
+
+
+@inlined_kernel
+def rows_between(rows, first, last):
+    return Row({rows_between})
+
+
+@inlined  # as part of a kernel that counts references
+def column_at(columns, parameter):
+    return Column({column_at})
+
+
+@reordered_kernel
+def sparse_sums(columns, parameters, first, last, rows, shared, sums):
+    """Fill sums, float64 (c, B, GROUP, SUMS), for the bands from `first` on; returns the entries that were read.
+
+    columns: HeldSparse. parameters: int64 (c,). rows: Row of arrays (n, ...).
+    """
+    samples = 0
+    for i in range(parameters.size):
+        for member in range(GROUP):
+            bounds = columns.bounds[GROUP * parameters[i] + member]
+            for band in range(first, last):
+                places = columns.rows[bounds[band] : bounds[band + 1]]
+                values = columns.values[bounds[band] : bounds[band + 1]]
+                found = on_stack({zeros})
+                for entry in range(places.size):
+                    update(np.float64(values[entry]), row_at(rows, places[entry]), found, shared)
+                for number in range(SUMS):
+                    sums[i, band, member, number] = found[number]
+            samples += bounds[last] - bounds[first]
+    return samples
+
+
+@reordered_kernel
+def dense_sums(columns, parameters, first, last, rows, shared, sums):
+    """The same for a HeldDense."""
+    bounds = columns.bounds
+    for i in range(parameters.size):
+        for member in range(GROUP):
+            for band in range(first, last):
+                values = columns.values[GROUP * parameters[i] + member, bounds[band] : bounds[band + 1]]
+                mine = rows_between(rows, bounds[band], bounds[band + 1])
+                found = on_stack({zeros})
+                for row in range(values.size):
+                    update(np.float64(values[row]), row_at(mine, row), found, shared)
+                for number in range(SUMS):
+                    sums[i, band, member, number] = found[number]
+    return parameters.size * GROUP * (bounds[last] - bounds[first])
+
+
+@inlined_kernel
+def add_bands(sums, found):
+    """Fill found, float64 (SUMS,), with the sums of all bands, float64 (B, SUMS), in their order."""
+    for number in range(SUMS):
+        found[number] = 0.0
+        for band in range(len(sums)):
+            found[number] += sums[band, number]
+
+
+@inlined_kernel
+def weighed_squares(weights, changes):
+    total = 0.0
+    for member in range(GROUP):
+        for number in range(changes.shape[1]):
+            total += weights[member] * changes[member, number] ** 2
+    return total
+
+
+@inlined_kernel
+def is_changed(changes):
+    for number in range(changes.size):
+        if changes[number] != 0:
+            return True
+    return False
+
+
+@kernel
+def change_columns(parameters, sums, weights, columns, shared, changes, priorities):
+    """Update some parameters, given what `update` came to.
+
+    parameters: int64 (c,). sums: float64 (c, B, GROUP, SUMS). weights: float64 (m,), the squared norms of the columns:
+    a parameter whose columns are 0 stays as it is. columns: Column of arrays (m, ...), changed. Filled: changes float64
+    (c, GROUP, W), of the coefficients; priorities float64 (c,).
+    """
+{change}
+
+
+'''
+
+_CHANGE_NUMBER = """    found = np.empty(SUMS)
+    for i in range(parameters.size):
+        parameter = parameters[i]
+        before = columns.{coefficients}[parameter]
+        if weights[parameter] > 0:
+            add_bands(sums[i, :, 0], found)
+            columns.{coefficients}[parameter] = aggregate(found, column_at(columns, parameter), shared)
+        changes[i, 0, 0] = columns.{coefficients}[parameter] - before
+        priorities[i] = {priority}
+"""
+_CHANGE_SEVERAL = """    found = np.empty(sums.shape[2:])
+    before = np.empty(changes.shape[1:])
+    for i in range(parameters.size):
+        parameter, first = parameters[i], GROUP * parameters[i]
+        own = columns.{coefficients}[first : first + GROUP].reshape(changes.shape[1:])
+        before[:] = own
+        if weights[first : first + GROUP].sum() > 0:
+            for member in range(GROUP):
+                add_bands(sums[i, :, member], found[member])
+            aggregate(found{member}, column_at(columns, parameter), shared)
+        changes[i] = own
+        changes[i] -= before
+        priorities[i] = {priority}
+"""
+
+_ADD = '''@reordered_kernel
+def add_sparse(columns, parameters, first, last, changes, residual):
+    """Add each column times its change to the residual, float64 (n, ...)."""
+    for i in range(parameters.size):
+        for member in range(GROUP):
+            change, bounds = {change}, columns.bounds[GROUP * parameters[i] + member]
+            for band in range(first, last if is_changed(changes[i, member]) else first):
+                places = columns.rows[bounds[band] : bounds[band + 1]]
+                values = columns.values[bounds[band] : bounds[band + 1]]
+                for entry in range(places.size):
+                    {add_sparse}
+
+
+@reordered_kernel
+def add_dense(columns, parameters, first, last, changes, residual):
+    """The same for a HeldDense."""
+    bounds = columns.bounds
+    for i in range(parameters.size):
+        for member in range(GROUP):
+            change = {change}
+            for band in range(first, last if is_changed(changes[i, member]) else first):
+                values = columns.values[GROUP * parameters[i] + member, bounds[band] : bounds[band + 1]]
+                mine = residual[bounds[band] : bounds[band + 1]]
+                for row in range(values.size):
+                    {add_dense}
+'''
+_NUMBER = {  # a coefficient for each column
+    "change": "changes[i, member, 0]",
+    "add_sparse": "residual[places[entry]] += change * values[entry]",
+    "add_dense": "mine[row] += change * values[row]",
+}
+_VECTOR = {
+    "change": "changes[i, member]",
+    "add_sparse": """for number in range(change.size):
+                        residual[places[entry], number] += change[number] * values[entry]""",
+    "add_dense": """for number in range(change.size):
+                        mine[row, number] += change[number] * values[row]""",
+}
+
+_DERIVE = '''
+
+derive = uncached_kernel(plain(Program.derive))
+
+
+@unmanaged_kernel
+def derive_rows(rows, first, last, shared):
+    """Set what follows from the residual, of the rows from `first` on."""
+    for row in range(first, last):
+        {derived} = derive(row_at(rows, row), shared)
+
+
+@unmanaged_kernel
+def derive_entries(columns, parameters, first, last, changes, rows, shared):
+    """Likewise, of the rows of some bands in which a column that changes has an entry."""
+    for i in range(parameters.size):
+        for member in range(GROUP):
+            bounds = columns.bounds[GROUP * parameters[i] + member]
+            for row in columns.rows[bounds[first] : bounds[last if is_changed(changes[i, member]) else first]]:
+                {derived} = derive(row_at(rows, row), shared)
+'''
+
+
+def load(program: type, declared: Declared) -> ModuleType:
+    """The module of the loops of a program: `Row`, `Column`, `Shared`, and the kernels."""
+    types = types_module({"Row": declared.rows, "Column": declared.columns, "Shared": declared.shared})
+    return loops_module(source(owner(program, declared.functions), declared, types), declared.functions)
+
+
+def source(program: type, declared: Declared, types: str) -> str:
+    """The text of the module. types: the module of `Row`, `Column` and `Shared`."""
+    number = declared.group == 1 and not declared.shape
+    name, own_priority = declared.coefficients, "priority" in declared.functions
+    mine = "GROUP * parameter : GROUP * (parameter + 1)" if declared.group > 1 else "parameter"
+    before = "before" if number else _shaped(declared)
+    weights = "weights[parameter : parameter + 1]" if number else "weights[first : first + GROUP]"
+    change = (_CHANGE_NUMBER if number else _CHANGE_SEVERAL).format(
+        coefficients=name,
+        member="" if declared.group > 1 else "[0]",
+        priority=f"priority({before}, column_at(columns, parameter), shared)"
+        if own_priority
+        else f"weighed_squares({weights}, changes[i])",  # the squared change of the residual
+    )
+    text = _HEAD.format(
+        target=f"{program.__module__}.{program.__name__}",
+        module=program.__module__,
+        program=program.__name__,
+        types=types,
+        group=declared.group,
+        sums=declared.sums,
+        row_at=", ".join(f"rows.{row}[row]" for row in declared.rows),
+        rows_between=", ".join(f"rows.{row}[first:last]" for row in declared.rows),
+        column_at=", ".join(f"columns.{column}[{mine}]" for column in declared.columns),
+        zeros=f"({'0.0, ' * declared.sums})",
+        change=change.rstrip(),
+        priority_kernel="priority = uncached_managed_kernel(plain(Program.priority))\n" if own_priority else "",
+    )
+    text += _ADD.format(**(_VECTOR if declared.shape else _NUMBER))
+    if "derive" in declared.functions:
+        text += _DERIVE.format(derived=", ".join(f"rows.{row}[row]" for row in declared.derived))
+    return text
+
+
+def _shaped(declared: Declared) -> str:
+    """What the coefficients of a parameter were, in the shape in which `column` has them."""
+    shape = (*((declared.group,) if declared.group > 1 else ()), *declared.shape)
+    return f"before.reshape({shape})"
+
+
+def width(shape: tuple[int, ...]) -> int:
+    """Coefficients of a column."""
+    return math.prod(shape)

@@ -1,0 +1,167 @@
+"""Run a user's program (`ooc.dynamic.program`) in the rounds of the dynamic engine, by its compiled loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from blocks.design.design import Design
+from ooc import user_functions, user_programs
+from ooc.dynamic import column_loops
+from ooc.dynamic.held_columns import HeldSparse, band_bounds
+from ooc.dynamic.program import DynamicProgram
+from ooc.dynamic.round_program import RoundProgram, Survey, Wave
+from ooc.program import Arrays
+from ooc.workers.shared_arrays import ArraySpec
+from ooc.workers.worker import ProgramSpec
+
+WEIGHTS, SUMS = "rounds.weights", "rounds.sums"  # float64 (m,), squared norms of columns; (m / group, group, sums)
+
+
+def rounds_of(spec: ProgramSpec, design: Design, most: int | None = None) -> RoundProgram:
+    """Build the rounds of a program, a user's or a low-level one. most: columns held at a time, None for all."""
+    if issubclass(user_programs.find(spec.target), DynamicProgram):
+        return ColumnRounds(spec.build(design), most)  # type: ignore[arg-type]
+    return spec._replace(options={**spec.options, "most": most}).build(design)  # type: ignore[return-value]
+
+
+@contextmanager
+def reported(program: RoundProgram) -> Iterator[None]:
+    """Report what numba cannot compile in the functions of a user's program with file and line."""
+    if not isinstance(program, ColumnRounds):
+        yield
+        return
+    with user_functions.reported(type(program.user), program.user.functions):
+        yield
+
+
+class ColumnRounds(RoundProgram):
+    """Rounds of a user's program. Shared arrays: those of its fields, `WEIGHTS`, and `SUMS` if it has a gap."""
+
+    def __init__(self, user: DynamicProgram, most: int | None = None) -> None:
+        super().__init__(user.dataset, most)
+        self.user, self.group = user, user.group
+        self.change_shape = user.group, math.prod(user.coefficient_shape)
+        self.sums_shape = user.group, user.sums_of_column
+        self._bands = band_bounds(self.design)
+        self._names = {per: user.fields_per(per) for per in ("row", "column", "")}
+        self._derives = "derive" in user.functions
+        self._residual = user.residual_name
+
+    @cached_property
+    def loops(self) -> ModuleType:
+        """The compiled loops."""
+        user = self.user
+        declared = column_loops.Declared(
+            functions=user.functions,
+            coefficients=user.coefficient_name,
+            residual=user.residual_name,
+            rows=user.fields_per("row"),
+            columns=user.fields_per("column"),
+            shared=[*user.fields_per(""), *user.constants],
+            derived=user.followers[1:],
+            group=user.group,
+            shape=user.coefficient_shape,
+            sums=user.sums_of_column,
+        )
+        return column_loops.load(type(user), declared)
+
+    def shared_arrays(self) -> dict[str, ArraySpec]:
+        fields = self.user.fields
+        specs = {
+            name: spec._replace(shape=(self.most, *spec.shape[1:])) if fields[name].per == "column" else spec
+            for name, spec in self.user.shared_arrays().items()
+        }
+        specs[WEIGHTS] = ArraySpec((self.most,), "float64")
+        if self.user.has_gap:
+            specs[SUMS] = ArraySpec((self.most // self.group, *self.sums_shape), "float64")
+        return specs
+
+    def primary_arrays(self) -> Sequence[str]:
+        return self.user.primary_arrays()
+
+    def followers(self) -> Sequence[str]:
+        return self.user.followers
+
+    def surveyed(self) -> Sequence[str]:
+        return [SUMS] if self.user.has_gap else []
+
+    def hold(self, columns: np.ndarray, shared: Arrays) -> None:
+        shared[WEIGHTS][: columns.size] = self.design.norms[columns] ** 2
+
+    def start(self, wave: Wave) -> None:
+        """Add the columns times their first coefficients to the residual, in the rows of the bands."""
+        coefficients = wave.shared[self.user.coefficient_name]
+        changes = coefficients.astype(np.float64).reshape(-1, *self.change_shape)[: wave.parameters.size]
+        self._add(wave, changes)
+        if self._derives:
+            self._derive_rows(wave)
+
+    def update(self, wave: Wave) -> int:
+        return self._sum(wave, wave.bands, wave.sums)
+
+    def _sum(self, on: Wave | Survey, bands: tuple[int, int], sums: np.ndarray) -> int:
+        kernel = self.loops.sparse_sums if isinstance(on.columns, HeldSparse) else self.loops.dense_sums
+        return int(kernel(on.columns, on.parameters, *bands, self._rows(on.shared), self._shared(on.shared), sums))
+
+    def aggregate(self, wave: Wave) -> None:
+        columns, shared = self._columns(wave.shared), self._shared(wave.shared)
+        weights, found = wave.shared[WEIGHTS], (wave.changes, wave.priorities)
+        self.loops.change_columns(wave.parameters, wave.sums, weights, columns, shared, *found)
+
+    def apply(self, wave: Wave) -> None:
+        self._add(wave, wave.changes)
+        if not self._derives:
+            return
+        if isinstance(wave.columns, HeldSparse):
+            rows, shared = self._rows(wave.shared), self._shared(wave.shared)
+            self.loops.derive_entries(wave.columns, wave.parameters, *wave.bands, wave.changes, rows, shared)
+        elif wave.changes.any():
+            self._derive_rows(wave)
+
+    def _add(self, wave: Wave, changes: np.ndarray) -> None:
+        residual = wave.shared[self._residual]
+        if self.user.coefficient_shape:
+            residual = residual.reshape(len(residual), -1)
+        kernel = self.loops.add_sparse if isinstance(wave.columns, HeldSparse) else self.loops.add_dense
+        kernel(wave.columns, wave.parameters, *wave.bands, changes, residual)
+
+    def _derive_rows(self, wave: Wave) -> None:
+        first, last = self._bands[list(wave.bands)]
+        self.loops.derive_rows(self._rows(wave.shared), first, last, self._shared(wave.shared))
+
+    def survey(self, survey: Survey) -> int:
+        """Give each parameter the priority that its update would give it now."""
+        shared, parameters, own = survey.shared, survey.parameters, np.arange(survey.parameters.size)
+        bands = self._bands.size - 1
+        sums, changes = np.empty((own.size, bands, *self.sums_shape)), np.empty((own.size, *self.change_shape))
+        samples = self._sum(survey, (0, bands), sums)
+        if self.user.has_gap:
+            shared[SUMS][parameters] = sums.sum(axis=1)
+        columns = (self.group * parameters[:, None] + np.arange(self.group)).reshape(-1)
+        copies = self._columns({name: shared[name][columns] for name in self._names["column"]})
+        weights = shared[WEIGHTS][columns]
+        self.loops.change_columns(own, sums, weights, copies, self._shared(shared), changes, survey.priorities)
+        return samples
+
+    def _rows(self, shared: Arrays) -> Any:
+        return self.loops.Row(*(shared[name] for name in self._names["row"]))
+
+    def _columns(self, shared: Mapping[str, np.ndarray]) -> Any:
+        return self.loops.Column(*(shared[name] for name in self._names["column"]))
+
+    def _shared(self, shared: Arrays) -> Any:
+        """Return the constants and common fields; a NamedTuple needs a field, even if the program declares none."""
+        values = [*(shared[name] for name in self._names[""]), *self.user.constants.values()]
+        return self.loops.Shared(*(values or [0]))
+
+    def gap(self, shared: Arrays) -> float:
+        """Return the duality gap; all parameters have to have been surveyed in the present state."""
+        sums = shared[SUMS] if self.group > 1 else shared[SUMS][:, 0]
+        return float(self.user.gap(self.user.own_arrays(shared), sums))  # type: ignore[attr-defined]

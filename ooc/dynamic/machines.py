@@ -1,0 +1,76 @@
+"""Rounds of the dynamic engine on a ring of machines: each holds all columns and updates some bands of the rows.
+
+Every machine schedules and aggregates all rounds, with the same result. For that it needs the sums that `update` finds
+in the rows of the others: a thread of the coordinator exchanges them, wave by wave, while the workers compute other
+rounds. Coefficients have the bits of one machine; arrays of rows are exchanged after the last round of a run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from ooc.dynamic.round_loop import COUNTERS, COUNTS, LOOKS, SUMS, Shape, Stopped, place_of, stop
+from ooc.dynamic.rounds import Pipeline, Step
+from ooc.ring.ring import Ring
+from ooc.ring.sharing import share
+from ooc.workers.atomics import have_reached, raise_to
+
+_NAP = 50e-6  # seconds
+
+
+class Machines:
+    """The exchange of one machine with the others. bounds: int64 (B+1,), the first row of each band."""
+
+    def __init__(
+        self, ring: Ring, pipeline: Pipeline, shape: Shape, bounds: np.ndarray, shared: Mapping[str, np.ndarray]
+    ) -> None:
+        self.ring, self._pipeline, self._shape, self._shared = ring, pipeline, shape, shared
+        self._bands = shape.bands_here(bounds.size - 1)
+        self._rows = slice(*bounds[list(self._bands)].tolist())
+        self._thread = ThreadPoolExecutor(1, "rounds")
+
+    def begin(self, first: int, last: int) -> Future[None]:
+        """Start to exchange the sums of the rounds from `first` to `last` (exclusive), while the workers do them."""
+        return self._thread.submit(self._exchange, first, last)
+
+    def _exchange(self, first: int, last: int) -> None:
+        try:
+            for number in range(first, last):
+                for wave in range(self._pipeline.waves):
+                    self._exchange_wave(Step("aggregate", number, wave))
+        except BaseException:
+            stop(self._shared[COUNTERS])  # the workers would wait for ever
+            raise
+
+    def _exchange_wave(self, step: Step) -> None:
+        mark = step.round * self._pipeline.waves + step.wave + 1
+        workers = 2 * self._pipeline.schedulers
+        others = workers + self._shape.workers
+        self._wait(workers, others, mark)
+        slot, mine = place_of(step, self._pipeline, self._shared[COUNTS])
+        if mine.stop > mine.start:
+            share(self.ring, self._shared[SUMS][slot, mine], (slice(None), slice(*self._bands)))
+        raise_to(self._shared[COUNTERS], others, mark)
+
+    def _wait(self, first: int, last: int, mark: int) -> None:
+        counters = self._shared[COUNTERS]
+        while not have_reached(counters, first, last, mark, LOOKS):
+            if have_reached(counters, len(counters) - 1, len(counters), 1, 1):
+                raise Stopped
+            time.sleep(_NAP)
+
+    def share_rows(self, array: np.ndarray) -> None:
+        """Fill an array of rows with the rows that each machine has updated."""
+        share(self.ring, array, self._rows)
+
+    def share_of(self, count: int) -> slice:
+        """Return the share of this machine in `count` things."""
+        return slice(count * self.ring.rank // self.ring.ranks, count * (self.ring.rank + 1) // self.ring.ranks)
+
+    def close(self) -> None:
+        """Let the thread end, without waiting for it."""
+        self._thread.shutdown(wait=False, cancel_futures=True)

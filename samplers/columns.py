@@ -1,0 +1,35 @@
+"""Plan and train the run of a user's program of the dynamic engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from blocks.store import Store
+from blocks.workers import cores
+from ooc.ring.ring import Ring
+from ooc.runs.run import Run
+from ooc.training import Callback
+from ooc.workers.worker import ProgramSpec
+from samplers.options import Resources
+from samplers.preparation import announce, budget_of
+
+if TYPE_CHECKING:
+    from ooc.dynamic.plan import RoundPlan
+
+
+def plan_columns(design: Store, spec: ProgramSpec, resources: Resources) -> RoundPlan:
+    """Choose the workers, if not given, and where columns are held; RequestError if the memory limit is too small."""
+    from ooc.dynamic.plan import plan_rounds  # which takes a while, as what it imports has kernels
+
+    workers = resources.workers or cores()
+    return plan_rounds(design, spec, workers, budget_of(resources.memory_bytes))  # type: ignore[arg-type]
+
+
+def train_columns(
+    run: Run, plan: RoundPlan, resources: Resources, ring: Ring | None, callback: Callback | None
+) -> dict[str, Any]:
+    """Announce the training, then train."""
+    from ooc.dynamic.training import train_rounds
+
+    announce(run, plan, quiet=resources.quiet)
+    return train_rounds(run, plan, max_time=resources.max_time, quiet=resources.quiet, callback=callback, ring=ring)

@@ -1,0 +1,410 @@
+"""Programs of one's own for the dynamic engine: what the examples come to, the same bytes however they are trained, and
+what is said of mistakes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+from designs import ingested, read_back, write
+from rings import mpiexec, on_ring, until
+from sklearn.linear_model import LogisticRegression, MultiTaskLasso
+from sklearn.svm import LinearSVC
+
+from blocks import Design, RequestError
+from blocks.errors import Diverged, OocError
+from ooc import fit
+from ooc.dynamic.plan import plan_rounds
+from ooc.ring.ring import Ring
+from ooc.runs.run import Run
+from ooc.workers.worker import ProgramSpec
+
+Ooc = Callable[..., subprocess.CompletedProcess[str]]
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+MORE = '''
+import math
+
+import numpy as np
+from ooc import DynamicProgram, Field
+
+
+class Logistic(DynamicProgram):
+    """l1-regularised logistic regression, whose pulls are derived from the scores."""
+
+    penalty: float
+
+    b = Field("column", initial=0.5)
+    score = Field("row")
+    pull = Field("row", derived=True)
+    y = Field("row")
+
+    sums = 2
+
+    def initialize(self, shared):
+        super().initialize(shared)
+        shared["y"][:] = np.where(self.dataset.y > 0, 1, -1)
+
+    @staticmethod
+    def derive(row, shared):
+        return row.y / (1 + math.exp(row.y * row.score))
+
+    @staticmethod
+    def update(x, row, sums, shared):
+        sums[0] += x * row.pull
+        sums[1] += x * x / 4
+
+    @staticmethod
+    def aggregate(sums, column, shared):
+        goal = column.b + sums[0] / sums[1]
+        return math.copysign(max(abs(goal) - shared.penalty / sums[1], 0), goal)
+
+    def objective(self, shared):
+        losses = np.logaddexp(0, -shared["y"] * shared["score"])
+        return {"objective": losses.sum() + self.penalty * np.abs(shared["b"]).sum(), "worst": losses.max()}
+
+
+class MultiTask(DynamicProgram):
+    """Several targets, which have a column in common or not (Obozinski et al., 2010), and a priority of its own."""
+
+    penalty: float
+    tasks: int = 3
+    targets: str = ""
+
+    b = Field("column", "tasks")
+    residual = Field("row", "tasks")
+    squares = Field("column")
+
+    sums = "tasks"
+
+    def initialize(self, shared):
+        shared["residual"][:] = -np.load(self.targets)
+        shared["squares"][:] = self.dataset.norms**2
+
+    @staticmethod
+    def update(x, row, sums, shared):
+        for task in range(sums.size):
+            sums[task] += x * row.residual[task]
+
+    @staticmethod
+    def aggregate(sums, column, shared):
+        goal = column.b - sums / column.squares
+        norm = np.sqrt((goal**2).sum())
+        column.b[:] = goal * max(1 - shared.penalty / (column.squares * norm), 0)
+
+    @staticmethod
+    def priority(before, column, shared):
+        return np.abs(column.b - before).max()
+
+    def objective(self, shared):
+        norms = np.sqrt((shared["b"] ** 2).sum(axis=1))
+        return (shared["residual"] ** 2).sum() / 2 + self.penalty * norms.sum()
+'''
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Designs: `small`, dense; `wide`, sparse, of so many columns that rounds overlap. And the module `more`."""
+    path, random = tmp_path_factory.mktemp("made"), np.random.default_rng(0)
+    for name, rows, columns, share in (("small", 120, 20, 1.0), ("wide", 300, 320, 0.1)):
+        x = random.normal(size=(rows, columns)) * (random.random((rows, columns)) < share)
+        y = x @ (random.normal(size=columns) * (random.random(columns) < 0.3)) + random.normal(size=rows)
+        (path / f"{name}-files").mkdir()
+        source, options = write("npz-C", x, y, path / f"{name}-files")
+        ingested("npz", source, path / name, block_bytes=3000, **options)
+    assert Design(path / "small").dense and not Design(path / "wide").dense
+    (path / "more.py").write_text(MORE)
+    return path
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where the examples and `more` can be imported, and the test has a directory of its own to work in."""
+    monkeypatch.chdir(tmp_path)
+    for directory in (EXAMPLES, made):
+        monkeypatch.syspath_prepend(str(directory))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (EXAMPLES, made))))
+    return made
+
+
+def problem(design: Path) -> tuple[np.ndarray, np.ndarray]:
+    opened = Design(design)
+    assert opened.y is not None
+    return read_back(opened), opened.y
+
+
+def group_lasso(x: np.ndarray, y: np.ndarray, penalty: float, group: int) -> np.ndarray:
+    """By proximal gradient steps on all groups at once."""
+    b, step = np.zeros(x.shape[1]), 1 / np.linalg.norm(x, 2) ** 2
+    for _ in range(3000):
+        goal = (b - step * x.T @ (x @ b - y)).reshape(-1, group)
+        norms = np.linalg.norm(goal, axis=1, keepdims=True)
+        b = (goal * np.maximum(1 - step * penalty / norms, 0)).reshape(-1)
+    return b
+
+
+def group_penalty(x: np.ndarray, y: np.ndarray, group: int) -> float:
+    return float(np.linalg.norm((x.T @ y).reshape(-1, group), axis=1).max()) / 1.5
+
+
+def model_bytes(run: str) -> bytes:
+    return (Path(run) / "model" / "arrays.npz").read_bytes()
+
+
+# What the programs come to
+
+
+def test_non_negative_least_squares_is_that_of_scipy(place: Path, ooc: Ooc) -> None:
+    """By the command."""
+    done = ooc("train", "program", "nnls:NNLS", place / "small", "run", "--iterations", "150", "--workers", 1)
+    assert done.returncode == 0, done.stderr
+    x, y = problem(place / "small")
+    expected, norm = scipy.optimize.nnls(x, y)
+    with np.load("run/model/arrays.npz") as found:
+        assert np.allclose(found["b"], expected, atol=1e-8)
+        assert np.allclose(found["residual"], x @ found["b"] - y)
+    lines = Run(Path("run")).metrics()
+    assert [line["iteration"] for line in lines] == list(range(1, 151))
+    assert lines[-1]["objective"] == pytest.approx(norm**2 / 2, rel=1e-9)
+    assert lines[-1]["nonzeros"] == np.count_nonzero(expected)
+    assert lines[0]["samples_processed"] > 0
+
+
+@pytest.mark.long
+def test_group_lasso_is_that_of_a_proximal_loop_and_ends_by_its_gap(place: Path) -> None:
+    x, y = problem(place / "small")
+    options = {"penalty": group_penalty(x, y, 5), "tolerance": 1e-9}
+    run = fit("group_lasso:GroupLasso", place / "small", "run", options=options, iterations=2000, workers=1, quiet=True)
+    expected = group_lasso(x, y, options["penalty"], 5)
+    assert np.allclose(run["b"], expected, atol=1e-4)
+    assert 0 < np.count_nonzero(expected.reshape(-1, 5).any(axis=1)) < 4
+    last, first = run.metrics()[-1], np.square(y).sum() / 2
+    objective = np.square(y - x @ expected).sum() / 2
+    objective += options["penalty"] * np.linalg.norm(expected.reshape(-1, 5), axis=1).sum()
+    assert last["objective"] == pytest.approx(objective, rel=1e-8)
+    assert last["converged"] and last["iteration"] < 2000
+    assert 0 <= last["objective"] - objective + 1e-9 * first <= last["duality_gap"] + 2e-9 * first
+    assert last["duality_gap"] <= 1e-9 * first < run.metrics()[-2]["duality_gap"]
+
+
+@pytest.mark.long
+def test_a_sparse_support_vector_machine_is_that_of_liblinear(place: Path) -> None:
+    x, y = problem(place / "small")
+    run = fit(
+        "sparse_svm:SparseSVM", place / "small", "run", options={"cost": 0.1}, iterations=300, workers=1, quiet=True
+    )
+    options = {"penalty": "l1", "dual": False, "C": 0.1, "fit_intercept": False, "tol": 1e-10, "max_iter": 100_000}
+    expected = LinearSVC(**options).fit(x, y > 0).coef_[0]
+    assert np.allclose(run["w"], expected, atol=1e-6)
+    assert 0 < np.count_nonzero(expected) < expected.size
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("data", ["small", "wide"])
+def test_what_follows_from_the_residual_is_derived(place: Path, data: str) -> None:
+    """From first coefficients that are not 0, too."""
+    x, y = problem(place / data)
+    penalty = float(np.abs(x.T @ np.sign(y)).max()) / 8
+    options = {"penalty": penalty, "parallelism": 4}
+    run = fit("more:Logistic", place / data, "run", options=options, iterations=300, workers=2, quiet=True)
+    scikit = {"solver": "liblinear", "fit_intercept": False, "tol": 1e-8, "max_iter": 1_000_000, "l1_ratio": 1}
+    expected = LogisticRegression(C=1 / penalty, **scikit).fit(x, y > 0).coef_[0]
+    assert np.allclose(run["b"], expected, atol=1e-4)
+    assert np.allclose(run["score"], x @ run["b"])
+    assert "pull" not in run.model()
+    assert run.metrics()[-1]["worst"] == pytest.approx(np.logaddexp(0, -np.sign(y) * run["score"]).max())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("data", ["small", "wide"])
+def test_columns_may_have_several_coefficients(place: Path, data: str) -> None:
+    x, y = problem(place / data)
+    targets = np.column_stack((y, -y, y**2))
+    np.save("targets.npy", targets)
+    penalty = float(np.linalg.norm(x.T @ targets, axis=1).max()) / 4
+    options = {"penalty": penalty, "targets": str(Path("targets.npy").absolute()), "parallelism": 4}
+    run = fit("more:MultiTask", place / data, "run", options=options, iterations=200, workers=1, quiet=True)
+    model = MultiTaskLasso(alpha=penalty / len(x), fit_intercept=False, tol=1e-14, max_iter=100_000)
+    assert np.allclose(run["b"], model.fit(x, targets).coef_.T, atol=1e-6)
+    assert np.count_nonzero(run["b"].any(axis=1)) < x.shape[1]
+
+
+# The same bytes
+
+OPTIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "nnls": ("nnls:NNLS", {"parallelism": 8}),
+    "group_lasso": ("group_lasso:GroupLasso", {"penalty": 30.0, "parallelism": 8}),
+    "sparse_svm": ("sparse_svm:SparseSVM", {"cost": 0.1, "parallelism": 8}),
+    "logistic": ("more:Logistic", {"penalty": 2.0, "parallelism": 8}),
+}
+EACH = [pytest.param(name, marks=[pytest.mark.long] if name != "group_lasso" else []) for name in OPTIONS]
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_the_same_bytes_with_any_workers_memory_and_machines(name: str, place: Path) -> None:
+    """In memory with a worker; in a file with two; on two machines."""
+    target, options = OPTIONS[name]
+    common: dict[str, Any] = {"options": options, "iterations": 3, "quiet": True}
+    fit(target, place / "wide", "alone", workers=1, **common)
+    roomy = plan_rounds(Design(place / "wide"), ProgramSpec(target, options), 2, 1 << 40)
+    fit(target, place / "wide", "filed", workers=2, memory=roomy.bytes - 1, **common)
+    assert "in a file" in (Path("filed") / "log.txt").read_text()
+    assert not (Path("filed") / "slices").exists()
+
+    def train(ring: Ring) -> None:
+        fit(target, place / "wide", f"run-{ring.rank}", workers=1, ring=ring, **common)
+
+    on_ring(2, train)
+    assert model_bytes("alone") == model_bytes("filed") == model_bytes("run-0")
+    assert not Path("run-1/model").exists()
+    lines = [Run(Path(run)).metrics()[-1] for run in ("alone", "filed", "run-0")]
+    assert len({(line["objective"], line["nonzeros"], line["samples_processed"]) for line in lines}) == 1
+    assert lines[2]["bytes_sent"] > 0
+
+
+@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
+@pytest.mark.long
+def test_ranks_of_mpi_go_on_together(place: Path, ooc: Ooc) -> None:
+    target, options = OPTIONS["group_lasso"]
+    settings = [f"--set={name}={value}" for name, value in options.items()]
+    train = ["train", "program", target, str(place / "wide")]
+    assert ooc(*train, "alone", *settings, "--iterations=4", "--workers=1").returncode == 0
+    ranks = [str(mpiexec()), "-n", "2", sys.executable, "-m", "ooc"]
+    more = ["resume", "r-{rank}", "--program", target, "--iterations=4", "--transport=mpi", "--workers=1"]
+    for command in ([*train, "r-{rank}", *settings, "--iterations=1", "--transport=mpi", "--workers=1"], more):
+        subprocess.run([*ranks, *command], check=True, timeout=300)
+    assert model_bytes("alone") == model_bytes("r-0")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) for name in OPTIONS])
+def test_a_killed_program_ends_with_the_same_bytes(name: str, place: Path, ooc: Ooc) -> None:
+    """Killed, with no time to commit more than the start, and gone on with by other workers."""
+    target, options = OPTIONS[name]
+    settings = [f"--set={option}={value}" for option, value in (options | {"tolerance": 1e-300}).items()]
+    train = ["train", "program", target, str(place / "wide")]
+    command = [sys.executable, "-m", "ooc", *train, "run", *settings, "--iterations=100000", "--workers=1", "--quiet"]
+    process = subprocess.Popen(command)
+    until(lambda: Path("run/metrics.jsonl").exists() and Path("run/metrics.jsonl").stat().st_size > 1000)
+    process.kill()
+    process.wait()
+    done = max(line["iteration"] for line in Run(Path("run"), target).metrics()) + 2
+    assert ooc("resume", "run", "--program", target, "--iterations", done, "--workers", 2).returncode == 0
+    assert ooc(*train, "copy", *settings, "--iterations", done, "--workers", 1).returncode == 0
+    for command in (("info", "run"), ("verify", "run"), ("curves", "run", "-o", "curves.png")):
+        assert ooc(*command).returncode == 0, command
+    assert model_bytes("run") == model_bytes("copy")
+
+
+# Mistakes
+
+PROGRAM = """from ooc import DynamicProgram, Field
+
+
+class Least(DynamicProgram):
+    penalty: float = 1.0
+
+    b = Field("column")
+    residual = Field("row")
+
+    sums = 2
+
+    def initialize(self, shared):
+        shared["residual"][:] = -self.dataset.y
+
+    @staticmethod
+    def update(x, row, sums, shared):
+        sums[0] += x * row.residual
+        sums[1] += x * x
+
+    @staticmethod
+    def aggregate(sums, column, shared):
+        return column.b - sums[0] / sums[1]
+
+    def objective(self, shared):
+        return float(shared["residual"] @ shared["residual"])
+"""
+REFUSED = {
+    "no update": ("def update", "def up", "line 4: Least has no `update`"),
+    "no column": ('b = Field("column")', "c = 1", "line 4: Least has no field per column"),
+    "no row": ('residual = Field("row")', "c = 1", "line 4: Least has no field per row"),
+    "a taken name": ("b = Field", "rule = Field", "the field 'rule' of Least has the name of something"),
+    "integers": ('Field("column")', 'Field("column", dtype="int64")', "the field 'b' of Least is of int64; expected"),
+    "a shape": ('Field("row")', 'Field("row", 3)', "the field 'residual' of Least has the shape (3,); expected ()"),
+    "derived": (
+        'Field("row")',
+        'Field("row")\n    p = Field("row", derived=True)',
+        "has no `derive` for the field 'p'",
+    ),
+    "no derived": ("sums = 2", "derive = staticmethod(lambda row, shared: 0)", "Least has no derived field per row"),
+    "a gap": ("def objective", "def gap", "line 4: Least has a `gap`, but no `objective`"),
+    "a group": ("sums = 2", "group = 7", "has 20 columns, which is no multiple of group=7"),
+    "sums": ("sums = 2", "sums = 0", "line 4: sums=0; expected 1 to 256"),
+    "parameters": (
+        "x, row, sums, shared",
+        "x, row, sums",
+        "line 16: update takes x, row, sums; expected x, row, sums, sh",
+    ),
+    "a name": ("row.residual", "row.y", "line 17: there is no row.y"),
+    "an assignment": ("sums[1] += x * x", "row.residual = x", "line 18: row.residual is assigned to"),
+    "no return": ("return column.b -", "column.b -", "line 21: aggregate returns nothing"),
+    "an option": ("penalty: float = 1.0", "penalty: float", "the program Least needs the option 'penalty'"),
+}
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Writes the program with some text replaced, as a module that has a name of its own; returns its target."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    def written(old: str, new: str) -> str:
+        assert old in PROGRAM
+        name = f"least_{abs(hash((old, new)))}"
+        (tmp_path / f"{name}.py").write_text(PROGRAM.replace(old, new))
+        return f"{name}:Least"
+
+    return written
+
+
+@pytest.mark.parametrize("mistake", REFUSED)
+def test_what_cannot_be_is_told_before_anything_is_done(made: Path, program: Any, mistake: str, tmp_path: Path) -> None:
+    old, new, says = REFUSED[mistake]
+    with pytest.raises(RequestError, match=re.escape(says)):
+        fit(program(old, new), made / "small", tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("sums[0] / sums[1]", "sums.mode()", "line 22: `return column.b - sums.mode()` cannot be compiled"),
+        ('float(shared["residual"]', 'float(shared["none"]', "line 25, in objective: `return float(shared"),
+        ("column.b - sums", "column.b + 9 * sums", "iteration 1: Least diverges: the objective is"),
+    ],
+)
+def test_what_goes_wrong_in_a_run_is_told(made: Path, program: Any, tmp_path: Path, old, new, says) -> None:
+    with pytest.raises(OocError, match=re.escape(says)) as failed:
+        fit(program(old, new), made / "small", tmp_path / "run", workers=1, iterations=3, quiet=True)
+    if isinstance(failed.value, Diverged):
+        assert "Give a smaller parallelism or rho" in failed.value.remedy
+
+
+@pytest.mark.long
+def test_the_dataset_has_to_be_a_whole_design(made: Path, program: Any, tmp_path: Path, ooc: Ooc) -> None:
+    target = program("sums = 2", "sums = 2")
+    assert ooc("shard", made / "small", tmp_path / "shard-{rank}", "--shards", "2").returncode == 0
+    with pytest.raises(RequestError, match="shard-0 is a shard, and Least does not train on shards"):
+        fit(target, tmp_path / "shard-0", tmp_path / "run", quiet=True)
+    (tmp_path / "ratings.tsv").write_text("".join(f"{row}\t{row % 3}\t1\n" for row in range(9)))
+    assert ooc("ingest", "ratings", tmp_path / "ratings.tsv", tmp_path / "ratings").returncode == 0
+    with pytest.raises(RequestError, match="expected a design matrix"):
+        fit(target, tmp_path / "ratings", tmp_path / "run", quiet=True)
