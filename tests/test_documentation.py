@@ -21,6 +21,7 @@ from typer.main import get_command
 from ooc.cli.app import app
 
 LONG = {
+    "dynamic_engine.md",
     "scripts.md",
     "input.md",
     "vocabulary.md",

@@ -1,0 +1,170 @@
+"""Speed of a program of the dynamic engine beside the same kernel in plain numba: python -m benchmarks.dynamic_programs
+
+Non-negative least squares (examples/nnls.py) by one worker, in rounds of `--parallelism` columns in turn, without the
+check of correlations; and a numba function that updates the same columns in batches of as many. Both read and change
+as much, and come to the same coefficients. They take turns; what is told is the median of the ratios.
+
+`kernels` are the compiled kernels of the program alone, `rounds` a worker's processor time with all that goes on around
+them, which is some hundred microseconds for each round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+
+from benchmarks import designs
+from benchmarks.report import describe_machine, machine
+from blocks.design.design import Design
+from ooc.dynamic.column_rounds import ColumnRounds, rounds_of
+from ooc.dynamic.held_columns import HeldDense, gather, gatherings, held, held_specs, make_room, whole_room
+from ooc.dynamic.round_loop import RoundLoop, Shape, round_specs
+from ooc.dynamic.rounds import Pipeline, Step
+from ooc.dynamic.schedules import Rule
+from ooc.workers.worker import ProgramSpec
+
+_TO_OPTIMUM = 40  # passes; columns are not in the same order in all of them
+_SPEC = ProgramSpec("nnls:NNLS", {})
+_EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+_fast: Any = numba.njit(nogil=True, fastmath=True, error_model="numpy")
+
+
+@_fast
+def dense_pass(values, batch, b, residual):
+    """A pass over the columns, float32 (p, n)."""
+    changes = np.empty(batch)
+    for first in range(0, len(values), batch):
+        for i in range(min(batch, len(values) - first)):
+            column, product, squares = values[first + i], 0.0, 0.0
+            for row in range(column.size):
+                product += column[row] * residual[row]
+                squares += column[row] * column[row]
+            changes[i] = max(b[first + i] - product / squares, 0.0) - b[first + i]
+            b[first + i] += changes[i]
+        for i in range(min(batch, len(values) - first)):
+            column, change = values[first + i], changes[i]
+            for row in range(column.size if change != 0 else 0):
+                residual[row] += change * column[row]
+
+
+@_fast
+def sparse_pass(offsets, rows, values, batch, b, residual):
+    """The same for sparse columns: offsets int64 (p+1,)."""
+    changes = np.empty(batch)
+    for first in range(0, offsets.size - 1, batch):
+        for i in range(min(batch, offsets.size - 1 - first)):
+            mine = slice(offsets[first + i], offsets[first + i + 1])
+            places, column, product, squares = rows[mine], values[mine], 0.0, 0.0
+            for entry in range(places.size):
+                product += column[entry] * residual[places[entry]]
+                squares += column[entry] * column[entry]
+            changes[i] = max(b[first + i] - product / squares, 0.0) - b[first + i]
+            b[first + i] += changes[i]
+        for i in range(min(batch, offsets.size - 1 - first)):
+            mine = slice(offsets[first + i], offsets[first + i + 1])
+            places, column, change = rows[mine], values[mine], changes[i]
+            for entry in range(places.size if change != 0 else 0):
+                residual[places[entry]] += change * column[entry]
+
+
+class Contest:
+    """The rounds of one worker and plain passes over one design."""
+
+    def __init__(self, design: Design, parallelism: int) -> None:
+        self._rule = Rule("cyclic", parallelism, parallelism, None, False, pipeline=Pipeline(1, 1, 1))
+        program, shape, room = rounds_of(_SPEC, design), Shape(1, design.columns), whole_room(design)
+        assert isinstance(program, ColumnRounds)
+        specs = program.shared_arrays() | held_specs(design, room) | round_specs(design, program, self._rule, shape)
+        self.shared = {name: spec.zeros() for name, spec in specs.items()}
+        columns = np.arange(design.columns)
+        make_room(design, room, columns, self.shared)
+        self._held = held(design, self.shared)
+        for gathering in gatherings(design, columns):
+            gather(design, gathering, self._held)
+        program.hold(columns, self.shared)
+        program.user.initialize(program.user.own_arrays(self.shared))
+        self._program, self._loop = program, RoundLoop(program, self._rule, shape, 0, self.shared)
+        self._done, self._of_pass, self._columns = 0, design.columns // parallelism, design.columns
+        self.b, self.residual = np.zeros(design.columns), self.shared["residual"].copy()
+
+    def rounds(self) -> None:
+        """Make a pass by rounds."""
+        for _ in self._loop.run(self._done, self._done + self._of_pass, self._columns):
+            pass
+        self._done += self._of_pass
+
+    def kernels(self) -> None:
+        """Call the kernels of a pass on the last round's arrays, for all columns."""
+        wave = self._loop._wave(Step("update", self._done - 1))
+        for first in range(0, self._columns, self._rule.parallel):
+            mine = wave._replace(parameters=np.arange(first, first + self._rule.parallel))
+            self._program.update(mine)
+            self._program.aggregate(mine)
+            self._program.apply(mine)
+
+    def plain(self) -> None:
+        """Make a pass in plain numba."""
+        if isinstance(self._held, HeldDense):
+            dense_pass(self._held.values, self._rule.parallel, self.b, self.residual)
+            return
+        offsets = np.append(self._held.bounds[:, 0], self._held.bounds[-1, -1])
+        sparse_pass(offsets, self._held.rows, self._held.values, self._rule.parallel, self.b, self.residual)
+
+
+def compared(contest: Contest, turns: int) -> dict[str, float]:
+    """Median ratios of the plain pass's processor time to the others'."""
+    for _ in range(_TO_OPTIMUM):
+        contest.rounds()
+        contest.plain()
+    assert np.allclose(contest.b, contest.shared["b"], atol=1e-6)
+    ratios: dict[str, list[float]] = {"rounds": [], "kernels": []}
+    for turn in range(turns):
+        for name, found in ratios.items():
+            both: list[Callable[[], None]] = [getattr(contest, name), contest.plain]
+            seconds = {}
+            for do in both if turn % 2 else both[::-1]:
+                began = time.process_time()
+                do()
+                seconds[do.__name__] = time.process_time() - began
+            found.append(seconds["plain"] / seconds[name])
+    return {name: round(statistics.median(each), 3) for name, each in ratios.items()}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--columns", type=int, default=512)
+    parser.add_argument("--entries", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="of a column")
+    parser.add_argument("--parallelism", type=int, default=64)
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--json", type=Path, help="write the results, and what machine it was, to this file")
+    args = parser.parse_args(arguments)
+    sys.path.append(str(_EXAMPLES))
+    print(*describe_machine(machine()), sep="\n")
+    found = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for form in ("dense", "sparse"):
+            for entries in args.entries:
+                rows = entries if form == "dense" else 20 * entries
+                x: Any = designs.sparse(rows, args.columns, entries, seed=0)
+                x = x.toarray() if form == "dense" else x
+                y = np.asarray(x[:, :20].sum(axis=1)).reshape(-1)
+                design = designs.design_of(Path(scratch) / f"{form}-{entries}", x, y)
+                ratios = compared(Contest(design, args.parallelism), args.turns)
+                found.append({"form": form, "entries": entries, **ratios})
+                print(f"{form:6} {entries:9,} entries: " + ", ".join(f"{k} {v:.2f}" for k, v in ratios.items()))
+    if args.json:
+        args.json.write_text(json.dumps({"machine": machine(), "speed": found}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
