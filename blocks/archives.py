@@ -37,7 +37,7 @@ def is_archive(path: str) -> bool:
         with open_input(path) as file:
             return is_tar(next(decompressed(file_pieces(file), path, tar=True), b""))
     except (RequestError, *ReadErrors.kinds):
-        return False  # whoever reads the file says so
+        return False  # opening the file reports the error
 
 
 def members(path: str, pattern: str, opening: Opening, progress: Progress) -> Iterator[ArchiveMember]:

@@ -13,7 +13,7 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.plain_numbers import plain_number
 
-_MEMORY = 90 << 20  # bytes of pyarrow and of what it holds while it reads
+_MEMORY = 90 << 20  # bytes of pyarrow and its buffers while reading
 _STREAM = b"\xff\xff\xff\xff"
 _MAGIC = (b"PAR1", b"ARROW1", _STREAM)
 _ROOM = 48 << 20  # bytes that pyarrow may hold while it reads, of columns
@@ -45,7 +45,7 @@ def start_of(path: str) -> bytes:
             return b""
         with Path(path).open("rb") as file:
             return file.read(16)
-    except OSError:  # whoever reads the file says so
+    except OSError:  # opening the file reports the error
         return b""
 
 

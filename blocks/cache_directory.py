@@ -27,7 +27,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 _OPTIONS = _ROOT / "blocks" / "compiled.py"
 _IMPORT = b"blocks.compiled import"  # in every file with kernels
 _PREFIX = "kernels-"
-_INSTALLATION = "installation"  # the file that says which installation a directory belongs to
+_INSTALLATION = "installation"  # file that names the installation of a directory
 
 
 def open_directory(version: str, *, writable: bool = False) -> Path | None:

@@ -109,7 +109,7 @@ def _compiled(request: CompileRequest) -> bool:
     try:
         kernel: Any = reduce(getattr, request.name.split("."), importlib.import_module(request.module))
         kernel.compile(pickle.loads(request.types))
-    except Exception:  # whoever asked compiles it then, and tells
+    except Exception:  # the requesting process compiles it then, and reports the error
         return False
     return True
 

@@ -22,7 +22,7 @@ from blocks.errors import RequestError
 
 _MOST = 1 << 20  # bytes that are inflated at a time, so that a file of zeros does not fill the memory
 _ZSTD_PIECE = 512  # compressed bytes at a time: at most 16 MiB come out; costs 15 percent of the speed of 128 KiB
-DAMAGE = (  # what is raised for a compressed file or an archive that is not whole; zipfile raises the last three, too
+DAMAGE = (  # raised for a truncated compressed file or archive; zipfile raises the last three, too
     zipfile.BadZipFile,
     tarfile.TarError,
     zlib.error,
@@ -103,7 +103,7 @@ _FORMATS = (
     _Format(".xz", re.compile(rb"\xfd7zXZ\x00"), lzma.LZMADecompressor),
     _Format(".zst", re.compile(rb"\x28\xb5\x2f\xfd"), _Zstandard),
 )
-_OTHERS = (  # that are no text: first bytes, what it is, what to do
+_OTHERS = (  # file formats without text: first bytes, name, remedy
     (b"PK\x03\x04", "a zip archive", "Unpack it: unzip -p {name} | ooc ingest ... - OUT"),
     (b"PAR1\x15", "a Parquet file", "`ooc ingest csv` and `ooc ingest ratings` read it."),
     (b"ARROW1\0\0", "an Arrow file", "`ooc ingest csv` and `ooc ingest ratings` read it."),

@@ -54,7 +54,7 @@ class TimeOver(Interrupted):
 
 RAISE_LIMIT = "Raise the limit, for example with: ulimit -v unlimited"
 
-# Exit codes of a run that `ooc resume` goes on with.
+# Exit codes of a run that `ooc resume` can continue.
 STOPPED = (Interrupted.exit_code, TimeOver.exit_code)
 
 

@@ -30,10 +30,10 @@ _HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # AT_FDCWD, RENAME_NOREPLACE, RENAME
 _renameat2: Any = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 _MOST_JSON = 64 << 20  # bytes: a dataset of 100,000 blocks and slices has 60 MB
 _NO_ROOM = 1 << 20  # bytes: less than this is free on a disk that is full, whose last blocks some may not use
-REMEDY = "Restore the file from a copy, or make it again."  # of what is damaged
+REMEDY = "Restore the file from a copy, or make it again."  # for damaged files
 TEMPORARY = ".partial-"  # in the name of everything that is not complete yet
 _UNLOCKED = ".unlocked"  # ends such a name for the moment before there is a lock
-_LONG_AGO = 60.0  # seconds: what has no lock yet after so long will get none
+_LONG_AGO = 60.0  # seconds after which an unlocked temporary file is a leftover
 
 
 def checksum(path: Path, progress: Callable[[int], object] = lambda _: None) -> str:

@@ -19,7 +19,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that ask a co
 _THREADED = ("OPENBLAS", "OMP", "MKL", "NUMBA", "VECLIB")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _THREADED}
 _LEAST_SPACE = 400 << 20  # bytes: numba with its libraries, and the stacks of some threads
-ours = False  # whether this process is one of this project, not that of a user who has imported it
+ours = False  # this process belongs to this project, not to a user who imported it
 
 
 def start(

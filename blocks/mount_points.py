@@ -13,7 +13,7 @@ from pathlib import Path
 
 from blocks.synced import sync_directory
 
-_AWAY, _COMPLETE = ".away", ".complete"  # in the directory: what was there before, and that this is all there
+_AWAY, _COMPLETE = ".away", ".complete"  # subdirectories: the old content, and the mark that it is complete
 _OF_FILE_SYSTEM = {"lost+found"}  # at its root
 
 

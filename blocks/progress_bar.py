@@ -28,7 +28,7 @@ class ProgressBar:
     lines; its errors of the disk are ignored.
     """
 
-    last = -math.inf  # when the last line was told, of any bar: the minute goes on from step to step
+    last = -math.inf  # time of the last line of any bar: the minute continues from step to step
     is_hidden = False  # at ranks of a ring other than the first: nothing is printed
 
     def __init__(
@@ -95,7 +95,7 @@ class ProgressBar:
             ProgressBar.last = time.monotonic()
             facts = self._facts()
             line = self._line(facts)
-            with suppress(OSError):  # nobody reads standard error any more
+            with suppress(OSError):  # standard error has no reader any more
                 if self._prints:
                     stderr.note(line, **facts)
             with suppress(OSError, OocError):

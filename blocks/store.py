@@ -53,7 +53,7 @@ class Store:
     unit: ClassVar[str]  # and these of
     rate: ClassVar[str]  # how metrics call the samples of a second
     schema: ClassVar[int] = SCHEMA  # the newest of its manifests
-    holds: ClassVar[Any] = Manifest  # what a manifest has to hold
+    holds: ClassVar[Any] = Manifest  # TypedDict of the manifest
     whole_holds: ClassVar[Any]  # and the file that a shard has of its whole
     samples: int
     part_size: int

@@ -35,10 +35,10 @@ from blocks.control_groups import cpu_limit
 from blocks.errors import OocError, WorkFailed, out_of_memory
 
 _DEADLINE = 600.0  # seconds without any answer before the workers are taken for hung
-_GLANCE = 10.0  # at most so many of them pass while nobody looks: all processes may have been stopped, or the machine
+_GLANCE = 10.0  # seconds counted per poll at most: all processes, or the machine, may have been stopped
 _GRACE = 5.0  # seconds a worker may take to leave
 _AT_ONCE = 1 << 14  # bytes of a message that a socket has room for, whatever the worker is doing
-_GONE = (EOFError, OSError)  # what a connection raises when its other end has gone, between messages or within one
+_GONE = (EOFError, OSError)  # raised by a connection whose other end is gone, between messages or within one
 
 _live: weakref.WeakSet[Workers] = weakref.WeakSet()
 _ahead: list[tuple[subprocess.Popen[bytes], Connection]] = []  # interpreters that no Workers have yet
@@ -95,7 +95,7 @@ class Workers:
         A large message is sent by a thread, as the worker may be sending an answer that must be read meanwhile.
         """
         self._asked[worker].append(message)
-        # A copy: of the view that this gives, Python 3.12 may collect what it views first, and crash as it ends.
+        # A copy: Python 3.12 may collect the object behind this view before the view, and crash at exit.
         packed, before = bytes(ForkingPickler.dumps(message)), self._sending[worker]
         if len(packed) > _AT_ONCE or (before and not before.done()):
             self._sending[worker] = self._senders[worker].submit(self._connections[worker].send_bytes, packed)
@@ -206,12 +206,12 @@ class Workers:
         try:
             self._process.wait(_GRACE)
         except subprocess.TimeoutExpired:
-            if not self.pids:  # it is preparing, or has forked some of them and not said so yet: it forks no more now
+            if not self.pids:  # it may be preparing or forking, and has not reported yet: it forks no more now
                 self._process.send_signal(signal.SIGSTOP)
             _kill_children(self._process.pid)
             if self.pids:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_GRACE)  # it ends once all of them have
+                    self._process.wait(_GRACE)  # it ends after its last worker
             self._process.kill()
             self._process.wait()
 

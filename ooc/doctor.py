@@ -20,7 +20,7 @@ from blocks.workers import cores, usable_cores
 from ooc.plan.disk_speed import measure_disk
 
 REQUIRED = ("numpy", "numba", "h5py", "psutil")
-EXTRAS = {  # what the product can do with a package, and what to install for it
+EXTRAS = {  # what a package is for, and its extra to install
     "matplotlib": ("ooc curves", "plot"),
     "vl-convert-python": ("ooc report", "report"),
     "cryptography": ("ooc launch", "ring"),

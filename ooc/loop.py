@@ -103,7 +103,7 @@ class TrainingSteps(Protocol):
     """The steps of a training. A step may be less than an iteration."""
 
     total: int | None  # iterations; None if that is not known
-    unit: str  # what the progress bar calls an iteration
+    unit: str  # name of an iteration in the progress bar
 
     @property
     def cursor(self) -> Cursor: ...

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from blocks.errors import RequestError
 
-_SHARE = 0.1  # of the time that is left a training leaves to finish a phase, to commit and to stop,
-_LEAST, _MOST = 60.0, 600.0  # but so many seconds
+_SHARE = 0.1  # of the remaining time, reserved to finish a phase, to commit and to stop
+_LEAST, _MOST = 60.0, 600.0  # seconds: bounds of the reserved time
 _DISKS = ("SLURM_TMPDIR", "TMPDIR")
 _TASKS = "SLURM_STEP_NUM_TASKS"
 

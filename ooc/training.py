@@ -48,7 +48,7 @@ class Observer(Protocol):
         ...
 
 
-Callback = Callable[[dict[str, Any]], object]  # is given each line of the metrics; what is true ends the training
+Callback = Callable[[dict[str, Any]], object]  # called with each line of the metrics; a true result ends the training
 
 
 def publish_model(run: Run, engine: StaticEngine) -> None:
@@ -194,7 +194,7 @@ class Training:
     def step(self, checkpoints: Checkpoints, *, due: bool) -> str | None:
         engine, ends = self._engine, self._ends
         if due or engine.commits:
-            self._run.sync_metrics()  # lines that a generation stands for must outlive a power cut as it does
+            self._run.sync_metrics()  # metrics of a generation must survive a power failure like the generation
         with checkpoints.ended(due) if ends else nullcontext(), naming(self.cursor.iteration + 1):
             engine.step(checkpoint=due)
         if not ends:

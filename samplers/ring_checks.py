@@ -139,7 +139,7 @@ def _seen(ring: Ring, there: Path) -> list[list[int]]:
     """Return for each rank the other ranks whose temporary marker files it sees in its directory."""
     with ExitStack() as stack:
         mine = ""
-        with suppress(OSError):  # where nothing can be made, that will be said
+        with suppress(OSError):  # if nothing can be created, a later step reports it
             mine = stack.enter_context(tempfile.NamedTemporaryFile(dir=there, prefix=".ooc-rank-")).name
         names = gather_values(ring, Path(mine).name)
         return gather_values(ring, [rank for rank, name in enumerate(names) if name and (there / name).exists()])

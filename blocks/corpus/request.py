@@ -51,7 +51,7 @@ class CorpusRequest:
     on_error: str = "fail"
     vocab_from: str | None = None
     append: bool = False  # to a dataset that is there; to none is to make it
-    skip_known: bool = False  # of an append: pass over what the dataset has
+    skip_known: bool = False  # of an append: skip what the dataset already has
     seed: int = 0
     block_tokens: int = BLOCK_TOKENS
     part_tokens: int = PART_TOKENS
@@ -217,7 +217,7 @@ def inputs_told(request: CorpusRequest, progress: Progress) -> list[dict[str, An
 
 def _file_told(path: str, *, hashed: bool, progress: Progress) -> dict[str, Any]:
     told = input_facts(path)
-    if hashed and told["bytes"]:  # what is empty is nowhere twice
+    if hashed and told["bytes"]:  # empty inputs are never duplicates
         with ReadErrors(path):
             told["hash"] = checksum(Path(path), progress)
     return told

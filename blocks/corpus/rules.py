@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 TOKEN_PATTERN = r"(?u)\b\w\w+\b"  # in `regex`, \w has the combining marks of Hindi, Arabic and others
 SEGMENT_PATTERN = r"(?u)\b\w+\b"  # of segmented text, where a word may be one character
-_DOTTED_I = "i\N{COMBINING DOT ABOVE}"  # what a Turkish capital I with a dot becomes
+_DOTTED_I = "i\N{COMBINING DOT ABOVE}"  # result of lower() for a Turkish capital I with a dot
 
 
 class Rules(NamedTuple):

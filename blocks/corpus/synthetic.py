@@ -154,7 +154,7 @@ def plant(request: Synthetic) -> dict[str, np.ndarray]:
     probabilities = np.empty((request.topics, sticks), np.float32)
     for topic in range(request.topics):
         words[topic] = np.searchsorted(law, random.random(sticks) * law[-1])
-        # The log of what is left of the whole after each break is a sum of exponential variables.
+        # The log of the remaining stick after each break is a sum of exponential variables.
         left = np.exp(-np.cumsum(random.standard_exponential(sticks)) / concentration)
         lengths = -np.diff(left, prepend=1.0)
         probabilities[topic] = lengths / lengths.sum()

@@ -10,7 +10,7 @@ from blocks.errors import RequestError, quoted
 from blocks.sources import Source, first_line, whole_line
 
 LONGEST = (1 << 32) - 1  # tokens of a document
-TOKEN_BYTES = 20  # of a document while its block is written, of which it may be all
+TOKEN_BYTES = 20  # bytes per token of a document while its block is written; the block may be one document
 LDAC_LINE = re.compile(rb"[ \t]*(\d{1,12})((?:[ \t]+\d{1,12}:\d{1,12})*)[ \t]*")  # a document, see `ldac`
 LARGEST = 1 << 40  # of any number in the file: sums of a chunk then fit in 64 bits
 

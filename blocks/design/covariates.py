@@ -15,7 +15,7 @@ from blocks.errors import RequestError, quoted
 from blocks.plain_numbers import plain_number
 from blocks.sources import Source, whole_line
 
-_HEADERS = (["FID", "IID"], ["#FID", "IID"], ["IID"], ["#IID"])  # what the names of covariates follow
+_HEADERS = (["FID", "IID"], ["#FID", "IID"], ["IID"], ["#IID"])  # precedes the names of covariates
 Name = tuple[str, str]  # of an individual: family and individual
 Line = tuple[int, list[str]]  # its number and its fields
 

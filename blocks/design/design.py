@@ -59,7 +59,7 @@ class DesignIndex(NamedTuple):
     norms: Float64  # (p,), Euclidean
     deviations: Float64  # (p,), square root of the mean of squared distances from the mean; 0 if constant
     block_bounds: Int64  # (B+1,), first column of each block
-    offsets: Float64 = np.empty(0)  # (p,), what was subtracted from each column; (0,) if that is 0 of all
+    offsets: Float64 = np.empty(0)  # (p,), offset of each column; (0,) if all are 0
 
 
 class OfWholeDesign(NamedTuple):

@@ -28,7 +28,7 @@ class NpzMember:
         self.name, self._path = name, path
         try:
             self._file = archive.open(f"{name}.npy")
-        except (OSError, RuntimeError) as error:  # it looks where a damaged directory says, or finds another version
+        except (OSError, RuntimeError) as error:  # a damaged directory leads to a wrong place or version
             raise zipfile.BadZipFile(str(error)) from error
         read_header = npy.read_array_header_1_0 if npy.read_magic(self._file) == (1, 0) else npy.read_array_header_2_0
         self.shape, self.by_column, self.dtype = read_header(self._file)

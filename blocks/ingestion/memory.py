@@ -11,7 +11,7 @@ from blocks.plurals import count_of
 ONE_WORKER = 48 << 20  # bytes of a worker besides its names and its block
 NAME_BYTES = 280  # of a name in the main process besides its letters: dictionary entry, string, place, order, counts
 _TEMPLATE = 144 << 20  # bytes of the main process and of what all workers share: interpreter, libraries, kernels
-_COMPILED = 90 << 20  # bytes of the same once no kernel has to be compiled: 72 to 85 MiB, before any name is read
+_COMPILED = 90 << 20  # bytes of the same after compilation: 72 to 85 MiB, before any name is read
 _WORKER_NAME_BYTES = 170  # of a name in a worker besides its letters, as the workers count
 
 

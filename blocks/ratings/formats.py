@@ -30,7 +30,7 @@ OPEN_QUOTE = "has a quote that is not closed, or text after a closing quote"
 _COMMA_NUMBER = re.compile(r"[-+]?\d+(,\d*)?")
 _SECTION = re.compile(rb"\s*(\S+):\s*")
 _GENERAL = [[kind, b"general"] for kind in (b"real", b"integer", b"pattern")]  # MatrixMarket banners
-_NAMES = {  # of columns, without case and what is neither letter nor digit
+_NAMES = {  # column names in lower case, letters and digits only
     "user": "user userid users uid username customer customerid member memberid person personid rater raterid "
     "reader readerid reviewer reviewerid viewer viewerid visitor visitorid",
     "item": "item itemid items iid movie movieid film filmid product productid asin parentasin book bookid isbn "

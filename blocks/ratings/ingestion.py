@@ -43,7 +43,7 @@ from blocks.store import write_lines
 from blocks.workers import Workers, cores
 
 BLOCK_ENTRIES = 1 << 20  # of a large matrix
-LEAST_BLOCKS = 16  # blocks and slices: so many cells can be worked on at once, none sharing a row or a column
+LEAST_BLOCKS = 16  # blocks and slices, and so parallel cells that share no row or column
 LEAST_ENTRIES = 1 << 14  # of a block of a small matrix
 _LONGEST_LINE = 1 << 20
 _BYTES_OF_ENTRY = 80  # of a block, in memory while it is sorted and written

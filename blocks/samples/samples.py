@@ -36,7 +36,7 @@ class SampleIndex(NamedTuple):
 
     block_bounds: Int64  # (B+1,), first sample of each block
     cells: Int64  # (B, 1), entries of each block
-    labels: Float64  # (L,), those that occur, ascending; (0,) if there are more than `MOST_LABELS`
+    labels: Float64  # (L,), distinct labels, ascending; (0,) if there are more than `MOST_LABELS`
 
 
 class OfWholeSamples(NamedTuple):

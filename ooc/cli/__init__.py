@@ -20,7 +20,7 @@ def main() -> NoReturn:
     _open_standard_streams()
     interpreters.ours = True
     if sys.argv[1:2] == ["ingest"] and not {"synthetic", "--by-rows", "--help"} & set(sys.argv) and _says_text():
-        with suppress(RequestError):  # which is told once workers are wanted
+        with suppress(RequestError):  # errors are reported when workers are needed
             start_ahead(f"blocks.{_kind(sys.argv[2:])}.worker:load")
     from ooc.cli.app import run
 

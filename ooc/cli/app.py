@@ -95,12 +95,12 @@ _debug = False
 def run() -> NoReturn:
     """Run a command; turn a failure into a message, a remedy and an exit code."""
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
-        if signal.getsignal(ending) is not signal.SIG_IGN:  # as is SIGINT in what a script runs in the background
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # as is SIGINT for background commands of a script
             signal.signal(ending, _interrupt)
     sys.unraisablehook = _interrupt_again
     prepare_output()
     if "--log-format=json" in sys.argv or ("--log-format", "json") in pairwise(sys.argv):
-        stderr.use_format("json")  # so that wrong options are told of in it, too
+        stderr.use_format("json")  # so that wrong options are reported in this format, too
     try:
         code = commands(*sys.argv[1:3])(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
         if code == 130:
@@ -110,8 +110,8 @@ def run() -> NoReturn:
     except (BrokenPipeError, BrokenPipe) as error:
         if not _is_read_no_more(1):
             _fail(*explained(error.__cause__ or error))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left to be written, at the end
-        sys.exit(0)  # `head` has what it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flush the rest of the output
+        sys.exit(0)  # the reader, such as `head`, has closed the pipe
     except (Exception, KeyboardInterrupt) as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             stderr.note(str(error))

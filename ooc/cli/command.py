@@ -142,7 +142,7 @@ class TrainingCommand(Command):
             with redirect_stdout(result), watching(ctx.params["run"]):
                 return super().invoke(ctx)
         finally:
-            print(result.getvalue(), end="")  # once the picture stands still
+            print(result.getvalue(), end="")  # after the last redraw
 
 
 def _makes_out(params: list[Any]) -> bool:
@@ -186,7 +186,7 @@ class Commands(TyperGroup):
         write_commands(self.commands, formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in self.commands:  # one that is hidden is not what was meant
+        if args and args[0] not in self.commands:  # do not suggest hidden commands
             self.commands = {name: command for name, command in self.commands.items() if not command.hidden}
         return super().resolve_command(ctx, args)
 

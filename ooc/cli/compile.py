@@ -18,7 +18,7 @@ from blocks.plurals import count_of
 from ooc.cli.console import Json, print_json, progress_bar, say
 from ooc.cli.variables import without_options
 
-# Commands on very little data, which call the same kernels as those on large data. One with {sampler} stands for one
+# Commands on tiny data, which call the same kernels as those on large data. One with {sampler} stands for one
 # with each sampler.
 _MF = "train mf ratings {0} --rank 4 --iterations 2 --held-out others --method {0}"
 _REGRESSION = [

@@ -42,7 +42,7 @@ def one_of(names: str, help: str, *flags: str, **more: Any) -> Any:
 
 QUIET = "Print only results, warnings and errors."
 quiet = False  # set by `--quiet`: progress, summaries and notes are not printed
-_told_on_error = False  # set where standard output is what the command makes
+_told_on_error = False  # true if standard output is the result of the command
 
 
 def be_quiet(value: bool) -> bool:

@@ -15,7 +15,7 @@ import typer
 from blocks.errors import RequestError, WorkFailed
 from ooc.cli.variables import without_options
 
-_MARK = "ooc-demo"  # the file that says that a directory is ours to replace
+_MARK = "ooc-demo"  # file that marks a directory as replaceable
 
 
 def demo(

@@ -34,7 +34,7 @@ def rank() -> None:
     become_supervised()
     from ooc.launch.launcher_connection import LauncherConnection
 
-    forget_options()  # those that count are in what the launcher asks for, and the same for all ranks
+    forget_options()  # the launcher's task has the effective options, equal on all ranks
     launcher = LauncherConnection()
     sys.exit(_work(launcher, launcher.receive()))
 
@@ -93,7 +93,7 @@ def _failed(
             "code": code,
             "what": what,
             "remedy": remedy.replace(f"ooc resume {run}", task["resume"]),
-            "ring": type(error) is RingFailed,  # what others have told, or how they behave
+            "ring": type(error) is RingFailed,  # caused by messages or behaviour of other ranks
             "transient": isinstance(error, (RingFailed, RunInUse)),
             "begun": run is not None and _configured(run) not in (None, before),
         }

@@ -17,7 +17,7 @@ Top = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="For mixtures: write only the N largest topics of each document.")
 ]
 
-_ERRORS = {  # of ratings, or not, as they are told
+_ERRORS = {  # output formats, with and without ratings
     True: "{ratings:,} ratings: RMSE {rmse:.4f}, mean absolute error {mae:.4f}",
     False: "{counts:,} counts: expected percentile rank {percentile_rank:.2%}",
 }

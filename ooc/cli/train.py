@@ -26,7 +26,7 @@ RUN = parameter(
     Annotated[Path, typer.Argument(metavar="RUN", help="Directory of the run: the model, its state and its metrics.")],
 )
 
-_VALUES = {  # of the last line of the metrics, as they are told
+_VALUES = {  # shown fields of the last line of the metrics
     "log_likelihood_per_token": "log-likelihood per token {:.4f}",
     "held_out_log_likelihood_per_token": "held-out {:.4f}",
     "objective": "objective {:.6g}",

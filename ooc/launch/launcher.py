@@ -29,7 +29,7 @@ from ooc.ring.credentials import issue
 
 START = 120.0  # seconds for all ranks to say who they are
 GRACE = 10.0  # seconds for the others to end, once one has failed
-_END = 3.0  # seconds until those are gone that were told to end at once, or were killed
+_END = 3.0  # seconds for ranks to end after the message to end, or after a kill
 _LEAVE = 60.0  # seconds for the last rank to end, once one has that has waited for all to be done
 _BEAT = 2.0  # seconds between signs of life
 _MAX_CONNECTING = 8  # connections that are not let in yet: an sshd drops some once there are ten

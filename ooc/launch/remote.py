@@ -24,7 +24,7 @@ from ooc.launch.supervisor import LONGEST
 _CONNECT = 10  # seconds for ssh to reach a host
 _MISSED = 3  # signs of life of a host that ssh may miss
 _KILLING = 5.0  # seconds for a second ssh to kill what does not end
-_LAST_WORDS = 1.0  # seconds to read what an ssh that has ended has said
+_LAST_WORDS = 1.0  # seconds to read the output of an ssh process that has ended
 _NO_DIRECTORY = 121  # exit code of the shell that finds none
 _NO_COMMAND = (126, 127)  # exit codes of a shell that cannot run a program, or finds none
 _LOST = 255  # exit code of ssh itself
@@ -79,7 +79,7 @@ class Remote:
         self._ssh, self._events = ssh, events
         self._directory, self._python = host.directory or str(Path.cwd()), host.python or sys.executable
         places = _quoted(self._directory), _quoted(self._python)
-        # A line of its own for what the login shell has said before.
+        # A line break after the output of the login shell.
         self._remote = f"echo; cd {places[0]} || exit {_NO_DIRECTORY}; exec {places[1]} -P -m ooc rank"
 
     def start(self, task: bytes) -> None:
@@ -175,7 +175,7 @@ class Remote:
                 )
         if self._process and self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # with what it has called, if it is a script
+                os.killpg(self._process.pid, signal.SIGKILL)  # including its child processes, if ssh is a script
 
     def _hear(self, output: IO[bytes]) -> None:
         here = False
@@ -187,7 +187,7 @@ class Remote:
                 message = json.loads(line)
                 if not isinstance(message, dict):
                     raise ValueError
-            except ValueError:  # what the login shell of the host has to say, for instance
+            except ValueError:  # for example output of the login shell
                 if text := _printable(line):
                     self._events.put((self, "log", text))
                 continue

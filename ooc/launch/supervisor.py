@@ -15,7 +15,7 @@ import signal
 import time
 
 STOP, END, ALIVE = b'"stop"\n', b'"end"\n', b"\n"
-SILENCE = 60.0  # seconds without a sign of life until whoever started this is taken to be gone
+SILENCE = 60.0  # seconds without a heartbeat until the launcher counts as gone
 GRACE = 10.0  # seconds for the child to end by itself when the launcher is gone
 LONGEST = 1 << 20  # bytes of a line
 _GLANCE = 0.1  # seconds between polls
@@ -39,7 +39,7 @@ def become_supervised() -> None:
     os.dup2(reading, 0)
     os.close(reading)
     os.close(writing)
-    with contextlib.suppress(AttributeError):  # elsewhere than on Linux, nobody must kill the supervisor
+    with contextlib.suppress(AttributeError):  # not available outside Linux, where the supervisor must not be killed
         ctypes.CDLL(None).prctl(_ENDED_BY_PARENT, signal.SIGKILL)
     if os.getppid() != supervisor:
         os._exit(1)
@@ -66,7 +66,7 @@ class Supervisor:
             if ended:
                 break
             self._look()
-        self._kill()  # what is left of its workers
+        self._kill()  # its remaining workers
         code = os.waitstatus_to_exitcode(status)
         return 128 - code if code < 0 else code
 

@@ -30,7 +30,7 @@ _SENT = struct.Struct("<Q")  # of a sign of life: bytes of slices that have been
 _MOST_BYTES = {ALIVE: _SENT.size, FAILED: FAILURE_BYTES, LEAVING: 0, SUM: FRAME_BYTES, RENEW: 0}
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _GLANCE = 0.02  # seconds until this is looked at again
-_GRACE = 1.0  # seconds to say what is left to say, and for neighbours to hear it
+_GRACE = 1.0  # seconds to send the last frames, and for neighbours to receive them
 
 
 class InvalidFrame(Exception):
@@ -58,7 +58,7 @@ class Channel:
     ) -> None:
         connection.setblocking(False)
         self.connection, self.rank = connection, rank
-        self.open, self.left = True, False  # whether the connection is there, whether the rank has said that it leaves
+        self.open, self.left = True, False  # whether the connection is open; whether the rank has said goodbye
         self._manners, self._accepted = manners, accepted
         self._records, self._most_records = 0, math.inf if manners is None or accepted else MOST_RECORDS
         self._to_send = math.inf  # frames until this end sends no more with the old keys
@@ -94,7 +94,7 @@ class Channel:
             self._shake_hands()
         except _LATER:
             pass
-        except OSError:  # what is to be read says why
+        except OSError:  # the received frames tell why
             self._unsent.clear()
 
     def _ask(self) -> None:

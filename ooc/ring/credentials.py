@@ -29,7 +29,7 @@ class Credentials(NamedTuple):
     key: str = ""
 
     def __repr__(self) -> str:
-        return "Credentials(...)"  # what is printed or logged stays a secret
+        return "Credentials(...)"  # keep secrets out of output and logs
 
     def context(self, protocol: Any) -> ssl.SSLContext:
         """Return a TLS 1.3 context that shows this rank's certificate and requires the other's.
@@ -52,7 +52,7 @@ class Credentials(NamedTuple):
         finally:
             os.close(file)
         if protocol == ssl.PROTOCOL_TLS_SERVER:
-            context.num_tickets = 0  # nobody comes back
+            context.num_tickets = 0  # no session resumption
         return context
 
 

@@ -23,7 +23,7 @@ from ooc.ring.control import farewell
 from ooc.ring.credentials import Credentials, certified_name, rank_name
 from ooc.ring.ring import Failure, Unreachable
 
-CONTROL, SLICES = PURPOSES = (0, 1)  # what a connection is for
+CONTROL, SLICES = PURPOSES = (0, 1)  # purposes of connections
 MAX_PENDING = 32  # connections that may stand at the door
 MANNERS = 4.0  # seconds for them to prove who they are
 _LONGER = 2.0  # seconds that who waits for the previous rank leaves that one to say why it cannot connect
@@ -117,7 +117,7 @@ class Authentication:
 
     def receive(self, stranger: socket.socket) -> socket.socket:
         """Return the (encrypted) connection to a peer that has connected; nothing is exchanged yet."""
-        stranger.getpeername()  # of one who has gone again, the ssl module would leave an open socket behind
+        stranger.getpeername()  # if the peer is gone, the ssl module would leave an open socket behind
         if self._server is None:
             return stranger
         return self._server.wrap_socket(stranger, server_side=True, do_handshake_on_connect=False)

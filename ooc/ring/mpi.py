@@ -27,16 +27,16 @@ from blocks.workers import let_all_go_on
 from ooc.ring.collectives import FRAME_BYTES, Collectives
 from ooc.ring.ring import FAILURE_BYTES, LEFT, PATIENCE, Failure, LocalRing, Ring, Silence, StoppedWorkers, too_long
 
-ALIVE, FAILED, LEAVING = range(3)  # tags of what the communicator of signs of life carries
+ALIVE, FAILED, LEAVING = range(3)  # tags of messages on the heartbeat communicator
 _SLICE = struct.Struct("<QQ")  # number, bytes
 _HOST_BYTES = 256
 _DEBIAN = "libmpich.so.12"  # what Debian and Ubuntu call MPICH's library
-_YIELDS = 100  # looks at what is about to come before this sleeps at all
+_YIELDS = 100  # polls of a request in progress before the first sleep
 _SOON = 5e-5  # seconds between looks after that
 _LATER = 1e-3  # seconds between looks at what may take long
 _GLANCE = 0.01  # seconds between looks for signs of life
-_GRACE = 1.0  # seconds for what is under way to arrive
-_END = 5.0  # seconds for all ranks of a ring that has failed to come to their end
+_GRACE = 1.0  # seconds for messages in flight to arrive
+_END = 5.0  # seconds for all ranks of a failed ring to exit
 
 
 def join(communicator: Any = None, *, patience: float = PATIENCE) -> Ring:
@@ -81,7 +81,7 @@ class MpiRing(Collectives):
         self._slices, self._sums = communicator.Dup(), communicator.Dup()
         self._failure = Failure(self._hosts())
         self._under_way: deque[Any] = deque()  # sends of parts of sums, oldest first
-        self._abandoned: list[Any] = []  # requests that nobody waits for any more, whose memory MPI may still use
+        self._abandoned: list[Any] = []  # abandoned requests whose memory MPI may still use
         self._watch = Watch(MPI, communicator.Dup(), self._failure, (self.previous, self.next), patience)
 
     def _hosts(self) -> list[str]:

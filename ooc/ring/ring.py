@@ -19,7 +19,7 @@ from blocks.errors import WorkFailed
 
 PATIENCE = 8.0  # seconds without a sign of life of a rank
 _RANK = struct.Struct("<I")
-FAILURE_BYTES = 2048  # of a failure that other ranks are told; what is longer is cut off
+FAILURE_BYTES = 2048  # bytes of a failure sent to other ranks; longer ones are cut
 
 
 def reason_of(error: BaseException) -> str:

@@ -133,7 +133,7 @@ class TcpRing(Collectives):
 
     def _shake_hands(self, connection: ssl.SSLSocket) -> None:
         connection.settimeout(None)
-        self._failure.check()  # who has hung up meanwhile has not met this connection
+        self._failure.check()  # a peer that has hung up meanwhile is not connected
         connection.do_handshake()
         self._manners.check_renewed(connection)
 
@@ -169,7 +169,7 @@ class TcpRing(Collectives):
         if self._in.fileno() < 0:
             return
         self._control.close()
-        self._failure.record(self.rank, LEFT)  # to those that are still waiting, or come later
+        self._failure.record(self.rank, LEFT)  # threads that are waiting, or will wait later
         self._hang_up()
         for connection in (self._in, self._out):
             connection.close()

@@ -34,7 +34,7 @@ def clean(path: Path, *, state: bool = False) -> Cleaned:
     with disk_errors(path):
         cleaned = _clean_known(path, state=state) or _clean_inside(path, state=state)
         for directory in filter(Path.is_dir, {gone.path.parent for gone in cleaned.removed}):
-            sync_directory(directory)  # else a power cut brings back what is said to be gone
+            sync_directory(directory)  # otherwise a power failure could bring back deleted files
         return cleaned
 
 
@@ -44,7 +44,7 @@ def _clean_inside(path: Path, *, state: bool) -> Cleaned:
         raise RequestError(f"{path} is not a directory", "Name a dataset, a run, or a directory that contains several.")
     removed, skipped = remove_leftovers(path), []
     runs_first = sorted(path.iterdir(), key=lambda child: ((child / MANIFEST).exists(), child))
-    for child in runs_first:  # they note in their datasets what they need of these
+    for child in runs_first:  # runs record in their datasets which generations they need
         try:
             inside = _clean_known(child, state=state) or Cleaned([], [])
         except RequestError as error:
@@ -80,7 +80,7 @@ def _clean_dataset(path: Path) -> Cleaned:
 
 def _clean_run(run: Run, *, state: bool) -> Cleaned:
     with run.locked() as uncommitted:
-        # A power cut may have brought back what was deleted last.
+        # A power failure may have brought back the last deleted files.
         removed = uncommitted + (drop_previous(run.path) if run.config["finished"] else [])
         if run.config["state_removed"] or (state and run.config["finished"]):
             return Cleaned(removed + run.remove_state(), [])

@@ -22,7 +22,7 @@ def keep_model(old: Path, new: Path) -> None:
     """
     places = [old / MODEL, old / PREVIOUS]
     if is_chains(old):
-        with suppress(OocError):  # what is damaged has no best
+        with suppress(OocError):  # damaged chains have no best one
             places.insert(0, old / (read_chains(old)["best"] or "") / MODEL)
     if models := [place for place in places if place.is_dir() and not place.is_symlink()]:
         shutil.copytree(models[0], new / PREVIOUS, symlinks=True, copy_function=_link)

@@ -60,7 +60,7 @@ class Follower:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._metrics = path / METRICS
-        self._file, self._read = -1, 0  # the inode of what was read, and how many bytes
+        self._file, self._read = -1, 0  # inode of the file, and number of bytes read
         self._lines: list[dict[str, Any]] = []
 
     def look(self) -> Progress:
@@ -85,7 +85,7 @@ class Follower:
             return
         if whole:
             self._read += len(whole) + 1
-            told = map(values_of, whole.split(b"\n"))  # `ooc verify` names those that are damaged
+            told = map(values_of, whole.split(b"\n"))  # `ooc verify` reports damaged lines
             self._lines = [*self._lines, *(values for values in told if values is not None)]
 
 

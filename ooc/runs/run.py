@@ -389,7 +389,7 @@ def scratches(path: Path) -> list[Path]:
     """Return the scratch directories that a run, or several chains, own."""
     places = []
     for file in (*path.glob(CONFIG), *path.glob(f"*/{CONFIG}")):
-        with suppress(OocError):  # damaged: whoever reads it to use it will say so
+        with suppress(OocError):  # damaged: reading it will report the error
             config = Run(file.parent).config
             if config["scratch"] and owned(Path(config["scratch"]), file.parent, config.get("id")):
                 places.append(Path(config["scratch"]))

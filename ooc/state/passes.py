@@ -24,7 +24,7 @@ from ooc.state.layout import Layout
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays
 
 RESIDENT = "state"
-_TILES = ("tile0", "tile1")  # what is read into, and written from, where a tile is not in memory as it is in the file
+_TILES = ("tile0", "tile1")  # buffer of a tile whose arrangement in memory differs from the file
 
 
 class Loaded(NamedTuple):
@@ -284,7 +284,7 @@ class StreamedPass:
         self.wake: Connection | None = self._bell.connection
         self._free: queue.Queue[str | None] = queue.Queue()
         self._ready: queue.Queue[deque[Loaded]] = queue.Queue()
-        self._section: deque[Loaded] = deque()  # of units that are ready, those that are handed out next
+        self._section: deque[Loaded] = deque()  # loaded units, handed out next
         self._failure: BaseException | None = None
         for number in range(buffers):
             self._free.put(f"buffer{number}")

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-SMALL = 8  # up to so many workers groups are twice as large as the one before, and not four times
+SMALL = 8  # up to this number of workers groups double in size, beyond it they quadruple
 PATIENCE = 2  # trials in a row that choose the same, before they are made less often
 REST = 10  # passes from one trial to the next then
 ERRORS = 3  # standard errors of the change of a loss within which it is noise
-TOLERATED = 0.05  # of the loss, and of what it has fallen since the start: a rise that a pass may cause
-TO_MAKE, TO_UNDO, MADE = 0, 1, 2  # the pass at hand: to be made, to be undone and made again, accepted
+TOLERATED = 0.05  # of the loss, and of its decrease since the start: tolerated rise in a pass
+TO_MAKE, TO_UNDO, MADE = 0, 1, 2  # status of the present pass: to be made, to be undone and repeated, accepted
 
 
 class DegreeChoice(NamedTuple):

@@ -54,7 +54,7 @@ from ooc.stochastic.variables import Gathered, unpacked
 from ooc.workers.shared_arrays import ArraySpec
 
 AUTO = "auto"
-MOST_PARALLELISM = 16  # that is tried, if nothing else is said
+MOST_PARALLELISM = 16  # default upper bound of trials
 _SLOTS_BYTES = 1 << 28  # of the workers of a batch, about
 _SHARE_BYTES, _MOST_SHARES = 1 << 23, 16  # of the variables, that one job combines
 _TESTS = 16  # jobs that find the loss of some elements
@@ -132,12 +132,12 @@ class StochasticProgram(StaticProgram):
         self.initial = (self.start, self.check) if self.adaptive else (self.start,)
         self.phases = (self.trial, *self._attempts()) if self.adaptive else (self.passes,)
         self.reading_phases = tuple(Phase(name, "block", writes=False) for name in self.functions)
-        self._choice = DegreeChoice(self.first_degree)  # by which the phase at hand goes, in the coordinator
+        self._choice = DegreeChoice(self.first_degree)  # choice for the present phase, in the coordinator
         self._stage = 0  # of it, the next that ends
         self._losses: list[float] = []  # of groups, in a trial
         self._finite = True  # whether all variables are, after a pass
 
-    # What a program of one's own says
+    # Declarations of a user's program
 
     def shared_variables(self) -> dict[str, Shared]:
         """Return the shared variables by name; they start at 0 unless `first_values` says otherwise.
@@ -218,7 +218,7 @@ class StochasticProgram(StaticProgram):
         if self.adaptive:
             specs |= {spare(name): specs[name] for name in (*self.committed, *self.restored)}
             specs["tried"] = ArraySpec((_GROUPS, 2), "float64")
-            specs["tests"] = ArraySpec((2, _TESTS), "float64")  # losses, and elements, of the stage at hand
+            specs["tests"] = ArraySpec((2, _TESTS), "float64")  # losses, and elements, of the present stage
             specs["checked"] = ArraySpec((2, _TESTS), "float64")  # losses of the sample at first, and after the pass
         return specs
 

@@ -115,7 +115,7 @@ class Dispatcher:
         schedule = schedule or self._schedule
         self._claims.clear()
         told: dict[int, Loaded] = {}
-        missing: dict[int, int] = {}  # how often workers will still answer for a unit they were told of
+        missing: dict[int, int] = {}  # answers still expected for each unit that workers were told of
         answers: dict[int, dict[int, Any]] = {}  # of units not yielded yet
         order, following = units.order, 0  # place in it of the unit whose answers are due next
         one_by_one = self._only_reads(phase) or self._writes_slice(phase, 0)

@@ -15,9 +15,9 @@ import psutil
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays
 
 CLAIMED = "claimed"  # the shared array of how many parts of each unit are, see `claims_spec`
-DONE = "done"  # the one of which parts of stages that overlap are, see `done_spec`
+DONE = "done"  # finished parts of overlapping stages, see `done_spec`
 _PAUSE = 5e-5  # seconds between two looks at what others do
-_GLANCE = 1.0  # at whether there is still somebody to do it for
+_GLANCE = 1.0  # seconds between checks that the coordinator still exists
 
 
 def claims_spec(units: int, queues: int = 1) -> ArraySpec:

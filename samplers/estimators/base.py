@@ -41,7 +41,7 @@ class Estimator:
     """Base class of estimators: parameters, features and state."""
 
     _options: type[Options] | None = None  # that describe the training
-    _several: tuple[str, ...] = ()  # parameters of which there may be a list to choose from
+    _several: tuple[str, ...] = ()  # parameters for which a list of candidates is allowed
     feature_names_in_: np.ndarray
     n_features_in_: int
 

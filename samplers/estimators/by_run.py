@@ -102,7 +102,7 @@ class RunEstimator(Transformer):
             self.n_iter_ = self.history_[-1]["iteration"]
             if self.warm_start:
                 self._trained = _Trained(workspace, key)
-        except OocError as error:  # nobody is to look for a directory that is gone
+        except OocError as error:  # the remedy would name a directory that is gone
             raise reworded(error, lambda text: text.replace(str(workspace.path / "data"), "X")) from error
         finally:
             if "_trained" not in vars(self):

@@ -173,7 +173,7 @@ class LinearEstimator(Estimator):
         if not self.warm_start or before is None or before.size != problem.regression.features.count:
             return nothing
         coefficients = np.array(before, np.float64).reshape(-1)
-        coefficients[problem.unpenalised] = 0.0  # they are found anew
+        coefficients[problem.unpenalised] = 0.0  # they are computed again
         fit = problem.loss.fit(scores_of(problem.regression.features, coefficients), nothing.fit.free)
         support = np.flatnonzero(coefficients)
         return Solution(nothing.lam, support, coefficients[support], fit, fit.loss, np.inf)

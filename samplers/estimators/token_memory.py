@@ -11,7 +11,7 @@ from blocks.memory import available
 from samplers.preparation import MEMORY_SHARE
 
 _PROCESS = 180_000_000  # with all that is loaded, but without tokens
-_LEAST = _PROCESS + 10_000_000  # about what any training needs, which says so
+_LEAST = _PROCESS + 10_000_000  # about the minimum of a training, which reports it
 _WRITTEN, _OF_BLOCK = 13, 8  # bytes of each token while a dataset is written: of all, and of the block in hand
 _FOLDED_IN = 13  # of each token of the documents that a thread has in hand
 

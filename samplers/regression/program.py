@@ -28,7 +28,7 @@ from samplers.regression.solver.working_sets import AHEAD
 
 _OF_COLUMN = 117 + 8 * AHEAD  # bytes that a regression holds for each column, 8 for each value of lambda in a pass
 _OF_ROW = 600  # and for each row
-_NEAR_LABELS = 5  # that are told
+_NEAR_LABELS = 5  # names in messages
 
 
 class RowFile(NamedTuple):

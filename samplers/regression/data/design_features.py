@@ -30,7 +30,7 @@ from samplers.regression.solver.limit import Limit, Stopped
 from samplers.regression.solver.sparse_regression import Moments
 from samplers.regression.threads.thread_pool import ThreadPool
 
-_LONG = 0.5  # of all entries: after a pass over more, the next begins with what was read last
+_LONG = 0.5  # share of all entries; after a larger pass the next one starts with the columns that were read last
 _COPIES = 2  # of the columns that are gathered, held at a time: with those before; one more, row by row, if sparse
 
 

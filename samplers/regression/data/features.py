@@ -32,7 +32,7 @@ from samplers.regression.linear_algebra.columns import (
 from samplers.regression.linear_algebra.contiguous import BLOCK
 from samplers.regression.threads.thread_pool import ALONE, ThreadPool
 
-_PIECES = 12  # of the columns of a block, for each thread: those of sparse designs differ in length
+_PIECES = 12  # pieces of a block's columns for each thread, as sparse columns differ in length
 _LEAST = 1 << 16  # entries, or cells, of a piece: with fewer, it takes longer to hand it over
 
 
@@ -42,10 +42,10 @@ class Features(Protocol):
     rows: int
     count: int
     entries: int  # of all columns; cells, if they are dense
-    pool: ThreadPool  # threads for what is to be done with them
+    pool: ThreadPool  # threads that work on the columns
     every: np.ndarray  # int64 (p,), the numbers of all columns
     sparse: bool
-    offsets: np.ndarray | None  # float64 (p,), what the columns lack of those that are meant; None if nothing
+    offsets: np.ndarray | None  # float64 (p,), offsets of the columns; None for none
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
         """Return the inner products of chosen columns with a vector, float64 (n,), in `found` if given."""

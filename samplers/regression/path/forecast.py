@@ -18,7 +18,7 @@ from samplers.regression.path.plan import disk_needed, plan_path
 from samplers.regression.program import RegressionProgram
 from samplers.regression.solver.working_sets import FURTHER
 
-WITHIN = 0.25  # of what is planned: memory that runs were found to hold
+WITHIN = 0.25  # of the planned memory: what runs were measured to hold
 _SPARE = 85_000_000  # bytes that a process may take, as a plan has it, but was not found to
 _FIRST, _EACH = 4.0, 0.1  # passes over all columns: for one lambda, and for each further one of a path
 _VISITS = 100  # of each column of a working set, for a lambda

@@ -17,7 +17,7 @@ from samplers.regression.rounds.solver import round_bytes
 _PROCESS = 170_000_000  # bytes of the process that has loaded the kernels
 _ROOM = 16_000_000  # bytes of the columns that are worked on: without them there is no use to begin
 
-_STATE_OF_COLUMN = 13  # bytes of a generation: what is known of it, and whether it is a candidate
+_STATE_OF_COLUMN = 13  # bytes of a generation per column: known cosine, and whether the column is a candidate
 _STATE_OF_ROW = 208  # residuals
 _GENERATIONS = 3  # while the third replaces the first
 

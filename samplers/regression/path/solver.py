@@ -164,7 +164,7 @@ class PathSolver:
         total = program.design.rows if program.weights is None else program.weights.sum()
         shares = [1.0, *(1 - weights.sum() / total for weights in program.held_out)]
         self._fits = [PathFit(one, share, program.tolerance) for one, share in zip(regressions, shares, strict=True)]
-        # All ranks have to add up the same at a time.
+        # All ranks must sum the same numbers at a time.
         self._map = map if ring else ThreadPoolExecutor(min(workers, len(self._fits))).map
         self.lambdas = np.empty(0)
         self.found: list[Found] = []

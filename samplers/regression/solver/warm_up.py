@@ -28,7 +28,7 @@ from samplers.regression.threads.worker_thread import tell_and_wait
 
 _VALUES = np.array([[1, 0, 2, 0, 1, 1], [0, 2, 0, 1, 1, 0], [2, 1, 1, 0, 0, 1]])  # of three columns
 _Y = np.array([0.0, 1, 0, 1, 1, 0])
-_SPREAD = 32  # times as many rows: what is done with columns that have values in few of them
+_SPREAD = 32  # times as many rows: kernels for columns with values in few rows
 
 
 def prepare_regression(design: Design, loss: str, *, weighted: bool, shifted: bool) -> None:
@@ -64,7 +64,7 @@ def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | Non
     while fit.working_set:
         lambdas = lambdas[len(fit.step(lambdas)) :]
     _improve(regression.regression, loss)
-    above(0.0, np.ones(1, np.float32), ALONE)  # of many columns, those that are worked on are found by a limit
+    above(0.0, np.ones(1, np.float32), ALONE)  # of many columns, the candidates are found by a limit
 
 
 def _improve(regression: Regression, loss: str) -> None:
