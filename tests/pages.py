@@ -11,7 +11,8 @@ from typing import NamedTuple
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BESIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")]  # pages that Sphinx does not build
+PAGES = [*BESIDE, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 class Block(NamedTuple):
