@@ -292,7 +292,7 @@ def kill_while_resuming(run: Path, until: str) -> None:
 def kill_once_there(process: subprocess.Popen[Any], directory: Path, until: str) -> None:
     """Kill a process, if it does not end before, once there is a file `until` below a directory.
 
-    What is not locked yet does not count: if its process is killed, it stays for an hour, lest somebody remove it who
+    What is not locked yet does not count: if its process is killed, it stays for a minute, lest somebody remove it who
     did not see it being locked.
     """
     deadline = time.monotonic() + 60

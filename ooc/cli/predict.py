@@ -70,7 +70,7 @@ def predict(
     """
     from blocks.encodings import require_encoding
     from blocks.errors import RequestError
-    from blocks.outputs import output, require_free
+    from blocks.outputs import require_free
     from samplers.models import open_any_model
     from samplers.regression.model import RegressionModel
     from samplers.regression.softmax.model import SoftmaxModel
@@ -95,24 +95,7 @@ def predict(
     if isinstance(model, SoftmaxModel):
         _of_classes(model, Path(data), out, as_json=json)
         return
-    from blocks.ratings.formats import FormatOptions
-    from samplers.factorization.predictions import predict_file
-    from samplers.models import open_factors
-
-    factors = open_factors(run)
-    with output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-        user, item = of_pairs["user_column"], of_pairs["item_column"]
-        written = FormatOptions(of_pairs["delimiter"], of_pairs["quote"], user=user, item=item, rating="none")
-        pairs = predict_file(factors, data, file, written, of_pairs["encoding"])
-    if pairs.unknown:
-        stderr.warn(
-            f"{pairs.unknown:,} of {count_of(pairs.all, 'pair')} have a user ({pairs.of_unknown_users:,}) or an item "
-            f"({pairs.of_unknown_items:,}) that was not in the training"
-        )
-    if json:
-        print_json({"path": str(out), "predictions": pairs.all, "unknown": pairs.unknown})
-    else:
-        say(f"{out}: {count_of(pairs.all, 'prediction')}")
+    _of_pairs(run, data, out, of_pairs, as_json=json)
 
 
 def _of_regression(model: object, data: Path, out: Path, level: str | None, *, as_json: bool) -> None:
@@ -158,3 +141,25 @@ def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:
         print_json({"path": str(out), "predictions": samples.rows})
     else:
         say(f"{out}: {count_of(samples.rows, 'prediction')}")
+
+
+def _of_pairs(run: Path, data: str, out: Path, chosen: dict[str, str | None], *, as_json: bool) -> None:
+    from blocks.outputs import output
+    from blocks.ratings.formats import FormatOptions
+    from samplers.factorization.predictions import predict_file
+    from samplers.models import open_factors
+
+    factors = open_factors(run)
+    with output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        user, item = chosen["user_column"], chosen["item_column"]
+        written = FormatOptions(chosen["delimiter"], chosen["quote"], user=user, item=item, rating="none")
+        pairs = predict_file(factors, data, file, written, chosen["encoding"])
+    if pairs.unknown:
+        stderr.warn(
+            f"{pairs.unknown:,} of {count_of(pairs.all, 'pair')} have a user ({pairs.of_unknown_users:,}) or an item "
+            f"({pairs.of_unknown_items:,}) that was not in the training"
+        )
+    if as_json:
+        print_json({"path": str(out), "predictions": pairs.all, "unknown": pairs.unknown})
+    else:
+        say(f"{out}: {count_of(pairs.all, 'prediction')}")
