@@ -160,16 +160,31 @@ class StaticEngine:
         have = self.gather(bool(self._generations))
         if any(have):
             check_all_have(have)
+            self._engine_arrays.start.end()
             self.cursor = self._state.restore()
             self._sent_before = self.cursor.bytes_sent
             self.committed = True
         else:
+            self._engine_arrays.start.begin()
             self.program.initialize(self.arrays)
-            if not all(self._run(phase, gives_up) for phase in self.program.initial):
+            if not self._fill(gives_up):
                 return False
+            self._engine_arrays.start.end()
             self.commit()
             self.cursor.seconds = {}
         self.program.restore(self.sweep, self.arrays)
+        return True
+
+    def _fill(self, gives_up: Callable[[], object]) -> bool:
+        """Run the phases that fill the state of a new run; False if it gave up."""
+        phases = self.program.initial
+        for phase, following in zip(phases, [*phases[1:], None], strict=True):
+            if not self._run(phase, gives_up):
+                return False
+            if phase.alone and not (following and following.alone):
+                with self._watch.on("network"):
+                    for name in self.program.spread_arrays():
+                        self._ranks.spread(self.arrays[name])
         return True
 
     def start_stages(self) -> int:
@@ -181,6 +196,7 @@ class StaticEngine:
             if phase.staged
             else 1
             for phase in self.program.initial
+            if self.is_first or not phase.alone
         )
 
     def commit(self) -> None:
@@ -256,6 +272,8 @@ class StaticEngine:
 
     def _answers(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
         """Return the answers of workers up to the next `aggregate`: of a stage, or of the whole phase."""
+        if phase.alone and not self.is_first:
+            return
         if phase.staged:
             yield from self._dispatcher.stages(phase, units, self.cursor.iteration, self._sum_up)
         else:

@@ -39,6 +39,9 @@ class Phase:
     overlaps: a stage need not wait for the whole of the one before it, but each of its parts for those that it
     `follows` alone. What the parts change lies in shared arrays, and not in deltas.
 
+    alone: a phase of `initial` that only the first of several machines does, with its data; what it leaves in the
+    program's `spread_arrays` all have before the next phase that is not done alone.
+
     travels: what happens to what the model has of the slices, if they travel on a ring of machines (see
     `ooc.ring.rotation`). "made": every machine adds its share to them, which begin with 0. "changed": every machine
     has them in turn. "shown": likewise, but nobody changes them, and they rest where they did. "looked at": each
@@ -50,6 +53,7 @@ class Phase:
     writes: bool = True
     staged: bool = False
     overlaps: bool = False
+    alone: bool = False
     travels: Literal["", "made", "changed", "shown", "looked at"] = ""
 
     def __post_init__(self) -> None:
@@ -189,6 +193,22 @@ class StaticProgram:
         So it must be said of the last of those that change a piece. stage: 0 for a phase that is not staged.
         """
         return False
+
+    def start_arrays(self) -> Collection[str]:
+        """Those of the shared arrays that only phases of `initial` use, none of them primary: freed after these."""
+        return ()
+
+    def filed_arrays(self) -> Collection[str]:
+        """Those of `start_arrays` that may lie in a file: whoever changes UNWRITTEN bytes calls `write_back`."""
+        return ()
+
+    def spread_arrays(self) -> Collection[str]:
+        """Those of the shared arrays that phases `alone` set: of 8-byte numbers, or an even number of 4-byte ones."""
+        return ()
+
+    def later_arrays(self) -> Collection[str]:
+        """Those of the shared arrays that no phase of `initial` uses: they take no memory before these are done."""
+        return ()
 
     def summed_arrays(self) -> Sequence[str]:
         """Those of the primary arrays, int64, that `aggregate` adds to what happened here: on a ring of machines they

@@ -15,7 +15,7 @@ from ooc.plan.disk_speed import measure_disk
 from ooc.plan.forecast import Speeds, forecast
 from ooc.plan.memory_plan import make_plan
 from samplers.lda.doc_major import SMALL
-from samplers.lda.programs import auto_sampler, sampler_spec
+from samplers.lda.programs import auto_samplers, initial_topics, sampler_spec
 from samplers.lda.training import DEFAULT_BETA, default_alpha
 from samplers.lda.trial import tokens_per_s
 from samplers.preparation import MEMORY_SHARE
@@ -49,18 +49,27 @@ def plan_lda(
     small.
     """
     given = {"mh_steps": mh_steps}
-    auto = auto_sampler(topics, dataset.vocabulary_size, given, on_ring=machines > 1)
-    name = auto if sampler == "auto" else sampler
-    if name == "splash":
+    names = [sampler]
+    if sampler == "auto":
+        names = auto_samplers(topics, dataset.vocabulary_size, given, on_ring=machines > 1)
+    if sampler == "splash":
         raise RequestError(
             "ooc plan cannot estimate --sampler splash yet", "Time one iteration of `ooc train lda` instead."
         )
     options = {"topics": topics, "alpha": default_alpha(max(topics, 1)), "beta": DEFAULT_BETA, "seed": 0}
-    spec = sampler_spec(name, options, given, on_ring=machines > 1)
     available = memory.available()
     budget = memory_bytes or int(MEMORY_SHARE * available)
-    program = spec.build(dataset)
-    plan = make_plan(dataset, program, workers, budget)
+    for name in names:
+        begun = initial_topics(name, topics, dataset.vocabulary_size, given, on_ring=machines > 1)
+        spec = sampler_spec(name, options, begun, on_ring=machines > 1)
+        program = spec.build(dataset)
+        try:
+            plan = make_plan(dataset, program, workers, budget)
+        except RequestError:
+            if name == names[-1]:
+                raise
+        else:
+            break
     cache = max(available - plan.bytes, 0) if dataset.identity else 0
     assumed = Speeds(speed or tokens_per_s(dataset, spec), disk or float("inf"), network)
     found = forecast(dataset, program, plan, assumed, machines=machines, cache=cache)
@@ -78,7 +87,9 @@ def plan_lda(
         "slices": dataset.slice_count,
         "topics": topics,
         "sampler": name,
-        "why": _why(name, topics, dataset.vocabulary_size, machines) if sampler == "auto" else "chosen by --sampler",
+        "why": _why(names, name, topics, dataset.vocabulary_size, machines)
+        if sampler == "auto"
+        else "chosen by --sampler",
         "memory_bytes": plan.bytes,
         "residency": list(plan.reasons),
         "dataset_bytes": dataset.data_bytes,
@@ -91,11 +102,16 @@ def plan_lda(
     }
 
 
-def _why(sampler: str, topics: int, vocabulary: int, machines: int) -> str:
-    """Return why `auto` chooses the sampler."""
+def _why(names: list[str], sampler: str, topics: int, vocabulary: int, machines: int) -> str:
+    """Return why `auto` chooses the sampler, one of `names`."""
     if machines > 1:
         return "the only sampler that streams its state on several machines"
-    dense = f"topic-word counts take {_size(4 * topics * vocabulary)}"
+    size = 4 * topics * vocabulary
+    dense = f"topic-word counts take {_size(size)}"
+    if sampler != names[0]:
+        return f"{dense}, with which sparse-gibbs does not fit the memory budget"
+    if sampler == "two-phase" and size <= SMALL:
+        return "the only sampler of auto that takes the given options"
     small = f"the {_size(SMALL)} up to which sparse-gibbs is faster"
     return f"{dense}, {'within' if sampler == 'sparse-gibbs' else 'more than'} {small}"
 

@@ -58,7 +58,20 @@ def plan_training(dataset: Store, spec: ProgramSpec, resources: Resources, *, ev
 
     evaluators: evaluations start as many processes again. Raises RequestError if the memory limit is too small.
     """
-    budget = budget_of(resources.memory_bytes)
+    return _plan(dataset, spec, resources, budget_of(resources.memory_bytes), evaluators=evaluators)
+
+
+def fits(dataset: Store, spec: ProgramSpec, resources: Resources, *, evaluators: bool = False) -> bool:
+    """Return whether `plan_training` finds a plan within the memory limit."""
+    budget = resources.memory_bytes or int(MEMORY_SHARE * memory.available())
+    try:
+        _plan(dataset, spec, resources, budget, evaluators=evaluators)
+    except RequestError:
+        return False
+    return True
+
+
+def _plan(dataset: Store, spec: ProgramSpec, resources: Resources, budget: int, *, evaluators: bool) -> Plan:
     in_process = resources.workers is None and spec.is_known and dataset.samples <= SMALL
     one = in_process or spec.options.get("update") == "immediate"
     count = resources.workers or (1 if one else cores())

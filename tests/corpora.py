@@ -255,9 +255,10 @@ def recount(dataset: Dataset, z: np.ndarray, topics: int) -> tuple[np.ndarray, n
     return documents, words
 
 
-def plan(workers: int = 1, buffers: int = 0, *, mapped: bool = False) -> Plan:
-    """A plan with all state in memory, or with so many buffers; mapped: with the slices' arrays in a file."""
-    return Plan(workers, buffers == 0, buffers, 0, (), mapped)
+def plan(workers: int = 1, buffers: int = 0, *, mapped: bool = False, start_mapped: bool = False) -> Plan:
+    """A plan with all state in memory, or with so many buffers; mapped: with the slices' arrays in a file;
+    start_mapped: with those of the start in one."""
+    return Plan(workers, buffers == 0, buffers, 0, (), mapped, start_mapped=start_mapped)
 
 
 def new_run(path: Path, dataset: Dataset, spec: ProgramSpec, iterations: int, evaluate_every: int = 3) -> Run:

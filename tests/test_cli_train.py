@@ -169,10 +169,6 @@ def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path:
         (("--mh-steps", 65), "--mh-steps must be"),
         (("--sampler", "sparselda", "--mh-steps", 2), "--mh-steps cannot be used with --sampler sparselda"),
         (("--sampler", "two-phase", "--update", "rotation"), "--update cannot be used with --sampler two-phase"),
-        (
-            ("--update", "rotation", "--start", "scvb0"),
-            "--start scvb0 can only be used with --update delayed and a model of at most",
-        ),
         (("--sampler", "aliaslda", "--proposal", "doc"), "--proposal cannot be used with --sampler aliaslda"),
         (("--sampler", "lightlda", "--proposal", "all"), "--proposal: 'all'"),
         (("--sampler", "gibbs", "--update", "now"), "--update: 'now'"),

@@ -19,7 +19,7 @@ from blocks import RequestError, write_corpus
 from samplers.lda.doc_major import UPDATES
 from samplers.lda.program import topic_type
 from samplers.lda.programs import SAMPLERS as ALL_SAMPLERS
-from samplers.lda.programs import auto_sampler, sampler_spec
+from samplers.lda.programs import auto_samplers, sampler_spec
 from samplers.topics.model import Model, TopicCountRows
 
 SAMPLERS = ["TwoPhase", "Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda"]
@@ -273,7 +273,7 @@ def test_an_unknown_sampler_is_refused():
         ("mh_steps", {"two-phase", "aliaslda", "lightlda"}),
         ("proposal", {"lightlda"}),
         ("update", {"gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda"}),
-        ("start", {"sparse-gibbs"}),
+        ("start", {"two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda"}),
     ],
 )
 def test_options_are_for_the_samplers_that_have_them(tmp_path, option, samplers):
@@ -293,13 +293,13 @@ def test_options_are_for_the_samplers_that_have_them(tmp_path, option, samplers)
 
 def test_auto_is_sparse_gibbs_for_small_models_and_what_takes_the_options():
     nothing = dict.fromkeys(("mh_steps", "proposal", "update", "start"))
-    assert auto_sampler(100, 80_000, nothing) == "sparse-gibbs"
-    assert auto_sampler(1000, 80_000, nothing) == "sparse-gibbs"
-    assert auto_sampler(2000, 80_000, nothing) == "two-phase"
-    assert auto_sampler(100, 80_000, nothing | {"mh_steps": 1}) == "two-phase"
-    assert auto_sampler(2000, 80_000, nothing | {"update": "rotation"}) == "sparse-gibbs"
+    assert auto_samplers(100, 80_000, nothing) == ["sparse-gibbs", "two-phase"]
+    assert auto_samplers(1000, 80_000, nothing) == ["sparse-gibbs", "two-phase"]
+    assert auto_samplers(2000, 80_000, nothing) == ["two-phase"]
+    assert auto_samplers(100, 80_000, nothing | {"mh_steps": 1}) == ["two-phase"]
+    assert auto_samplers(2000, 80_000, nothing | {"update": "rotation"}) == ["sparse-gibbs"]
     with pytest.raises(RequestError, match="--proposal cannot be used with --sampler sparse-gibbs"):
-        sampler_spec(auto_sampler(100, 80_000, nothing | {"proposal": "doc"}), {}, nothing | {"proposal": "doc"})
+        sampler_spec(auto_samplers(100, 80_000, nothing | {"proposal": "doc"})[0], {}, nothing | {"proposal": "doc"})
 
 
 def test_a_recount_sees_a_wrong_topic(tmp_path):

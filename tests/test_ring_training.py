@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from corpora import model_bytes, names_of_words, random_documents
 from rings import on_ring
+from test_scvb0 import planted
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
 from blocks.shards.splitting import make_shards
@@ -122,3 +123,20 @@ def test_held_out_documents_of_other_words_are_refused_by_all(tmp_path, data):
     with pytest.raises((RequestError, WorkFailed)):
         train_all(tmp_path, paths, iterations=2, held_out=tmp_path / "other")
     assert not list(tmp_path.glob("run-*"))
+
+
+def test_all_ranks_begin_with_what_the_first_has_learned(tmp_path):
+    """Planted topics are there after one iteration, on two machines as on one; at random they are not. Memory, and
+    workers, change nothing."""
+    whole = planted(tmp_path / "whole", 1000)
+    paths = [shard.path for shard in make_shards(whole.path, str(tmp_path / "shards"), RANKS, workers=1)]
+    common = {"topics": 5, "alpha": 0.1, "iterations": 1, "sampler": "two-phase", "seed": 2}
+    found = {}
+    for name, options in (("one", {}), ("two", {"workers": 2}), ("random", {"start": "random"})):
+        (tmp_path / name).mkdir()
+        runs = train_all(tmp_path / name, paths, **common, **options)
+        found[name] = lines_of(runs[0])[-1]["log_likelihood_per_token"]
+    assert model_bytes(tmp_path / "one" / "run-0") == model_bytes(tmp_path / "two" / "run-0")
+    train_lda(whole.path, tmp_path / "alone", workers=1, quiet=True, **common)
+    assert found["one"] == pytest.approx(lines_of(tmp_path / "alone")[-1]["log_likelihood_per_token"], abs=0.3)
+    assert found["one"] > found["random"] + 0.3

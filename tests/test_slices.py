@@ -189,7 +189,9 @@ def test_the_smallest_budget_holds(large, tmp_path, update):
     slices = sum(count * np.dtype(specs[name].dtype).itemsize for name, count in program.sliced_arrays().items())
     assert slices.sum() > 15_000_000
     run = tmp_path / "run"
-    options = f"--sampler lightlda --update {update} --topics 256 --mh-steps 1 --iterations 2 --workers 2"
+    options = (
+        f"--sampler lightlda --update {update} --topics 256 --mh-steps 1 --start random --iterations 2 --workers 2"
+    )
     command = [
         sys.executable,
         "-m",

@@ -16,6 +16,7 @@ from ooc.program import StaticProgram
 from ooc.ring.packets import SLOTS, PacketSlots
 from ooc.state.layout import Layout
 from ooc.state.passes import Resident, StreamedPass
+from ooc.workers.madvise import UNWRITTEN
 from ooc.workers.shared_arrays import ArraySpec
 from ooc.workers.worker import travelling_rooms, travels
 
@@ -35,7 +36,7 @@ class Plan:
     workers: number of processes. resident: all local state stays in memory; otherwise `buffers` units of it do. bytes:
     memory of all processes. reasons: lines on what takes memory; streamed: lines on what does not stay in memory.
     mapped: arrays sliced by column lie in a file. budget: memory limit in bytes, 0 if there is none. in_process: the
-    training process itself is the only worker.
+    training process itself is the only worker. start_mapped: arrays that only the start uses lie in a file.
     """
 
     workers: int
@@ -47,6 +48,7 @@ class Plan:
     budget: int = 0
     in_process: bool = False
     streamed: tuple[str, ...] = ()
+    start_mapped: bool = False
 
     def buffer_specs(self, layout: Layout) -> dict[str, ArraySpec]:
         """Return the specs of the shared arrays that hold local state."""
@@ -57,15 +59,18 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
     """Choose what stays in memory within `memory` bytes; RequestError names the smallest possible limit.
 
     Sliced arrays have priority: in a file they are read and written once for each block, but local state once for each
-    phase. beside: bytes of other processes of the training.
+    phase. Arrays of the start are in memory if they fit beside the state. beside: bytes of other processes of the
+    training, which are started after the first iteration.
     """
     layout = Layout(dataset.index.cells, program.local_state())
-    fixed = _fixed_bytes(program, workers) + travelling_bytes(dataset, program) + beside
+    fixed = _fixed_bytes(program, workers) + travelling_bytes(dataset, program)
     model, two = sliced_bytes(program)
+    later, (start, filed_start) = _later_bytes(program) + beside, start_bytes(program, workers)
     choices = [
-        (mapped, buffers, int(fixed + (two if mapped else model) + _state_bytes(layout, buffers)))
-        for mapped in ((False, True) if two < model else (False,))
+        (mapped, buffers, start_mapped, int(fixed + max(later + kept, begins) + _state_bytes(layout, buffers)))
+        for mapped, kept in ((False, model), (True, two))[: 2 if two < model else 1]
         for buffers in (0, *range(_MOST_BUFFERS, 1, -1))
+        for start_mapped, begins in ((False, start), (True, filed_start))[: 2 if filed_start < start else 1]
     ]
     fitting = [choice for choice in choices if choice[-1] <= memory]
     if not fitting:
@@ -74,7 +79,7 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
             f"--memory {_mb(memory)} is too small for {count_of(workers, 'worker')}: it must be at least {_mb(least)}",
             "Give a larger --memory, or a smaller --workers.",
         )
-    mapped, buffers, size = fitting[0]
+    mapped, buffers, start_mapped, size = fitting[0]
     reasons: list[str] = []
     streamed: list[str] = []
     if layout.row_bytes:
@@ -87,8 +92,15 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
         filed = f"is kept in a file, with up to {_mb(two)} of it in memory"
         reasons.append(f"the model ({_mb(model)}) {filed if mapped else 'stays in memory'}")
         streamed += [f"the model ({_mb(model)}) is kept in a file"] if mapped else []
-    reasons.append(f"processes and their buffers take {_mb(fixed)}")
-    return Plan(workers, not buffers, buffers, size, tuple(reasons), mapped, memory, streamed=tuple(streamed))
+    if start:
+        counts = f"the counts of the start ({_mb(start)}, freed before the first iteration)"
+        filed = f"are kept in a file, with up to {_mb(filed_start)} of them in memory"
+        reasons.append(f"{counts} {filed if start_mapped else 'stay in memory'}")
+        streamed += [f"{counts} are kept in a file"] if start_mapped else []
+    reasons.append(f"processes and their buffers take {_mb(fixed + later)}")
+    return Plan(
+        workers, not buffers, buffers, size, tuple(reasons), mapped, memory, False, tuple(streamed), start_mapped
+    )
 
 
 def _state_bytes(layout: Layout, buffers: int) -> int:
@@ -107,11 +119,25 @@ def sliced_bytes(program: StaticProgram) -> tuple[int, int]:
 
 
 def _fixed_bytes(program: StaticProgram, workers: int) -> int:
-    sliced = program.sliced_arrays()
-    shared = sum(spec.bytes for name, spec in program.shared_arrays().items() if name not in sliced)
+    apart = {*program.sliced_arrays(), *program.start_arrays(), *program.later_arrays()}
+    shared = sum(spec.bytes for name, spec in program.shared_arrays().items() if name not in apart)
     deltas = sum(spec.bytes for spec in program.delta_arrays().values())
     own = program.own_bytes() + workers * (deltas + program.scratch_bytes())
     return _COORDINATOR + processes_bytes(workers) + shared + own
+
+
+def _later_bytes(program: StaticProgram) -> int:
+    """Bytes of the arrays that the start does not use, but for those kept by slices."""
+    specs = program.shared_arrays()
+    return sum(specs[name].bytes for name in {*program.later_arrays()} - {*program.sliced_arrays()})
+
+
+def start_bytes(program: StaticProgram, workers: int) -> tuple[int, int]:
+    """Bytes of the arrays that only the start uses: all in memory, and what is in memory if some lie in a file."""
+    specs = program.shared_arrays()
+    whole = sum(specs[name].bytes for name in program.start_arrays())
+    filed = sum(specs[name].bytes for name in program.filed_arrays())
+    return whole, whole - filed + min(workers * UNWRITTEN, filed)
 
 
 def travelling_bytes(dataset: Store, program: StaticProgram) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ooc.ring.relay import Talk, collect, gather_values, pack_arrays, unpack_arrays
 from ooc.ring.ring import Ring, reason_of
+from ooc.workers.madvise import UNWRITTEN, write_back
 from ooc.workers.stopwatch import Stopwatch
 
 Arrays = tuple[np.ndarray, ...]
@@ -49,6 +50,19 @@ class Ranks:
     def add_up(self, array: np.ndarray) -> None:
         """Replace an array by its sum over all ranks."""
         self._together(lambda ring: ring.all_reduce(array))
+
+    def spread(self, array: np.ndarray) -> None:
+        """Replace an array by that of rank 0, bit for bit, piece by piece.
+
+        array: of 8-byte numbers, or an even number of 4-byte ones.
+        """
+        whole = array.reshape(-1).view(np.int64)
+        for first in range(0, 0 if self.is_alone else whole.size, UNWRITTEN // 8):
+            piece = whole[first : first + UNWRITTEN // 8]
+            if not self.is_first:
+                piece[:] = 0
+            self.add_up(piece)
+            write_back(piece)
 
     def summed(self, values: dict[str, float]) -> dict[str, float]:
         """Return the sum of each value over all ranks, which have the same names."""

@@ -20,6 +20,7 @@ from ooc.state.slice_file import SliceFile
 from ooc.workers.dispatch import Scheduler
 from ooc.workers.engine_options import Switches
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays
+from ooc.workers.start_arrays import StartArrays
 from ooc.workers.work_queue import CLAIMED, DONE, Claims, claims_spec, done_spec
 from ooc.workers.worker import STOOD_STILL, delta_name, own_arrays
 
@@ -27,9 +28,9 @@ from ooc.workers.worker import STOOD_STILL, delta_name, own_arrays
 class EngineArrays:
     """The arrays of one engine; `close` frees them.
 
-    Attributes: `shared`, arrays in memory; `slices`, file of the sliced arrays, None if they are in memory; `arrays`,
-    all arrays of the program; `resident`, local state, None if streamed; `claims`, the work queue; `known`, what
-    workers need to attach to the arrays.
+    Attributes: `shared`, arrays in memory; `slices`, file of the sliced arrays, None if they are in memory; `start`,
+    arrays that are freed or allocated after the start; `arrays`, all arrays of the program; `resident`, local state,
+    None if streamed; `claims`, the work queue; `known`, what workers need to attach to the arrays.
     """
 
     def __init__(
@@ -45,9 +46,13 @@ class EngineArrays:
         self._program, self._layout, self._plan = program, layout, plan
         specs = self._specs(switches, scheduler) | (rotation.specs() if rotation else {})
         sliced = {name: specs.pop(name) for name in program.sliced_arrays()} if plan.mapped else {}
+        filed = {name: specs.pop(name) for name in program.filed_arrays()} if plan.start_mapped else {}
+        start = {name: specs.pop(name) for name in program.start_arrays() if name in specs}
+        later = {name: specs.pop(name) for name in program.later_arrays() if name in specs}
         with ExitStack() as stack:
             self.shared = stack.enter_context(closing(SharedArrays(specs)))
-            self.known = [(specs, self.shared.descriptor)]
+            self.start = stack.enter_context(closing(StartArrays(start, filed, later, slice_directory.parent)))
+            self.known = [(specs, self.shared.descriptor), *self.start.known]
             self.slices: SliceFile | None = None
             if sliced:
                 self.slices = stack.enter_context(closing(SliceFile(slice_directory, sliced)))
@@ -55,7 +60,7 @@ class EngineArrays:
             self._closing = stack.pop_all()
         if rotation:
             rotation.attach(self.shared)
-        everywhere = {**self.shared, **(self.slices.arrays if self.slices else {})}
+        everywhere = {**self.shared, **self.start, **(self.slices.arrays if self.slices else {})}
         self.arrays = {name: everywhere[name] for name in program.shared_arrays()}
         self.claims = Claims(self.shared)
         self.resident = Resident(layout, self.shared) if plan.resident else None

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+UNWRITTEN = 1 << 23  # bytes of arrays in a file of the start that a process changes before it calls `write_back`
 _GAP = 1 << 14  # bytes: to leave out fewer takes longer than to read them
 _AT_ONCE = 1 << 17  # bytes: of more, kernels may read but the beginning
 _POPULATE_READ, _POPULATE_WRITE = 22, 23  # of madvise; Python 3.13 has no names for them
@@ -76,6 +77,15 @@ def drop(part: np.ndarray) -> None:
     if (place := _pages(part)) and hasattr(os, "posix_fadvise") and isinstance(place[0], MappedFile):
         whole, begin, size = place
         os.posix_fadvise(whole.descriptor, begin, size, os.POSIX_FADV_DONTNEED)
+
+
+def write_back(part: np.ndarray) -> None:
+    """Write what was changed of a shared array to the file that it lies in, and wait until that is done; in memory
+    nothing is done."""
+    whole, first = _file_of(part)
+    if whole is not None and part.nbytes:
+        begin = first // mmap.PAGESIZE * mmap.PAGESIZE
+        whole.flush(begin, first + part.nbytes - begin)
 
 
 def _advise(part: np.ndarray, advice: int) -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -43,12 +43,22 @@ class SharedArrays(Mapping[str, np.ndarray]):
     """Arrays shared by a process and the workers that inherit `descriptor`, zero at first.
 
     With a descriptor, existing arrays or those of a file of `total_bytes(specs)` zeros are attached; without one they
-    are allocated with all pages, so that a lack of memory is an error here and not a signal later.
+    are allocated with all pages, so that a lack of memory is an error here and not a signal later. later: they are
+    allocated when `allocate` is called.
     """
 
-    def __init__(self, specs: Mapping[str, ArraySpec], descriptor: int | None = None) -> None:
-        size = total_bytes(specs)
-        self.descriptor = _allocate(size) if descriptor is None else descriptor
+    def __init__(self, specs: Mapping[str, ArraySpec], descriptor: int | None = None, *, later: bool = False) -> None:
+        self._size = size = total_bytes(specs)
+        self._remedy = ""
+        if descriptor is None:
+            descriptor, self._remedy = _nameless_file(size)
+        self.descriptor = descriptor
+        if self._remedy:
+            try:
+                self._have_size() if later else self.allocate()
+            except WorkFailed:
+                os.close(descriptor)
+                raise
         whole = MappedFile(self.descriptor, size)
         whole.descriptor = self.descriptor
         self._arrays: dict[str, np.ndarray] = {}
@@ -68,6 +78,36 @@ class SharedArrays(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self._arrays)
 
+    def allocate(self) -> None:
+        """Take memory for every page, or room on the disk; raises WorkFailed, or OSError, if there is too little."""
+        with self._errors():
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self.descriptor, 0, self._size)
+            else:
+                os.ftruncate(self.descriptor, self._size)
+
+    def _have_size(self) -> None:
+        with self._errors():
+            os.ftruncate(self.descriptor, self._size)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Say of memory of this process that there was too little."""
+        try:
+            yield
+        except OSError as error:
+            if not self._remedy:
+                raise
+            raise WorkFailed(
+                f"could not allocate {self._size / 1e6:.0f} MB of shared memory: {os.strerror(error.errno or 0)}",
+                self._remedy,
+            ) from error
+
+    def free(self) -> None:
+        """Give all memory back, for all processes: the arrays are zero then."""
+        os.ftruncate(self.descriptor, 0)
+        os.ftruncate(self.descriptor, self._size)
+
     def close(self) -> None:
         """Unmap the memory; it is freed when the last process unmaps it."""
         self._arrays.clear()
@@ -81,21 +121,6 @@ def total_bytes(specs: Mapping[str, ArraySpec]) -> int:
 
 def _aligned(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
-
-
-def _allocate(size: int) -> int:
-    descriptor, remedy = _nameless_file(size)
-    try:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, size)
-        else:
-            os.ftruncate(descriptor, size)
-    except OSError as error:
-        os.close(descriptor)
-        raise WorkFailed(
-            f"could not allocate {size / 1e6:.0f} MB of shared memory: {os.strerror(error.errno or 0)}", remedy
-        ) from error
-    return descriptor
 
 
 def _nameless_file(size: int) -> tuple[int, str]:

@@ -26,6 +26,7 @@ from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda.documents import Cell, Counts, aggregate_words, count_words, find_words, lay_out
 from samplers.lda.program import Lda, tokens_of_words, topic_type
 from samplers.lda.rows import Rows, row_layout, row_sizes
+from samplers.lda.warm_start import WarmStart
 
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)  # topics that moved, and by how much
 _TAPERED = [4] * 2 + [2] * 2 + [1] * 4  # sizes of the last parts of a block, of which others have 8
@@ -38,7 +39,7 @@ def is_small(topics: int, vocabulary_size: int) -> bool:
     return 4 * topics * vocabulary_size <= SMALL
 
 
-class DocMajor(Lda):
+class DocMajor(WarmStart):
     """A sampler that goes document by document; subclasses add `sample_cell`.
 
     update: one of UPDATES.
@@ -98,6 +99,8 @@ class DocMajor(Lda):
     def writes_slice(self, phase: Phase, stage: int) -> bool:
         if phase is self.word_counts:
             return True
+        if phase is not self.documents:
+            return False
         return self.update_mode == "delayed" and stage >= self.opening and self._step(stage)[1] == "aggregate"
 
     def _step(self, stage: int) -> tuple[int, str]:
@@ -142,8 +145,8 @@ class DocMajor(Lda):
         return ("sample", "aggregate")
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        if not phase.staged:
-            return [range(parts)]
+        if phase is not self.documents:
+            return super().schedule(phase, unit, parts)
         opening, slices = [range(parts)] * self.opening, self.dataset.slice_count
         if self.update_mode == "data-parallel":
             return [*opening, range(parts)]
@@ -156,10 +159,6 @@ class DocMajor(Lda):
         cells = [1] if self.whole_blocks else self.dataset.index.cells[unit]
         steps = [far_apart(taper(parts).size - 1) if step == "sample" else range(parts) for step in self.steps()]
         return [*opening, *(order if tokens else () for tokens in cells for order in steps)]
-
-    def priors(self, shared: Arrays) -> tuple[np.ndarray, float]:
-        """alpha, float64 (K,), and beta."""
-        return np.full(self.topics, shared["alpha"]), float(shared["beta"][0])
 
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
         super().restore(sweep, shared)

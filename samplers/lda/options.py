@@ -73,11 +73,9 @@ class LdaOptions(Options):
     start: Annotated[
         str | None,
         Option(
-            "Initial topics of sparse-gibbs [default: scvb0, or random if the model is large].",
+            "Initial topics: learned by stochastic variational inference (scvb0), or random [default: scvb0].",
             choices="scvb0|random",
-            takes=("sparse-gibbs",),
-            alone="Leave this option out: on several machines the initial topics are random.",
-            harmless=("random",),
+            takes=("two-phase", *_DOC_MAJOR),
         ),
     ] = None
     parallelism: Annotated[

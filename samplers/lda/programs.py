@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from blocks.corpus.dataset import Block, Slice
+from blocks.corpus.dataset import Block, Dataset, Slice
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase
 from ooc.workers.shared_arrays import ArraySpec
@@ -16,7 +16,7 @@ from samplers.lda import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda, two
 from samplers.lda.doc_major import DocMajor, is_small
 from samplers.lda.documents import Cell
 from samplers.lda.options import LdaOptions
-from samplers.lda.program import Lda, tokens_of_documents, tokens_of_words
+from samplers.lda.program import tokens_of_documents, tokens_of_words
 from samplers.lda.running_mean import RunningMean
 from samplers.lda.table_major import TableMajor
 from samplers.lda.warm_start import WarmStart
@@ -24,7 +24,7 @@ from samplers.options import takers
 from samplers.programs import target
 
 
-class TwoPhase(Lda):
+class TwoPhase(WarmStart):
     """Word phase slice-outer, document phase block-outer; no model is stored. See `samplers.lda.two_phase`.
 
     mh_steps: proposals that each phase draws for a token, and the other judges. 2 are sooner at a held-out likelihood
@@ -83,8 +83,18 @@ class Gibbs(DocMajor):
         return gibbs.sample_cell(cell, self.rows(job.shared), self.counts, *self.priors(job.shared), self.in_place, key)
 
 
-class SparseGibbs(RunningMean, WarmStart):
-    """Exact conditionals, O(K_d) a token. See `samplers.lda.sparse_gibbs`."""
+class SparseGibbs(RunningMean):
+    """Exact conditionals, O(K_d) a token. See `samplers.lda.sparse_gibbs`.
+
+    start: None stands for scvb0 where whole blocks are taken, else for random, as in runs that do not say it.
+    """
+
+    def __init__(
+        self, dataset: Dataset, *, topics: int, update: str = "delayed", start: str | None = None, **options: Any
+    ) -> None:
+        if start is None:
+            start = "scvb0" if begins_warm(topics, dataset.vocabulary_size, update) else "random"
+        super().__init__(dataset, topics=topics, update=update, start=start, **options)
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         return super().shared_arrays() | {"rests": ArraySpec((self.dataset.vocabulary_size,), "float64")}
@@ -192,16 +202,34 @@ SAMPLERS = ("two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "ligh
 TAKES = takers(LdaOptions) | {"running_mean": ("sparse-gibbs",)}  # options that not every sampler has
 
 
-def auto_sampler(topics: int, vocabulary_size: int, given: dict[str, Any], *, on_ring: bool = False) -> str:
-    """The sampler that `--sampler auto` stands for: the sooner one at a given quality, docs/sampling.md says why.
+def auto_samplers(topics: int, vocabulary_size: int, given: dict[str, Any], *, on_ring: bool = False) -> list[str]:
+    """The samplers that `--sampler auto` stands for, the sooner one at a given quality first: docs/sampling.md says
+    why. A second one is for budgets that the first does not fit.
 
-    given: as in `sampler_spec`; one that takes all of them is preferred.
+    given: as in `sampler_spec`; samplers that do not take all of them are left out, unless none does.
     """
     if on_ring:
-        return "two-phase"
-    candidates = ["sparse-gibbs", "two-phase"] if is_small(topics, vocabulary_size) else ["two-phase", "sparse-gibbs"]
+        return ["two-phase"]
+    small = is_small(topics, vocabulary_size)
+    candidates = ["sparse-gibbs", "two-phase"] if small else ["two-phase", "sparse-gibbs"]
     wanted = [option for option, value in given.items() if value is not None]
-    return next((name for name in candidates if all(name in TAKES[option] for option in wanted)), candidates[0])
+    taking = [name for name in candidates if all(name in TAKES[option] for option in wanted)]
+    return (taking or candidates)[: 2 if small and taking else 1]
+
+
+def begins_warm(topics: int, vocabulary_size: int, update: str | None) -> bool:
+    """Whether sparse-gibbs learns its initial topics where nothing is said of them."""
+    return update in (None, "delayed") and is_small(topics, vocabulary_size)
+
+
+def initial_topics(
+    name: str, topics: int, vocabulary_size: int, given: dict[str, Any], *, on_ring: bool
+) -> dict[str, Any]:
+    """`given` with the `start` of a new run: it says that topics are learned unless its sampler does so by itself."""
+    by_itself = not on_ring and name == "sparse-gibbs" and begins_warm(topics, vocabulary_size, given.get("update"))
+    return {"start": None if by_itself or name not in TAKES["start"] else "scvb0"} | {
+        option: value for option, value in given.items() if value is not None
+    }
 
 
 def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any], *, on_ring: bool = False) -> ProgramSpec:

@@ -48,8 +48,10 @@ class RingGibbs(RingDocMajor, Gibbs):
 
 
 class RingSparseGibbs(RingDocMajor, SparseGibbs):
-    """Sparse Gibbs sampler on a ring; see `samplers.lda.sparse_gibbs`. Topics start at random, and the model is that of
-    the last state."""
+    """Sparse Gibbs sampler on a ring; see `samplers.lda.sparse_gibbs`. The model is that of the last state."""
+
+    def __init__(self, *args: Any, start: str = "random", **options: Any) -> None:
+        super().__init__(*args, start=start, **options)
 
 
 class RingSparseLda(RingDocMajor, SparseLda):

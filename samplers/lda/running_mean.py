@@ -48,7 +48,7 @@ class RunningMean(DocMajor):
         return (*super().primary_arrays(), *(("mean_rows",) if self.has_mean else ()))
 
     def large_arrays(self) -> Collection[str]:
-        return {*super().large_arrays(), "mean_rows"}
+        return {*super().large_arrays(), "dense_rows", "mean_rows"}
 
     def warm_up(self) -> None:
         super().warm_up()

@@ -6,12 +6,19 @@ replaces a part of them by what one minibatch of documents says:
     N_kw = (1 - rho_t) * N_kw + rho_t * (C / |M|) * sum over the minibatch's tokens of w of gamma_k
 
 C being the tokens of the corpus and |M| those of the minibatch. Here a minibatch takes two steps. Its documents are
-folded in, four words at a time and several times over, a word's c tokens in place of as many of the N_d before:
+folded in, with phi_kw = (N_kw + beta) / (N_k + V*beta):
 
-    n_kd = (1 - c / N_d) * n_kd + c * gamma_k,   gamma_k ~ (n_kd + alpha_k) * phi_kw
+- one sweep over at most _EVIDENCE of a document's words, evenly spread, four at a time, adds up over all K topics
 
-with phi_kw = (N_kw + beta) / (N_k + V*beta); the first time nothing is replaced. Then, word by word, so that a row
-has one writer,
+      n_kd = n_kd + c * gamma_k,   gamma_k ~ (n_kd + alpha_k) * phi_kw
+
+  for a word with c tokens, and shows which topics are likely;
+- some sweeps over all of its words, and the likely topics alone, start from these n_kd, scaled to the document's tokens
+  N_d, and replace as many tokens as a word has:
+
+      n_kd = (1 - c / N_d) * n_kd + c * gamma_k
+
+Then, word by word, so that a row has one writer,
 
     gamma_k ~ (n_kd^- + alpha_k) * phi_kw
 
@@ -19,7 +26,9 @@ is summed over the word's tokens. In `^-` the token's own gamma, as it would be 
 In the end every document is folded in once more, and a topic is drawn from this gamma for each of its tokens: the state
 with which sampling starts.
 
-Rows hold N_kw / `scale`, so that only those of the minibatch's words are written.
+Rows hold N_kw / `scale`, so that only those of the minibatch's words are written. Infrequent words may have none: the
+documents are folded in without these, C and |M| are tokens of the others, and V stays the number of all words. The
+topic of such a token is drawn from n_kd, and from the prior in documents that have no other words.
 """
 
 from __future__ import annotations
@@ -30,9 +39,15 @@ import numpy as np
 
 from blocks.compiled import inlined, kernel, reordered_kernel, unmanaged_kernel
 from ooc.rng import uniform
-from ooc.workers.intrinsics import prefetch
+from samplers.lda.groups import draw_prior
 
+NO_ROW = np.uint32(0xFFFFFFFF)  # of a word whose expected counts are not kept
+_CHOICES = 1 << 40  # draws of a stream before those with which documents choose
 _GROUP = 4  # words that read the same n_kd: their sums over topics are independent, so the processor overlaps them
+_EVIDENCE = 16  # words of a document by which its likely topics are found, at most
+_LEAST_EVIDENCE = 0.01  # of the largest expected count by these words: topics with less are left out
+LIKELY = 64  # topics at most
+_BISECTIONS = 14  # of the least expected count that leaves so many
 _LEAST_SHARE = 0.1  # of the largest n_kd: topics with less are left out, measured: as good as all of them
 
 
@@ -40,7 +55,7 @@ class Estimate(NamedTuple):
     """Expected counts.
 
     rows: float32 (V*K,), one after the other. scale: what they are to be multiplied by. shares: float32 (K,),
-    1 / (N_k + V*beta). alpha: float32 (K,). beta. sweeps: how often a document is gone through to fold it in.
+    1 / (N_k + V*beta). alpha: float32 (K,). beta. sweeps: over all words of a document.
     """
 
     rows: np.ndarray
@@ -73,60 +88,77 @@ def find_documents(offsets, positions, first, last, documents):
 
 
 @kernel
-def fold_documents(offsets, positions, position_words, first, last, estimate, mixtures):
-    """Set the mixtures of the documents from first to last, of a block.
+def fold_documents(offsets, positions, position_rows, first, last, estimate, mixtures):
+    """Set the mixtures of the documents from first to last, of a block; returns their tokens of words with rows.
 
-    offsets: int64 (D+1,); positions: uint32 (N,); position_words: uint32 (N,), the word at each position.
+    offsets: int64 (D+1,); positions: uint32 (N,); position_rows: uint32 (N,), the row of the word at each position, or
+    NO_ROW.
     """
-    memory = _memory(offsets, first, last, estimate)
+    memory, tokens = _memory(offsets, first, last, estimate), np.int64(0)
     for d in range(first, last):
         mine = slice(offsets[d], offsets[d + 1])
-        _fold(_different_words(positions[mine], position_words, memory), estimate, memory)
-        mixtures.sizes[d] = _store_mixture(memory.expected, mixtures.topics[mine], mixtures.counts[mine])
+        size = _different_words(positions[mine], position_rows, memory)
+        found = _fold(size, estimate, memory)
+        mixtures.sizes[d] = _store_mixture(found, memory, mixtures.topics[mine], mixtures.counts[mine])
+        for j in range(size):
+            tokens += np.int64(memory.times[j])
+    return tokens
 
 
 @kernel
-def draw_documents(state, base, offsets, positions, position_words, first, last, estimate, drawn, key):
+def draw_documents(state, base, offsets, positions, position_rows, first, last, estimate, prior, each, drawn, key):
     """Draw the topics of the tokens of the documents from first to last, of a block, given the estimate.
 
-    state: topic type (rows, columns), set; base: row of position 0. drawn: int64 (K,), how often each topic was, added
-    to. key: the random stream; a draw for each position. For the others see `fold_documents`.
+    state: topic type (rows, columns), set; base: row of position 0. prior: Prior of the K topics. each: topics that one
+    of the estimate stands for, one after the other; a document has one of them. drawn: int64 (K,), how often each topic
+    was, added to. key: the random stream; a draw for each position. For the others see `fold_documents`.
     """
     memory = _memory(offsets, first, last, estimate)
-    gammas = np.empty(estimate.shares.size, np.float32)
+    groups = estimate.shares.size
+    gammas, counts = np.empty(LIKELY, np.float32), np.empty(LIKELY, np.float32)
+    topics = np.empty(LIKELY, np.uint32)
     for d in range(first, last):
         mine = positions[offsets[d] : offsets[d + 1]]
-        _fold(_different_words(mine, position_words, memory), estimate, memory)
-        size = _store_mixture(memory.expected, memory.topics[: mine.size], memory.counts[: mine.size])
-        topics, counts = memory.topics[:size], memory.counts[:size]
+        found = _fold(_different_words(mine, position_rows, memory), estimate, memory)
+        size = _store_mixture(found, memory, topics[: mine.size], counts[: mine.size])
         word, total = np.int64(-1), np.float32(0.0)
         for position in mine:
-            if position_words[position] != word:
-                word = np.int64(position_words[position])
-                total = _find_gammas(estimate, word, topics, counts, gammas)
-            x, chosen = np.float32(uniform(key, np.uint64(position))) * total, np.int64(0)
+            if position_rows[position] != word:
+                word = np.int64(position_rows[position])
+                total = _find_gammas(estimate, word, topics[:size], counts[:size], gammas)
+            u, chosen = uniform(key, np.uint64(position)), np.int64(0)
+            x = np.float32(u) * total
             for a in range(size):
                 x -= gammas[a]
                 chosen += (x >= 0) & (a < size - 1)
-            drawn[topics[chosen]] += 1
+            topic = np.int64(topics[chosen]) if size else draw_prior(prior, u)
+            if each > 1 and size:
+                choice = uniform(key, np.uint64(_CHOICES + d * groups + topic))
+                topic = topic * each + np.int64(choice * min(each, prior.topics - topic * each))
+            drawn[topic] += 1
             for column in range(state.shape[1]):
-                state[base + position, column] = topics[chosen]
+                state[base + position, column] = topic
 
 
 class Memory(NamedTuple):
     """What a document is folded in with.
 
-    words: uint32 (U,), its different words, and times: float32 (U,), how often each occurs. expected: float32 (K,),
-    n_kd. weights: float32 (K,), (n_kd + alpha_k) / (N_k + V*beta). topics: uint32 (N,) and counts: float32 (N,), its
-    mixture.
+    words: uint32 (U,), the rows of its different words, and times: float32 (U,), how often each occurs. expected:
+    float32 (K,), n_kd by some words. weights: float32 (K,), (n_kd + alpha_k) / (N_k + V*beta). likely: uint32 (A,), its
+    likely topics; counts, alpha, shares, gammas: float32 (A,), their n_kd, alpha_k, 1 / (N_k + V*beta), and gamma_k of
+    a word. phi: float32 (U, A), of its words.
     """
 
     words: np.ndarray
     times: np.ndarray
     expected: np.ndarray
     weights: np.ndarray
-    topics: np.ndarray
+    likely: np.ndarray
     counts: np.ndarray
+    alpha: np.ndarray
+    shares: np.ndarray
+    gammas: np.ndarray
+    phi: np.ndarray
 
 
 @kernel
@@ -137,18 +169,22 @@ def _memory(offsets, first, last, estimate):
         longest = max(longest, offsets[d + 1] - offsets[d])
     words, times = np.empty(longest + _GROUP, np.uint32), np.empty(longest + _GROUP, np.float32)
     expected, weights = np.empty(topics, np.float32), np.empty(topics, np.float32)
-    return Memory(words, times, expected, weights, np.empty(longest, np.uint32), np.empty(longest, np.float32))
+    kinds = np.empty((4, LIKELY), np.float32)
+    likely, phi = np.empty(LIKELY, np.uint32), np.empty((longest, LIKELY), np.float32)
+    return Memory(words, times, expected, weights, likely, kinds[0], kinds[1], kinds[2], kinds[3], phi)
 
 
 @unmanaged_kernel
-def _different_words(positions, position_words, memory):
-    """Find the different words of a document with tokens at some positions; returns how many.
+def _different_words(positions, position_rows, memory):
+    """Find the rows of the different words of a document with tokens at some positions; returns how many.
 
     After them comes a group of the last one that does not occur.
     """
     words, times, size = memory.words, memory.times, 0
     for position in positions:
-        word = position_words[position]
+        word = position_rows[position]
+        if word == NO_ROW:
+            continue
         if size and words[size - 1] == word:
             times[size - 1] += np.float32(1.0)
         else:
@@ -159,66 +195,121 @@ def _different_words(positions, position_words, memory):
     return size
 
 
-@reordered_kernel
+@unmanaged_kernel
 def _fold(size, estimate, memory):
-    """Set the expected counts of a document with so many different words."""
+    """Find the topics of a document with so many different words, and their expected counts; returns how many."""
+    if size == 0:
+        return 0
+    _sum_evidence(size, estimate, memory)
+    found = _likely_topics(memory.expected, memory.likely)
+    _refine(size, found, estimate, memory)
+    return found
+
+
+@reordered_kernel
+def _sum_evidence(size, estimate, memory):
+    """Set the expected counts of all topics by one sweep over some of a document's words, evenly spread."""
     words, times, expected, weights = memory.words, memory.times, memory.expected, memory.weights
     topics, rows, alpha, shares = estimate.shares.size, estimate.rows, estimate.alpha, estimate.shares
     scale, beta = np.float32(estimate.scale), np.float32(estimate.beta)
-    tokens = np.float32(0.0)
-    for j in range(size):
-        tokens += times[j]
     for k in range(topics):
         expected[k], weights[k] = np.float32(0.0), alpha[k] * shares[k]
-    for sweep in range(estimate.sweeps):
-        for j in range(0, size, _GROUP):
-            if sweep == 0 and j + _GROUP < size:
-                _prefetch_rows(rows, topics, words[j + _GROUP : j + 2 * _GROUP])
-            row_0, row_1 = np.int64(words[j]) * topics, np.int64(words[j + 1]) * topics
-            row_2, row_3 = np.int64(words[j + 2]) * topics, np.int64(words[j + 3]) * topics
-            rest = sum_0 = sum_1 = sum_2 = sum_3 = np.float32(0.0)
-            for k in range(topics):
-                rest += weights[k]
-                sum_0 += weights[k] * rows[row_0 + k]
-                sum_1 += weights[k] * rows[row_1 + k]
-                sum_2 += weights[k] * rows[row_2 + k]
-                sum_3 += weights[k] * rows[row_3 + k]
-            c_0, c_1, c_2, c_3 = times[j], times[j + 1], times[j + 2], times[j + 3]
-            kept = np.float32(1.0) - (c_0 + c_1 + c_2 + c_3) / tokens if sweep else np.float32(1.0)
-            rest *= beta
-            c_0 /= scale * sum_0 + rest
-            c_1 /= scale * sum_1 + rest
-            c_2 /= scale * sum_2 + rest
-            c_3 /= scale * sum_3 + rest
-            of_beta = beta * (c_0 + c_1 + c_2 + c_3)
-            c_0, c_1, c_2, c_3 = c_0 * scale, c_1 * scale, c_2 * scale, c_3 * scale
-            for k in range(topics):
-                of_rows = c_0 * rows[row_0 + k] + c_1 * rows[row_1 + k] + c_2 * rows[row_2 + k] + c_3 * rows[row_3 + k]
-                expected[k] = kept * expected[k] + weights[k] * (of_rows + of_beta)
-                weights[k] = (expected[k] + alpha[k]) * shares[k]
-
-
-@inlined
-def _prefetch_rows(rows, topics, words):
-    for word in words:
-        for k in range(0, topics, 16):
-            prefetch(rows, np.int64(word) * topics + k)
+    some = min(size, _EVIDENCE)
+    for q in range(0, some, _GROUP):
+        j_0 = q * size // some
+        j_1 = (q + 1) * size // some if q + 1 < some else size  # a word that does not occur
+        j_2 = (q + 2) * size // some if q + 2 < some else size
+        j_3 = (q + 3) * size // some if q + 3 < some else size
+        row_0, row_1 = np.int64(words[j_0]) * topics, np.int64(words[j_1]) * topics
+        row_2, row_3 = np.int64(words[j_2]) * topics, np.int64(words[j_3]) * topics
+        rest = sum_0 = sum_1 = sum_2 = sum_3 = np.float32(0.0)
+        for k in range(topics):
+            rest += weights[k]
+            sum_0 += weights[k] * rows[row_0 + k]
+            sum_1 += weights[k] * rows[row_1 + k]
+            sum_2 += weights[k] * rows[row_2 + k]
+            sum_3 += weights[k] * rows[row_3 + k]
+        rest *= beta
+        c_0, c_1 = times[j_0] / (scale * sum_0 + rest), times[j_1] / (scale * sum_1 + rest)
+        c_2, c_3 = times[j_2] / (scale * sum_2 + rest), times[j_3] / (scale * sum_3 + rest)
+        of_beta = beta * (c_0 + c_1 + c_2 + c_3)
+        c_0, c_1, c_2, c_3 = c_0 * scale, c_1 * scale, c_2 * scale, c_3 * scale
+        for k in range(topics):
+            of_rows = c_0 * rows[row_0 + k] + c_1 * rows[row_1 + k] + c_2 * rows[row_2 + k] + c_3 * rows[row_3 + k]
+            expected[k] += weights[k] * (of_rows + of_beta)
+            weights[k] = (expected[k] + alpha[k]) * shares[k]
 
 
 @unmanaged_kernel
-def _store_mixture(expected, topics, counts):
-    """Store the counts of a document, but for those with too small a share; returns how many.
+def _likely_topics(expected, likely):
+    """Set `likely` to the topics with _LEAST_EVIDENCE of the largest expected count, or to fewer, the largest, if they
+    are more than it holds; returns how many."""
+    high = _largest(expected)
+    least = np.float32(_LEAST_EVIDENCE) * high
+    low = least
+    if _above(expected, least) > likely.size:
+        for _ in range(_BISECTIONS):
+            least = np.float32(0.5) * (low + high)
+            size = _above(expected, least)
+            if size > likely.size:
+                low = least
+            else:
+                high = least
+                if 2 * size >= likely.size:
+                    break
+        least = high
+    size = 0
+    for k in range(expected.size):
+        if (expected[k] >= least) & (size < likely.size):  # the largest may be several
+            likely[size] = k
+            size += 1
+    return size
 
-    expected: float32 (K,). topics, counts: room for as many as the document has tokens: if it is too little, the
-    smallest are left out.
+
+@reordered_kernel
+def _refine(size, found, estimate, memory):
+    """Set the counts of the likely topics by some sweeps over all of a document's words, one after the other."""
+    words, times, likely, counts, phi = memory.words, memory.times, memory.likely, memory.counts, memory.phi
+    topics, rows, alpha = estimate.shares.size, estimate.rows, memory.alpha
+    scale, beta, tokens, total = np.float32(estimate.scale), np.float32(estimate.beta), np.float32(0.0), np.float32(0.0)
+    for j in range(size):
+        tokens += times[j]
+    for a in range(found):
+        total += memory.expected[likely[a]]
+    for a in range(found):
+        alpha[a] = estimate.alpha[likely[a]]
+        counts[a] = memory.expected[likely[a]] * (tokens / total)
+        memory.shares[a] = estimate.shares[likely[a]]
+    for j in range(size):
+        row, mine = np.int64(words[j]) * topics, phi[j]
+        for a in range(found):
+            mine[a] = (rows[row + likely[a]] * scale + beta) * memory.shares[a]
+    gammas = memory.gammas
+    for _ in range(estimate.sweeps):
+        for j in range(size):
+            mine, total = phi[j], np.float32(0.0)
+            for a in range(found):
+                gammas[a] = mine[a] * (counts[a] + alpha[a])
+                total += gammas[a]
+            kept, taken = np.float32(1.0) - times[j] / tokens, times[j] / total
+            for a in range(found):
+                counts[a] = kept * counts[a] + taken * gammas[a]
+
+
+@unmanaged_kernel
+def _store_mixture(found, memory, topics, counts):
+    """Store the counts of a document's likely topics, but for those with too small a share; returns how many.
+
+    topics, counts: room for as many as the document has tokens: if it is too little, the smallest are left out.
     """
+    expected = memory.counts[:found]
     largest, share = _largest(expected), np.float32(_LEAST_SHARE)
     while share < 1 and _above(expected, share * largest) > topics.size:
         share = min(share * np.float32(1.25), np.float32(1.0))
     size = 0
-    for k in range(expected.size):
-        if (expected[k] > 0) & (expected[k] >= share * largest) & (size < topics.size):  # the largest may be several
-            topics[size], counts[size] = k, expected[k]
+    for a in range(found):
+        if (expected[a] > 0) & (expected[a] >= share * largest) & (size < topics.size):  # the largest may be several
+            topics[size], counts[size] = memory.likely[a], expected[a]
             size += 1
     return size
 
@@ -256,13 +347,15 @@ def new_scratch(topics: int) -> Scratch:
 def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, scratch, totals):
     """Add to the rows of some words what the documents before `last` say that were not counted yet.
 
-    words: uint32 (n,). ends: int64 (n,), where their word-major positions end. nexts: uint32 (n,), the first of them
-    that are not counted yet: moved on. offsets: int64 (D+1,). added: to a row, for a token. totals: float64 (K,), sums
-    of gamma, added to.
+    words: uint32 (n,), their rows, or NO_ROW. ends: int64 (n,), where their word-major positions end. nexts: uint32
+    (n,), the first of them that are not counted yet: moved on. offsets: int64 (D+1,). added: to a row, for a token.
+    totals: float64 (K,), sums of gamma, added to.
     """
     expected, seen, gammas = scratch.expected, scratch.seen, scratch.gammas
     topics = np.uint64(estimate.shares.size)
     for i in range(words.size):
+        if words[i] == NO_ROW:
+            continue
         row, size = np.uint64(words[i]) * topics, 0
         position, end = np.int64(nexts[i]), ends[i]
         while position < end and mixtures.documents[position] < last:
@@ -288,7 +381,16 @@ def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, sc
 
 @inlined
 def _find_gammas(estimate, word, topics, counts, gammas):
-    """Set `gammas` to those of a token over the topics of its document, up to a factor; returns their sum."""
+    """Set `gammas` to those of a token over the topics of its document, up to a factor; returns their sum.
+
+    word: its row, or NO_ROW.
+    """
+    if word == np.int64(NO_ROW):
+        total = np.float32(0.0)
+        for a in range(topics.size):
+            gammas[a] = counts[a]
+            total += gammas[a]
+        return total
     row = np.uint64(word) * np.uint64(estimate.shares.size)
     scale, beta = np.float32(estimate.scale), np.float32(estimate.beta)
     total = np.float32(0.0)

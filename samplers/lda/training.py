@@ -23,9 +23,9 @@ from samplers.lda.held_out import check_held_out
 from samplers.lda.observer import LdaObserver
 from samplers.lda.options import LdaOptions
 from samplers.lda.program import check_options
-from samplers.lda.programs import TAKES, auto_sampler, sampler_spec
+from samplers.lda.programs import TAKES, auto_samplers, initial_topics, sampler_spec
 from samplers.options import Resources, ResumeOptions, by_keywords, check_machines, of_several, takers
-from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
+from samplers.preparation import check_dataset, check_limits, fits, plan_training, train_planned
 from samplers.resume import go_on
 from samplers.ring_checks import check_apart, check_processors, check_shards
 
@@ -72,7 +72,7 @@ def train(
     dataset = Dataset(data)
     if not ring and not dataset.tokens:
         raise RequestError(f"{data} has no tokens", "Choose a dataset with documents that have words.")
-    spec = _spec(options, priors, dataset, on_ring=ring is not None)
+    spec = _spec(options, priors, dataset, resources, on_ring=ring is not None)
     check_limits(spec, resources)
     if ring:
         check_shards(ring, dataset)
@@ -140,17 +140,29 @@ def _staleness(options: LdaOptions) -> int:
     return staleness
 
 
-def _spec(options: LdaOptions, priors: dict[str, Any], dataset: Dataset, *, on_ring: bool) -> ProgramSpec:
-    """Return the program of the sampler, which `auto` chooses."""
+def _spec(
+    options: LdaOptions, priors: dict[str, Any], dataset: Dataset, resources: Resources, *, on_ring: bool
+) -> ProgramSpec:
+    """Return the program of the sampler; `auto` chooses the first that fits the memory limit, or the last."""
     of_all = {"topics": options.topics, **priors, "seed": options.seed}
     given = {name: getattr(options, name) for name in takers(LdaOptions)}
-    if on_ring:  # their one order of rows and of first topics, which options may name
-        given |= {"update": None, "start": None}
-    sampler = options.sampler
-    if sampler == "auto":
-        sampler = auto_sampler(options.topics, dataset.vocabulary_size, given, on_ring=on_ring)
+    if on_ring:  # their one order of rows, which an option may name
+        given |= {"update": None}
+    samplers = [options.sampler]
+    if options.sampler == "auto":
+        samplers = auto_samplers(options.topics, dataset.vocabulary_size, given, on_ring=on_ring)
+    specs = [_spec_of(sampler, options, of_all, given, dataset, on_ring=on_ring) for sampler in samplers]
+    evaluators = options.held_out is not None
+    return next((spec for spec in specs[:-1] if fits(dataset, spec, resources, evaluators=evaluators)), specs[-1])
+
+
+def _spec_of(
+    sampler: str, options: LdaOptions, of_all: dict[str, Any], given: dict[str, Any], dataset: Dataset, *, on_ring: bool
+) -> ProgramSpec:
+    """The program of a sampler. of_all: options of every sampler; given: those of some."""
     if options.average is not None and not on_ring and sampler in TAKES["running_mean"]:
-        given["running_mean"] = False
+        given = given | {"running_mean": False}
+    given = initial_topics(sampler, options.topics, dataset.vocabulary_size, given, on_ring=on_ring)
     return sampler_spec(sampler, of_all, given, on_ring=on_ring)
 
 
@@ -167,7 +179,7 @@ def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | 
     dataset, options = Dataset(data), {"topics": topics, "alpha": DEFAULT_BETA, "beta": DEFAULT_BETA, "seed": 0}
     check_options(topics, DEFAULT_BETA, DEFAULT_BETA)
     if sampler == "auto":
-        sampler = auto_sampler(topics, dataset.vocabulary_size, {}, on_ring=True)
+        sampler, *_ = auto_samplers(topics, dataset.vocabulary_size, {}, on_ring=True)
     program = sampler_spec(sampler, options, {"mh_steps": mh_steps}, on_ring=True).build(dataset)
     arrays = program.shared_arrays()
     committed = sum(arrays[name].bytes for name in program.primary_arrays())

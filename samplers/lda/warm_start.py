@@ -1,9 +1,15 @@
-"""Document-major LDA that does not start with topics at random, see `samplers.lda.scvb0`.
+"""Initial topics of LDA that are learned and not drawn at random, see `samplers.lda.scvb0`.
 
 Two kinds of phases fill the state. Those that learn go through the blocks, as often as it takes to have enough
 minibatches, each in two stages: its documents are folded in, then the rows of words take in what they say. The last
-phase draws a topic for every token from what was learned. Expected counts lie where the rows of counts come to lie
-afterwards.
+phase draws a topic for every token from what was learned, and writes it.
+
+Rows are kept of the most frequent words, as many as fit in ROWS bytes, whatever memory there is: so the topics are the
+same with any. They lie in a file where memory does not hold them. The topics of other words are drawn from what the
+document has of each topic. Of more than MOST_TOPICS topics, groups are learned, and documents choose at random, for
+each of their groups, which of its topics they take.
+
+On a ring the first machine learns, from its own documents, and all draw from what it has learned.
 """
 
 from __future__ import annotations
@@ -16,82 +22,123 @@ import numpy as np
 from blocks.corpus.dataset import Block, Dataset
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase
+from ooc.workers.madvise import UNWRITTEN, write_back
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda import scvb0
-from samplers.lda.doc_major import SMALL, DocMajor
+from samplers.lda.documents import find_words
+from samplers.lda.program import Lda, topic_type
 
 MINIBATCHES = 128  # that a corpus is cut into, but
 LEAST_TOKENS, MOST_TOKENS = 1 << 14, 1 << 17  # in each
 FEWEST = 400  # minibatches in all, or, as each costs less,
 FEWEST_TOPICS = 200_000  # minibatches times topics if that is more, unless it takes each block more than
 MOST_TIMES = 8  # times: one after the other, or, if the window is larger than a minibatch, in passes over all blocks
+MOST_WORK = 4000  # times and topics multiplied, where rows are left out
 WINDOW = 1000  # tokens a topic, that are remembered at first, but fewer
 FEW_TOKENS = 550_000  # where the square of the tokens a topic is less than `WINDOW` times this
-FEW_A_TOPIC = 10_000  # tokens: with fewer, documents are folded in by more sweeps, and rho falls faster
+FEW_A_TOPIC = 10_000  # tokens: with fewer, rho falls faster
+SWEEPS = 2  # over a document's words
 LEAST_SCALE = 1e-20  # of the rows: the largest count of a corpus, divided by it, fits in 32 bits
+ROWS = 1 << 29  # bytes of rows at most
+MOST_TOPICS = 10_000  # that are learned; of more, as many groups at most
 STARTS = ("scvb0", "random")
 DRAW = Phase("drawing", "block", staged=True)
 
 
-class WarmStart(DocMajor):
-    """Subclasses add `sample_cell`, and take whole blocks.
+class WarmStart(Lda):
+    """Subclasses add `phases`. start: one of STARTS."""
 
-    start: one of STARTS, or None for the first where the model is small enough for it.
-    """
-
-    whole_blocks = True
-
-    def __init__(self, dataset: Dataset, *, start: str | None = None, **options: Any) -> None:
+    def __init__(self, dataset: Dataset, *, start: str = "random", **options: Any) -> None:
         super().__init__(dataset, **options)
-        if start not in (None, *STARTS):
+        if start not in STARTS:
             raise RequestError(f"--start: {start!r} is not known", f"Choose one of: {', '.join(STARTS)}.")
-        if start == "scvb0" and not self.whole_blocks:
-            raise RequestError(
-                "--start scvb0 can only be used with --update delayed and a model of at most "
-                f"{SMALL >> 20} MiB (4 bytes for each topic of each word)",
-                "Leave --start out: the initial topics are random then.",
-            )
-        self.starts_warm = self.whole_blocks and start != "random"
+        self.starts_warm = start == "scvb0"
         self._learning: list[Phase] = []
         if self.starts_warm:
-            self._batch_tokens = min(max(dataset.tokens // MINIBATCHES, LEAST_TOKENS), MOST_TOKENS)
-            batches = sum(self._minibatches(unit) for unit in range(dataset.block_count))
-            fewest = max(FEWEST, FEWEST_TOPICS // self.topics)
-            times = min(-(-fewest // max(batches, 1)), MOST_TIMES)
-            few = dataset.tokens < FEW_A_TOPIC * self.topics
-            self._sweeps, self._power = (5, 0.7) if few else (3, 0.5)
-            self._share = min(self._batch_tokens / topic_window(dataset.tokens, self.topics), 1.0)
-            passes, self._turns = (1, times) if self._share == 1.0 else (times, 1)
-            self._learning = [Phase(f"learning {n + 1}", "block", writes=False, staged=True) for n in range(passes)]
-            self.initial = *self._learning, DRAW
+            self._plan_learning()
+
+    def _plan_learning(self) -> None:
+        dataset = self.dataset
+        self._each = -(-self.topics // MOST_TOPICS)  # topics of a group
+        self._groups = -(-self.topics // self._each)
+        tokens, frequencies = dataset.whole.tokens, dataset.whole.frequencies
+        self._row_of = rows_of_words(frequencies, ROWS // (4 * self._groups))
+        self._frequencies = frequencies[self._row_of != scvb0.NO_ROW]
+        self._batch_tokens = min(max(dataset.tokens // MINIBATCHES, LEAST_TOKENS), MOST_TOKENS)
+        batches = sum(self._minibatches(unit) for unit in range(dataset.block_count))
+        fewest = max(FEWEST, FEWEST_TOPICS // self._groups)
+        times = min(-(-fewest // max(batches, 1)), MOST_TIMES)
+        if self._frequencies.size < dataset.vocabulary_size:
+            times = min(times, max(MOST_WORK // self._groups, 1))
+        few = tokens < FEW_A_TOPIC * self._groups
+        self._power = 0.7 if few else 0.5
+        self._share = min(self._batch_tokens / topic_window(tokens, self._groups), 1.0)
+        passes, self._turns = (1, times) if self._share == 1.0 else (times, 1)
+        names = [f"learning {n + 1}" for n in range(passes)]
+        self._learning = [Phase(name, "block", writes=False, staged=True, alone=True) for name in names]
+        self.initial = *self._learning, DRAW
 
     def _minibatches(self, unit: int) -> int:
         return max(int(self.dataset.index.cells[unit].sum()) // self._batch_tokens, 1)
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        if not self.starts_warm:
-            return super().shared_arrays()
+        return super().shared_arrays() | (self._start_specs() if self.starts_warm else {})
+
+    def _start_specs(self) -> dict[str, ArraySpec]:
         documents = max((entry["documents"] for entry in self.dataset.manifest["blocks"]), default=0)
-        return super().shared_arrays() | {
-            "mixture_sizes": ArraySpec((documents,), "uint32"),
-            "mixture_counts": ArraySpec((self._most_tokens,), "float32"),
+        tokens = int(self.dataset.block_tokens().max(initial=1))
+        return {
+            "expected_rows": ArraySpec((-(-self._frequencies.size * self._groups // 2) * 2,), "float32"),
+            "expected_totals": ArraySpec((self._groups,), "float64"),
+            "estimate": ArraySpec((3,), "float64"),  # minibatches done, the scale of the rows, tokens of a minibatch
+            "position_rows": ArraySpec((tokens,), "uint32"),
+            "position_documents": ArraySpec((tokens,), "uint32"),
             "next_positions": ArraySpec((self.dataset.vocabulary_size,), "uint32"),
-            "expected_totals": ArraySpec((self.topics,), "float64"),
-            "estimate": ArraySpec((2,), "float64"),  # minibatches done, and the scale of the rows
+            "mixture_sizes": ArraySpec((documents,), "uint32"),
+            "mixture_topics": ArraySpec((tokens,), topic_type(self._groups)),
+            "mixture_counts": ArraySpec((tokens,), "float32"),
         }
 
+    def start_arrays(self) -> Collection[str]:
+        return self._start_specs().keys() if self.starts_warm else ()
+
+    def filed_arrays(self) -> Collection[str]:
+        return ("expected_rows",) if self.starts_warm else ()
+
+    def spread_arrays(self) -> Collection[str]:
+        return "expected_rows", "expected_totals", "estimate"
+
+    def later_arrays(self) -> Collection[str]:
+        """Those of a sampler."""
+        return self.shared_arrays().keys() - Lda.shared_arrays(self).keys() - {*self.start_arrays()}
+
     def large_arrays(self) -> Collection[str]:
-        return {*super().large_arrays(), "dense_rows"}
+        return {*super().large_arrays(), *self.filed_arrays()}
+
+    def own_bytes(self) -> int:
+        return super().own_bytes() + (2 * self._row_of.nbytes if self.starts_warm else 0)
 
     def scratch_bytes(self) -> int:
-        fold_in = 36 * self.topics + 16 * self.dataset.longest_document
+        fold_in = 36 * self.topics + (8 + 4 * scvb0.LIKELY) * self.dataset.longest_document
         return super().scratch_bytes() + (fold_in if self.starts_warm else 0)
+
+    def warm_up(self) -> None:
+        if not self.starts_warm:
+            super().warm_up()
+            return
+        own, self._row_of = self._row_of, np.zeros(1, np.uint32)
+        super().warm_up()
+        self._row_of = own
+
+    def priors(self, shared: Arrays) -> tuple[np.ndarray, float]:
+        """alpha, float64 (K,), and beta."""
+        return np.full(self.topics, shared["alpha"]), float(shared["beta"][0])
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
         super().begin(phase, shared)
         if phase in self._learning[:1]:
             shared["expected_totals"][:] = 0.0
-            shared["estimate"][:] = 0.0, 1.0
+            shared["estimate"][:] = 0.0, 1.0, 0.0
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         if phase in self._learning:
@@ -104,22 +151,28 @@ class WarmStart(DocMajor):
         if job.phase != DRAW.name:
             return super().update_documents(job, block, key)
         if job.stage == 0:
-            self.find_words(job, block, job.share(block.words.size))
+            self._find_rows(job, block)
             return None
-        where = job.state, int(job.bases[job.unit]), block.offsets, block.positions, job.shared["position_words"]
-        estimate = self._estimate(job.shared)
-        scvb0.draw_documents(*where, job.first, job.last, estimate, job.delta["topic_counts"], key)
+        where = job.state, int(job.bases[job.unit]), block.offsets, block.positions, job.shared["position_rows"]
+        drawn, prior = job.delta["topic_counts"], self.document_prior(job.shared)
+        scvb0.draw_documents(*where, job.first, job.last, self._estimate(job.shared), prior, self._each, drawn, key)
         return None
+
+    def _find_rows(self, job: Job, block: Block) -> None:
+        """Set the row of the word at each position of this job's share of a block's words."""
+        mine = job.share(block.words.size)
+        offsets = block.word_offsets[mine.start : mine.stop + 1]
+        find_words(self._row_of[block.words[mine]], offsets, job.shared["position_rows"])
 
     def _learn(self, job: Job, block: Block, key: np.uint64) -> Any:
         mixtures = scvb0.Mixtures(
             job.shared["mixture_sizes"],
-            job.shared["token_topics"],
+            job.shared["mixture_topics"],
             job.shared["mixture_counts"],
-            job.shared["token_words"],
+            job.shared["position_documents"],
         )
         if job.stage == 0:
-            self.find_words(job, block, job.share(block.words.size))
+            self._find_rows(job, block)
             scvb0.find_documents(block.offsets, block.positions, job.first, job.last, mixtures.documents)
             begins = job.unit == 0 and job.phase == self._learning[0].name
             return self._random_rows(job, key) if begins else None
@@ -127,59 +180,77 @@ class WarmStart(DocMajor):
         batches = self._minibatches(job.unit)
         marks = block.positions.size * np.array([turn % batches, turn % batches + 1]) // batches
         first, last = np.searchsorted(block.offsets[:-1], marks).tolist()
-        estimate = self._estimate(job.shared)
         if step == 0:
             mine = job.share(last - first)
-            where = block.offsets, block.positions, job.shared["position_words"]
-            scvb0.fold_documents(*where, first + mine.start, first + mine.stop, estimate, mixtures)
-            return None
+            where = block.offsets, block.positions, job.shared["position_rows"]
+            estimate = self._estimate(job.shared)
+            return scvb0.fold_documents(*where, first + mine.start, first + mine.stop, estimate, mixtures)
         return self._count_words(job, block, first, last, mixtures)
 
     def _random_rows(self, job: Job, key: np.uint64) -> np.ndarray:
         """Expected counts of some words, at random; returns the sum for each topic."""
-        rows = self._expected(job.shared)
-        mine = job.share(len(rows))
-        frequencies = self.dataset.index.frequencies[mine].astype(np.float32)
-        random = np.random.default_rng(int(key))
-        random.random(out=rows[mine], dtype=np.float32)
-        rows[mine] += 0.5
-        rows[mine] *= frequencies[:, None] / self.topics
-        return rows[mine].sum(axis=0, dtype=np.float64)
+        words = min(job.shared["expected_rows"].size // self._groups, self._frequencies.size)
+        mine = job.share(words)
+        rows = job.shared["expected_rows"][: words * self._groups].reshape(words, self._groups)
+        rng, random, counts = np.random.default_rng(int(key)), rows[mine], self._frequencies[mine].astype(np.float32)
+        for first in range(0, len(random), self._rows_at_once):
+            some = random[first : first + self._rows_at_once]
+            rng.random(out=some, dtype=np.float32)
+            some += 0.5
+            some *= counts[first : first + self._rows_at_once, None] / self._groups
+            write_back(some)
+        return random.sum(axis=0, dtype=np.float64)
+
+    @property
+    def _rows_at_once(self) -> int:
+        """Rows that a worker may change before it has them written."""
+        return max(UNWRITTEN // (4 * self._groups), 1)
 
     def _count_words(self, job: Job, block: Block, first: int, last: int, mixtures: scvb0.Mixtures) -> np.ndarray:
         """Take documents into the rows of this job's words; returns `totals` of `scvb0.count_words`."""
-        mine = self.words_of_part(job, block, 0)
-        nexts, starts = job.shared["next_positions"][mine], block.word_offsets[mine.start : mine.stop + 1]
+        share = job.share(block.positions.size)
+        mine = slice(*np.searchsorted(block.word_offsets[:-1], [share.start, share.stop]))
+        rows, starts = self._row_of[block.words[mine]], block.word_offsets[mine.start : mine.stop + 1]
+        nexts = job.shared["next_positions"][mine]
         if first == 0:
             nexts[:] = starts[:-1]
-        tokens = int(block.offsets[last] - block.offsets[first])
         estimate, rate = self._estimate(job.shared), self._rate(job.shared)
-        added = rate * self.dataset.tokens / max(tokens, 1) / ((1.0 - rate) * estimate.scale)
-        totals, scratch = np.zeros(self.topics), scvb0.new_scratch(self.topics)
-        words = block.words[mine], starts[1:], nexts, last
-        scvb0.count_words(*words, block.offsets, estimate, mixtures, added, scratch, totals)
+        tokens = max(int(job.shared["estimate"][2]), 1)
+        added = rate * self._learned_tokens / tokens / ((1.0 - rate) * estimate.scale)
+        totals, scratch = np.zeros(self._groups), scvb0.new_scratch(self._groups)
+        for at in range(0, rows.size, self._rows_at_once):
+            some = slice(at, at + self._rows_at_once)
+            words = rows[some], starts[1:][some], nexts[some], last
+            scvb0.count_words(*words, block.offsets, estimate, mixtures, added, scratch, totals)
+            if (changed := rows[some][rows[some] != scvb0.NO_ROW]).size:
+                write_back(estimate.rows[int(changed[0]) * self._groups : (int(changed[-1]) + 1) * self._groups])
         return totals
+
+    @property
+    def _learned_tokens(self) -> int:
+        """Tokens of the words that have rows."""
+        return int(self._frequencies.sum())
 
     def _rate(self, shared: Arrays) -> float:
         """rho_t: what is replaced by the next minibatch."""
         return float(self._share * (1.0 + self._share * (shared["estimate"][0] + 1.0)) ** -self._power)
 
-    def _expected(self, shared: Arrays) -> np.ndarray:
-        """float32 (V, K): the rows of expected counts, which are not needed any more when those of counts are made."""
-        return shared["dense_rows"].view(np.float32).reshape(-1, self.topics)
-
     def _estimate(self, shared: Arrays) -> scvb0.Estimate:
         alpha, beta = self.priors(shared)
+        if self._each > 1:
+            alpha = np.add.reduceat(alpha, np.arange(0, self.topics, self._each))
         shares = 1.0 / (shared["expected_totals"] + self.dataset.vocabulary_size * beta)
-        scale = float(shared["estimate"][1])
-        rows = self._expected(shared).reshape(-1)
-        return scvb0.Estimate(rows, scale, shares.astype(np.float32), alpha.astype(np.float32), beta, self._sweeps)
+        scale, kinds = float(shared["estimate"][1]), (shares.astype(np.float32), alpha.astype(np.float32))
+        return scvb0.Estimate(shared["expected_rows"], scale, *kinds, beta, SWEEPS)
 
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
     ) -> dict[str, float]:
         if phase in self._learning and answers[0] is not None:
-            self._take_in(shared, np.sum(answers, axis=0))
+            if isinstance(answers[0], np.ndarray):
+                self._take_in(shared, np.sum(answers, axis=0))
+            else:
+                shared["estimate"][2] = sum(answers)
         return super().aggregate(phase, shared, deltas, answers)
 
     def _take_in(self, shared: Arrays, totals: np.ndarray) -> None:
@@ -189,11 +260,27 @@ class WarmStart(DocMajor):
             return
         rate = self._rate(shared)
         shared["expected_totals"] *= 1.0 - rate
-        shared["expected_totals"] += rate * self.dataset.tokens / max(totals.sum(), 1.0) * totals
-        shared["estimate"] += 1.0, -rate * shared["estimate"][1]
+        shared["expected_totals"] += rate * self._learned_tokens / max(totals.sum(), 1.0) * totals
+        shared["estimate"][:2] += 1.0, -rate * shared["estimate"][1]
         if shared["estimate"][1] < LEAST_SCALE:
-            self._expected(shared)[:] *= np.float32(shared["estimate"][1])
-            shared["estimate"][1] = 1.0
+            self._scale_anew(shared)
+
+    def _scale_anew(self, shared: Arrays) -> None:
+        """Multiply the rows by their scale, which is 1 then."""
+        rows, size = shared["expected_rows"], self._rows_at_once * self._groups
+        for first in range(0, rows.size, size):
+            rows[first : first + size] *= np.float32(shared["estimate"][1])
+            write_back(rows[first : first + size])
+        shared["estimate"][1] = 1.0
+
+
+def rows_of_words(frequencies: np.ndarray, most: int) -> np.ndarray:
+    """uint32 (V,): the row of each word, those with rows being numbered in order, or NO_ROW: of `most` words at most,
+    the most frequent of `frequencies`, int64 (V,)."""
+    chosen = np.sort(np.argsort(-frequencies, kind="stable")[:most])
+    rows = np.full(frequencies.size, scvb0.NO_ROW, np.uint32)
+    rows[chosen] = np.arange(chosen.size, dtype=np.uint32)
+    return rows
 
 
 def topic_window(tokens: int, topics: int) -> float:

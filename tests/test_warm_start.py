@@ -1,0 +1,157 @@
+"""The start of every sampler with learned topics: the same bytes whatever memory, workers and kills there are."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from corpora import InProcess, model_bytes, new_run, open_engine, plan, program_spec, recount
+from long import long_but
+from test_scvb0 import planted, share_found
+
+from blocks import write_corpus
+from blocks.memory import held
+from samplers.lda import scvb0, warm_start
+
+SAMPLERS = ("two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")
+CLASSES = ("TwoPhase", "Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda")
+OOC = [sys.executable, "-m", "ooc"]
+TOPICS, WORDS = 800, 30_000  # rows of 96 MB
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of many words, so that the rows of the start are most of what a training holds."""
+    path, rng = tmp_path_factory.mktemp("wide") / "corpus", np.random.default_rng(2)
+    offsets = np.arange(0, 60_001, 30)
+    words = (rng.random(offsets[-1]) ** 4 * WORDS).astype(np.uint32)
+    words[:WORDS] = np.arange(WORDS)
+    write_corpus(path, offsets, words, [f"w{word}" for word in range(WORDS)], block_tokens=30_000)
+    return path
+
+
+def training(corpus: Path, run: str, *options: str) -> list[str]:
+    return [*OOC, *f"train lda {corpus} {run} --topics {TOPICS} --iterations 1 --seed 3".split(), *options]
+
+
+def most_held(command: list[str], cwd: Path) -> int:
+    """Run a command; returns the most bytes that its processes held."""
+    most = 0
+    with subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        watched = psutil.Process(process.pid)
+        while process.poll() is None:
+            most = max(most, held([watched.pid, *(child.pid for child in watched.children(recursive=True))]))
+            time.sleep(0.01)
+    assert process.returncode == 0
+    return most
+
+
+def test_rows_lie_in_a_file_where_memory_does_not_hold_them(wide, tmp_path):
+    """With the least budget, which is told, of which no more is held; the same bytes as in memory with two workers."""
+    common = ("--sampler", "two-phase", "--quiet")
+    refused = subprocess.run(
+        training(wide, "none", "--workers", "1", "--memory", "1MB", *common),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    least = re.search(r"at least (\d+) MB", refused.stderr)
+    assert least, refused.stderr
+    planned = f"plan {wide} --topics {TOPICS} --cores 1 --speed 1e6 --json --sampler two-phase --memory {least[1]}MB"
+    facts = json.loads(subprocess.check_output([*OOC, *planned.split()], cwd=tmp_path))
+    assert any("are kept in a file" in reason for reason in facts["residency"])
+    large = training(wide, "large", "--workers", "2", *common)
+    assert most_held(large, tmp_path) > 1e6 * int(least[1])  # and kernels are compiled, which takes memory of its own
+    small = training(wide, "small", "--workers", "1", "--memory", f"{least[1]}MB", *common)
+    assert most_held(small, tmp_path) <= 1e6 * int(least[1])
+    assert model_bytes(tmp_path / "small") == model_bytes(tmp_path / "large")
+
+
+KILLED = """
+import os, signal, sys
+from itertools import count
+from ooc import engine
+from ooc.cli import main
+
+stages, aggregate = count(), engine.StaticEngine._aggregate
+
+def kill_at_the_seventh(*arguments):
+    if next(stages) == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return aggregate(*arguments)
+
+engine.StaticEngine._aggregate = kill_at_the_seventh
+main()
+"""
+
+
+def test_a_kill_during_the_start_changes_nothing(wide, tmp_path):
+    options = ("--workers", "1", "--sampler", "two-phase", "--quiet")
+    subprocess.run(training(wide, "whole", *options), cwd=tmp_path, check=True)
+    command = [sys.executable, "-c", KILLED, *training(wide, "killed", *options)[3:]]
+    assert subprocess.run(command, cwd=tmp_path, check=False).returncode == -signal.SIGKILL
+    assert not (tmp_path / "killed" / "state" / "manifest.json").exists()
+    subprocess.run([*OOC, "resume", "killed", "--quiet"], cwd=tmp_path, check=True)
+    assert model_bytes(tmp_path / "killed") == model_bytes(tmp_path / "whole")
+    assert sorted(os.listdir(tmp_path / "killed")) == sorted(os.listdir(tmp_path / "whole"))  # noqa: PTH208
+
+
+@pytest.mark.parametrize("name", long_but(["TwoPhase"], CLASSES))
+def test_planted_topics_are_there_before_the_first_iteration(tmp_path, name):
+    """By the best of three starts, also of words without rows, whose topics come from the document's others."""
+    dataset, shares = planted(tmp_path / "dataset"), []
+    for seed in range(3):
+        with InProcess(dataset, program_spec(name, topics=5, alpha=0.1, seed=seed, start="scvb0")) as chain:
+            shares.append(share_found(chain))
+            assert chain.shared["topic_counts"].sum() == dataset.tokens
+            assert len({tuple(column) for column in chain.state.T.tolist()}) == 1  # proposals are the topics, too
+    assert max(shares) > 0.95
+
+
+def test_words_without_rows_take_the_topics_of_their_documents(tmp_path, monkeypatch):
+    """Rows for 40 of 60 words: two thirds of the tokens are found, and of the others the document's mixture."""
+    monkeypatch.setattr(warm_start, "ROWS", 4 * 5 * 40)
+    dataset, shares = planted(tmp_path / "dataset"), []
+    for seed in range(3):
+        with InProcess(dataset, program_spec(topics=5, alpha=0.1, seed=seed, start="scvb0")) as chain:
+            with_rows = chain.program._row_of != scvb0.NO_ROW
+            assert with_rows.sum() == 40
+            frequencies = dataset.index.frequencies
+            assert frequencies[with_rows].min() >= frequencies[~with_rows].max()
+            assert chain.shared["expected_totals"].sum() == pytest.approx(frequencies[with_rows].sum())
+            shares.append(share_found(chain))
+    assert max(shares) > 0.8
+
+
+def test_documents_without_learned_words_draw_from_the_prior(tmp_path, monkeypatch):
+    monkeypatch.setattr(warm_start, "ROWS", 4 * 2)
+    words = np.array([0] * 3000 + [1] * 2000, np.uint32)
+    dataset = write_corpus(tmp_path / "dataset", np.arange(0, 5001, 10), words, ["a", "b"])
+    with InProcess(dataset, program_spec(topics=2, alpha=[0.1, 0.3], start="scvb0")) as chain:
+        counts = recount(dataset, chain.state[:, 0], 2)[1]
+    assert counts[1, 1] == pytest.approx(1500, abs=6 * np.sqrt(2000 * 0.25 * 0.75))
+
+
+def test_what_the_start_alone_uses_is_freed_after_it(tmp_path):
+    """In memory, and in the file, whose blocks go back to the disk."""
+    dataset = planted(tmp_path / "dataset")
+    spec = program_spec("SparseGibbs", topics=5, start="scvb0")
+    for name, start_mapped in (("memory", False), ("file", True)):
+        run = new_run(tmp_path / name, dataset, spec, 1)
+        with open_engine(run, plan(start_mapped=start_mapped)) as engine:
+            start, filed, later = (descriptor for _, descriptor in engine._engine_arrays.start.known)
+            assert not any(os.fstat(each).st_blocks for each in (start, later))
+            assert engine.start()
+            assert not any(os.fstat(each).st_blocks for each in (start, filed))
+            assert os.fstat(later).st_blocks
+            engine.step()
