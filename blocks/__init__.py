@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from blocks.corpus.from_memory import write_corpus as write_corpus
     from blocks.corpus.ingestion import ingest as ingest
     from blocks.corpus.request import CorpusRequest as CorpusRequest
+    from blocks.corpus.streaming import CorpusWriter as CorpusWriter
     from blocks.corpus.synthetic import Synthetic as Synthetic
     from blocks.corpus.synthetic import synthesize as synthesize
     from blocks.design.design import Design as Design
     from blocks.design.ingestion import ingest_design as ingest_design
     from blocks.design.request import DesignRequest as DesignRequest
+    from blocks.design.streaming import DesignWriter as DesignWriter
     from blocks.errors import Interrupted as Interrupted
     from blocks.errors import OocError as OocError
     from blocks.errors import RequestError as RequestError
@@ -22,20 +24,26 @@ if TYPE_CHECKING:
     from blocks.npz import write_npz as write_npz
     from blocks.ratings.from_memory import write_matrix as write_matrix
     from blocks.ratings.matrix import Matrix as Matrix
+    from blocks.ratings.streaming import RatingsWriter as RatingsWriter
     from blocks.samples.ingestion import ingest_samples as ingest_samples
     from blocks.samples.ingestion import write_samples as write_samples
     from blocks.samples.samples import Samples as Samples
+    from blocks.samples.streaming import SamplesWriter as SamplesWriter
 
 _MODULES = {
     "CorpusRequest": "blocks.corpus.request",
+    "CorpusWriter": "blocks.corpus.streaming",
     "Dataset": "blocks.corpus.dataset",
     "Design": "blocks.design.design",
     "DesignRequest": "blocks.design.request",
+    "DesignWriter": "blocks.design.streaming",
     "Interrupted": "blocks.errors",
     "Matrix": "blocks.ratings.matrix",
     "OocError": "blocks.errors",
+    "RatingsWriter": "blocks.ratings.streaming",
     "RequestError": "blocks.errors",
     "Samples": "blocks.samples.samples",
+    "SamplesWriter": "blocks.samples.streaming",
     "Synthetic": "blocks.corpus.synthetic",
     "WorkFailed": "blocks.errors",
     "ingest": "blocks.corpus.ingestion",

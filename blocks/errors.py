@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import errno
+import re
 import resource
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 
@@ -68,6 +71,21 @@ def out_of_memory(error: BaseException) -> WorkFailed | None:
         return WorkFailed(f"memory ran out{f': {error}' if str(error) else ''}", remedy)
     what = f"memory ran out: the address space of a process is limited to {limit / 1e6:,.0f} MB (ulimit -v)"
     return WorkFailed(what, RAISE_LIMIT)
+
+
+def reworded(error: OocError, change: Callable[[str], str]) -> OocError:
+    """The same error with other words."""
+    return type(error)(change(error.what), change(error.remedy))
+
+
+def in_parameters(text: str, names: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Options of the command line in a text get the names of parameters. names: of those that are called otherwise."""
+
+    def parameter(option: re.Match[str]) -> str:
+        name = option[2].replace("-", "_")
+        return f"{name}=False" if option[1] else {"workers": "n_jobs", **names}.get(option[2], name)
+
+    return re.sub(r"--(no-)?([a-z][a-z0-9-]*)", parameter, text)
 
 
 def quoted(line: bytes) -> str:

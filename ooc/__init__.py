@@ -1,4 +1,4 @@
-"""ooc: out-of-core, model-parallel machine learning. Public names: programs, engines and the estimators."""
+"""ooc: out-of-core, model-parallel machine learning. Public names: programs, engines, estimators and datasets."""
 
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,10 @@ tell_instead_of_tracing()
 from blocks.lazy_names import lazy_names  # noqa: E402  (what hides it has been told of)
 
 if TYPE_CHECKING:
+    from blocks.corpus.dataset import Dataset as Dataset
+    from blocks.design.design import Design as Design
+    from blocks.ratings.matrix import Matrix as Matrix
+    from blocks.samples.samples import Samples as Samples
     from ooc.dynamic.engine import DynamicEngine as DynamicEngine
     from ooc.dynamic.program import DynamicProgram as DynamicProgram
     from ooc.engine import StaticEngine as StaticEngine
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "ArraySpec": "ooc.workers.shared_arrays",
+    "Dataset": "blocks.corpus.dataset",
+    "Design": "blocks.design.design",
     "DynamicEngine": "ooc.dynamic.engine",
     "DynamicProgram": "ooc.dynamic.program",
     "ElasticNet": "samplers.estimators.lasso",
@@ -64,11 +70,13 @@ _MODULES = {
     "LocalState": "ooc.program",
     "LogisticRegression": "samplers.estimators.logistic",
     "LogisticRegressionCV": "samplers.estimators.cross_validation",
+    "Matrix": "blocks.ratings.matrix",
     "MatrixFactorization": "samplers.estimators.factorization",
     "Phase": "ooc.program",
     "ProgramRun": "samplers.custom_program",
     "ProgramSpec": "ooc.workers.worker",
     "Run": "ooc.runs.run",
+    "Samples": "blocks.samples.samples",
     "Shared": "ooc.stochastic.variable_arrays",
     "SoftmaxRegression": "samplers.estimators.softmax",
     "StaticEngine": "ooc.engine",

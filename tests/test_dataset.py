@@ -78,9 +78,7 @@ def test_seed_decides_the_order_of_documents(tmp_path):
 
 def test_vocabulary_of_another_dataset_keeps_ranks(tmp_path):
     first = ingest_documents([["a", "b", "b"], ["c"]], tmp_path / "first", slices=2)
-    second = ingest_documents(
-        [["c", "c", "x"], []], tmp_path / "second", vocabulary=first.vocabulary(), vocab_from=first.path
-    )
+    second = ingest_documents([["c", "c", "x"], []], tmp_path / "second", vocab_from=first.path)
     assert np.array_equal(first.index.word_ids, second.index.word_ids)
     assert np.array_equal(first.index.slice_bounds, second.index.slice_bounds)
     assert (second.documents, second.tokens) == (2, 2)
@@ -90,7 +88,7 @@ def test_words_with_odd_letters_and_names_come_back(tmp_path):
     words = ["a\rb", "\u2028", "naïve", "日本"]
     dataset = ingest_documents([words], tmp_path / "data", names=["ein\x85name"])
     assert dataset.vocabulary() == sorted(words)
-    assert dataset.document_names() == ["ein\x85name"]
+    assert dataset.document_names() == ["ein name"]  # one line, as of files
 
 
 @pytest.mark.parametrize(

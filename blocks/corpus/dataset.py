@@ -15,11 +15,12 @@ vocabulary.txt.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import repeat
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 from msgspec import Meta
@@ -28,6 +29,9 @@ from blocks.arrays import Float32, Int64, Uint32, Uint64
 from blocks.bounds import require, require_below, require_cells, require_offsets, require_runs
 from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
 from blocks.store import OfWhole, Store, each_line, read_lines
+
+if TYPE_CHECKING:
+    from blocks.corpus.streaming import CorpusWriter
 
 
 class Block(NamedTuple):
@@ -142,6 +146,62 @@ class Dataset(Store):
         self.vocabulary_size: int = self.manifest["vocabulary_size"]
         self.samples, self.part_size = self.tokens, self.manifest["part_tokens"]
         self.index = self._open_index(self.manifest["index"])
+
+    @staticmethod
+    def create(
+        path: str | Path,
+        *,
+        vocabulary: Sequence[str] | None = None,
+        vocab_from: str | Path | None = None,
+        text_column: str = "text",
+        name_column: str | None = None,
+        seed: int = 0,
+        memory: int | str | None = None,
+        overwrite: bool = False,
+        **options: Any,
+    ) -> AbstractContextManager[CorpusWriter]:
+        """Write a new corpus, document by document, in memory that does not grow with their number.
+
+        In a ``with`` block, at whose end the corpus appears at `path`; if the block raises, nothing is there. The files
+        are those that `ooc ingest jsonl` makes of the same documents, byte for byte but for how they were made.
+
+        Parameters
+        ----------
+        path : str or Path
+            Directory of the corpus, which must not exist.
+        vocabulary : sequence of str, optional
+            All words that are kept, in their order. All words of the documents, in alphabetical order, by default.
+        vocab_from : str or Path, optional
+            A corpus whose vocabulary is kept, as for documents that a model is to be evaluated on.
+        text_column, name_column : str
+            Columns of the documents and of their names, of data frames and tables of pyarrow.
+        seed : int
+            Shuffles the documents into blocks.
+        memory : int or str, optional
+            Budget of this process, in bytes or as "2GB"; a quarter of what is free by default.
+        overwrite : bool
+            Whether a dataset at `path` is replaced.
+        **options
+            How texts become words: ``token_pattern``, ``lower``, ``stop_words``, ``ngrams``, ``segment``, and which are
+            kept: ``min_df``, ``max_df``, ``max_vocab``, ``min_npmi``, as the options of `ooc ingest`. And
+            ``block_tokens``, ``part_tokens`` and ``slices``, which divide the corpus.
+
+        Returns
+        -------
+        context manager of CorpusWriter
+            Whose ``add(documents, names=None)`` adds documents.
+
+        Raises
+        ------
+        RequestError
+            If `path` exists, an option is wrong, or nothing was added.
+        """
+        from blocks.corpus.streaming import create_corpus  # which reads corpora
+
+        columns: dict[str, Any] = {"text_column": text_column, "name_column": name_column}
+        base = None if vocab_from is None else str(vocab_from)
+        chosen = {**columns, "vocab_from": base, "seed": seed, "overwrite": overwrite, **options}
+        return create_corpus(str(path), vocabulary=vocabulary, memory=memory, **chosen)
 
     def _open_index(self, entry: dict[str, Any]) -> Index:
         path, size = self.path / entry["file"], self.vocabulary_size

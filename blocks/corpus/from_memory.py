@@ -1,8 +1,7 @@
-"""Make corpora from arrays and token lists in memory, for scripts and tests; for files see `ingestion`."""
+"""Make corpora from arrays in memory, for scripts and tests, and from documents, by their writer."""
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -20,8 +19,6 @@ from blocks.given_arrays import integers
 from blocks.ingestion.counts import count_words
 from blocks.shuffle import partition, shuffled
 from blocks.store import write_lines
-
-_SPLIT = "Give a list of words for each: [text.split() for text in texts]; `ooc ingest text` reads and splits files."
 
 
 def write_corpus(
@@ -91,43 +88,16 @@ def write_corpus(
 
 
 def ingest_documents(
-    documents: Iterable[Sequence[str]], out: str | Path, *, vocabulary: Sequence[str] | None = None, **options: Any
+    documents: Iterable[str | Sequence[str]], out: str | Path, *, names: Iterable[object] | None = None, **options: Any
 ) -> Dataset:
-    """Write a dataset from documents that are lists of tokens.
+    """Write a dataset from documents that are texts, or lists of words.
 
-    documents: a list or a generator; only 4 bytes per token are kept in memory. vocabulary: words to keep, in this
-    order; tokens of other words are dropped. None keeps all words, in alphabetical order. options: keyword arguments of
-    `write_corpus`.
+    documents: a list or a generator, which is read one document at a time; memory does not grow with its length.
+    names: of the documents. options: keyword arguments of `Dataset.create`.
     """
-    if isinstance(documents, str):
-        raise RequestError(f"documents must be lists of words, got the string {_shortened(documents)}", _SPLIT)
-    number_of = {term: number for number, term in enumerate(vocabulary or ())}
-    numbers, lengths = array("I"), array("Q")
-    for number, document in enumerate(documents):
-        before, tokens = len(numbers), _tokens(number, document)
-        if vocabulary is None:
-            numbers.extend(number_of.setdefault(token, len(number_of)) for token in tokens)
-        else:
-            numbers.extend(number_of[token] for token in tokens if token in number_of)
-        lengths.append(len(numbers) - before)
-    terms, words = list(number_of), np.frombuffer(numbers, np.uint32)
-    if vocabulary is None:
-        order = sorted(range(len(terms)), key=terms.__getitem__)
-        rank_of = np.empty(len(terms), np.uint32)
-        rank_of[order] = np.arange(len(terms), dtype=np.uint32)
-        terms, words = [terms[number] for number in order], rank_of[words]
-    offsets = np.concatenate(([0], np.cumsum(np.frombuffer(lengths, np.uint64)))).astype(np.int64)
-    return write_corpus(out, offsets, words, terms, **options)
-
-
-def _tokens(number: int, document: Any) -> list[str]:
-    """Return the words of a document; RequestError if it is not a list of strings."""
-    if isinstance(document, str) or not isinstance(document, Iterable):
-        raise RequestError(f"document {number} is {_shortened(document)}, not a list of words", _SPLIT)
-    tokens = list(document)
-    if strange := [token for token in tokens if not isinstance(token, str)]:
-        raise RequestError(f"document {number} has {_shortened(strange[0])}, which is not a string", _SPLIT)
-    return tokens
+    with Dataset.create(out, **options) as writer:
+        writer.add(documents, names)
+    return Dataset(out)
 
 
 def _shortened(value: Any) -> str:

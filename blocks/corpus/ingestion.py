@@ -92,21 +92,34 @@ def ingest(
             if not inputs:
                 return target.old
             asked = asked._replace(request=replace(request, inputs=[each["name"] for each in inputs]))
-        reading = _reading(asked, budget, target)
+        reading = reading_of(asked, budget, target)
         with Workers("blocks.corpus.worker:start", reading, count) as pool:
             pipeline = IngestionPipeline(pool, target, bar)
             read = _read(pipeline, asked, reading)
             if target.old and not read.documents and read.total("known"):
                 return target.old
-            names = read.merged.terms if reading.vocabulary is None and not reading.bags else []
-            budget.require_names(_block_bytes(asked.request, read), names)
-            chosen = _choose(asked, read, together)
-            write_places(target.spill, WORDS, read.merged, chosen.rank_of_term)
-            buckets = bucket_count(int(chosen.frequencies.sum()), request.block_tokens)
-            pieces = pieces_of(read.chunks, read.empty)
-            blocks = pipeline.shuffle(pieces, buckets, request.seed, chosen.slice_bounds)
-        _finish(target, asked, _made(asked, inputs, read, chosen, blocks), read, chosen, blocks, together)
+            chosen, blocks = choose_and_shuffle(pipeline, asked, budget, reading, read, together)
+        finish_corpus(target, asked, inputs, read, chosen, blocks, together)
     return Dataset(request.out)
+
+
+def choose_and_shuffle(
+    pipeline: IngestionPipeline,
+    asked: Settled,
+    budget: Budget,
+    reading: Reading,
+    read: ReadCorpus,
+    together: Together | None = None,
+) -> tuple[ChosenVocabulary, list[dict[str, Any]]]:
+    """Choose the vocabulary and write the blocks; returns it and their manifest entries."""
+    request = asked.request
+    names = read.merged.terms if reading.vocabulary is None and not reading.bags else []
+    budget.require_names(_block_bytes(request, read), names)
+    chosen = _choose(asked, read, together)
+    write_places(pipeline.target.spill, WORDS, read.merged, chosen.rank_of_term)
+    buckets = bucket_count(int(chosen.frequencies.sum()), request.block_tokens)
+    pieces = pieces_of(read.chunks, read.empty)
+    return chosen, pipeline.shuffle(pieces, buckets, request.seed, chosen.slice_bounds)
 
 
 def _budget(asked: Settled, memory: int | None, workers: int) -> Budget:
@@ -122,7 +135,7 @@ def _inputs_told(request: CorpusRequest, bar: Bar) -> list[dict[str, Any]]:
     return told
 
 
-def _reading(asked: Settled, budget: Budget, target: Target) -> Reading:
+def reading_of(asked: Settled, budget: Budget, target: Target) -> Reading:
     """Return how workers read the inputs; writes the files with known names and words that they need."""
     request = asked.request
     room = budget.names_bytes(_BYTES_OF_TOKEN * max(request.block_tokens, RUN))
@@ -132,13 +145,20 @@ def _reading(asked: Settled, budget: Budget, target: Target) -> Reading:
         rules=asked.rules,
         skip=request.on_error == "skip",
         bags=request.kind == "uci",
-        vocabulary=asked.base.vocabulary() if asked.base and request.kind != "uci" else None,
+        vocabulary=_fixed_words(asked),
         vocabulary_bytes=room - _RECORD_BYTES * (record - _LEAST_RECORD),
         longest=min(budget.each_worker // uci.TOKEN_BYTES, uci.LONGEST),
         opening=Opening(request.encoding, record, request.query),
         known=known.write_known(target.spill / "known", target.old) if target.old else None,
         skip_known=request.skip_known,
     )
+
+
+def _fixed_words(asked: Settled) -> list[str] | None:
+    """Return the words that workers number, if all are known; those of UCI files are numbered already."""
+    if asked.request.kind == "uci":
+        return None
+    return asked.base.vocabulary() if asked.base else asked.words
 
 
 def _block_bytes(request: CorpusRequest, read: ReadCorpus) -> int:
@@ -175,12 +195,15 @@ def _choose(asked: Settled, read: ReadCorpus, together: Together | None) -> Chos
         chosen = keep_fixed(read.merged, base, asked.rules.stop_words)
         if request.kind != "uci":  # workers have dropped the words already, and counted their tokens
             chosen = chosen._replace(dropped={why: {"tokens": read.total(why)} for why in chosen.dropped})
+    elif request.vocabulary is not None:
+        dropped = {"unknown": {"tokens": read.total("unknown")}}
+        chosen = choose(read.merged, np.arange(len(request.vocabulary)), dropped, request.seed, request.slices)
     else:
         found = FoundWords(read.merged, read.documents, read.total("stop_words"))
         if together:
             chosen = together.choose(found, lambda all_: _select(asked, all_), request.seed)
         else:
-            chosen = choose(read.merged, *_select(asked, found), request.seed)
+            chosen = choose(read.merged, *_select(asked, found), request.seed, request.slices)
     if chosen.frequencies.sum() == 0 and not request.vocab_from:  # else to be told that their topics are the prior
         raise _nothing_left(read.documents, chosen.dropped)
     return chosen
@@ -208,16 +231,17 @@ def _nothing_left(documents: int, dropped: dict[str, Any]) -> RequestError:
     )
 
 
-def _finish(
+def finish_corpus(
     target: Target,
     asked: Settled,
-    made: dict[str, Any],
+    inputs: list[dict[str, Any]],
     read: ReadCorpus,
     chosen: ChosenVocabulary,
     entries: list[dict[str, Any]],
-    together: Together | None,
+    together: Together | None = None,
 ) -> None:
     """Write the texts and all derived files, then the manifest."""
+    made = _made(asked, inputs, read, chosen, entries)
     frequencies, document_frequencies = chosen.frequencies, chosen.document_frequencies
     texts, blocks = {}, entries
     if old := target.old:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from blocks.archives import ArchiveMember
 from blocks.corpus.rules import Rules
 from blocks.ingestion.messages import LinesChunk, SpilledPiece
@@ -54,7 +56,17 @@ class TextsChunk:
     number: int
     source: str
     row: int
-    texts: Sequence[tuple[str, str]] = field(repr=False)
+    texts: Sequence[tuple[str | list[str], str]] = field(repr=False)
+
+
+@dataclass
+class BagsChunk:
+    """Some documents as words of a fixed vocabulary: ids uint32 (N,), lengths uint32 (D,), and the D names."""
+
+    number: int
+    ids: np.ndarray = field(repr=False)
+    lengths: np.ndarray = field(repr=False)
+    names: Sequence[str] = field(repr=False)
 
 
 Chunk = LinesChunk | FilesChunk | MembersChunk | TextsChunk

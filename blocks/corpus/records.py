@@ -120,11 +120,11 @@ def _problem(record: object, text_field: str, name_field: str | None) -> str:
         if wanted is not None and _field(record, wanted) is _ABSENT:
             return f"no field {wanted!r} ({option}); the fields are {', '.join(map(repr, record)) or 'none'}"
     text = _field(record, text_field)
-    problem = "" if isinstance(text, str) else _token_problem(text)
+    problem = "" if isinstance(text, str) else token_problem(text)
     return f"field {text_field!r} {problem}" if problem else ""
 
 
-def _token_problem(tokens: object) -> str:
+def token_problem(tokens: object) -> str:
     """Return what is wrong with a value that should be a list of tokens, or nothing."""
     if not isinstance(tokens, list) or not set(map(type, tokens)) <= {str}:
         return "is neither a text nor a list of tokens"
@@ -203,7 +203,7 @@ def from_csv(data: bytes, source: str, line: int, columns: TextColumns, found: P
         found.add(row[columns.text], None if columns.name is None else row[columns.name])
 
 
-def from_rows(rows: Iterable[tuple[str, str]], source: str, row: int, found: ParsedDocuments) -> None:
+def from_rows(rows: Iterable[tuple[Text, str]], source: str, row: int, found: ParsedDocuments) -> None:
     """Parse one document per text with its name; the first has number `row`."""
     for number, (text, name) in enumerate(rows, row):
         if "\0" in text or "\0" in name:

@@ -21,6 +21,7 @@ from blocks.files import checksum, is_free
 from blocks.sources import STANDARD_INPUT, Progress, ReadErrors, input_facts, size_of
 
 KINDS = ("uci", "text", "jsonl", "csv")
+PYTHON = "python"  # documents that `Dataset.create` is given
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,8 @@ class CorpusRequest:
     segment: str | None = None  # the language of text without spaces between words, see `blocks.corpus.segmentation`
     filters: Filters = field(default_factory=Filters)
     on_error: str = "fail"
+    vocabulary: Sequence[str] | None = None  # python: all the words that are kept, in this order
+    slices: int | None = None  # None to choose by the tokens
     vocab_from: str | None = None
     append: bool = False  # to a dataset that is there; to none is to make it
     skip_known: bool = False  # of an append: skip what the dataset already has
@@ -66,8 +69,9 @@ class CorpusRequest:
 class Settled(NamedTuple):
     """A validated request and its consequences before anything is read.
 
-    base: dataset whose vocabulary is used, if any. rules: tokenization. words: of a UCI vocabulary file. options: those
-    that influence the result. files: inputs read whole, one document each; none if inputs are read by records.
+    base: dataset whose vocabulary is used, if any. rules: tokenization. words: of a UCI vocabulary file, or as given.
+    options: those that influence the result. files: inputs read whole, one document each; none if inputs are read by
+    records.
     """
 
     request: CorpusRequest
@@ -97,16 +101,18 @@ def settled(request: CorpusRequest, *, together: bool) -> Settled:
         require_replaceable(Path(request.out), request.overwrite)
     base = _base_of(request)
     rules = _rules_of(request, base)
-    words = uci.read_vocabulary(request.vocab, request.encoding) if request.kind == "uci" and request.vocab else None
+    words = list(request.vocabulary) if request.vocabulary is not None else None
+    if request.kind == "uci" and request.vocab:
+        words = uci.read_vocabulary(request.vocab, request.encoding)
     files = find_files(request.inputs, request.glob) if request.reading == "files" else Files([], {})
     return Settled(request, base, rules, words, _options_told(request, rules), files)
 
 
 def _check(request: CorpusRequest) -> None:
     """Raise RequestError if options contradict each other or an input does not exist."""
-    if request.kind not in KINDS:
+    if request.kind not in (*KINDS, PYTHON):
         raise RequestError(f"unknown input kind {request.kind!r}", f"Choose one of: {', '.join(KINDS)}.")
-    if not request.inputs:
+    if not request.inputs and request.kind != PYTHON:
         raise RequestError("no input file is given")
     if request.on_error not in ("fail", "skip"):
         raise RequestError(f"--on-error must be fail or skip, got {request.on_error!r}")
@@ -120,7 +126,11 @@ def _check(request: CorpusRequest) -> None:
         )
     if request.skip_known and not request.append:
         raise RequestError("--skip-known can only be used with --append", "Add --append, or leave --skip-known out.")
-    if request.vocab_from and request.filters != Filters():
+    if request.vocab_from and request.vocabulary is not None:
+        raise RequestError(
+            "vocabulary and vocab_from exclude each other", "Leave vocabulary out: the dataset has a vocabulary."
+        )
+    if (request.vocab_from or request.vocabulary is not None) and request.filters != Filters():
         raise RequestError(
             "--min-df, --max-df, --max-vocab and --min-npmi cannot be used when the vocabulary is given",
             "Leave these options out.",
@@ -184,7 +194,7 @@ def _rules_of(request: CorpusRequest, base: Dataset | None) -> Rules:
 def _options_told(request: CorpusRequest, rules: Rules) -> dict[str, Any]:
     """Return the options that influence the result."""
     names = {"uci": ["vocab"], "text": ["lines", "glob"], "jsonl": ["text_field", "name_field", "on_error"]}
-    names["csv"] = ["text_column", "name_column", "delimiter", "quote", "no_header", "query", "on_error"]
+    names |= {PYTHON: [], "csv": ["text_column", "name_column", "delimiter", "quote", "no_header", "query", "on_error"]}
     options = {name: getattr(request, name) for name in [*names[request.kind], "encoding"]}
     if request.kind != "uci":
         options |= rules._asdict()

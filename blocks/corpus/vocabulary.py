@@ -114,10 +114,12 @@ class ChosenVocabulary(NamedTuple):
     dropped: dict[str, Any]  # words and tokens left out, by filter
 
 
-def choose(merged: Merged, kept: np.ndarray, dropped: dict[str, Any], seed: int) -> ChosenVocabulary:
-    """Make a new vocabulary of the words that `select` kept."""
+def choose(
+    merged: Merged, kept: np.ndarray, dropped: dict[str, Any], seed: int, slices: int | None = None
+) -> ChosenVocabulary:
+    """Make a new vocabulary of the words that `select` kept. slices: their number, None for `slice_count`."""
     frequencies = merged.tokens[kept]
-    word_ids, slice_bounds = rank_words(frequencies, slice_count(int(frequencies.sum())), seed)
+    word_ids, slice_bounds = rank_words(frequencies, slices or slice_count(int(frequencies.sum())), seed)
     rank_of_term = np.full(len(merged.terms), DROPPED, np.uint32)
     rank_of_term[kept[word_ids]] = np.arange(word_ids.size, dtype=np.uint32)
     words = [merged.terms[term] for term in kept]

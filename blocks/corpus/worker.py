@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import compress
 from typing import Any
 
@@ -11,7 +12,7 @@ from blocks.compiler import prepare
 from blocks.corpus import ldac, records, uci_bags
 from blocks.corpus.block_writer import word_major, write_block
 from blocks.corpus.known import KnownNames
-from blocks.corpus.messages import WORDS, Chunk, FilesChunk, MembersChunk, Parsed, Reading, TextsChunk
+from blocks.corpus.messages import WORDS, BagsChunk, Chunk, FilesChunk, MembersChunk, Parsed, Reading, TextsChunk
 from blocks.corpus.rules import Rules
 from blocks.corpus.tokens import Tokenizer
 from blocks.corpus.uci import Header
@@ -39,6 +40,7 @@ class IngestWorker(SortingWorker):
         self._words = 0  # of a UCI file
         self._known = KnownNames(reading.known, skip=reading.skip_known) if reading.known else None
         self.tasks |= dict.fromkeys((LinesChunk, FilesChunk, MembersChunk, TextsChunk), self._parse)
+        self.tasks[BagsChunk] = self._leave_bags
         if reading.bags:
             self.tasks[LinesChunk] = self._parse_bags
 
@@ -62,17 +64,22 @@ class IngestWorker(SortingWorker):
                 f"the vocabulary does not fit in memory: {words} different words so far, at {chunk.source}",
                 "Give a larger --memory, fewer --workers, or a narrower --token-pattern or --ngrams 1.",
             )
-        text = "".join(name + "\n" for name in found.names) if records.any_names(found.names) else ""
-        names = text.encode("utf-8", "replace")
-        return Parsed(
-            [self.leave((lengths, ids), lengths.size, ids.size, names)],
-            len(names),
+        return self._leave_named(ids, lengths, found.names)._replace(
             skipped=found.skipped,
             first_problem=found.first_problem,
             stop_words=stopped,
             known=known,
             unknown=unknown,
         )
+
+    def _leave_bags(self, chunk: BagsChunk) -> Parsed:
+        self._counts.add(chunk.ids, chunk.lengths, len(self._tokenizer.table))
+        return self._leave_named(chunk.ids, chunk.lengths, chunk.names)
+
+    def _leave_named(self, ids: np.ndarray, lengths: np.ndarray, names: Sequence[str]) -> Parsed:
+        text = "".join(name + "\n" for name in names) if records.any_names(names) else ""
+        tail = text.encode("utf-8", "replace")
+        return Parsed([self.leave((lengths, ids), lengths.size, ids.size, tail)], len(tail))
 
     def _parse_bags(self, chunk: LinesChunk) -> Parsed:
         header: Header = chunk.form

@@ -11,8 +11,10 @@ moments then refer to the differences from it. Columns and rows keep the order o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
@@ -20,6 +22,9 @@ from blocks.arrays import Float32, Float64, Int64, Uint32
 from blocks.bounds import require, require_below, require_offsets
 from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
 from blocks.store import Store, read_lines
+
+if TYPE_CHECKING:
+    from blocks.design.streaming import DesignWriter
 
 WITH_OFFSETS = 2  # the schema of designs that have some: an earlier version would take differences for values
 SPARSE, ONES, FLOATS, GENOTYPES, MIXED = "sparse", "ones", "float32", "int8", "mixed"
@@ -143,6 +148,65 @@ class Design(Store):
         self.means, self.norms, self.deviations = self.index.means, self.index.norms, self.index.deviations
         self.offsets = self.index.offsets if self.index.offsets.size else None
         self.y = self.index.y if self.manifest["labels"] else None
+
+    @staticmethod
+    def create(
+        path: str | Path,
+        *,
+        target: str | None = None,
+        drop: Sequence[str] = (),
+        columns_from: str | Path | None = None,
+        block_bytes: int = 32 << 20,
+        memory: int | str | None = None,
+        overwrite: bool = False,
+    ) -> AbstractContextManager[DesignWriter]:
+        """Write a new design matrix, for regressions, row by row, in memory that does not grow with their number.
+
+        In a ``with`` block, at whose end the design appears at `path`; if the block raises, nothing is there. The files
+        are those that `ooc ingest npz` makes of the same matrix, byte for byte but for how they were made.
+
+        Parameters
+        ----------
+        path : str or Path
+            Directory of the design, which must not exist.
+        target : str, optional
+            The column of data frames and tables of pyarrow that holds y.
+        drop : sequence of str
+            Columns of them to leave out.
+        columns_from : str or Path, optional
+            A design whose columns these are to be.
+        block_bytes : int
+            Bytes of the columns of a block, about.
+        memory : int or str, optional
+            Budget of this process, in bytes or as "2GB"; a quarter of what is free by default.
+        overwrite : bool
+            Whether a dataset at `path` is replaced.
+
+        Returns
+        -------
+        context manager of DesignWriter
+            Whose ``add(X, y=None)`` adds rows.
+
+        Raises
+        ------
+        RequestError
+            If `path` exists, an option is wrong, or nothing was added.
+        """
+        from blocks.design.request import PYTHON, DesignRequest
+        from blocks.design.streaming import create_design  # which reads designs
+
+        base = None if columns_from is None else str(columns_from)
+        request = DesignRequest(
+            PYTHON,
+            [],
+            str(path),
+            target=target,
+            drop=drop,
+            columns_from=base,
+            block_bytes=block_bytes,
+            overwrite=overwrite,
+        )
+        return create_design(request, memory)
 
     @property
     def cells(self) -> np.ndarray:

@@ -34,7 +34,7 @@ from blocks.design.messages import (
     moments_file,
     offsets_file,
 )
-from blocks.design.request import DesignRequest, check
+from blocks.design.request import PYTHON, DesignRequest, check
 from blocks.design.rows import MOST_ROWS, Facts, narrowed, not_finite
 from blocks.design.runs import EntryRun, segments
 from blocks.design.sources import BYTES_OF_CHUNK, MAIN_BYTES_OF_COLUMN, Opened, open_inputs, read_labels
@@ -90,17 +90,29 @@ def ingest_design(
     check(request)
     count = workers or cores()
     budget = Budget(memory, count, arrow_bytes(request.inputs) if request.kind == "csv" else 0)
-    room = budget.names_bytes(2 * request.block_bytes) // 2  # for counts of columns, and for chunks
+    room = room_of(request, budget)
     with new_dataset(request.out, request.overwrite) as target:
         with Workers("blocks.design.worker:start", DesignReading(str(target.spill), room), count) as pool:
             pipeline = IngestionPipeline(pool, target, bar)
             read = (_read_plink if request.kind == "plink" else _read)(pipeline, request, room)
             _check_labels(request, read)
-            bounds = _block_bounds(read, request.block_bytes)
-            budget.require_room(_writing_bytes(read, bounds), MAIN_BYTES_OF_COLUMN * read.columns)
-            blocks = pipeline.write("writing", list(_messages(request, read, bounds)), "block")
-        _finish(request, target, read, bounds, blocks)
+            bounds, blocks = write_blocks(pipeline, request, budget, read)
+        finish(request, target, read, bounds, blocks)
     return Design(request.out)
+
+
+def room_of(request: DesignRequest, budget: Budget) -> int:
+    """Return the bytes that a worker has for counts of columns, and as many for chunks."""
+    return budget.names_bytes(2 * request.block_bytes) // 2
+
+
+def write_blocks(
+    pipeline: IngestionPipeline, request: DesignRequest, budget: Budget, read: ReadDesign
+) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """Write the columns; returns the first of each block, int64 (B+1,), and the manifest entries."""
+    bounds = _block_bounds(read, request.block_bytes)
+    budget.require_room(_writing_bytes(read, bounds), MAIN_BYTES_OF_COLUMN * read.columns)
+    return bounds, pipeline.write("writing", list(_messages(request, read, bounds)), "block")
 
 
 def _read(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> ReadDesign:
@@ -111,15 +123,26 @@ def _read(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> Rea
         opened = open_inputs(request, size, room, progress, until)
         spilled: list[Spilled] = pipeline.parse(opened.chunks)
     rows, columns = _shape(request, opened, spilled)
-    counts = None
-    if not spilled or isinstance(spilled[0].spill, EntryRun):
-        counts = _counts(pipeline.reports(), columns)
     y = opened.y
     if request.kind == "svmlight" or (request.kind == "csv" and request.target):
         y = np.concatenate([piece.y for piece in spilled])
     elif request.kind != "csv" and request.target:
         y = read_labels(pipeline.pool, request.target)
-    return ReadDesign(rows, columns, opened.names, y, _form(rows, columns, spilled), spilled, counts)
+    return counted(pipeline, rows, columns, opened.names, y, spilled)
+
+
+def counted(
+    pipeline: IngestionPipeline,
+    rows: int,
+    columns: int,
+    names: Sequence[str] | None,
+    y: np.ndarray | None,
+    spilled: Sequence[Spilled],
+) -> ReadDesign:
+    """Return what was read, with the form of the blocks and, of sparse rows, the entries of each column."""
+    sparse = not spilled or isinstance(spilled[0].spill, EntryRun)
+    counts = _counts(pipeline.reports(), columns) if sparse else None
+    return ReadDesign(rows, columns, names, y, _form(rows, columns, spilled), spilled, counts)
 
 
 def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> ReadDesign:
@@ -264,7 +287,7 @@ def _messages(request: DesignRequest, read: ReadDesign, bounds: np.ndarray) -> I
             yield FromRuns(*block, ", ".join(request.inputs), found, read.counts[first:last])
 
 
-def _finish(
+def finish(
     request: DesignRequest, target: Target, read: ReadDesign, bounds: np.ndarray, blocks: list[dict[str, Any]]
 ) -> None:
     """Write the files beside the blocks, and the manifest."""
@@ -278,7 +301,7 @@ def _finish(
         rows=read.rows,
         labels=read.y is not None,
         form=read.form,
-        first_column=0 if request.kind == "npz" else 1,
+        first_column=0 if request.kind in ("npz", PYTHON) else 1,
         index=index,
         blocks=blocks,
         texts=texts,

@@ -14,6 +14,7 @@ from blocks.errors import RequestError
 from blocks.sources import size_of
 
 KINDS = ("svmlight", "mtx", "csv", "npz", "plink")
+PYTHON = "python"  # rows that `Design.create` is given
 BLOCK_BYTES = 32 << 20
 
 

@@ -70,5 +70,5 @@ class Budget(NamedTuple):
         return RequestError(
             f"--memory {self.total >> 20}MiB is too small for {count_of(self.workers, 'worker')}: it must be at least "
             f"{-(-needed >> 20)}MiB",
-            "Give a larger --memory, or fewer --workers.",
+            f"Give a larger --memory{', or fewer --workers' if self.workers > 1 else ''}.",
         )

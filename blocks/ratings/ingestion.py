@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.append import new_dataset, require_replaceable
+from blocks.append import Target, new_dataset, require_replaceable
 from blocks.arrow_tables import arrow_bytes
 from blocks.corpus.partition import DROPPED, bucket_count, rank_words
 from blocks.directories import table_files
@@ -97,23 +97,57 @@ def ingest_ratings(
     check(request)
     count = workers or cores()
     budget = Budget(memory, count, arrow_bytes(request.inputs))
-    room = budget.names_bytes(_BYTES_OF_ENTRY * RUN)
-    base = Matrix(path) if (path := request.names_from or request.items_from) else None
-    with new_dataset(request.out, request.overwrite) as target:
-        low, high = max(request.low, -LARGEST), min(request.high, LARGEST)
-        reading = RatingsReading(str(target.spill), low, high, request.on_error == "skip", room)
-        with Workers("blocks.ratings.worker:start", reading, count) as pool:
-            pipeline = IngestionPipeline(pool, target, bar)
-            parsed, reports = _read(pipeline, request)
-            users, items = (merge([report[side] for report in reports], None) for side in SIDES)
-            sides = (
-                _name(users, base.row_names() if base and request.names_from else None),
-                _name(items, base.column_names() if base else None),
-            )
-            block_bytes = _BYTES_OF_ENTRY * _block_entries(request, sum(each.piece.entries for each in parsed))
-            budget.require_names(block_bytes, users.terms, items.terms)
-            _write(pipeline, request, parsed, sides, base)
+    base = base_of(request)
+    with (
+        new_dataset(request.out, request.overwrite) as target,
+        Workers("blocks.ratings.worker:start", reading_of(request, budget, target), count) as pool,
+    ):
+        pipeline = IngestionPipeline(pool, target, bar)
+        write_ratings(pipeline, request, budget, base, _read(pipeline, request))
     return Matrix(request.out)
+
+
+def require_one_base(request: RatingsRequest) -> None:
+    """Raise RequestError if the names of two matrices are to be kept."""
+    if request.names_from and request.items_from:
+        raise RequestError(
+            "--names-from and --items-from exclude each other",
+            "Leave --items-from out: --names-from keeps the items, too.",
+        )
+
+
+def base_of(request: RatingsRequest) -> Matrix | None:
+    """The matrix whose names are kept, if any."""
+    return Matrix(path) if (path := request.names_from or request.items_from) else None
+
+
+def reading_of(request: RatingsRequest, budget: Budget, target: Target) -> RatingsReading:
+    """How workers read the ratings."""
+    room = budget.names_bytes(_BYTES_OF_ENTRY * RUN)
+    low, high = max(request.low, -LARGEST), min(request.high, LARGEST)
+    return RatingsReading(str(target.spill), low, high, request.on_error == "skip", room)
+
+
+def write_ratings(
+    pipeline: IngestionPipeline,
+    request: RatingsRequest,
+    budget: Budget,
+    base: Matrix | None,
+    parsed: Sequence[ParsedRatings],
+) -> None:
+    """Order the names, and write the matrix.
+
+    base: see `base_of`. parsed: what chunks held, in the order of the inputs.
+    """
+    reports: list[dict[str, WorkerNames]] = pipeline.reports()
+    users, items = (merge([report[side] for report in reports], None) for side in SIDES)
+    sides = (
+        _name(users, base.row_names() if base and request.names_from else None),
+        _name(items, base.column_names() if base else None),
+    )
+    block_bytes = _BYTES_OF_ENTRY * _block_entries(request, sum(each.piece.entries for each in parsed))
+    budget.require_names(block_bytes, users.terms, items.terms)
+    _write(pipeline, request, parsed, sides, base)
 
 
 def check(request: RatingsRequest) -> None:
@@ -122,11 +156,7 @@ def check(request: RatingsRequest) -> None:
         raise RequestError("no input file is given")
     if request.on_error not in ("fail", "skip"):
         raise RequestError(f"--on-error must be fail or skip, got {request.on_error!r}")
-    if request.names_from and request.items_from:
-        raise RequestError(
-            "--names-from and --items-from exclude each other",
-            "Leave --items-from out: --names-from keeps the items, too.",
-        )
+    require_one_base(request)
     if not request.low <= request.high:
         raise RequestError(f"--lowest {request.low:g} is above --highest {request.high:g}")
     check_options(request.format_options)
@@ -138,10 +168,8 @@ def check(request: RatingsRequest) -> None:
     require_replaceable(Path(request.out), request.overwrite)
 
 
-def _read(
-    pipeline: IngestionPipeline, request: RatingsRequest
-) -> tuple[list[ParsedRatings], list[dict[str, WorkerNames]]]:
-    """Parse all inputs; returns the answers in input order, and the names of each worker."""
+def _read(pipeline: IngestionPipeline, request: RatingsRequest) -> list[ParsedRatings]:
+    """Parse all inputs; returns the answers in input order."""
     matrices: list[_MarketFile] = []
     with pipeline.reading(sum(map(size_of, request.inputs))) as progress:
         parsed: list[ParsedRatings] = pipeline.parse(_chunks(request, matrices, progress))
@@ -156,7 +184,7 @@ def _read(
         skipped = sum(each.skipped for each in parsed)
         told = f" ({skipped} bad lines were skipped)" if skipped else ""
         raise RequestError(f"{', '.join(request.inputs)}: no ratings found{told}")
-    return parsed, pipeline.reports()
+    return parsed
 
 
 class _MarketFile(NamedTuple):
@@ -197,7 +225,7 @@ def _by_number(name: str) -> tuple[int, str]:
 def _write(
     pipeline: IngestionPipeline,
     request: RatingsRequest,
-    parsed: list[ParsedRatings],
+    parsed: Sequence[ParsedRatings],
     sides: tuple[OrderedNames, OrderedNames],
     base: Matrix | None,
 ) -> None:
@@ -209,7 +237,7 @@ def _write(
     total = int(entries.sum())
     if not total:
         raise RequestError(
-            f"{', '.join(request.inputs)}: no rating is of {_kept(request)}",
+            f"{', '.join(request.inputs) or request.out}: no rating is of {_kept(request)}",
             "Check that names are spelled the same: they are compared letter by letter.",
         )
     grid = request.grid or grid_size(total)
@@ -254,7 +282,7 @@ def grid_size(entries: int) -> int:
     return max(min(LEAST_BLOCKS, entries // LEAST_ENTRIES), bucket_count(entries, BLOCK_ENTRIES))
 
 
-def _made(request: RatingsRequest, parsed: list[ParsedRatings], blocks: list[dict[str, Any]]) -> dict[str, Any]:
+def _made(request: RatingsRequest, parsed: Sequence[ParsedRatings], blocks: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the manifest entry on how the matrix was made."""
     read = sum(each.piece.entries for each in parsed)
     written, duplicates = (sum(block[name] for block in blocks) for name in ("entries", "duplicates"))

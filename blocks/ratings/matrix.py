@@ -13,9 +13,10 @@ Internally a row is numbered by place, block by block, and a column by rank, sli
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
@@ -23,6 +24,9 @@ from blocks.arrays import Float32, Int64, Uint32
 from blocks.bounds import require, require_below, require_cells, require_offsets
 from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
 from blocks.store import OfWhole, Store, count_lines, read_lines
+
+if TYPE_CHECKING:
+    from blocks.ratings.streaming import RatingsWriter
 
 LARGEST = float(np.finfo(np.float32).max)  # value that can be kept
 PART_ENTRIES = 1 << 15  # of the rows of a block, or the columns of a slice, that are one job
@@ -144,6 +148,65 @@ class Matrix(Store):
         self.low, self.high = float(values["low"]), float(values["high"])
         self.mean, self.deviation = float(values["mean"]), float(values["deviation"])
         self.index = self._open_index(self.manifest["index"])
+
+    @staticmethod
+    def create(
+        path: str | Path,
+        *,
+        user_column: str | None = None,
+        item_column: str | None = None,
+        rating_column: str | None = None,
+        names_from: str | Path | None = None,
+        items_from: str | Path | None = None,
+        seed: int = 0,
+        grid: int | None = None,
+        memory: int | str | None = None,
+        overwrite: bool = False,
+    ) -> AbstractContextManager[RatingsWriter]:
+        """Write a new matrix of ratings, in memory that does not grow with their number.
+
+        In a ``with`` block, at whose end the matrix appears at `path`; if the block raises, nothing is there. The files
+        are those that `ooc ingest ratings` makes of the same ratings, byte for byte but for how they were made. Of
+        several ratings of an item by a user, the last counts.
+
+        Parameters
+        ----------
+        path : str or Path
+            Directory of the matrix, which must not exist.
+        user_column, item_column, rating_column : str, optional
+            Columns of data frames and tables of pyarrow. Usual names are known, such as userId and movieId. A rating
+            of "none" makes all ratings 1.
+        names_from : str or Path, optional
+            A matrix whose users and items are kept; ratings of others are left out.
+        items_from : str or Path, optional
+            A matrix whose items are kept.
+        seed : int
+            Shuffles the users into blocks.
+        grid : int, optional
+            Number of blocks and of slices; chosen by the number of ratings by default.
+        memory : int or str, optional
+            Budget of this process, in bytes or as "2GB"; a quarter of what is free by default.
+        overwrite : bool
+            Whether a dataset at `path` is replaced.
+
+        Returns
+        -------
+        context manager of RatingsWriter
+            Whose ``add(users, items, ratings)`` adds ratings.
+
+        Raises
+        ------
+        RequestError
+            If `path` exists, an option is wrong, or nothing was added.
+        """
+        from blocks.ratings.formats import FormatOptions
+        from blocks.ratings.ingestion import RatingsRequest  # which reads matrices
+        from blocks.ratings.streaming import create_ratings
+
+        names, items = (None if base is None else str(base) for base in (names_from, items_from))
+        columns = FormatOptions(user=user_column, item=item_column, rating=rating_column)
+        choices = {"seed": seed, "grid": grid, "overwrite": overwrite, "format_options": columns}
+        return create_ratings(RatingsRequest([], str(path), names, items, **choices), memory)  # type: ignore[arg-type]
 
     def _open_index(self, entry: dict[str, Any]) -> MatrixIndex:
         path, size = self.path / entry["file"], self.columns

@@ -27,7 +27,7 @@ from blocks.ingestion.messages import LinesChunk, SpilledPiece
 from blocks.ingestion.pipeline import RUN, IngestionPipeline
 from blocks.progress_bar import Bar, no_bar
 from blocks.samples.samples import MOST_LABELS, Samples
-from blocks.samples.worker import SampleRows, SamplesFacts, SamplesWorker
+from blocks.samples.worker import SampleRows, SamplesWorker
 from blocks.samples.writer import finish_samples
 from blocks.sources import Progress, Source, input_facts, size_of, whole_line
 from blocks.store import parts
@@ -153,14 +153,27 @@ def _make(
             pieces: list[SpilledPiece] = pipeline.parse(chunks(progress))
         if not any(piece.rows for piece in pieces):
             raise RequestError(f"{out}: the inputs have no samples")
-        facts: SamplesFacts = pipeline.reports()[0]
-        buckets = bucket_count(sum(piece.entries for piece in pieces), block_entries)
-        blocks = pipeline.shuffle(pieces, buckets, seed, none_without="rows")
-        shutil.rmtree(target.spill)
-        labels = _different_labels(target.root, blocks)
-        queries = {"queries": "passed over"} if facts.queries else {}
-        finish_samples(target.root, blocks, labels, columns or facts.columns, how_made(**made, **queries))
+        write_blocks(pipeline, pieces, columns, made, seed=seed, block_entries=block_entries)
     return Samples(out)
+
+
+def write_blocks(
+    pipeline: IngestionPipeline,
+    pieces: Sequence[SpilledPiece],
+    columns: int | None,
+    made: dict[str, Any],
+    *,
+    seed: int,
+    block_entries: int,
+) -> None:
+    """Shuffle what was read into blocks, and write these, the index and the manifest. columns: see `write_samples`."""
+    target, facts = pipeline.target, pipeline.reports()[0]
+    buckets = bucket_count(sum(piece.entries for piece in pieces), block_entries)
+    blocks = pipeline.shuffle(pieces, buckets, seed, none_without="rows")
+    shutil.rmtree(target.spill)
+    labels = _different_labels(target.root, blocks)
+    queries = {"queries": "passed over"} if facts.queries else {}
+    finish_samples(target.root, blocks, labels, columns or facts.columns, how_made(**made, **queries))
 
 
 def _different_labels(root: Path, blocks: Sequence[dict[str, Any]]) -> np.ndarray:

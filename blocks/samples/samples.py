@@ -9,8 +9,9 @@ Columns are numbered from 0. There are no slices.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple, NotRequired, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from blocks.bounds import require, require_below, require_cells, require_offsets
 from blocks.ratings.matrix import PART_ENTRIES
 from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
 from blocks.store import Store
+
+if TYPE_CHECKING:
+    from blocks.samples.streaming import SamplesWriter
 
 
 class SampleBlock(NamedTuple):
@@ -104,6 +108,52 @@ class Samples(Store):
         require_offsets(file, "block_bounds", index.block_bounds, self.block_count, self.rows)
         require_cells(file, index.cells, self.block_count, 1, self.entries)
         self.index = index._replace(cells=index.cells.reshape(-1, 1))
+
+    @staticmethod
+    def create(
+        path: str | Path,
+        *,
+        columns: int | None = None,
+        target: str | None = None,
+        seed: int = 0,
+        block_entries: int = 1 << 20,
+        overwrite: bool = False,
+    ) -> AbstractContextManager[SamplesWriter]:
+        """Write new labelled samples, row by row, in memory that does not grow with their number.
+
+        In a ``with`` block, at whose end the samples appear at `path`; if the block raises, nothing is there. The files
+        are those that `ooc ingest svmlight --by-rows` makes of the same samples, byte for byte but for how they were
+        made.
+
+        Parameters
+        ----------
+        path : str or Path
+            Directory of the samples, which must not exist.
+        columns : int, optional
+            Number of columns; by default the largest that any rows have.
+        target : str, optional
+            The column of data frames and tables of pyarrow that holds y.
+        seed : int
+            Shuffles the samples into blocks.
+        block_entries : int
+            Entries of a block, about.
+        overwrite : bool
+            Whether a dataset at `path` is replaced.
+
+        Returns
+        -------
+        context manager of SamplesWriter
+            Whose ``add(X, y)`` adds samples.
+
+        Raises
+        ------
+        RequestError
+            If `path` exists, or nothing was added.
+        """
+        from blocks.samples.streaming import create_samples  # which reads samples
+
+        options = {"seed": seed, "block_entries": block_entries}
+        return create_samples(str(path), columns, target, options, overwrite=overwrite)
 
     @property
     def slice_bounds(self) -> np.ndarray:

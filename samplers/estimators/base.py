@@ -6,7 +6,6 @@ Parameters are the arguments of `__init__`, stored by name; attributes learnt by
 from __future__ import annotations
 
 import math
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,12 +13,11 @@ from contextlib import contextmanager
 from functools import partial
 from inspect import signature
 from numbers import Real
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 
-from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
+from blocks.errors import Interrupted, RequestError, WorkFailed, in_parameters, reworded
 from blocks.memory import parse_size
 from blocks.workers import cores
 from samplers.estimators.tables import Names
@@ -208,22 +206,6 @@ def combined(callbacks: Callable | Sequence[Callable] | None) -> Callable[[dict[
     """Return one function that calls all callbacks and returns whether any returned true."""
     several = [] if callbacks is None else [callbacks] if callable(callbacks) else list(callbacks)
     return lambda line: sum(bool(callback(line)) for callback in several) > 0
-
-
-def reworded(error: OocError, change: Callable[[str], str]) -> OocError:
-    """Return an error of the same type with a changed message."""
-    return type(error)(change(error.what), change(error.remedy))
-
-
-def in_parameters(text: str, names: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Replace options of the command line in a text by parameter names. names: of parameters with another name than the
-    option."""
-
-    def parameter(option: re.Match[str]) -> str:
-        name = option[2].replace("-", "_")
-        return f"{name}=False" if option[1] else {"workers": "n_jobs", **names}.get(option[2], name)
-
-    return re.sub(r"--(no-)?([a-z][a-z0-9-]*)", parameter, text)
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from blocks.errors import OocError
+from blocks.errors import OocError, reworded
 from ooc.runs.run import Run
-from samplers.estimators.base import Transformer, byte_count, combined, job_count, reworded, seed_of
+from samplers.estimators.base import Transformer, byte_count, combined, job_count, seed_of
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.workspace import Workspace
 from samplers.options import Options, Resources, ResumeOptions, described

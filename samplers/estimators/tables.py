@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocks.arrow_frames import from_arrow
 from blocks.errors import RequestError
-from samplers.estimators.frames import from_arrow
 
 Names = Sequence[str] | None  # of columns, if they have any
 _TABLES = "an array, a sparse matrix or a data frame"

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocks.arrow_frames import from_arrow
 from blocks.errors import RequestError
-from samplers.estimators.frames import from_arrow
 
 _USER = re.compile(r"user|customer|client|visitor|member|viewer|reader|listener|uid", re.IGNORECASE)
 _ITEM = re.compile(r"item|movie|film|product|song|track|artist|book|article|video|iid", re.IGNORECASE)

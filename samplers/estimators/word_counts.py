@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocks.arrow_frames import from_arrow
 from blocks.corpus.advice import advice_on
 from blocks.corpus.partition import DROPPED
 from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, checked_rules
 from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.tokens import Tokenizer
 from blocks.corpus.vocabulary import NO_FILTERS, Filters, require_ngrams, select
-from blocks.errors import RequestError
+from blocks.errors import RequestError, in_parameters
 from blocks.ingestion.counts import WordCounter
 from blocks.ingestion.names import Merged
 from blocks.plurals import count_of
-from samplers.estimators.base import in_parameters, told_as
+from samplers.estimators.base import told_as
 from samplers.estimators.documents import DOCUMENTS, checked_documents, require_counts, require_one_line, texts_of
-from samplers.estimators.frames import from_arrow
 from samplers.estimators.tables import CsrRows, FeatureTable, Names, read_table
 
 _MOST = 1 << 32  # tokens of a document

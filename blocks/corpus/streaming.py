@@ -1,0 +1,201 @@
+"""Corpora that are written document by document from Python, see `Dataset.create`."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import pairwise, repeat
+from typing import Any
+
+import numpy as np
+
+from blocks.append import Target
+from blocks.corpus.ingestion import ReadCorpus, choose_and_shuffle, finish_corpus, reading_of
+from blocks.corpus.messages import BagsChunk, Parsed, TextsChunk
+from blocks.corpus.records import Text, as_name, token_problem
+from blocks.corpus.request import PYTHON, CorpusRequest, Settled, settled
+from blocks.corpus.vocabulary import Filters
+from blocks.corpus.worker import IngestWorker
+from blocks.errors import RequestError
+from blocks.given_tables import CsrRows, GivenTable, column_of, is_table, values_of
+from blocks.in_process import InProcess
+from blocks.ingestion.memory import Budget
+from blocks.ingestion.names import merge
+from blocks.ingestion.pipeline import RUN, IngestionPipeline
+from blocks.ingestion.streaming import DatasetWriter, budget_of, streamed, told_in_python
+from blocks.plurals import count_of
+from blocks.progress_bar import no_bar
+from blocks.sources import CHUNK
+from blocks.store import parts
+
+_DOCUMENTS = "Give a list of texts, or of lists of words."
+_BATCH = 1 << 14  # entries of a matrix of counts whose tokens are written together
+
+
+class CorpusWriter(DatasetWriter):
+    """Adds documents to the corpus that `Dataset.create` makes."""
+
+    def __init__(self, asked: Settled, budget: Budget, target: Target) -> None:
+        self._asked, self._budget = asked, budget
+        self._reading = reading_of(asked, budget, target)
+        self._pipeline = IngestionPipeline(InProcess(IngestWorker(self._reading)), target, no_bar)
+        self._parsed: list[Parsed] = []
+        self._pending: list[tuple[Text, str]] = []
+        self._held = self._added = 0  # letters that are pending, documents
+
+    def add(self, documents: Any, names: Iterable[object] | None = None) -> None:
+        """Add documents.
+
+        Parameters
+        ----------
+        documents : iterable of str or of lists of str
+            Texts, which are split into words, or lists of words, which are taken as they are. A generator is read one
+            document after the other. Or a pandas, polars or pyarrow table, whose column `text_column` has them. Or
+            counts: a matrix, of scipy.sparse or a two-dimensional array, of a row for each document and a column for
+            each word of the vocabulary.
+        names : iterable, optional
+            A name for each document.
+
+        Raises
+        ------
+        RequestError
+            For something else, with the number of the document, counted from 0 over all that was added.
+        """
+        self._require_open()
+        if is_table(documents):
+            request, table = self._asked.request, documents
+            documents = column_of(table, request.text_column, "text_column")
+            if request.name_column:
+                names = column_of(table, request.name_column, "name_column")
+        if hasattr(documents, "tocsr") or (isinstance(documents, np.ndarray) and documents.ndim == 2):
+            self._add_counts(documents, names)
+            return
+        if isinstance(documents, str | bytes | Mapping) or not isinstance(documents, Iterable):
+            raise RequestError(f"the documents are {_kind(documents)} {reprlib.repr(documents)}", _DOCUMENTS)
+        for document, name in _paired(values_of(documents), names, self._added):
+            text = _checked(document, self._added)
+            self._pending.append((text, name))
+            self._added += 1
+            self._held += len(text) if isinstance(text, str) else sum(map(len, text)) + len(text)
+            if self._held >= CHUNK:
+                self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            source = f"document {self._added}"
+            self._parsed += self._pipeline.parse([TextsChunk(0, source, 0, self._pending)])
+            self._pending, self._held = [], 0
+
+    def _add_counts(self, counts: Any, names: Iterable[object] | None) -> None:
+        vocabulary = self._reading.vocabulary
+        if vocabulary is None:
+            raise RequestError(
+                "a matrix of counts says nothing of its words",
+                "Give create() the words of its columns, as vocabulary, or a dataset of the same words, as vocab_from.",
+            )
+        table = GivenTable(counts, "the matrix of counts")
+        if table.columns != len(vocabulary):
+            words = count_of(len(vocabulary), "word")
+            raise RequestError(f"the matrix of counts has {table.columns} columns, but the vocabulary has {words}")
+        given = [""] * table.rows if names is None else list(map(as_name, values_of(names)))
+        if len(given) != table.rows:
+            raise _lengths_differ(len(given), table.rows)
+        self._flush()
+        end = self._added + table.rows
+        for rows in table.sparse(_BATCH, self._added):
+            self._require_counts(rows, table)
+            tokens = np.concatenate(([0], np.cumsum(rows.values, dtype=np.int64)))[rows.offsets]
+            for first, last in pairwise(parts(tokens, RUN).tolist()):
+                some = slice(rows.offsets[first], rows.offsets[last])
+                ids = np.repeat(rows.columns[some].astype(np.uint32), rows.values[some].astype(np.int64))
+                lengths = np.diff(tokens[first : last + 1]).astype(np.uint32)
+                names_ = given[table.rows - (end - self._added) :][: last - first]
+                self._parsed += self._pipeline.parse([BagsChunk(0, ids, lengths, names_)])
+                self._added += last - first
+
+    def _require_counts(self, rows: CsrRows, table: GivenTable) -> None:
+        values = rows.values
+        wrong = (values < 0) | (values != np.floor(values))
+        if wrong.any():
+            at = int(wrong.argmax())
+            place = table.place(self._added + rows.row_of(at), int(rows.columns[at]))
+            raise RequestError(f"{place}: {values[at]} is not a count", "Give how often each word occurs.")
+        tokens = np.diff(np.concatenate(([0], np.cumsum(values, dtype=np.float64)))[rows.offsets])
+        if (tokens > self._reading.longest).any():
+            at, longest = int(tokens.argmax()), self._reading.longest
+            what = f"document {self._added + at} (counted from 0) has {tokens[at]:,.0f} tokens; at most {longest:,} fit"
+            raise RequestError(f"{what} in memory", "Give create() more memory.")
+
+    def _finish(self) -> None:
+        self._flush()
+        asked, pipeline = self._asked, self._pipeline
+        if not self._added:
+            raise RequestError(f"{asked.request.out}: no documents were added", "Call add() with at least one.")
+        merged = merge(pipeline.reports(), self._reading.vocabulary)
+        read = ReadCorpus(self._parsed, [0] * (len(self._parsed) + 1), merged, {})
+        chosen, blocks = choose_and_shuffle(pipeline, asked, self._budget, self._reading, read)
+        finish_corpus(pipeline.target, asked, [], read, chosen, blocks)
+
+
+def create_corpus(
+    out: str, *, vocabulary: Sequence[str] | None = None, memory: int | str | None = None, **options: Any
+) -> AbstractContextManager[CorpusWriter]:
+    """See `Dataset.create`."""
+    if isinstance(vocabulary, str):
+        raise RequestError(f"the vocabulary is the string {reprlib.repr(vocabulary)}", "Give a list of words.")
+    filters = Filters(**{name: options.pop(name) for name in Filters._fields if name in options})
+    with told_in_python():
+        asked = settled(
+            CorpusRequest(PYTHON, [], out, vocabulary=vocabulary, filters=filters, **options), together=False
+        )
+    return streamed(out, asked.request.overwrite, lambda target: CorpusWriter(asked, budget_of(memory), target))
+
+
+def _paired(documents: Iterable[Any], names: Iterable[object] | None, first: int) -> Iterator[tuple[Any, str]]:
+    """Each document with its name; raises RequestError if there are more of one than of the other."""
+    if names is None:
+        yield from zip(documents, repeat(""))
+        return
+    found, count = iter(values_of(names)), 0
+    for count, document in enumerate(documents, 1):
+        try:
+            name = next(found)
+        except StopIteration:
+            raise _lengths_differ(count - 1, None) from None
+        yield document, as_name(name)
+    if more := sum(1 for _ in found):
+        raise _lengths_differ(count + more, count)
+
+
+def _lengths_differ(names: int, documents: int | None) -> RequestError:
+    there = "more documents" if documents is None else f"{documents} documents"
+    return RequestError(f"there are {names} names, but {there}", "Give a name for each document, or none.")
+
+
+def _checked(document: Any, number: int) -> Text:
+    """A text, or a list of words; raises RequestError for what is neither."""
+    where = f"document {number} (counted from 0)"
+    if isinstance(document, str):
+        if "\0" in document:
+            raise RequestError(f"{where} has a NUL, so that it is not text", "Remove it.")
+        return document
+    if isinstance(document, bytes | Mapping) or not isinstance(document, Iterable):
+        missing = document is None or (isinstance(document, float) and math.isnan(document))
+        remedy = "Leave it out, or give an empty text." if missing else _DOCUMENTS
+        raise RequestError(f"{where} is {reprlib.repr(document)}, neither a text nor a list of words", remedy)
+    tokens = list(map(_as_text, document))
+    if strange := [token for token in tokens if not isinstance(token, str)]:
+        raise RequestError(f"{where} has {reprlib.repr(strange[0])}, which is not a word", _DOCUMENTS)
+    if problem := token_problem(tokens):
+        raise RequestError(f"{where} {problem}", "Words must be in one line, without NUL, and not empty.")
+    return tokens
+
+
+def _as_text(token: Any) -> Any:
+    return str(token) if isinstance(token, str) else token  # strings of numpy
+
+
+def _kind(given: Any) -> str:
+    return f"one {type(given).__name__}," if isinstance(given, str | bytes | Mapping) else f"the {type(given).__name__}"

@@ -1,0 +1,169 @@
+"""Design matrices that are written row by row from Python, see `Design.create`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from blocks.append import Target
+from blocks.design.design import Design
+from blocks.design.ingestion import counted, finish, room_of, write_blocks
+from blocks.design.messages import CellsChunk, DesignReading, EntriesChunk, Spilled
+from blocks.design.request import DesignRequest
+from blocks.design.worker import DesignWorker
+from blocks.errors import RequestError
+from blocks.given_tables import (
+    CsrRows,
+    GivenTable,
+    column_of,
+    columns_but,
+    is_table,
+    joined,
+    labels_of,
+    names_of,
+    require_end,
+)
+from blocks.in_process import InProcess
+from blocks.ingestion.memory import Budget
+from blocks.ingestion.pipeline import IngestionPipeline
+from blocks.ingestion.streaming import DatasetWriter, budget_of, streamed
+from blocks.plurals import count_of
+from blocks.progress_bar import no_bar
+
+_CELLS = 1 << 19  # numbers, or entries, of a chunk
+_ROWS = 1 << 8  # of a generator that are taken together
+
+
+class DesignWriter(DatasetWriter):
+    """Adds rows to the design matrix that `Design.create` makes."""
+
+    def __init__(self, request: DesignRequest, base: Design | None, budget: Budget, target: Target) -> None:
+        self._request, self._budget = request, budget
+        worker = DesignWorker(DesignReading(str(target.spill), room_of(request, budget)))
+        self._pipeline = IngestionPipeline(InProcess(worker), target, no_bar)
+        self._columns = base.columns if base else None
+        self._names, self._known = (base.column_names() if base else None), base is not None
+        self._is_sparse: bool | None = None  # as the first rows are
+        self._spilled: list[Spilled] = []
+        self._pending: list[np.ndarray | CsrRows] = []
+        self._rows = self._held = self._written = 0  # rows added, cells or entries that are pending, rows that are not
+        self._y: list[np.ndarray] = []
+
+    def add(self, X: Any, y: Any = None) -> None:
+        """Add rows.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame, of n rows
+            Two-dimensional, all numbers finite. Or sparse rows as three arrays ``(data, indices, indptr)``, whose
+            indices ascend within a row. Or an iterator of rows. Columns of data frames keep their names.
+        y : sequence of float, optional
+            The n targets: for all rows of the design, or for none. Not if the data frame has the column `target`.
+
+        Raises
+        ------
+        RequestError
+            For something else, with the number of the row, counted from 0 over all that was added.
+        """
+        self._require_open()
+        if isinstance(X, Iterator):
+            labels = None if y is None else iter(y)
+            while rows := list(islice(X, _ROWS)):
+                self.add(np.array(rows), None if labels is None else list(islice(labels, len(rows))))
+            require_end(labels, self._rows)
+            return
+        if is_table(X):
+            X, y = self._chosen(X, y)
+        table = GivenTable(X)
+        self._require_columns(table)
+        self._add_labels(table.rows, y)
+        self._is_sparse = table.is_sparse if self._is_sparse is None else self._is_sparse
+        for batch in table.sparse(_CELLS, self._rows) if self._is_sparse else self._dense(table):
+            self._pending.append(batch)
+            self._held += batch.values.size if isinstance(batch, CsrRows) else batch.size
+            if self._held >= _CELLS:
+                self._flush()
+        self._rows += table.rows
+
+    def _chosen(self, table: Any, y: Any) -> tuple[Any, Any]:
+        """The columns of a data frame that are of the design, and the target."""
+        target, dropped = self._request.target, list(self._request.drop)
+        for name in dropped:
+            column_of(table, name, "drop")
+        if target is not None:
+            y = column_of(table, target, "target")
+            dropped.append(target)
+        if self._known and self._names is not None:
+            for name in self._names:
+                column_of(table, name, "columns_from")
+            dropped = [name for name in names_of(table) if name not in self._names]
+        return columns_but(table, dropped, self._names if self._known else None), y
+
+    def _require_columns(self, table: GivenTable) -> None:
+        if table.names and self._rows == 0 and self._names is None:
+            self._names = table.names
+        if table.names and self._names and table.names != self._names:
+            wrong = next((pair for pair in zip(table.names, self._names, strict=False) if pair[0] != pair[1]), None)
+            told = f": {wrong[0]!r} instead of {wrong[1]!r}" if wrong else ""
+            raise RequestError(f"X has other columns than the rows before{told}", "Give the same columns in one order.")
+        if self._columns is None:
+            self._columns = table.columns
+        if table.columns not in (None, self._columns):
+            raise RequestError(f"X has {count_of(table.columns or 0, 'column')}, expected {self._columns}")
+        if table.columns is None and self._columns is not None and table.width > self._columns:
+            raise RequestError(f"indices of X go up to {table.width - 1}, but there are {self._columns} columns")
+
+    def _add_labels(self, rows: int, y: Any) -> None:
+        if rows and self._rows and (y is not None) != bool(self._y):
+            had = "have" if self._y else "have no"
+            raise RequestError(f"rows 0 to {self._rows - 1} {had} y, other than those that follow", "Give y for all.")
+        if y is not None:
+            self._y.append(labels_of(y, rows, self._rows))
+
+    def _dense(self, table: GivenTable) -> Iterator[np.ndarray]:
+        if not table.is_sparse:
+            yield from table.dense(_CELLS, self._rows)
+            return
+        columns = self._columns or table.width
+        step = max(_CELLS // columns, 1)
+        for rows in table.sparse(_CELLS, self._rows):
+            for first in range(0, rows.offsets.size - 1, step):
+                yield rows.part(first, first + step).dense(columns)
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        number, some = len(self._spilled), joined(self._pending)
+        self._pending, self._held = [], 0
+        if isinstance(some, CsrRows):
+            rows = np.repeat(
+                np.arange(self._written, self._written + some.rows, dtype=np.uint32), np.diff(some.offsets)
+            )
+            chunk: Any = EntriesChunk(number, "X", rows, some.columns.astype(np.uint32), some.values)
+            self._written += some.rows
+        else:
+            chunk = CellsChunk(number, "X", self._written, some)
+            self._written += len(some)
+        self._spilled += self._pipeline.parse([chunk])
+
+    def _finish(self) -> None:
+        self._flush()
+        columns = self._columns or max((piece.columns for piece in self._spilled), default=0)
+        if not self._rows or not columns:
+            raise RequestError(f"{self._request.out}: no rows were added", "Call add() with at least one.")
+        y = np.concatenate(self._y) if self._y else None
+        read = counted(self._pipeline, self._rows, columns, self._names, y, self._spilled)
+        written = write_blocks(self._pipeline, self._request, self._budget, read)
+        finish(self._request, self._pipeline.target, read, *written)
+
+
+def create_design(request: DesignRequest, memory: int | str | None) -> AbstractContextManager[DesignWriter]:
+    """See `Design.create`."""
+    base = Design(request.columns_from) if request.columns_from else None
+    return streamed(
+        request.out, request.overwrite, lambda target: DesignWriter(request, base, budget_of(memory), target)
+    )

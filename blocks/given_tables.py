@@ -1,0 +1,259 @@
+"""Tables that a script gives: arrays, sparse matrices, data frames and what pyarrow has, read some rows at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from blocks.design.rows import LARGEST, MOST_COLUMNS
+from blocks.errors import RequestError
+from blocks.given_arrays import integers, require_ascending
+from blocks.plurals import count_of
+from blocks.store import parts
+
+_TABLES = "Give a two-dimensional array, a sparse matrix, a data frame, or (data, indices, indptr) of sparse rows."
+_VALUES = 1 << 12  # of a column that are Python objects at a time
+
+
+class CsrRows(NamedTuple):
+    """Some rows and their N entries, whose columns ascend within a row.
+
+    offsets: int64 (n+1,). columns: integers (N,). values: (N,), of any real dtype.
+    """
+
+    offsets: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+
+    @property
+    def rows(self) -> int:
+        return self.offsets.size - 1
+
+    def part(self, first: int, last: int) -> CsrRows:
+        """The rows from `first` to `last` (exclusive)."""
+        offsets = self.offsets[first : last + 1]
+        some = slice(offsets[0], offsets[-1])
+        return CsrRows(offsets - offsets[0], self.columns[some], self.values[some])
+
+    def dense(self, columns: int) -> np.ndarray:
+        """The cells (n, columns)."""
+        cells = np.zeros((self.rows, columns), self.values.dtype)
+        cells[np.repeat(np.arange(self.rows), np.diff(self.offsets)), self.columns] = self.values
+        return cells
+
+    def row_of(self, entry: int) -> int:
+        """The row that an entry is in."""
+        return int(np.searchsorted(self.offsets, entry, "right")) - 1
+
+
+def joined(pieces: Sequence[np.ndarray | CsrRows]) -> Any:
+    """Rows one after the other: arrays, or all of them sparse."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if isinstance(pieces[0], np.ndarray):
+        return np.concatenate(pieces)
+    lengths, columns, values = zip(*((np.diff(offsets), *entries) for offsets, *entries in pieces), strict=True)
+    offsets = np.concatenate(([0], np.cumsum(np.concatenate(lengths)))).astype(np.int64)
+    return CsrRows(offsets, np.concatenate(columns), np.concatenate(values))
+
+
+def is_table(given: Any) -> bool:
+    """Whether something has columns with names, as tables of pyarrow, pandas and polars."""
+    return hasattr(given, "column_names") or (hasattr(given, "columns") and not hasattr(given, "tocsr"))
+
+
+def names_of(table: Any) -> list[Any]:
+    """The names of the columns of a table."""
+    return list(table.column_names if hasattr(table, "column_names") else table.columns)
+
+
+def column_of(table: Any, name: str, option: str) -> Any:
+    """A column of a table; raises RequestError, with those there are, if it is not there."""
+    if name not in (names := names_of(table)):
+        some = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
+        raise RequestError(f"the table has no column {name!r}; its columns are {some}", f"Choose one with {option}.")
+    return table[name]
+
+
+def values_of(column: Any) -> Iterator[Any]:
+    """The values of a column, or of any iterable, as Python objects."""
+    convert = next((name for name in ("to_pylist", "tolist") if hasattr(column, name)), None)
+    if convert is None or not hasattr(column, "__len__") or hasattr(column, "iloc"):
+        yield from column
+        return
+    for first in range(0, len(column), _VALUES):
+        yield from getattr(column[first : first + _VALUES], convert)()
+
+
+class GivenTable:
+    """n rows of numbers.
+
+    Attributes: `rows`; `columns`, None if it is only known that they are as many as the largest index says; `names` of
+    the columns of a data frame, else None; `is_sparse`. Raises RequestError for what is not a table of numbers. what:
+    it is called by in messages.
+    """
+
+    def __init__(self, given: Any, what: str = "X") -> None:
+        self.what = what
+        self.names: list[str] | None = None
+        self._sparse: Any = None
+        if hasattr(given, "tocsr"):
+            if len(given.shape) != 2 or given.dtype.kind not in "fiub":
+                raise RequestError(f"{what} must be numbers in 2 dimensions; it has {given.dtype}, {given.shape}")
+            self._sparse = given.tocsr()
+            self.rows, self.columns = given.shape
+        elif isinstance(given, tuple) and len(given) == 3:
+            self._sparse = _checked_rows(*given)
+            self.rows, self.columns = self._sparse.offsets.size - 1, None
+        else:
+            self._arrays = self._columns(given) if is_table(given) else [self._array(given)]
+            self.rows, self.columns = self._arrays[0].shape[0], sum(array.shape[1] for array in self._arrays)
+        self.is_sparse = self._sparse is not None
+
+    def _columns(self, table: Any) -> list[np.ndarray]:
+        self.names = names = [" ".join(str(name).split()) for name in names_of(table)]
+        if twice := [name for name, times in Counter(names).items() if times > 1]:
+            raise RequestError(f"{self.what}: two columns are named {twice[0]!r}", "Rename one of them.")
+        if not names:
+            raise RequestError(f"{self.what} has no columns", _TABLES)
+        return [self._array(np.asarray(table[name]).reshape(-1, 1), f", column {name!r}") for name in names_of(table)]
+
+    def _array(self, given: Any, where: str = "") -> np.ndarray:
+        if given is None or isinstance(given, str | bytes | Mapping):
+            raise RequestError(f"{self.what} is {given!r:.60}, and not a table of numbers", _TABLES)
+        try:
+            array = np.asarray(given)
+            array = array.astype(np.float64) if array.dtype.kind == "O" else array
+        except (TypeError, ValueError) as error:
+            raise RequestError(f"{self.what}{where} is not a table of numbers: {error}", _TABLES) from None
+        if array.ndim != 2:
+            raise RequestError(f"{self.what} must have 2 dimensions; its shape is {array.shape}", _TABLES)
+        if array.dtype.kind not in "fiub":
+            raise RequestError(f"{self.what}{where} must be numbers; it is of {array.dtype}", _TABLES)
+        return array
+
+    @property
+    def width(self) -> int:
+        """Columns, at least as many as the largest index says."""
+        if self.columns is not None:
+            return self.columns
+        return int(self._sparse.columns.max(initial=-1)) + 1
+
+    def dense(self, cells: int, first: int) -> Iterator[np.ndarray]:
+        """Yields the rows of a table that is not sparse, about `cells` numbers at a time. first: see `sparse`."""
+        step = max(cells // self.columns, 1) if self.columns else 1
+        for begin in range(0, self.rows, step):
+            some = np.concatenate([array[begin : begin + step] for array in self._arrays], axis=1)
+            if (at := _first_unusable(some.reshape(-1))) is not None:
+                row, column = divmod(at, some.shape[1])
+                raise self._not_finite(first + begin + row, column, some[row, column])
+            yield some
+
+    def sparse(self, entries: int, first: int) -> Iterator[CsrRows]:
+        """Yields the rows, about `entries` entries at a time; without stored zeros. first: rows before."""
+        if not self.is_sparse:
+            yield from map(_without_zeros, self.dense(entries, first))
+            return
+        csr = self._sparse
+        offsets = csr.offsets if isinstance(csr, CsrRows) else csr.indptr.astype(np.int64)
+        for begin, end in pairwise(parts(offsets, entries).tolist()):
+            some = _slice(csr, begin, end)
+            if (at := _first_unusable(some.values)) is not None:
+                raise self._not_finite(first + begin + some.row_of(at), int(some.columns[at]), some.values[at])
+            yield some
+
+    def _not_finite(self, row: int, column: int, value: Any) -> RequestError:
+        return RequestError(
+            f"{self.place(row, column)}: {value} is not a finite float32 number",
+            "Fill in missing values, or leave their rows out.",
+        )
+
+    def place(self, row: int, column: int) -> str:
+        """What messages call a cell."""
+        which = repr(self.names[column]) if self.names else str(column)
+        return f"{self.what}, row {row}, column {which} (counted from 0)"
+
+
+def _first_unusable(values: np.ndarray) -> int | None:
+    """Where the first value is that float32 does not hold."""
+    if values.dtype.kind != "f":
+        return None
+    with np.errstate(invalid="ignore"):
+        good = np.abs(values) <= LARGEST
+    return None if good.all() else int(good.argmin())
+
+
+def _slice(csr: Any, begin: int, end: int) -> CsrRows:
+    if isinstance(csr, CsrRows):
+        return csr.part(begin, end)
+    rows = csr[begin:end]
+    rows.sum_duplicates()
+    rows.eliminate_zeros()
+    return CsrRows(rows.indptr.astype(np.int64), rows.indices, rows.data)
+
+
+def _without_zeros(cells: np.ndarray) -> CsrRows:
+    rows, columns = np.nonzero(cells)
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(cells))))).astype(np.int64)
+    return CsrRows(offsets, columns, cells[rows, columns])
+
+
+def _checked_rows(data: Any, indices: Any, indptr: Any) -> CsrRows:
+    """Rows given as scipy's csr_array takes them; RequestError if the arrays do not fit together."""
+    offsets, columns, values = (
+        integers("indptr", indptr).astype(np.int64),
+        integers("indices", indices),
+        np.asarray(data),
+    )
+    if values.ndim != 1 or values.dtype.kind not in "fiub":
+        raise RequestError(f"data must be an array of numbers; it is of {values.dtype}, its shape is {values.shape}")
+    if not offsets.size or offsets[0] != 0 or (np.diff(offsets) < 0).any() or offsets[-1] != columns.size:
+        raise RequestError(f"indptr must ascend from 0 to {columns.size}, the number of indices")
+    if values.size != columns.size:
+        raise RequestError(f"data has {values.size} elements, but there are {columns.size} indices")
+    if columns.size and int(columns.max()) >= MOST_COLUMNS:
+        raise RequestError(f"indices has {columns.max()}; at most {MOST_COLUMNS} columns are possible")
+    require_ascending("indices", offsets, columns)
+    return CsrRows(offsets, columns, values)
+
+
+def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
+    """float64 (n,), a number for each row; raises RequestError if they are not. first: the rows that came before."""
+    values = np.asarray(list(values_of(given)) if not hasattr(given, "dtype") else given)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1 or values.dtype.kind not in "fiubO":
+        raise RequestError(
+            f"y must be a number for each row; it is of {values.dtype}, its shape is {values.shape}",
+            "Encode classes as numbers 0, 1, 2, ...",
+        )
+    if values.size != rows:
+        raise RequestError(f"y has {count_of(values.size, 'value')}, but X has {count_of(rows, 'row')}")
+    try:
+        numbers = values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"y must be a number for each row: {error}") from None
+    if not (finite := np.isfinite(numbers)).all():
+        at = int(finite.argmin())
+        raise RequestError(
+            f"y, row {first + at} (counted from 0): {numbers[at]} is not a finite number", "Leave such rows out."
+        )
+    return numbers
+
+
+def require_end(labels: Iterator[Any] | None, rows: int) -> None:
+    """Raise RequestError if labels are left after the last row."""
+    if labels is not None and (more := sum(1 for _ in labels)):
+        raise RequestError(
+            f"y has {count_of(more, 'value')} more than X, whose last row is {rows - 1} (counted from 0)"
+        )
+
+
+def columns_but(table: Any, left_out: Sequence[str], order: Sequence[str] | None = None) -> Any:
+    """A table without some of its columns. order: of those that are left; None for that of the table."""
+    kept = [name for name in order or names_of(table) if name not in left_out]
+    return table.select(kept) if hasattr(table, "select") else table[kept]

@@ -1,0 +1,77 @@
+"""Datasets that a script writes piece by piece: what the writers of all kinds have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from blocks.append import Target, new_dataset, require_replaceable
+from blocks.errors import RequestError, in_parameters, reworded
+from blocks.ingestion.memory import Budget
+from blocks.memory import parse_size
+
+
+class DatasetWriter(ABC):
+    """Adds data to a new dataset, which appears under its name once it is complete."""
+
+    _is_open = True
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """Write everything that depends on all of the data, and the manifest."""
+
+    def _require_open(self) -> None:
+        if not self._is_open:
+            raise RequestError(
+                "the dataset is complete, and nothing can be added to it", "Call add() inside of the `with` block."
+            )
+
+
+Writer = TypeVar("Writer", bound=DatasetWriter)
+
+
+@contextmanager
+def streamed(out: str, overwrite: bool, opened: Callable[[Target], Writer]) -> Iterator[Writer]:
+    """Publish a dataset at the end of a `with` block that adds its data; nothing is left if the block raises.
+
+    opened: makes the writer, given where the dataset is written. Errors of the block are raised as they are: those of
+    files that it reads are not of the disk that the dataset is on.
+    """
+    require_replaceable(Path(out), overwrite)
+    try:
+        with told_in_python(), new_dataset(out, overwrite) as target:
+            writer = opened(target)
+            try:
+                yield writer
+            except OSError as error:
+                raise _OfTheBlock(error) from None
+            finally:
+                writer._is_open = False
+            writer._finish()
+    except _OfTheBlock as passed:
+        raise passed.error from None
+
+
+@contextmanager
+def told_in_python() -> Iterator[None]:
+    """Call the options of the command line, in messages, what parameters are called."""
+    try:
+        yield
+    except RequestError as error:
+        raise reworded(error, in_parameters) from None
+
+
+class _OfTheBlock(Exception):
+    """Carries an error past what tells of errors of the disk."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+def budget_of(memory: int | str | None) -> Budget:
+    """Memory of a process that writes alone: bytes, or a size as "2GB"; None for a quarter of what is free."""
+    return Budget(parse_size(memory, "memory") if isinstance(memory, str) else memory, 1)

@@ -1,0 +1,98 @@
+"""Labelled samples that are written row by row from Python, see `Samples.create`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from blocks.append import Target
+from blocks.design.rows import MOST_COLUMNS
+from blocks.errors import RequestError
+from blocks.given_tables import GivenTable, column_of, columns_but, is_table, joined, labels_of, require_end
+from blocks.in_process import InProcess
+from blocks.ingestion.messages import SpilledPiece
+from blocks.ingestion.pipeline import RUN, IngestionPipeline
+from blocks.ingestion.streaming import DatasetWriter, streamed
+from blocks.progress_bar import no_bar
+from blocks.samples.ingestion import write_blocks
+from blocks.samples.worker import SampleRows, SamplesWorker
+
+_ROWS = 1 << 8  # of a generator that are taken together
+
+
+class SamplesWriter(DatasetWriter):
+    """Adds samples to those that `Samples.create` makes."""
+
+    def __init__(self, columns: int | None, column: str | None, options: Mapping[str, int], target: Target) -> None:
+        self._columns, self._target, self._options = columns, column, options
+        self._pipeline = IngestionPipeline(InProcess(SamplesWorker(str(target.spill))), target, no_bar)
+        self._pieces: list[SpilledPiece] = []
+        self._pending: list[Any] = []
+        self._labels: list[np.ndarray] = []
+        self._rows = self._held = self._width = 0
+
+    def add(self, X: Any, y: Any = None) -> None:
+        """Add samples.
+
+        Parameters
+        ----------
+        X : array, sparse matrix or data frame, of n rows
+            Two-dimensional, all numbers finite. Or sparse rows as three arrays ``(data, indices, indptr)``, whose
+            indices ascend within a row. Or an iterator of rows.
+        y : sequence of float
+            The n labels. Not if the data frame has the column `target`.
+
+        Raises
+        ------
+        RequestError
+            For something else, with the number of the row, counted from 0 over all that was added.
+        """
+        self._require_open()
+        if is_table(X) and self._target is not None:
+            y = column_of(X, self._target, "target")
+            X = columns_but(X, [self._target])
+        if y is None:
+            raise RequestError("samples need labels: y is missing", "Give add(X, y), or the column of them as target.")
+        if isinstance(X, Iterator):
+            labels = iter(y)
+            while rows := list(islice(X, _ROWS)):
+                self.add(np.array(rows), list(islice(labels, len(rows))))
+            require_end(labels, self._rows)
+            return
+        table = GivenTable(X)
+        if (width := table.width) > (self._columns or MOST_COLUMNS):
+            raise RequestError(f"X has {width} columns, expected {self._columns or MOST_COLUMNS} at most")
+        self._width = max(self._width, width)
+        self._labels.append(labels_of(y, table.rows, self._rows))
+        for rows_ in table.sparse(RUN, self._rows):
+            self._pending.append(rows_)
+            self._held += rows_.values.size + rows_.rows
+            self._rows += rows_.rows
+            if self._held >= RUN:
+                self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        rows, labels = joined(self._pending), np.concatenate(self._labels)
+        chunk = SampleRows(np.zeros(rows.rows), labels[: rows.rows], np.diff(rows.offsets), rows.columns, rows.values)
+        self._pieces += self._pipeline.parse([chunk])
+        self._pending, self._labels, self._held = [], [labels[rows.rows :]], 0
+
+    def _finish(self) -> None:
+        self._flush()
+        if not self._rows:
+            raise RequestError(f"{self._pipeline.target.root}: no samples were added", "Call add() with at least one.")
+        made: dict[str, Any] = {"kind": "python", "options": dict(self._options)}
+        write_blocks(self._pipeline, self._pieces, self._columns or self._width, made, **self._options)
+
+
+def create_samples(
+    out: str, columns: int | None, target: str | None, options: Mapping[str, int], *, overwrite: bool
+) -> AbstractContextManager[SamplesWriter]:
+    """See `Samples.create`."""
+    return streamed(out, overwrite, lambda place: SamplesWriter(columns, target, options, place))
