@@ -15,9 +15,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from blocks.corpus.bags import document_counts
+from blocks.corpus.dataset import Block, Slice
 from blocks.errors import RequestError
 from blocks.npz import write_npz
-from blocks.ratings.matrix import RowBlock
+from blocks.ratings.matrix import ColumnSlice
 from ooc.fields import fields_of, set_options
 from ooc.ring.packets import Passage
 from ooc.workers.shared_arrays import ArraySpec
@@ -76,7 +78,8 @@ class Job:
     """A part of a unit (a slice or a block, as the phase's order says) as a worker gets it.
 
     bounds: int64 (P+1,), first word of the slice, or document of the block, of each of the unit's parts. data: the
-    unit's immutable data, a Block or Slice of a corpus, a RowBlock or ColumnSlice of a matrix, None for the grid.
+    unit's immutable data, a Block or Slice of a corpus, a RowBlock or ColumnSlice of a matrix, a SampleBlock of
+    samples, None for the grid.
     state: (rows, width), local state that is in memory now. bases: int64 (B,), row of word-major position 0 of each
     block (may be negative: only rows of cells that are in memory exist). shared: arrays all workers read. delta: this
     worker's own arrays, added to. stream: integers that name the job, for random numbers: (iteration, phase, unit,
@@ -126,12 +129,25 @@ class Job:
         return slice(int(starts[self.unit]) + self.first, int(starts[self.unit]) + self.last)
 
     def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of a matrix the entries of this part's rows, or columns.
+        """The entries of this part's rows, or columns, of ratings, samples or documents.
 
-        Offsets int64 (n+1,), the columns, or rows, that they are in uint32 (N,), and values float32 (N,).
+        Offsets int64 (n+1,), the columns, or rows, that they are in uint32 (N,), and values float32 (N,). Of a document
+        its different words, by their ranks, ascending, and how often each occurs in it. Raises RequestError for words,
+        if the phase goes through slices: a slice of a corpus does not know its documents.
         """
-        others = self.data.columns if isinstance(self.data, RowBlock) else self.data.rows
+        if isinstance(self.data, Block):
+            return document_counts(self.data, self.first, self.last)
+        if isinstance(self.data, Slice):
+            raise RequestError(
+                f"the phase {self.phase!r} goes through slices, and words have no entries",
+                'Go through documents, with Phase(name, "block"); or ingest counts of words as ratings.',
+            )
+        others = self.data.rows if isinstance(self.data, ColumnSlice) else self.data.columns
         return self.data.offsets[self.first : self.last + 1], others, self.data.values
+
+    def labels(self) -> np.ndarray:
+        """The labels of the samples of this part, float64 (n,)."""
+        return self.data.labels[self.first : self.last]
 
     def share(self, items: int) -> slice:
         """Of so many items, dealt evenly to all parts of the unit one after the other, those of this part."""

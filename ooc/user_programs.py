@@ -125,6 +125,9 @@ def check(program: StaticProgram) -> None:
         phases = getattr(program, name)
         if not isinstance(phases, Sequence) or not all(isinstance(phase, Phase) for phase in phases):
             raise RequestError(f"{place_of(kind)}: `{name}` must be a tuple of ooc.Phase, got {phases!r}")
+        if not program.dataset.slice_count and (sliced := [phase.name for phase in phases if phase.order == "slice"]):
+            what = f"the phase {sliced[0]!r} goes through slices of columns, and samples are not divided into any"
+            raise RequestError(f"{place_of(kind)}: {what}", 'Go through rows, with Phase(name, "block").')
     if not isinstance(state := program.local_state(), LocalState):
         raise RequestError(f"{place_of(kind.local_state)}: `local_state` must return an ooc.LocalState, got {state!r}")
     arrays = _checked_specs(program, "shared_arrays")
