@@ -1,6 +1,6 @@
 """Send the metrics of each iteration to MLflow, TensorBoard, or Weights & Biases: one callback for each.
 
-python callbacks.py mlflow|tensorboard|wandb
+python callbacks.py mlflow|tensorboard|wandb; without an argument they are printed
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ CALLBACKS = {"mlflow": mlflow_callback, "tensorboard": tensorboard_callback, "wa
 
 if __name__ == "__main__":
     tokens = [["cat", "dog", "cat"], ["stock", "market", "stock"]] * 50
-    callback = CALLBACKS[sys.argv[1]]()
+    callback = CALLBACKS[sys.argv[1]]() if sys.argv[1:] else print
     LatentDirichletAllocation(2, callbacks=callback, max_iter=10, evaluate_every=5, random_state=0).fit(tokens)

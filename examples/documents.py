@@ -3,8 +3,6 @@
 Counts are sums, so any number of workers counts the same: each sees a share of the documents, as often heavier.
 """
 
-import sys
-
 from blocks import Dataset
 from ooc import ProgramSpec, Shared, StochasticEngine, StochasticProgram
 
@@ -29,7 +27,9 @@ class Statistics(StochasticProgram):
 
 
 if __name__ == "__main__":
-    corpus = Dataset(sys.argv[1])
+    from example_data import arguments
+
+    corpus = Dataset(arguments("documents")[0])
     with StochasticEngine(corpus, ProgramSpec("documents:Statistics", {"parallelism": 8})) as engine:
         engine.run()
         found, lengths = engine.variables(), engine.map("length")

@@ -4,8 +4,6 @@ Predicts w0 + sum_j w_j x_j + 1/2 sum_k ((sum_j v_jk x_j)^2 - sum_j v_jk^2 x_j^2
 squared error.
 """
 
-import sys
-
 import numba
 
 from ooc import Field, StochasticProgram, fit
@@ -60,5 +58,8 @@ class FactorizationMachine(StochasticProgram):
 
 
 if __name__ == "__main__":
-    data, run = sys.argv[1:]
-    fit(FactorizationMachine, data, run, options={"parallelism": 1}, iterations=20)
+    from example_data import arguments
+
+    data, run = arguments("samples")
+    run = fit(FactorizationMachine, data, run, options={"parallelism": 1}, iterations=20)
+    print(f"mean squared error {run.last_metrics()['objective']:.4f}")

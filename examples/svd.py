@@ -4,8 +4,6 @@ V is multiplied by A block by block, then by A' slice by slice, and made orthono
 singular vectors of A, and the roots of the lengths of its columns before that towards the singular values.
 """
 
-import sys
-
 import numba
 import numpy as np
 
@@ -52,5 +50,8 @@ class SingularValues(StaticProgram):
 
 
 if __name__ == "__main__":
-    data, run, rank = sys.argv[1:]
-    fit(SingularValues, data, run, options={"rank": int(rank), "seed": 0}, iterations=30)
+    from example_data import arguments
+
+    data, run, rank = arguments("ratings", 3)
+    run = fit(SingularValues, data, run, options={"rank": int(rank), "seed": 0}, iterations=30)
+    print("singular values", run["values"].round(3))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from rings import mpiexec, on_ring, until
 
-from blocks import Matrix
+from blocks import Matrix, Samples
 from blocks.errors import OocError
 from ooc import ProgramRun, ProgramSpec, fit
 from ooc.ring.ring import Ring
@@ -256,6 +256,26 @@ def test_examples_run_under_mpi_and_are_resumed(name: str, options: dict[str, in
     more = ["resume", "r-{rank}", "--program", name, "--iterations=4", "--transport=mpi"]
     subprocess.run([*ranks, *more], check=True, timeout=300)
     alone, together = model_of(Path("alone")), model_of(Path("r-0"))
+    assert all(alone[array].tobytes() == together[array].tobytes() for array in alone)
+
+
+@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
+def test_a_stochastic_program_trains_on_shards(matrix: Matrix, ooc: Ooc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the command, with a worker on each of two ranks: the bits of two workers of one machine."""
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    random = np.random.default_rng(0)
+    x = random.normal(size=(400, 5))
+    with Samples.create("samples", block_entries=300) as writer:
+        writer.add(x, np.sign(x @ random.normal(size=5)))
+    assert ooc("shard", "samples", "shard-{rank}", "--shards", "2").returncode == 0
+    options = ["--iterations=3", "--set=parallelism=2"]
+    made = ooc("train", "program", "svm:Pegasos", "samples", "alone", *options)
+    assert made.returncode == 0, made.stderr
+    ranks = [str(mpiexec()), "-n", "2", sys.executable, "-m", "ooc", "train", "program", "svm:Pegasos"]
+    command = [*ranks, "shard-{rank}", "r-{rank}", *options, "--set=on_ring=true", "--transport=mpi"]
+    subprocess.run(command, check=True, timeout=300)
+    alone, together = model_of(Path("alone")), model_of(Path("r-0"))
+    assert np.abs(alone["w"]).min() > 0
     assert all(alone[array].tobytes() == together[array].tobytes() for array in alone)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rings import until
 
-from blocks import Matrix, ingest_documents, write_samples
+from blocks import Matrix, Samples, ingest_documents, write_samples
 from ooc.runs.run import Run
 from samplers import LatentDirichletAllocation
 
@@ -120,6 +121,55 @@ def test_a_factorization_machine_is_that_of_a_plain_loop(tmp_path: Path) -> None
     found = np.load(tmp_path / "run" / "model" / "variables.npz")
     for name, expected in {"w0": w0, "w": w, "v": v}.items():
         assert np.allclose(found[name], expected, rtol=1e-9, atol=1e-12), name
+
+
+def test_online_kmeans_is_that_of_a_plain_loop(tmp_path: Path, ooc: Ooc, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Out of core, by two workers, killed as soon as something is committed, and gone on with."""
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(1)
+    x = random.normal(size=(300, 6)) * (random.random((300, 6)) < 0.6)
+    with Samples.create("samples", block_entries=200) as writer:
+        writer.add(x, np.zeros(300))
+    program = ("program", "online_kmeans:OnlineKMeans", "samples")
+    options = ("--set=clusters=3", "--set=parallelism=1", "--workers=2", "--memory=200MB", "--quiet")
+    command = [sys.executable, "-m", "ooc", "train", *program, "run", "--iterations=100000", *options]
+    with subprocess.Popen(command) as process:
+        until(lambda: (path := Path("run/metrics.jsonl")).exists() and path.stat().st_size > 500)
+        process.kill()
+    passes = Run(Path("run"), program[1]).last_metrics()["iteration"] + 3
+    done = ooc("resume", "run", "--program", program[1], "--iterations", passes, "--workers", 2, "--memory", "200MB")
+    assert done.returncode == 0, done.stderr
+    samples = Samples("samples")
+    order = np.concatenate([samples.block(number).rows for number in range(samples.block_count)])
+    rows, centres, sizes = x.astype(np.float32).astype(float), np.random.default_rng([0, *b"centres"]), np.zeros(3)
+    expected = centres.normal(size=(3, 6))
+    for row in [*order] * passes:
+        k = int(np.square(rows[row] - expected).sum(axis=1).argmin())
+        sizes[k] += 1
+        expected[k] += (rows[row] - expected[k]) / sizes[k]
+    found = np.load("run/model/variables.npz")
+    assert np.array_equal(found["sizes"], sizes)
+    assert np.allclose(found["centres"], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("online_kmeans", "mean squared distance 0."),
+        pytest.param("svm", "mean hinge loss 0.", marks=pytest.mark.long),
+        pytest.param("fm", "mean squared error 0.", marks=pytest.mark.long),
+        pytest.param("nmf", "change of the loss, per entry: -0.", marks=pytest.mark.long),
+        pytest.param("kmeans", "change of the squared distance, per entry: -0.", marks=pytest.mark.long),
+        pytest.param("svd", "singular values [", marks=pytest.mark.long),
+        pytest.param("documents", " documents, ", marks=pytest.mark.long),
+        pytest.param("callbacks", "'log_likelihood_per_token': -", marks=pytest.mark.long),
+    ],
+)
+def test_an_example_runs_without_arguments(name: str, says: str, tmp_path: Path) -> None:
+    """On data of its own; nothing is left in the directory that it is started in."""
+    assert says in run_script(tmp_path, name)
+    assert not list(tmp_path.iterdir())
 
 
 def sent_to_mlflow(directory: Path) -> Iterator[tuple[str, int, float]]:
