@@ -102,7 +102,7 @@ class Run:
                 )
         self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA, holds=Config)
         self._lock: tuple[int, int] | None = None  # device and inode of the file that is locked, while it is
-        self._manifest: tuple[int, ...] | None = None  # `_version` of that of the dataset, once it was looked at
+        self._dataset_at: tuple[Path, tuple[int, ...]] | None = None  # its place and `_version`, once it was looked at
 
     @property
     def scratch(self) -> Path:
@@ -196,7 +196,7 @@ class Run:
 
     def move_datasets(self, data: Path | None, held_out: Path | None) -> None:
         """Record new paths of the datasets, None for unchanged ones; RequestError if they are other datasets."""
-        settings = self.config["settings"]
+        settings, self._dataset_at = self.config["settings"], None
         before = list(entries_of(self.config))
         if data:
             self.config["dataset"] = moved(self.config["dataset"], self.path, data)
@@ -241,16 +241,16 @@ class Run:
                 f"{self.path} was removed, moved or replaced while this command used it",
                 "Nothing that is there now was changed. Check it with `ooc info`, or train a new run.",
             )
+        if self._dataset_at and _version(self._dataset_at[0] / MANIFEST) == self._dataset_at[1]:
+            return  # to find its place takes reading its manifest, milliseconds for each hundred files
         entry, path = self.config["dataset"], self.dataset_path
         found = _version(path / MANIFEST)
-        if found and found == self._manifest:
-            return
         if not found or not has_generation(path, entry["identity"]):
             raise WorkFailed(
                 f"{path}, the dataset of {self.path}, was {'made again' if found else 'removed or moved'}",
                 f"Put the dataset back, then continue with `ooc resume {self.path}`; or train a new run.",
             )
-        self._manifest = found
+        self._dataset_at = path, found
 
     def refer_to_datasets(self) -> None:
         """Record in the datasets that this run needs the generation with which it started."""
