@@ -43,7 +43,7 @@ SUBJECTS = {  # names of `ooc` and `blocks` by page
     "api/engines": ("ArraySpec", "DynamicEngine", "ProgramSpec", "StaticEngine", "make_plan"),
     "api/runs": ("ProgramRun", "Run", "create_run", "fit", "train"),
     "api/datasets": (
-        *("Dataset", "Design", "Matrix", "Samples", "Request", "DesignRequest", "Synthetic", "ingest"),
+        *("Dataset", "Design", "Matrix", "Samples", "CorpusRequest", "DesignRequest", "Synthetic", "ingest"),
         *("ingest_design", "ingest_documents", "ingest_samples", "synthesize"),
         *("write_corpus", "write_matrix", "write_npz", "write_samples"),
     ),
