@@ -80,7 +80,7 @@ def _digest(version: str) -> str:
 
 
 def _candidates() -> Iterator[Path]:
-    """Return candidate parent directories, the best first; none depends on the working directory."""
+    """Yield candidate parent directories, the best first; none depends on the working directory."""
     chosen, home = os.environ.get(CHOSEN, ""), os.environ.get("XDG_CACHE_HOME", "")
     if Path(chosen).is_absolute():
         yield Path(chosen)

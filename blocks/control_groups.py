@@ -70,7 +70,7 @@ def _held(group: Path, version: int) -> int:
 
 
 def _groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
-    """Return the group directories of this process, each followed by its ancestors, and their version."""
+    """Yield the group directories of this process, each followed by its ancestors, and their version."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:

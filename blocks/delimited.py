@@ -55,7 +55,7 @@ class Dialect:
         )
 
     def _fields(self, buffer: bytes | bytearray) -> list[tuple[int, int]]:
-        """Yield begin and end of the quoted fields of a text; an unclosed field ends beyond the text."""
+        """Return begin and end of the quoted fields of a text; an unclosed field ends beyond the text."""
         if self._quoted is None or self.quote is None or self.quote.encode() not in buffer:
             return []
         return [(found.start(), found.end() + (found[1] is None)) for found in self._quoted.finditer(buffer)]
@@ -96,7 +96,7 @@ class Dialect:
             at = end
 
     def rows(self, text: str) -> list[list[str]]:
-        """Yield the fields of all rows, none for an empty line. Raises BadRow."""
+        """Return the fields of all rows, none for an empty line. Raises BadRow."""
         try:
             lines = io.StringIO(text, newline="")
             if self.quote is None:

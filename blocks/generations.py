@@ -130,7 +130,7 @@ def problems(root: Path) -> Iterator[str]:
 
 
 def kept_files(root: Path) -> set[Path]:
-    """Yield the files of kept generations, and their manifests."""
+    """Return the files of kept generations, and their manifests."""
     files = set()
     for manifest in root.glob("manifest-*.json"):
         content = read_json(manifest, what="a dataset", schema=SCHEMA, holds=Manifest)

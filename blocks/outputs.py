@@ -62,6 +62,6 @@ def output(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def scratch_for(path: Path) -> Iterator[Path]:
-    """Return a directory for temporary data of an output, on the same disk if possible."""
+    """Yield a directory for temporary data of an output, on the same disk if possible."""
     with temporary_directory() if is_passed_on(path) else scratch_directory(path) as directory:
         yield directory

@@ -125,7 +125,7 @@ def _repair(dataset: Dataset | Matrix | Samples, report: VerificationReport) -> 
 
 
 def _columns(matrix: Matrix, first: int, last: int) -> Iterator[Entries]:
-    """Return the entries of some columns in each block in turn, by column, with places in the matrix."""
+    """Yield the entries of some columns in each block in turn, by column, with places in the matrix."""
     for number, place in enumerate(matrix.index.block_bounds[:-1].tolist()):
         entries = column_order(matrix.block(number))
         mine = slice(*np.searchsorted(entries.columns, (first, last)))
@@ -210,7 +210,7 @@ def _in_corpus(dataset: Dataset) -> Iterator[str]:
 
 
 def _remedies(dataset: Dataset | Matrix | Samples | Design, damaged: set[str]) -> Iterator[str]:
-    """Return the remedies for damaged files."""
+    """Yield the remedies for damaged files."""
     of_blocks, what = {entry["file"] for entry in dataset.manifest["blocks"]}, dataset.counted
     if damaged and damaged <= {entry["file"] for entry in dataset.manifest["slices"]}:
         yield f"All {len(of_blocks)} blocks are undamaged, and the damaged files can be made from them."

@@ -271,7 +271,7 @@ class StaticEngine:
                 target.close()
 
     def _answers(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
-        """Return the answers of workers up to the next `aggregate`: of a stage, or of the whole phase."""
+        """Yield the answers of workers up to the next `aggregate`: of a stage, or of the whole phase."""
         if phase.alone and not self.is_first:
             return
         if phase.staged:
@@ -359,7 +359,7 @@ class StaticEngine:
 
     @contextmanager
     def _open(self, phase: Phase, target: CellFile | None = None) -> Iterator[Pass]:
-        """Return the units of a phase that starts. target: file for streamed state."""
+        """Yield the units of a phase that starts. target: file for streamed state."""
         with self._watch.rather("aggregation"):
             self.program.begin(phase, self.arrays)
         source = None

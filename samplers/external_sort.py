@@ -124,7 +124,7 @@ def _gathered(numbers: np.ndarray, starts: np.ndarray, rows: np.ndarray) -> np.n
 
 @kernel
 def _offsets_in_order(starts, source, offsets):
-    """Return the begin of each row in the new order, in which row i is the stored row source[i]."""
+    """Set `offsets` to the begin of each row in the new order, in which row i is the stored row source[i]."""
     for i in range(source.size):
         row = source[i]
         offsets[i + 1] = offsets[i] + (starts[row + 1] - starts[row] if row >= 0 else 0)
@@ -159,7 +159,7 @@ def lines_in_order(text: np.ndarray, order: np.ndarray) -> Iterator[bytes]:
 
 
 def _ends(text: np.ndarray, step: int = 1 << 24) -> Iterator[np.ndarray]:
-    """Return the end of each line of a text (the byte after it), for a range of the text at a time."""
+    """Yield the end of each line of a text (the byte after it), for a range of the text at a time."""
     yield np.empty(0, np.int64)
     for first in range(0, text.size, step):
         yield np.flatnonzero(text[first : first + step] == ord("\n")) + first + 1

@@ -53,7 +53,7 @@ class ModelFiles:
         return read_lines(self.path / self.manifest["files"][name]["file"], count)
 
     def problems(self) -> Iterator[str]:
-        """Return what is wrong with the files compared with their checksums."""
+        """Yield what is wrong with the files compared with their checksums."""
         for entry in self.manifest["files"].values():
             if problem := check_file(self.path / entry["file"], entry):
                 yield problem

@@ -82,7 +82,7 @@ class Tokenizer:
         return lines
 
     def _joined(self, text: str) -> Iterator[str]:
-        """Return n-grams of 1 to n words, joined by underscores; they do not cross stop words or ends of sentences."""
+        """Yield n-grams of 1 to n words, joined by underscores; they do not cross stop words or ends of sentences."""
         for sentence in self._sentences(text):
             for is_stop_word, group in groupby(self._find(sentence), self._stop_words.__contains__):
                 run = [] if is_stop_word else list(group)

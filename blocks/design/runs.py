@@ -30,7 +30,7 @@ class Segment(NamedTuple):
 
 
 def segments(runs: Sequence[EntryRun], places: Sequence[int], first: int, last: int) -> Iterator[Segment]:
-    """Return what to read of each run for the columns from `first` to `last` (exclusive), plus up to a landmark
+    """Yield what to read of each run for the columns from `first` to `last` (exclusive), plus up to a landmark
     more."""
     for run, place in zip(runs, places, strict=True):
         begin, end = (LANDMARK * int(mark) for mark in np.searchsorted(run.landmarks, (first, last)))

@@ -75,7 +75,7 @@ def _dashed(table: Table) -> Table:
 
 
 def _tables(content: Table, words: Sequence[str]) -> Iterator[tuple[str, Table]]:
-    """Return the tables that apply to a command, from the top level to the command's own, each with its name."""
+    """Yield the tables that apply to a command, from the top level to the command's own, each with its name."""
     yield "", content
     for depth, word in enumerate(words, 1):
         content = content.get(word, {})
@@ -114,7 +114,7 @@ def _below(command: Any) -> dict[str, Any]:
 
 
 def _singles(command: Any) -> Iterator[Any]:
-    """Return all commands of a group and its subgroups; for a single command, the command itself."""
+    """Yield all commands of a group and its subgroups; for a single command, the command itself."""
     below = _below(command)
     if not below:
         yield command

@@ -61,7 +61,7 @@ def parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Par
 
 
 def options(*kinds: type, names: Collection[str] = ()) -> Iterator[Parameter]:
-    """Return the options that the fields of classes describe, except options of Python only; names: some of them."""
+    """Yield the options that the fields of classes describe, except options of Python only; names: some of them."""
     for kind in kinds:
         for each in described(kind).values():
             if each.option.help and (not names or each.field in names):

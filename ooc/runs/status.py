@@ -95,7 +95,7 @@ def run_problems(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _state_problems(run: Path, state: Path, dataset: Store) -> list[str]:
-    """Yield the problems of the committed state; a training may replace the state meanwhile, then the new one is
+    """Return the problems of the committed state; a training may replace the state meanwhile, then the new one is
     checked."""
     found, entries = [f"{run}: no state was saved yet"], None
     while (newest := committed(state)) != entries:

@@ -333,7 +333,7 @@ def _described(directory: Path) -> list[dict[str, Any]]:
 
 
 def _descriptions(directory: Path) -> Iterator[dict[str, Any]]:
-    """Return the descriptions of generations, the newest first; damaged ones are left out."""
+    """Yield the descriptions of generations, the newest first; damaged ones are left out."""
     for path in sorted(directory.glob("[0-9]*.json"), reverse=True):
         with suppress(WorkFailed):
             entry = read_json(path, what="a generation of a run", schema=SCHEMA, holds=Generation, sealed=True)

@@ -87,7 +87,7 @@ class Layout:
         return before[:-1] + np.repeat(tiles, np.diff(self.stripe_bounds)) - self.cell_rows[:, unit]
 
     def tile_cells(self, stripe: int, slice_: int) -> Iterator[tuple[slice, slice]]:
-        """Return for each cell of a tile its rows in the tile, and its rows in the stripe as in memory."""
+        """Yield for each cell of a tile its rows in the tile, and its rows in the stripe as in memory."""
         first, at = self.block_rows[self.stripe_bounds[stripe]], 0
         for block in self.section_units("block", stripe):
             begin, end = self.block_rows[block] - first + self.cell_rows[block, slice_ : slice_ + 2]

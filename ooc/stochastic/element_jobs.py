@@ -235,7 +235,7 @@ class ElementJobs:
         return np.concatenate([self._map(job.phase, shared, stretch) for stretch in stretches] or [np.empty(0)])
 
     def elsewhere(self, name: str, dataset: Any, arrays: Arrays) -> Iterator[np.ndarray]:
-        """Return the values of a function for another dataset of the same kind, whose local variables are 0."""
+        """Yield the values of a function for another dataset of the same kind, whose local variables are 0."""
         program, shared = self._program, self._unchanged(arrays)
         for number in range(dataset.block_count):
             block = elements_of(dataset.block(number))

@@ -293,7 +293,7 @@ class StochasticProgram(StaticProgram):
 
     @lru_cache(maxsize=4)  # noqa: B019, a program lives as long as its process
     def rounds_of(self, phase: str, choice: DegreeChoice) -> list[list[Stage]]:
-        """Yield the stages of a phase, round by round."""
+        """Return the stages of a phase, round by round."""
         if phase == self.check.name:
             return [[check_stage(self.elements, _TESTS)]]
         if phase == self.trial.name:

@@ -106,7 +106,7 @@ def synchronised(bounds: Sequence[int], degree: int, slots: int, shares: int) ->
 
 
 def pass_stages(rounds: Sequence[Sequence[int]], degree: int, slots: int, shares: int) -> list[list[Stage]]:
-    """Yield the stages of each round of a pass. rounds: bounds of the elements of this machine's workers."""
+    """Return the stages of each round of a pass. rounds: bounds of the elements of this machine's workers."""
     return [list(synchronised(bounds, degree, slots, shares)) for bounds in rounds]
 
 

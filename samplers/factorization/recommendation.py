@@ -136,7 +136,7 @@ def recommend(
 
 
 def similar_items(model: Factorization, names: Sequence[str], top: int) -> Iterator[Recommendations]:
-    """Return the items with the largest cosine similarity of factors for each named item."""
+    """Yield the items with the largest cosine similarity of factors for each named item."""
     factors = model.columns.factors
     lengths = np.sqrt(np.einsum("ij,ij->i", factors, factors))
     for some in _batches(names, _SCORES // len(model.columns)):

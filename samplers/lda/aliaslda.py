@@ -25,10 +25,11 @@ from samplers.lda.word_tables import choose_word_entry, make_smoothing, make_tab
 
 @unmanaged_kernel
 def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in_place, key):
-    """Sample the tokens of a cell; returns how many changed topic. For the arguments see `samplers.lda.documents`.
+    """Sample the tokens of a cell; returns the number that changed topic. See `samplers.lda.documents` for the
+    arguments.
 
-    word_tables: those of all words, or, in place, room for one, made anew for every token: O(K). scratch: TableScratch.
-    alpha: float64 (K,). steps: proposals a token. key: the random stream; 3 draws a proposal.
+    word_tables: of all words, or, in place, room for one table, which is made for every token: O(K). scratch:
+    TableScratch. alpha: float64 (K,). steps: proposals per token. key: random stream; 3 draws per proposal.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary, cumulated = counts[:5]
@@ -80,13 +81,14 @@ def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in
 
 @inlined
 def importance(topics, summary, weights, alpha, k):
-    """p(k) / q(k)."""
+    """Return p(k) / q(k)."""
     return (topics[k] + alpha[k]) / (topics[k] + weights[k] * summary[k])
 
 
 @inlined
 def document_part(topics, present, size, summary, rows, word, own, beta, cumulated):
-    """Cumulate n_kd^- * (n_kw^- + beta) / (n_k^- + V*beta) over the document's topics; returns the sum."""
+    """Cumulate n_kd^- * (n_kw^- + beta) / (n_k^- + V*beta) over the document's topics in `cumulated`; returns the
+    sum."""
     total = 0.0
     for i in range(size):
         k = np.int64(present[i])

@@ -35,21 +35,20 @@ SMALL = 1 << 29  # bytes of rows, all dense, up to which a sampler may read thos
 
 
 def is_small(topics: int, vocabulary_size: int) -> bool:
-    """Whether the rows of all words may be dense."""
+    """Return whether the rows of all words may be dense."""
     return 4 * topics * vocabulary_size <= SMALL
 
 
 class DocMajor(WarmStart):
-    """A sampler that goes document by document; subclasses add `sample_cell`.
+    """Base class of samplers that go document by document; subclasses add `sample_cell`.
 
-    update: one of UPDATES.
+    update: one of UPDATES. Attribute `opening`: stages of a block before its first step. In one of them the word at
+    each position is looked up, in another the documents are laid out, unless they are sampled from end to end, in which
+    case the sampling job does it.
 
-    Attribute `opening`: the stages of a block before its first step. In one the word at each position is found, in
-    another the documents are laid out, unless they are sampled from end to end: then whoever samples them does that.
-
-    A sampler with `whole_blocks` set takes all cells of a block together in the mode delayed, where the rows of all
-    slices are small: documents are opened once for a block and not for each of its cells, and all rows are dense. Who
-    has brought rows up to date opens the next block for their words, in the same stage.
+    A sampler with `whole_blocks` set takes all cells of a block together in the mode delayed, if the rows of all slices
+    are small: documents are opened once per block instead of once per cell, and all rows are dense. The job that has
+    updated rows opens the next block for their words in the same stage.
     """
 
     whole_blocks = False
@@ -75,7 +74,7 @@ class DocMajor(WarmStart):
         self._counts: Counts | None = None
 
     def word_tokens(self) -> np.ndarray:
-        """int64 (V,), the tokens that the row of each word counts."""
+        """Return the tokens that the row of each word counts, int64 (V,)."""
         return self.dataset.index.frequencies
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
@@ -90,7 +89,7 @@ class DocMajor(WarmStart):
         }
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
-        """The rows, unless they are updated in place: then every stage changes those of all slices."""
+        """Return the rows, unless they are updated in place, when every stage changes those of all slices."""
         if self.in_place or self.whole_blocks:
             return {}
         dense, tables = row_sizes(self.layout, self.topics, self.dataset.index.slice_bounds)
@@ -104,12 +103,12 @@ class DocMajor(WarmStart):
         return self.update_mode == "delayed" and stage >= self.opening and self._step(stage)[1] == "aggregate"
 
     def _step(self, stage: int) -> tuple[int, str]:
-        """The slice of a stage, and what is done to its cell."""
+        """Return the slice of a stage, and the step that it does."""
         slice_, step = divmod(stage - self.opening, len(self.steps()))
         return slice_, self.steps()[step]
 
     def rows(self, shared: Arrays) -> Rows:
-        """The rows of all words."""
+        """Return the rows of all words."""
         return Rows(self.topics, self.layout.masks, self.layout.starts, shared["dense_rows"], shared["row_tables"])
 
     def own_bytes(self) -> int:
@@ -135,13 +134,13 @@ class DocMajor(WarmStart):
 
     @property
     def counts(self) -> Counts:
-        """The working memory of this worker."""
+        """Return the working memory of this worker."""
         if self._counts is None:
             self._counts = Counts(**{name: spec.zeros() for name, spec in self._count_specs().items()})
         return self._counts
 
     def steps(self) -> tuple[str, ...]:
-        """What is done to a cell whose rows are frozen, one stage each."""
+        """Return the steps of a cell with frozen rows, one stage each."""
         return ("sample", "aggregate")
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
@@ -174,7 +173,7 @@ class DocMajor(WarmStart):
         return 0
 
     def rows_counted(self, job: Job, words: np.ndarray) -> None:
-        """Hook for what a sampler derives from the rows of some words that were counted anew."""
+        """Hook: update data that a sampler derives from rows, after the rows of some words were recounted."""
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
         if job.phase != self.documents.name:
@@ -203,12 +202,13 @@ class DocMajor(WarmStart):
         return changed, topics, moved[topics]
 
     def find_words(self, job: Job, block: Block, mine: slice) -> None:
-        """Set the words at the positions of some of a block's words."""
+        """Look up the words at the positions of some of a block's words."""
         offsets = block.word_offsets[mine.start : mine.stop + 1]
         find_words(block.words[mine], offsets, job.shared["position_words"])
 
     def words_found(self, job: Job, words: np.ndarray) -> None:
-        """Hook for what a sampler derives from the rows of a block's words before any of its tokens is sampled."""
+        """Hook: update data that a sampler derives from the rows of a block's words, before any of its tokens is
+        sampled."""
 
     def _lay_out(self, job: Job, block: Block, bounds: np.ndarray) -> None:
         mine = slice(int(block.offsets[bounds[0]]), int(block.offsets[bounds[1]]))
@@ -217,7 +217,7 @@ class DocMajor(WarmStart):
         lay_out(job.state, base, block.positions[mine], job.shared["position_words"], topics, words, counted)
 
     def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
-        """One of the steps on a cell whose rows are frozen: for a part of the documents, or of the cell's words."""
+        """Do a step on a cell with frozen rows, for a part of the documents or of the cell's words."""
         if step == "sample":
             marks = taper(job.bounds.size - 1)[job.part : job.part + 2] * block.positions.size
             return self._sample(job, block, np.searchsorted(block.offsets, marks), slice_, key)
@@ -234,14 +234,14 @@ class DocMajor(WarmStart):
         self.words_found(job, block.words[mine])
 
     def _open_next(self, job: Job, words: np.ndarray, mine: slice) -> None:
-        """Open the next block for the words whose rows this job has brought up to date, and for those in between."""
+        """Open the next block for the words whose rows this job has updated, and for the words between them."""
         following = self._block(job.unit + 1)
         ends = np.append(words, self.dataset.vocabulary_size)
         first, last = np.searchsorted(following.words, [ends[mine.start] if job.part else 0, ends[mine.stop]])
         self._open_words(job, following, slice(first, last))
 
     def words_of_part(self, job: Job, block: Block, slice_: int) -> slice:
-        """This job's share of a cell's words, as a slice of `block.words`."""
+        """Return this job's share of a cell's words, as a slice of `block.words`."""
         first, last = self._cell_positions(job.unit, slice_)
         share = job.share(last - first)
         return slice(*np.searchsorted(block.word_offsets[:-1], [first + share.start, first + share.stop]))
@@ -253,7 +253,8 @@ class DocMajor(WarmStart):
         return int(ends[slice_ - 1]) if slice_ else 0, int(ends[slice_])
 
     def _sample(self, job: Job, block: Block, bounds: np.ndarray, slice_: int | None, key: np.uint64) -> int:
-        """Sample the documents between two bounds: their tokens in one slice, or all; returns how many changed."""
+        """Sample documents between two bounds, their tokens in one slice or all; returns the number that changed
+        topic."""
         if self.opening == 1:
             self._lay_out(job, block, bounds)
         first, last = (0, block.positions.size) if slice_ is None else self._cell_positions(job.unit, slice_)
@@ -273,7 +274,7 @@ class DocMajor(WarmStart):
         return changed
 
     def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
-        """Sample the tokens of a cell; returns how many changed topic."""
+        """Sample the tokens of a cell; returns the number that changed topic."""
         raise NotImplementedError
 
     def aggregate(
@@ -288,9 +289,9 @@ class DocMajor(WarmStart):
 
 @cache
 def taper(parts: int) -> np.ndarray:
-    """Where to cut what has so many parts, as shares of it from 0 to 1, so that the last are an eighth of the others.
+    """Return bounds of `parts` parts, as fractions from 0 to 1, the last parts being an eighth of the others.
 
-    Workers wait for the one that ends last for as long as a part takes it.
+    Workers wait for the last part of a stage, which should be short.
     """
     sizes = np.array([8] * (parts - 2) + _TAPERED) if parts > 1 else np.ones(parts)
     return np.concatenate(([0], np.cumsum(sizes) / sizes.sum()))
@@ -298,11 +299,10 @@ def taper(parts: int) -> np.ndarray:
 
 @cache
 def far_apart(parts: int) -> Sequence[int]:
-    """An order of tapered parts in which one is far from the next, but for the small ones at the end.
+    """Return an order of tapered parts in which consecutive parts are far apart, except the small ones at the end.
 
-    What two workers do at once should be far apart: documents near each other have their tokens in the same cache
-    lines of the state. Reversed binary numbers are such an order for any number of workers (two had 1.84 times the
-    speed of one, against 1.77 in the order of the parts).
+    Workers at nearby documents share cache lines of the state. Bit-reversed numbers are such an order for any number of
+    workers (two workers had 1.84 times the speed of one, against 1.77 in the order of the parts).
     """
     whole = max(parts - len(_TAPERED), 0)
     bits = max(whole - 1, 0).bit_length()
@@ -311,9 +311,9 @@ def far_apart(parts: int) -> Sequence[int]:
 
 
 def s_error(moved: Sequence[tuple[np.ndarray, np.ndarray]], tokens: int) -> float:
-    """1 / (P*M) * sum_p ||s_p - s||_1 (STRADS supplement, eq. 1): s holds what all P jobs moved, s_p only its own.
+    """Return the s-error 1 / (P*M) * sum_p ||s_p - s||_1 (STRADS supplement, eq. 1).
 
-    moved: for each job, topics and by how much it changed n_k.
+    s includes the moves of all P jobs, s_p only the job's own. moved: for each job, topics and the changes of n_k.
     """
     size = max((int(topics.max(initial=-1)) for topics, _ in moved), default=-1) + 1
     total = np.zeros(size, np.int64)

@@ -22,12 +22,11 @@ from samplers.lda.rows import clear_row, decrease, increase
 
 
 class Cell(NamedTuple):
-    """Documents of a block, and which of their tokens are to be sampled.
+    """Documents of a block, and which of their tokens to sample.
 
-    offsets: int64 (D+1,), where the tokens of each document begin in the arrays of the block. topics: topic type (N,),
-    topic of each token now. words: uint32 (N,), its word. positions: uint32 (N,), its word-major position, ascending
-    inside a document. state: topic type (rows, 1); base: row of position 0 in it. first, last: the positions of the
-    cell.
+    offsets: int64 (D+1,), begin of each document in the arrays of the block. topics: topic type (N,), present topic of
+    each token. words: uint32 (N,). positions: uint32 (N,), word-major positions, ascending in a document. state: topic
+    type (rows, 1). base: row of position 0. first, last: positions of the cell.
     """
 
     offsets: np.ndarray
@@ -41,12 +40,12 @@ class Cell(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Working memory of one worker: what is counted of the open document, and the summary row.
+    """Working memory of one worker: counts of the open document, and the summary row.
 
-    topics: int32 (K,), n_kd, 0 between documents. present: int32 (K+1,), those that are not 0, in its first entries;
-    places: int32 (K,), where a topic stands there. summary: float64 (K,), n_k + V*beta. weights: float64 (K,), for a
-    sampler's cumulated weights; of_topics, scales: float64 (K,), for what it keeps of each topic.
-    row_topics, row_counts: int32 (K+1,), for the row of a word.
+    topics: int32 (K,), n_kd, 0 between documents. present: int32 (K+1,), the topics with nonzero counts first. places:
+    int32 (K,), index of each topic in `present`. summary: float64 (K,), n_k + V*beta. weights: float64 (K,), cumulated
+    weights of a sampler. of_topics, scales: float64 (K,), a sampler's data of each topic. row_topics, row_counts: int32
+    (K+1,), for the row of a word.
     """
 
     topics: np.ndarray
@@ -62,7 +61,7 @@ class Counts(NamedTuple):
 
 @inlined
 def first_above(values, first, last, x):
-    """The first of the ascending values[first:last] that is above x, or `last`."""
+    """Return the index of the first of the ascending values[first:last] above x, or `last`."""
     while first < last:
         middle = (first + last) >> 1
         if values[middle] > x:
@@ -74,21 +73,21 @@ def first_above(values, first, last, x):
 
 @inlined
 def count_document(token_topics, first, last, topics):
-    """Count the topics of a document, whose tokens are first to last."""
+    """Count the topics of a document, tokens first to last."""
     for token in range(first, last):
         topics[token_topics[token]] += 1
 
 
 @inlined
 def clear_document(token_topics, first, last, topics):
-    """Forget a document that was counted, or opened."""
+    """Reset the counts of a counted or opened document to 0."""
     for token in range(first, last):
         topics[token_topics[token]] = 0
 
 
 @inlined
 def open_document(token_topics, first, last, topics, present, places):
-    """Count the topics of a document and list those it has; returns how many."""
+    """Count the topics of a document and list the nonzero ones; returns their number."""
     size = 0
     for token in range(first, last):
         topic = token_topics[token]
@@ -102,7 +101,7 @@ def open_document(token_topics, first, last, topics, present, places):
 
 @inlined
 def take_out(topics, present, places, size, summary, topic):
-    """Take a token out of its document and the summary row; returns how many topics the document has left."""
+    """Remove a token from its document and the summary row; returns the document's number of topics."""
     summary[topic] -= 1.0
     topics[topic] -= 1
     if topics[topic] == 0:
@@ -114,7 +113,7 @@ def take_out(topics, present, places, size, summary, topic):
 
 @inlined
 def put_back(topics, present, places, size, summary, topic):
-    """Count a token in its document and the summary row; returns how many topics the document has now."""
+    """Add a token to its document and the summary row; returns the document's number of topics."""
     summary[topic] += 1.0
     if topics[topic] == 0:
         present[size] = topic
@@ -126,7 +125,8 @@ def put_back(topics, present, places, size, summary, topic):
 
 @unmanaged_kernel
 def find_words(words, word_offsets, position_words):
-    """Set the word at each position of some words, uint32 (n,). word_offsets: int64 (n+1,), their positions."""
+    """Set the word at each position of some words, uint32 (n,). word_offsets: int64 (n+1,), begin of their
+    positions."""
     for i in range(words.size):
         for position in range(word_offsets[i], word_offsets[i + 1]):
             position_words[position] = words[i]
@@ -134,10 +134,8 @@ def find_words(words, word_offsets, position_words):
 
 @unmanaged_kernel
 def lay_out(state, base, positions, position_words, topics, words, counted):
-    """Set `topics` and `words` of some tokens, given their positions, uint32 (n,), and the word at each position.
-
-    counted: topic type (N,), set at their positions.
-    """
+    """Set `topics` and `words` of tokens given their positions, uint32 (n,), and the word at each position. counted:
+    topic type (N,), set at their positions."""
     for token in range(positions.size):
         position = positions[token]
         words[token] = position_words[position]
@@ -146,10 +144,10 @@ def lay_out(state, base, positions, position_words, topics, words, counted):
 
 @unmanaged_kernel
 def aggregate_words(state, base, counted, words, word_offsets, rows):
-    """Bring the rows of some words of a block up to date with the topics of its tokens.
+    """Update the rows of some words of a block to the present topics of its tokens.
 
-    counted: topic type (N,), set to the topics in the state. words: uint32 (n,). word_offsets: int64 (n+1,), their
-    word-major positions.
+    counted: topic type (N,), set to the topics in the state. words: uint32 (n,). word_offsets: int64 (n+1,), begin of
+    their word-major positions.
     """
     for i in range(words.size):
         for position in range(word_offsets[i], word_offsets[i + 1]):
@@ -162,7 +160,7 @@ def aggregate_words(state, base, counted, words, word_offsets, rows):
 
 @unmanaged_kernel
 def count_words(state, bases, run_offsets, blocks, starts, lengths, rows, first):
-    """Count the rows of some words anew; see `samplers.lda.groups` for their runs. first: rank of the first word."""
+    """Recount the rows of some words; see `samplers.lda.groups` for their runs. first: rank of the first word."""
     for w in range(run_offsets.size - 1):
         clear_row(rows, first + w)
         for run in range(run_offsets[w], run_offsets[w + 1]):

@@ -15,9 +15,10 @@ from samplers.lda.rows import decrease, increase, nonzeros
 
 @unmanaged_kernel
 def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
-    """Sample the tokens of a cell; returns how many changed topic. For the arguments see `samplers.lda.documents`.
+    """Sample the tokens of a cell; returns the number that changed topic. See `samplers.lda.documents` for the
+    arguments.
 
-    alpha: float64 (K,). key: the random stream; one draw a token.
+    alpha: float64 (K,). key: random stream; one draw per token.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, summary = counts.topics, counts.summary
@@ -58,7 +59,7 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
 
 @inlined
 def draw_topic(of_document, of_word, summary, alpha, beta, cumulated, u):
-    """The topic that a uniform number draws for a token that was taken out of all counts.
+    """Draw the topic of a token that was removed from all counts, by a uniform number u.
 
     of_document: int32 (K,), n_kd^-. of_word: float64 (K,), n_kw^-. summary: float64 (K,), n_k^- + V*beta. cumulated:
     float64 (K,), set.

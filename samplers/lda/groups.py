@@ -24,12 +24,11 @@ from ooc.rng import uniform
 
 
 class Prior(NamedTuple):
-    """The prior of the topics in a group: alpha for a document, beta for a word. Made by `symmetric_prior` or
-    `weighted_prior`, which fill all fields; kernels ask `symmetric`, never the size of an array.
+    """Prior of the topics in a group: alpha for a document, beta for a word.
 
-    symmetric: whether all topics have the same weight. topics: K. total: sum of the weights of all topics.
-    weights: float64 (K,), or (1,) if symmetric. cut, alias: alias table of the weights, float64 and uint32 (K,); not
-    read, and of size 1, if symmetric.
+    Made by `symmetric_prior` or `weighted_prior`, which fill all fields; kernels test `symmetric`, never array sizes.
+    symmetric: all topics have equal weights. topics: K. total: sum of all weights. weights: float64 (K,), or (1,) if
+    symmetric. cut, alias: alias table of the weights, float64 and uint32 (K,); unused, of size 1, if symmetric.
     """
 
     symmetric: bool
@@ -41,26 +40,25 @@ class Prior(NamedTuple):
 
 
 def symmetric_prior(topics: int, weight: float) -> Prior:
-    """Prior of `topics` topics that all have the same weight."""
+    """Return a prior of `topics` topics with equal weights."""
     return Prior(True, topics, topics * weight, np.full(1, weight), np.ones(1), np.zeros(1, np.uint32))
 
 
 def weighted_prior(weights: np.ndarray, cut: np.ndarray, alias: np.ndarray) -> Prior:
-    """Prior with a weight for each topic.
+    """Return a prior with a weight for each topic.
 
-    weights: float64 (K,). cut, alias: what `alias_table(weights)` returned; passed in, since a table of a million
-    topics is made once an iteration and not for each part.
+    weights: float64 (K,). cut, alias: result of `alias_table(weights)`; an argument because a table of a million topics
+    is made once per iteration, not per part.
     """
     return Prior(False, weights.size, float(weights.sum()), weights, cut, alias)
 
 
 class Scratch(NamedTuple):
-    """Working memory of one worker for groups of up to n tokens.
+    """Working memory of one worker for groups of up to n tokens. Words with more tokens are not gathered but walked run
+    by run.
 
-    Words of more tokens than that are not gathered, but walked run by run.
-
-    where: int64 (n,), row of each token. topics: topic type (n,), their new topics. counts: int32 (K,), tokens of each
-    topic in a group, all 0 between groups.
+    where: int64 (n,), row of each token. topics: topic type (n,), new topics. counts: int32 (K,), tokens of each topic
+    in a group, 0 between groups.
     """
 
     where: np.ndarray
@@ -70,7 +68,7 @@ class Scratch(NamedTuple):
 
 @inlined
 def draw_prior(prior, u):
-    """The topic that a uniform number draws from a prior, see Prior."""
+    """Draw a topic from a prior by a uniform number u."""
     x = u * prior.topics
     k = min(int(x), prior.topics - 1)
     return k if prior.symmetric or x - k < prior.cut[k] else np.int64(prior.alias[k])
@@ -78,7 +76,7 @@ def draw_prior(prior, u):
 
 @inlined
 def prior_weight(prior, topic):
-    """The weight of a topic in a prior, see Prior."""
+    """Return the weight of a topic in a prior."""
     return prior.weights[0 if prior.symmetric else topic]
 
 
@@ -91,7 +89,7 @@ def gather_document(base, positions, where):
 
 @kernel
 def gather_word(bases, blocks, starts, lengths, where):
-    """Set `where` to the rows of a word's tokens, given its runs; returns how many there are."""
+    """Set `where` to the rows of a word's tokens, given its runs; returns their number."""
     tokens = 0
     for run in range(blocks.size):
         row = bases[blocks[run]] + starts[run]
@@ -103,7 +101,7 @@ def gather_word(bases, blocks, starts, lengths, where):
 
 @kernel
 def word_tokens(lengths):
-    """Tokens of a word, given the lengths of its runs."""
+    """Return the number of tokens of a word, given the lengths of its runs."""
     tokens = 0
     for length in lengths:
         tokens += length
@@ -112,7 +110,7 @@ def word_tokens(lengths):
 
 @kernel
 def count_runs(state, bases, blocks, starts, lengths, counts):
-    """Add the topics of a word's tokens to `counts`, int32 (K,), run by run: for words too frequent to gather."""
+    """Add the topics of a word's tokens to `counts`, int32 (K,), run by run, for words too frequent to gather."""
     for run in range(blocks.size):
         row = bases[blocks[run]] + starts[run]
         for i in range(lengths[run]):
@@ -121,7 +119,7 @@ def count_runs(state, bases, blocks, starts, lengths, counts):
 
 @kernel
 def initial_topics(state, base, offsets, positions, topics, delta, key):
-    """Give every token of a part of a block a topic at random, the same in all columns of `state`.
+    """Draw a random topic for every token of a part of a block, equal in all columns of `state`.
 
     delta: int64 (K,), tokens of each topic, added to. Returns the number of tokens.
     """
@@ -142,7 +140,7 @@ def count_group(state, where, counts):
 
 @kernel
 def group_likelihood(state, where, counts, prior):
-    """sum_k (lgamma(n_k + prior_k) - lgamma(prior_k)) over the topics of a group, and how many topics it has."""
+    """Return sum_k (lgamma(n_k + prior_k) - lgamma(prior_k)) over the topics of a group, and their number."""
     count_group(state, where, counts)
     likelihood, nonzeros = 0.0, 0
     for row in where:
@@ -157,7 +155,7 @@ def group_likelihood(state, where, counts, prior):
 
 @kernel
 def dense_likelihood(counts, prior):
-    """The same as `group_likelihood`, from the counts of all topics, int32 (K,), which are 0 afterwards."""
+    """Return the result of `group_likelihood` from the counts of all topics, int32 (K,), which are reset to 0."""
     likelihood, nonzeros = 0.0, 0
     for k in range(counts.size):
         if counts[k]:
@@ -170,7 +168,7 @@ def dense_likelihood(counts, prior):
 
 @kernel
 def document_likelihood(state, base, offsets, positions, scratch, prior):
-    """The document part of the joint log-likelihood, over a part of a block."""
+    """Return the document part of the joint log-likelihood over a part of a block."""
     likelihood = 0.0
     for d in range(offsets.size - 1):
         where = scratch.where[: offsets[d + 1] - offsets[d]]
@@ -182,7 +180,8 @@ def document_likelihood(state, base, offsets, positions, scratch, prior):
 
 @kernel
 def word_likelihood(state, bases, run_offsets, blocks, starts, lengths, scratch, prior):
-    """The word part of the joint log-likelihood but for its topics' terms, and the topics of each word, summed."""
+    """Return the word part of the joint log-likelihood without the terms of topics, and the summed numbers of topics of
+    words."""
     likelihood, nonzeros = 0.0, 0
     for w in range(run_offsets.size - 1):
         runs = slice(run_offsets[w], run_offsets[w + 1])
@@ -199,7 +198,7 @@ def word_likelihood(state, bases, run_offsets, blocks, starts, lengths, scratch,
 
 @kernel
 def group_row(state, where, counts, row):
-    """Write a group's topics and their counts to `row`, uint64, as topic << 32 | count, ascending; returns how many."""
+    """Write a group's topics and counts to `row`, uint64, as topic << 32 | count, ascending; returns their number."""
     count_group(state, where, counts)
     size = 0
     for token in where:
@@ -214,7 +213,7 @@ def group_row(state, where, counts, row):
 
 @kernel
 def dense_row(counts, row):
-    """The same as `group_row`, from the counts of all topics, int32 (K,), which are 0 afterwards."""
+    """Write the row of `group_row` from the counts of all topics, int32 (K,), which are reset to 0."""
     size = 0
     for k in range(counts.size):
         if counts[k]:
@@ -226,7 +225,8 @@ def dense_row(counts, row):
 
 @kernel
 def document_rows(state, base, offsets, positions, scratch, topics):
-    """The topics of each document of a part: sizes, uint32 (D,), and rows as `group_row` packs them, joined."""
+    """Return the topics of each document of a part: sizes, uint32 (D,), and concatenated rows in the form of
+    `group_row`."""
     sizes = np.empty(offsets.size - 1, np.uint32)
     rows = np.empty(offsets[-1] - offsets[0], np.uint64)
     filled = 0
@@ -240,7 +240,8 @@ def document_rows(state, base, offsets, positions, scratch, topics):
 
 @kernel
 def word_rows(state, bases, run_offsets, blocks, starts, lengths, scratch, topics):
-    """The topics of each word of a part: sizes, uint32 (W,), and rows as `group_row` packs them, joined."""
+    """Return the topics of each word of a part: sizes, uint32 (W,), and concatenated rows in the form of
+    `group_row`."""
     sizes = np.empty(run_offsets.size - 1, np.uint32)
     most = 0
     for w in range(run_offsets.size - 1):

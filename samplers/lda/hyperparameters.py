@@ -34,17 +34,17 @@ _MERGE_AT = 1 << 20  # values that may wait until they are merged
 
 
 class Histogram(NamedTuple):
-    """How often each value occurs: uint64 (n,), ascending, and int64 (n,)."""
+    """Distinct values, uint64 (n,), ascending, and their multiplicities, int64 (n,)."""
 
     values: np.ndarray
     times: np.ndarray
 
 
 class Observed(NamedTuple):
-    """Counts drawn from a Dirichlet-multinomial distribution, as histograms. All arrays are int64.
+    """Counts drawn from a Dirichlet-multinomial distribution, as histograms of int64.
 
-    starts: (P+1,), where the counts of each parameter begin in `counts`, (n,), which occur `times`, (n,). totals: (m,),
-    sums of the counts of each draw, which occur `total_times`, (m,).
+    starts: (P+1,), begin of each parameter's counts in `counts`, (n,), with multiplicities `times`, (n,). totals: (m,),
+    sum of each draw's counts, with multiplicities `total_times`, (m,).
     """
 
     starts: np.ndarray
@@ -55,18 +55,18 @@ class Observed(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Between which each weight of an estimated prior stays."""
+    """Bounds of each weight of an estimated prior."""
 
     least: float
     most: float
 
     def including(self, weights: np.ndarray) -> Bounds:
-        """Widened to include the weights that a training was given."""
+        """Return the bounds extended to the weights that a training was given."""
         return Bounds(min(self.least, float(weights.min())), max(self.most, float(weights.max())))
 
 
 def alpha_bounds(topics: int) -> Bounds:
-    """Of the alpha of a topic. The smallest depends on K, as the default alpha does."""
+    """Return the bounds of alpha. The smallest value depends on K like the default alpha."""
     return Bounds(LEAST_ALPHA / topics, MOST_ALPHA)
 
 
@@ -74,7 +74,7 @@ BETA_BOUNDS = Bounds(LEAST_BETA, MOST_BETA)
 
 
 def bounds_met(name: str, weights: np.ndarray, bounds: Bounds) -> dict[str, str]:
-    """What to say of the weights, float64 (P,), of a prior that are at a bound, by the name of the bound."""
+    """Return messages, by bound, about weights of a prior, float64 (P,), that are at a bound."""
     found = {}
     for which, bound in (("smallest", bounds.least), ("largest", bounds.most)):
         if count := int(np.count_nonzero(weights == bound)):
@@ -84,13 +84,13 @@ def bounds_met(name: str, weights: np.ndarray, bounds: Bounds) -> dict[str, str]
 
 
 def histogram(values: np.ndarray) -> Histogram:
-    """The histogram of uint64 (n,) values."""
+    """Return the histogram of values, uint64 (n,)."""
     found, times = np.unique(values, return_counts=True)
     return Histogram(found, times.astype(np.int64))
 
 
 def add_histograms(histograms: list[Histogram]) -> Histogram:
-    """The histogram of all that some histograms count."""
+    """Return the sum of several histograms."""
     values = np.concatenate([part.values for part in histograms])
     times = np.concatenate([part.times for part in histograms])
     found, places = np.unique(values, return_inverse=True)
@@ -100,7 +100,7 @@ def add_histograms(histograms: list[Histogram]) -> Histogram:
 
 
 def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
-    """The same, of histograms that come one by one; memory grows with the different values only."""
+    """Return the sum of histograms that arrive one by one; memory grows with the number of distinct values only."""
     merged = Histogram(np.empty(0, np.uint64), np.empty(0, np.int64))
     waiting: list[Histogram] = []
     for part in histograms:
@@ -111,7 +111,7 @@ def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
 
 
 def observed_documents(rows: Histogram, lengths: Histogram, topics: int) -> Observed:
-    """What alpha is estimated from: a histogram of topic << 32 | n_kd, and one of the documents' lengths."""
+    """Return the data for estimating alpha: a histogram of topic << 32 | n_kd, and one of the document lengths."""
     starts = np.searchsorted(rows.values, np.arange(topics + 1, dtype=np.uint64) << np.uint64(32))
     return Observed(
         starts.astype(np.int64),
@@ -123,7 +123,7 @@ def observed_documents(rows: Histogram, lengths: Histogram, topics: int) -> Obse
 
 
 def observed_words(counts: Histogram, topic_counts: np.ndarray) -> Observed:
-    """What beta is estimated from: a histogram of n_kw over all words and topics, and n_k, int64 (K,)."""
+    """Return the data for estimating beta: a histogram of n_kw over words and topics, and n_k, int64 (K,)."""
     totals = histogram(topic_counts.astype(np.uint64))
     return Observed(
         np.array([0, counts.values.size]),
@@ -136,7 +136,7 @@ def observed_words(counts: Histogram, topic_counts: np.ndarray) -> Observed:
 
 @kernel
 def digamma(x):
-    """psi(x) for x > 0, to about 1e-14: the recurrence up to 10, then the asymptotic series."""
+    """Return psi(x) for x > 0, to about 1e-14: recurrence up to 10, then the asymptotic series."""
     shift = 0.0
     while x < 10.0:
         shift += 1.0 / x
@@ -148,7 +148,7 @@ def digamma(x):
 
 @kernel
 def digamma_rise(counts, times, weight):
-    """sum_i times_i * (psi(counts_i + weight) - psi(weight)); counts, times: int64 (n,)."""
+    """Return sum_i times_i * (psi(counts_i + weight) - psi(weight)); counts, times: int64 (n,)."""
     base, rise = digamma(weight), 0.0
     for i in range(counts.size):
         rise += times[i] * (digamma(counts[i] + weight) - base)
@@ -157,10 +157,10 @@ def digamma_rise(counts, times, weight):
 
 @kernel
 def improve_prior(prior, outcomes, observed, bounds):
-    """One round of Minka's fixed point; returns the largest relative change.
+    """Do one step of Minka's fixed point; returns the largest relative change.
 
-    prior: float64 (P,), changed: a weight for each of the outcomes, or (1,) for all of them alike. observed: Observed,
-    with the counts of P parameters. bounds: Bounds.
+    prior: float64 (P,), changed: a weight for each outcome, or (1,) for all outcomes alike. observed: Observed, with
+    the counts of P parameters. bounds: Bounds.
     """
     share = outcomes / prior.size
     fall = share * digamma_rise(observed.totals, observed.total_times, prior.sum() * share)
@@ -175,7 +175,8 @@ def improve_prior(prior, outcomes, observed, bounds):
 
 
 def fit_prior(prior: np.ndarray, outcomes: int, observed: Observed, bounds: Bounds) -> np.ndarray:
-    """The prior at which the fixed point that begins at `prior` ends, see `improve_prior`; at most MOST_ROUNDS."""
+    """Return the prior at which the fixed-point iteration from `prior` converges, after at most MOST_ROUNDS steps of
+    `improve_prior`."""
     fitted = np.array(prior, np.float64)
     for _ in range(MOST_ROUNDS):
         if improve_prior(fitted, outcomes, observed, bounds) <= TOLERANCE:

@@ -31,7 +31,7 @@ BATCH = 64
 
 
 class Chain(NamedTuple):
-    """What the kernels for one token need; see `sample_cell`."""
+    """Arguments of the kernels for one token; see `sample_cell`."""
 
     cell: Cell
     rows: Rows
@@ -46,12 +46,13 @@ class Chain(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Proposals for the next tokens of a document, and the counts n_kw that judge them.
+    """Proposals for the next tokens of a document, and the counts n_kw needed to judge them.
 
-    They are drawn and looked up for many tokens at a time, so that many reads of memory are under way at once: the
-    word proposals do not depend on what becomes of the tokens before, and for those of the document, which do, what
-    they would be now is mostly what they will be. topics, counts: int64 (B,), each token's topic and its n_kw. word,
-    word_counts, document, document_counts: int64 (B, steps).
+    They are drawn and looked up for many tokens at a time, so that many memory reads overlap: word proposals do not
+    depend on earlier tokens, and document proposals, which do, rarely change.
+
+    topics, counts: int64 (B,), each token's topic and its n_kw. word, word_counts, document, document_counts: int64 (B,
+    steps).
     """
 
     topics: np.ndarray
@@ -64,11 +65,13 @@ class Batch(NamedTuple):
 
 @kernel
 def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, proposal, steps, in_place, key):
-    """Sample the tokens of a cell; returns how many changed topic. For the arguments see `samplers.lda.documents`.
+    """Sample the tokens of a cell; returns the number that changed topic. See `samplers.lda.documents` for the
+    arguments.
 
-    word_tables: those of all words, or, in place, room for one, made anew for every token: O(K). scratch: TableScratch.
-    prior: that of the topics in a document; alpha: the same as float64 (K,). proposal: CYCLE, WORD or DOCUMENT. steps:
-    for each token so many word proposals, document proposals, or both in turn. key: the random stream, 4 draws a step.
+    word_tables: of all words, or, in place, room for one table, which is made for every token: O(K). scratch:
+    TableScratch. prior: of the topics in a document; alpha: the same as float64 (K,). proposal: CYCLE, WORD or
+    DOCUMENT. steps: word proposals, document proposals, or pairs of both per token. key: random stream, 4 draws per
+    step.
     """
     size = 1 if in_place else BATCH
     topics, own_counts = np.empty(size, np.int64), np.empty(size, np.int64)
@@ -81,7 +84,7 @@ def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, pr
 
 @unmanaged_kernel
 def sample_documents(chain, batch, scratch):
-    """Sample the tokens of the cell; returns how many changed topic."""
+    """Sample the tokens of the cell; returns the number that changed topic."""
     cell, topics = chain.cell, chain.counts.topics
     steps, changed, draw = batch.word.shape[1], 0, np.uint64(0)
     for d in range(cell.offsets.size - 1):
@@ -108,7 +111,7 @@ def sample_documents(chain, batch, scratch):
 
 @inlined
 def take_out_of_row(chain, token, scratch):
-    """Take a token out of its word's row and make the tables of what is left, in place."""
+    """Remove a token from its word's row and make the tables of the rest, in place."""
     topic, word, summary = np.int64(chain.cell.topics[token]), chain.cell.words[token], chain.counts.summary
     decrease(chain.rows, word, topic)
     for k in range(summary.size):
@@ -156,7 +159,7 @@ def propose(chain, batch, document, first, after, draw):
 
 @inlined
 def sample_token(chain, batch, i, document, token, draw):
-    """Take a token out, let it walk over the proposals number i of `batch`, and put it back; returns if it moved."""
+    """Remove a token, walk over the proposals number i of `batch`, and add it back; returns whether it moved."""
     cell, alpha, beta, weights, old = chain.cell, chain.alpha, chain.beta, chain.tables.weights, batch.topics[i]
     topics, summary = chain.counts.topics, chain.counts.summary
     topics[old] -= 1
@@ -191,7 +194,7 @@ def sample_token(chain, batch, i, document, token, draw):
 
 @inlined
 def draw_document(token_topics, document, token, prior, u):
-    """A topic from n_kd^- + alpha_k: that of another of the document's tokens, or one from the prior."""
+    """Draw a topic from n_kd^- + alpha_k: that of another token of the document, or one from the prior."""
     others = document[1] - document[0] - 1
     x = u * (others + prior.total)
     if x < others:

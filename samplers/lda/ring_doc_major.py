@@ -31,7 +31,7 @@ _OPEN = "open"  # the step before all others: what the rows count the tokens of 
 
 
 class RingDocMajor(RingLda, DocMajor):
-    """Comes before a program of `samplers.lda.doc_major`, in its mode delayed. Rows are those of one slice at a
+    """Mixin before a program of `samplers.lda.doc_major`, in its mode delayed. Rows are those of one slice at a
     time."""
 
     whole_blocks = False
@@ -65,7 +65,7 @@ class RingDocMajor(RingLda, DocMajor):
         }
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
-        """None: there is room for the rows of one slice."""
+        """Return no arrays: there is room for the rows of one slice."""
         return {}
 
     def large_arrays(self) -> Collection[str]:
@@ -109,12 +109,12 @@ class RingDocMajor(RingLda, DocMajor):
         return 0
 
     def _of_block(self, shared: Arrays, block: int) -> dict[str, np.ndarray]:
-        """What is laid out of a block."""
+        """Return the laid out tokens of a block."""
         mine = slice(self._begins[block], self._begins[block + 1])
         return {name: shared[name][mine] for name in ("token_topics", "token_words")}
 
     def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
-        """A stage of a slice: its rows are unpacked, or packed, or a step of one of its cells is done."""
+        """Do a stage of a slice: unpack its rows, do a step of one of its cells, or pack the rows."""
         assert job.passage
         arrived, leaving, left = job.passage
         first, rows = int(self.dataset.index.slice_bounds[job.unit]) + job.first, self.rows(job.shared)

@@ -1,8 +1,8 @@
-"""LDA on a ring of machines: what all its samplers have in common, around the kernels of
-`samplers.lda.travelling_rows`.
+"""LDA on a ring of machines: common part of all samplers, for the kernels of `samplers.lda.travelling_rows`.
 
-A machine has some of the documents, see `blocks.shards.splitting`. The rows of words travel with their slices. They are
-not committed: they are counted anew, by all machines, when a run goes on."""
+A machine has some of the documents, see `blocks.shards.splitting`. The rows of words rotate with their slices. They are
+not committed, but recounted by all machines when a run is resumed.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from samplers.lda.program import Lda, tokens_of_words
 
 
 class RingLda(GatheredDocuments, Lda):
-    """Comes before a sampler's program; subclasses add `phases`, in one of which slices are changed. The last column of
-    the state is the topic that the row of a token's word counts."""
+    """Mixin before a sampler's program; subclasses add `phases`, in one of which slices are changed.
+
+    The last column of the state is the topic under which the row of a token's word counts it.
+    """
 
     rows_made = Phase("rows", "slice", writes=False, travels="made")
     word_likelihood = Phase("word likelihood", "slice", writes=False, travels="looked at")
@@ -54,7 +56,7 @@ class RingLda(GatheredDocuments, Lda):
         self._work: travelling_rows.Work | None = None
 
     def _words(self, slice_: int, first: int, last: int) -> np.ndarray:
-        """int64 (W,), how often words of a slice occur on all machines."""
+        """Return the frequencies on all machines of words of a slice, int64 (W,)."""
         start = self.dataset.index.slice_bounds[slice_]
         return self._frequencies[start + first : start + last]
 
@@ -64,12 +66,12 @@ class RingLda(GatheredDocuments, Lda):
         return np.array(rooms, np.int64)
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """The rows of all words, but of the slices that come to rest."""
+        """Return the bytes of the rows of all words, except of slices that come to rest."""
         at_random = travelling_rows.random_bytes(self._frequencies, self.topics)
         return round(at_random * travelling_rows.sharpened(iteration) * (machines - 1) / machines)
 
     def largest_group(self) -> int:
-        """Tokens of the longest document: words are not gathered."""
+        """Return the tokens of the longest document: words are not gathered."""
         return max(self.dataset.longest_document, 1)
 
     def scratch_bytes(self) -> int:
@@ -87,7 +89,7 @@ class RingLda(GatheredDocuments, Lda):
 
     @property
     def work(self) -> travelling_rows.Work:
-        """The working memory of this worker."""
+        """Return the working memory of this worker."""
         if self._work is None:
             self._work = travelling_rows.Work(**{name: spec.zeros() for name, spec in self._work_specs().items()})
         return self._work

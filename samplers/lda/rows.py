@@ -23,8 +23,8 @@ _COUNT = (1 << 32) - 1
 class Rows(NamedTuple):
     """The rows of all words.
 
-    topics: K. masks: int32 (V,), slots of a word's table less one, or DENSE. starts: int64 (V,), where the row begins
-    in `tables`, int64 (E,), or in `dense`, int32 (H,).
+    topics: K. masks: int32 (V,), slots of a word's table less one, or DENSE. starts: int64 (V,), begin of the row in
+    `tables`, int64 (E,), or in `dense`, int32 (H,).
     """
 
     topics: int
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 
 
 class RowLayout(NamedTuple):
-    """How the rows of words with given frequencies are laid out; see Rows. `dense` and `tables` are their sizes."""
+    """Layout of the rows of words with given frequencies; see Rows. dense, tables: their sizes."""
 
     masks: np.ndarray
     starts: np.ndarray
@@ -44,7 +44,7 @@ class RowLayout(NamedTuple):
 
 
 def row_layout(frequencies: np.ndarray, topics: int, *, all_dense: bool = False) -> RowLayout:
-    """The layout for words that occur `frequencies` times, int64 (V,)."""
+    """Return the layout for words with given frequencies, int64 (V,)."""
     most = np.minimum(frequencies, topics)
     slots = 2 ** np.ceil(np.log2(2 * np.maximum(most, 1))).astype(np.int64)  # some for words that do not occur, too
     dense = (8 * slots >= 4 * topics) | all_dense
@@ -55,14 +55,14 @@ def row_layout(frequencies: np.ndarray, topics: int, *, all_dense: bool = False)
 
 
 def row_sizes(layout: RowLayout, topics: int, slice_bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Elements of `dense` and of `tables` that the rows of each slice take: int64 (S,) both."""
+    """Return the elements of `dense` and of `tables` for each slice: int64 (S,) both."""
     dense = layout.masks == DENSE
     slots = layout.masks.astype(np.int64) + 1  # 0 where dense
     return per_slice(topics * dense, slice_bounds), per_slice(slots, slice_bounds)
 
 
 def per_slice(sizes: np.ndarray, slice_bounds: np.ndarray) -> np.ndarray:
-    """int64 (S,): sums of `sizes`, (V,), over the words of each slice; slice_bounds: int64 (S+1,)."""
+    """Return sums of `sizes`, (V,), over the words of each slice, int64 (S,). slice_bounds: int64 (S+1,)."""
     return np.diff(np.concatenate(([0], np.cumsum(sizes)))[slice_bounds])
 
 
@@ -77,7 +77,7 @@ def _home(topic, mask):
 
 @inlined
 def row_count(rows, word, topic):
-    """n_kw."""
+    """Return n_kw."""
     mask, start = rows.masks[word], rows.starts[word]
     if mask == DENSE:
         return np.int64(rows.dense[start + topic])
@@ -91,7 +91,7 @@ def row_count(rows, word, topic):
 
 @inlined
 def prefetch_row(rows, word, topic):
-    """Ask for the memory that `row_count` will read."""
+    """Prefetch the memory that `row_count` will read."""
     mask, start = rows.masks[word], rows.starts[word]
     if mask == DENSE:
         prefetch(rows.dense, start + topic)
@@ -107,7 +107,7 @@ def increase(rows, word, topic):
 
 @inlined
 def add_tokens(rows, word, topic, tokens):
-    """Add so many to n_kw."""
+    """Add `tokens` to n_kw."""
     mask, start = rows.masks[word], rows.starts[word]
     if mask == DENSE:
         rows.dense[start + topic] += tokens
@@ -125,7 +125,7 @@ def add_tokens(rows, word, topic, tokens):
 
 @inlined
 def decrease(rows, word, topic):
-    """Take 1 from n_kw, which is above 0."""
+    """Subtract 1 from n_kw, which must be above 0."""
     mask, start = rows.masks[word], rows.starts[word]
     if mask == DENSE:
         rows.dense[start + topic] -= 1
@@ -140,7 +140,7 @@ def decrease(rows, word, topic):
 
 @unmanaged_kernel
 def close_gap(tables, start, hole, mask):
-    """Take an entry out of a table: the first entry behind the hole that may lie in it is the largest that may."""
+    """Remove an entry from a table, moving entries that may fill the hole: the first one behind it is the largest."""
     slot = hole
     while True:
         slot = (slot + 1) & mask
@@ -167,7 +167,7 @@ def clear_row(rows, word):
 
 @inlined
 def nonzeros(rows, word, row_topics, row_counts):
-    """Copy the topics of a word that are not 0, and their counts, to int32 (K+1,) arrays; returns how many."""
+    """Copy the nonzero topics of a word and their counts to int32 (K+1,) arrays; returns their number."""
     mask, start, size = rows.masks[word], rows.starts[word], np.uint64(0)
     if mask == DENSE:
         row = rows.dense[start : start + rows.topics]

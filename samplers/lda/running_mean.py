@@ -28,10 +28,9 @@ LEAST_COUNT = 0.01  # below, a topic is left out of a word's row in a model: wha
 
 
 class RunningMean(DocMajor):
-    """Subclasses add `sample_cell`, and take whole blocks.
+    """Mixin for samplers that take whole blocks; subclasses add `sample_cell`.
 
-    running_mean: whether the model is the mean, where rows are small enough to be taken by whole blocks; else it is the
-    last state.
+    running_mean: the model is the mean, if rows are small enough for whole blocks; else it is the last state.
     """
 
     whole_blocks = True
@@ -90,7 +89,7 @@ class RunningMean(DocMajor):
 
 @unmanaged_kernel
 def take_in(rows, means, rate):
-    """Move float32 means towards the int32 counts of a state, by a share `rate` of what is between them."""
+    """Update float32 means by the int32 counts of a state: means += rate * (counts - means)."""
     share = np.float32(rate)
     for i in range(rows.size):
         means[i] += share * (np.float32(rows[i]) - means[i])
@@ -98,8 +97,8 @@ def take_in(rows, means, rate):
 
 @kernel
 def mean_rows(means):
-    """The rows of words, float32 (W, K), as `samplers.lda.groups.word_rows` gives them, a count being a float32's
-    bits."""
+    """Return the rows of words, float32 (W, K), in the form of `samplers.lda.groups.word_rows`, with counts as the bits
+    of float32."""
     bits = means.view(np.uint32)
     sizes = np.zeros(means.shape[0], np.uint32)
     for w in range(means.shape[0]):
@@ -117,7 +116,7 @@ def mean_rows(means):
 
 @kernel
 def mean_totals(means):
-    """float64 (K,): the counts of each topic in the rows that `mean_rows` gives, summed."""
+    """Return the counts of each topic summed over the rows of `mean_rows`, float64 (K,)."""
     totals = np.zeros(means.shape[1])
     for w in range(means.shape[0]):
         for k in range(means.shape[1]):

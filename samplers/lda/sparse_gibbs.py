@@ -32,10 +32,11 @@ _STRETCH = 64  # topics of a dense row that are summed at once
 
 @unmanaged_kernel
 def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key):
-    """Sample the tokens of a cell; returns how many changed topic. For the arguments see `samplers.lda.documents`.
+    """Sample the tokens of a cell; returns the number that changed topic. See `samplers.lda.documents` for the
+    arguments.
 
-    rests: float64 (V,), of each word, see `sum_rests`; not read if in place. alpha: float64 (K,). key: the random
-    stream; 2 draws a token.
+    rests: float64 (V,), of each word, see `sum_rests`; unused in place. alpha: float64 (K,). key: random stream; 2
+    draws per token.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary, cumulated = counts[:5]
@@ -89,7 +90,7 @@ def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key):
 
 @inlined
 def prefetch_rows(rows, word, present, size):
-    """Ask for what `document_part` will read of a word's row, if the document's topics are still the same."""
+    """Prefetch what `document_part` will read of a word's row, if the document's topics stay the same."""
     if rows.masks[word] == DENSE:
         start = rows.starts[word]
         for i in range(size):
@@ -101,7 +102,7 @@ def prefetch_rows(rows, word, present, size):
 
 @inlined
 def document_part(of_document, present, size, rows, word, beta, cumulated):
-    """Cumulate n_kd^- * phi_k over the document's topics; returns the sum."""
+    """Cumulate n_kd^- * phi_k over the document's topics in `cumulated`; returns the sum."""
     total = 0.0
     if rows.masks[word] == DENSE:
         start = np.uint64(rows.starts[word])
@@ -119,7 +120,7 @@ def document_part(of_document, present, size, rows, word, beta, cumulated):
 
 @inlined
 def place_of(cumulated, size, x):
-    """The first of the ascending cumulated[:size] that is above x, or the last; there is at least one."""
+    """Return the index of the first of the ascending cumulated[:size] above x, or the last."""
     place = np.int64(0)
     for i in range(size - 1):
         place += cumulated[i] <= x  # no branch: it could not be foreseen
@@ -128,7 +129,7 @@ def place_of(cumulated, size, x):
 
 @unmanaged_kernel
 def draw_rest(rows, word, counts, alpha, beta, x):
-    """The topic at which the terms alpha_k * phi_k of a word, summed one after the other, exceed x."""
+    """Return the topic at which the cumulated terms alpha_k * phi_k of a word exceed x."""
     if rows.masks[word] == DENSE:
         return _draw_dense(rows.dense, rows.starts[word], counts.scales, alpha, beta, x)
     scales, row_topics, row_counts = counts.scales, counts.row_topics, counts.row_counts
@@ -146,7 +147,7 @@ def draw_rest(rows, word, counts, alpha, beta, x):
 
 @inlined
 def _draw_dense(dense, start, scales, alpha, beta, x):
-    """The same from a dense row: whole stretches first, then topic by topic."""
+    """Return the result of `draw_rest` from a dense row: whole ranges first, then topic by topic."""
     first = np.int64(0)
     while first + _STRETCH < alpha.size:
         stretch = dense_rest(dense, start, scales, alpha, beta, first, first + _STRETCH)
@@ -164,7 +165,7 @@ def _draw_dense(dense, start, scales, alpha, beta, x):
 
 @reordered_kernel
 def dense_rest(dense, start, scales, alpha, beta, first, last):
-    """sum_k alpha_k * phi_k over the topics from first to last, of the word whose row begins at `start`."""
+    """Return sum_k alpha_k * phi_k over the topics from first to last, for the word whose row starts at `start`."""
     row, alpha, scales = dense[start + first : start + last], alpha[first:last], scales[first:last]
     rest = 0.0
     for k in range(row.size):
@@ -174,7 +175,7 @@ def dense_rest(dense, start, scales, alpha, beta, first, last):
 
 @inlined
 def smoothing(counts, alpha, beta):
-    """sum_k alpha_k * beta * scales_k."""
+    """Return sum_k alpha_k * beta * scales_k."""
     total = 0.0
     for k in range(alpha.size):
         total += alpha[k] * beta * counts.scales[k]
@@ -183,7 +184,8 @@ def smoothing(counts, alpha, beta):
 
 @unmanaged_kernel
 def rest_of_word(rows, word, counts, alpha, beta, rest):
-    """sum_k alpha_k * phi_k of a word. counts: with `scales` set; rest: what a word without tokens has, `smoothing`."""
+    """Return sum_k alpha_k * phi_k of a word. counts: with `scales` set. rest: value of a word without tokens,
+    `smoothing`."""
     scales, row_topics, row_counts = counts.scales, counts.row_topics, counts.row_counts
     if rows.masks[word] == DENSE:
         return dense_rest(rows.dense, rows.starts[word], scales, alpha, beta, 0, alpha.size)
@@ -194,7 +196,7 @@ def rest_of_word(rows, word, counts, alpha, beta, rest):
 
 @unmanaged_kernel
 def sum_rests(rows, words, counts, alpha, beta, summary, rests):
-    """Set rests[w] to sum_k alpha_k * phi_kw, the token itself not taken out, for some words w, uint32 (n,)."""
+    """Set rests[w] to sum_k alpha_k * phi_kw, with all tokens counted, for some words w, uint32 (n,)."""
     for k in range(alpha.size):
         counts.scales[k] = 1.0 / summary[k]
     of_beta = smoothing(counts, alpha, beta)

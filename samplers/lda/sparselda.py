@@ -21,9 +21,10 @@ from samplers.lda.rows import decrease, increase, nonzeros
 
 @unmanaged_kernel
 def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
-    """Sample the tokens of a cell; returns how many changed topic. For the arguments see `samplers.lda.documents`.
+    """Sample the tokens of a cell; returns the number that changed topic. See `samplers.lda.documents` for the
+    arguments.
 
-    alpha: float64 (K,). key: the random stream; one draw a token.
+    alpha: float64 (K,). key: random stream; one draw per token.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary = counts.topics, counts.present, counts.places, counts.summary
@@ -89,16 +90,14 @@ def open_buckets(topics, present, size, summary, alpha, beta, coefficients):
 
 @inlined
 def add_terms(beta, topics, summary, alpha, k, smoothing, document):
-    """The sums of the buckets smoothing and document, with the terms of topic k added; -beta takes them away."""
+    """Return the sums of the smoothing and document buckets with the terms of topic k added; -beta removes them."""
     return smoothing + alpha[k] * beta / summary[k], document + topics[k] * beta / summary[k]
 
 
 @inlined
 def word_bucket(row_topics, row_counts, occurring, own, coefficients, cumulated):
-    """Cumulate the word bucket over the topics of the row; returns the sum.
-
-    own: topic under which the row counts the token itself, or -1 if it does not.
-    """
+    """Cumulate the word bucket over the topics of the row in `cumulated`; returns the sum. own: topic under which the
+    row counts the token itself, -1 if it does not."""
     total = 0.0
     for i in range(occurring):
         k = row_topics[i]
@@ -109,7 +108,7 @@ def word_bucket(row_topics, row_counts, occurring, own, coefficients, cumulated)
 
 @inlined
 def draw_document(topics, present, size, summary, beta, x):
-    """The topic of the document bucket at which its cumulated terms exceed x."""
+    """Return the topic of the document bucket at which its cumulated terms exceed x."""
     i = 0
     x -= topics[present[0]] * beta / summary[present[0]]
     while x >= 0.0 and i < size - 1:
@@ -120,7 +119,7 @@ def draw_document(topics, present, size, summary, beta, x):
 
 @inlined
 def draw_smoothing(summary, alpha, beta, x):
-    """The topic of the smoothing bucket at which its cumulated terms exceed x."""
+    """Return the topic of the smoothing bucket at which its cumulated terms exceed x."""
     k = 0
     x -= alpha[0] * beta / summary[0]
     while x >= 0.0 and k < alpha.size - 1:

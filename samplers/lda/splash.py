@@ -34,7 +34,8 @@ _WORDS = 1 << 12  # whose rows are written at a time
 
 
 class SplashLda(StochasticProgram):
-    """topics: K. alpha: the same for all topics, or one for each. beta: prior of words. See `StochasticProgram`."""
+    """Stochastic LDA program. topics: K. alpha: one value for all topics, or one for each. beta: prior of words. See
+    `StochasticProgram`."""
 
     maps: Sequence[str] = ("document_likelihood",)
     document_rows = Phase("topics of documents", "block", writes=False)
@@ -62,7 +63,7 @@ class SplashLda(StochasticProgram):
         return self.export_bytes()
 
     def export_bytes(self) -> int:
-        """Of `write_model`, to order the rows."""
+        """Return the bytes that `write_model` needs to order the rows."""
         return 36 * max(self.dataset.vocabulary_size, self.dataset.documents)
 
     def shared_variables(self) -> dict[str, Shared]:
@@ -168,7 +169,7 @@ class SplashLda(StochasticProgram):
         )
 
     def _word_rows(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The topics of words, with float32 counts, as `write_model` takes them."""
+        """Yield the topics of words, with float32 counts, in the form for `write_model`."""
         for first in range(0, len(counts), _WORDS):
             some = counts[first : first + _WORDS]
             words, topics = np.nonzero(some)
@@ -177,8 +178,8 @@ class SplashLda(StochasticProgram):
 
 
 class RingSplash(GatheredDocuments, SplashLda):
-    """On a ring of machines, each with some of the documents. All have the counts of all words. parallelism: one worker
-    of each machine if it is not said."""
+    """Splash on a ring of machines, each with some of the documents; all have the counts of all words. parallelism:
+    default one worker per machine."""
 
     exported: Sequence[Phase] = (
         GatheredDocuments.document_names,
@@ -196,7 +197,7 @@ class RingSplash(GatheredDocuments, SplashLda):
 
 @inlined_kernel
 def place_of(drawn, sums):
-    """The first place of ascending sums, float64 (K,), that is above a number; the last if none is."""
+    """Return the index of the first of ascending sums, float64 (K,), above a number; the last if there is none."""
     first, last = 0, sums.size - 1
     while first < last:
         middle = (first + last) // 2
@@ -208,8 +209,11 @@ def place_of(drawn, sums):
 
 
 def topics_of_documents(offsets: np.ndarray, topics: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The topics of documents as `write_model` takes them: of the ten of each token the first, so that they add up to
-    its tokens. offsets: int64 (D+1,). topics: integers below `count`, of all tokens of a block."""
+    """Return the topics of documents in the form for `write_model`: the first of each token's ten topics, so that they
+    add up to its tokens.
+
+    offsets: int64 (D+1,). topics: integers below `count`, of all tokens of a block.
+    """
     mine = topics[offsets[0] : offsets[-1]].astype(np.int64)
     pairs = np.repeat(np.arange(offsets.size - 1), np.diff(offsets)) * count + mine
     found, counts = np.unique(pairs, return_counts=True)
@@ -218,16 +222,14 @@ def topics_of_documents(offsets: np.ndarray, topics: np.ndarray, count: int) -> 
 
 
 def sizes_of(rows: np.ndarray, count: int) -> np.ndarray:
-    """uint32 (count,), how often each of so many rows occurs."""
+    """Return the number of occurrences of each of `count` rows, uint32 (count,)."""
     return np.bincount(rows, minlength=count).astype(np.uint32)
 
 
 @kernel
 def word_likelihood(counts, beta, shares):
-    """The word part of the joint log-likelihood but for its topics' terms, and how many counts are not 0.
-
-    counts: float64 (V, K), in `shares` of a token.
-    """
+    """Return the word part of the joint log-likelihood without the terms of topics, and the number of nonzero counts.
+    counts: float64 (V, K), in units of 1 / `shares` token."""
     likelihood, nonzeros = 0.0, 0
     for word in range(counts.shape[0]):
         for topic in range(counts.shape[1]):

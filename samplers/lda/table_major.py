@@ -1,8 +1,7 @@
 """Document-major LDA with proposals from alias tables of the rows of words, see `samplers.lda.word_tables`.
 
-Tables are made for each cell, or each iteration, from rows that stay as they are while proposals are drawn from them.
-Those of a cell are forgotten with it: there is room for one slice's. Where rows are updated in place they are made anew
-for every token, O(K).
+Tables are made for each cell, or each iteration, from rows that are frozen while proposals are drawn. Those of a cell
+are dropped with it: there is room for one slice. If rows are updated in place, tables are made for every token, O(K).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from samplers.lda.word_tables import TableScratch, WordTables, make_smoothing, m
 
 
 class TableMajor(DocMajor):
-    """Subclasses add `table_weights` and `sample_cell`."""
+    """Base class; subclasses add `table_weights` and `sample_cell`."""
 
     def __init__(self, dataset: Dataset, **options: Any) -> None:
         super().__init__(dataset, **options)
@@ -36,7 +35,7 @@ class TableMajor(DocMajor):
         self._scratch_of_tables: TableScratch | None = None
 
     def table_weights(self, shared: Arrays) -> np.ndarray:
-        """float64 (K,): the weights of the tables, given the present summary row."""
+        """Return the weights of the tables, float64 (K,), for the present summary row."""
         raise NotImplementedError
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
@@ -58,14 +57,14 @@ class TableMajor(DocMajor):
 
     @property
     def table_scratch(self) -> TableScratch:
-        """The working memory of this worker to make a table."""
+        """Return the working memory of this worker for making a table."""
         if self._scratch_of_tables is None:
             size = self.topics + 1
             self._scratch_of_tables = TableScratch(np.zeros(size), *(np.zeros(size, np.int32) for _ in range(3)))
         return self._scratch_of_tables
 
     def tables(self, shared: Arrays) -> WordTables:
-        """The tables of all words, or, in place, this worker's own room for one."""
+        """Return the tables of all words, or, in place, this worker's room for one."""
         if not self.in_place:
             return WordTables(**{name: shared[name] for name in self._table_specs}, starts=self._table_starts)
         if self._own_tables is None:

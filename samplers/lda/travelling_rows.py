@@ -39,9 +39,9 @@ _SPREAD = 16  # if they are not more than so many a topic; else from an alias ta
 class Work(NamedTuple):
     """Working memory of a worker.
 
-    counted: COUNT (K,), of the row at hand, all 0 between words. marks: uint64 (ceil(K / 64),), a bit for each topic
-    that may be counted; groups: uint64 (ceil(K / 4096),), a bit for each of these that is not 0. topics, order: int32
-    (K,). counts: int32 (K,). shares: float64 (K,). entries: uint64 (K,). tokens: uint32 (MOST_SPREAD,).
+    counted: COUNT (K,), of the present row, 0 between words. marks: uint64 (ceil(K / 64),), a bit for each topic that
+    may have a count; groups: uint64 (ceil(K / 4096),), a bit for each nonzero mark. topics, order: int32 (K,). counts:
+    int32 (K,). shares: float64 (K,). entries: uint64 (K,). tokens: uint32 (MOST_SPREAD,).
     """
 
     counted: np.ndarray
@@ -57,7 +57,7 @@ class Work(NamedTuple):
 
 @inlined
 def read_number(data, at):
-    """A number, and where the next one begins."""
+    """Read a number; returns it and the position after it."""
     value, shift = np.int64(0), np.int64(0)
     byte = np.int64(data[at])
     at += 1
@@ -71,7 +71,7 @@ def read_number(data, at):
 
 @inlined
 def write_number(data, at, value):
-    """Write a number; returns where the next one begins."""
+    """Write a number; returns the position after it."""
     while value > 127:
         data[at] = value & 127 | 128
         value >>= 7
@@ -82,7 +82,7 @@ def write_number(data, at, value):
 
 @inlined_kernel
 def read_entry(data, at):
-    """How far a topic is from the one before, its count, and where the next entry begins."""
+    """Read an entry; returns the step from the last topic, the count, and the position after it."""
     byte = np.int64(data[at])
     step, count = byte >> 4, byte & _LARGE
     at += 1
@@ -97,7 +97,7 @@ def read_entry(data, at):
 
 @inlined_kernel
 def write_entry(data, at, step, count):
-    """Write an entry, of int64; returns where the next one begins."""
+    """Write an entry, of int64; returns the position after it."""
     step, count = step - 1, count - 1
     if max(step, count) < _LARGE:
         data[at] = step << 4 | count
@@ -113,14 +113,14 @@ def write_entry(data, at, step, count):
 
 @inlined
 def read_size(data, at):
-    """How many bytes a row has."""
+    """Return the number of bytes of a row."""
     size = np.int64(data[at]) | np.int64(data[at + 1]) << 8
     return size | np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
 
 
 @inlined
 def mark(work, topic):
-    """Note that a topic may be counted."""
+    """Mark a topic as possibly counted."""
     place = np.uint64(topic)
     word = place >> np.uint64(6)
     work.marks[word] |= np.uint64(1) << (place & np.uint64(63))
@@ -140,8 +140,8 @@ def open_row(data, at, end, work):
 
 @unmanaged_kernel
 def list_topics(work):
-    """Set `topics` and `counts` to those that are counted, ascending, and mark none; returns how many there are, and
-    how many tokens they have."""
+    """Set `topics` and `counts` to the counted topics, ascending, and clear the marks; returns their number, and their
+    tokens."""
     size, tokens, one = 0, np.int64(0), np.uint64(1)
     for group in range(work.groups.size):
         words = work.groups[group]
@@ -163,7 +163,7 @@ def list_topics(work):
 
 @unmanaged_kernel
 def close_row(size, work, data, at):
-    """Write the listed topics as a row, and count nothing any more; returns where the next row begins."""
+    """Write the listed topics as a row, and reset the counts; returns the position after it."""
     first, before = at + SIZE_BYTES, np.int64(-1)
     end = first
     for i in range(size):
@@ -178,7 +178,7 @@ def close_row(size, work, data, at):
 
 @unmanaged_kernel
 def recount_run(rows, work):
-    """Count tokens under the topics they have by now, where the row has them under others. rows: the tokens' state."""
+    """Recount tokens under their present topics, if the row counts them under others. rows: the tokens' state."""
     last = rows.shape[1] - 1
     for i in range(rows.shape[0]):
         old, new = np.int64(rows[i, last]), np.int64(rows[i, 0])
@@ -190,9 +190,10 @@ def recount_run(rows, work):
 
 @unmanaged_kernel
 def walk_run(rows, prior, totals, counted, key, draw):
-    """Walk the proposals of tokens; where they end takes the place of the first one, for the counts must stand still.
+    """Walk the proposals of tokens, writing the final topic in place of the first proposal, as counts must not change
+    meanwhile; returns the number that changed.
 
-    rows: the tokens' state. totals: `two_phase.Totals`. draw: the first of M draws a token. Returns how many changed.
+    rows: the tokens' state. totals: `two_phase.Totals`. draw: first of M draws per token.
     """
     changed, proposals = 0, np.uint64(rows.shape[1] - 1 - SPARE)
     for i in range(rows.shape[0]):
@@ -205,7 +206,7 @@ def walk_run(rows, prior, totals, counted, key, draw):
 
 @unmanaged_kernel
 def move_run(rows, work):
-    """Let tokens be where their walks ended, and count them there."""
+    """Set tokens to the final topics of their walks, and count them there."""
     last = rows.shape[1] - 1
     for i in range(rows.shape[0]):
         old, new = np.int64(rows[i, 0]), np.int64(rows[i, 1])
@@ -218,7 +219,7 @@ def move_run(rows, work):
 
 @unmanaged_kernel
 def spread_tokens(size, work):
-    """Set `tokens` to the topics of all tokens of a row that is listed."""
+    """Set `tokens` to the topics of all tokens of a listed row."""
     filled = 0
     for i in range(size):
         for _ in range(work.counts[i]):
@@ -228,7 +229,7 @@ def spread_tokens(size, work):
 
 @inlined
 def draw_token(work, size, tokens, spread, x, random):
-    """The topic of one of so many tokens, by a uniform number x below `tokens`, and by 64 random bits."""
+    """Return the topic of one of `tokens` tokens, by a uniform number x below `tokens` and 64 random bits."""
     if spread:
         return np.int64(work.tokens[np.uint64(x)])
     return topic_of(work.entries[choose_entry(0, size, random)], random)
@@ -238,8 +239,8 @@ def draw_token(work, size, tokens, spread, x, random):
 def draw_run(rows, size, work, tokens, spread, prior, key, draw):
     """Draw new proposals for tokens from `n_kw^- + beta`.
 
-    tokens: of the word, everywhere. spread: whether they are in `work.tokens`, or an alias table in `work.entries`.
-    draw: the first of M draws a token.
+    tokens: number of the word's tokens on all machines. spread: they are in `work.tokens`, else an alias table is in
+    `work.entries`. draw: first of M draws per token.
     """
     others = np.float64(tokens - 1)
     stretch = tokens / max(others, 1.0)
@@ -264,8 +265,8 @@ def draw_run(rows, size, work, tokens, spread, prior, key, draw):
 
 @unmanaged_kernel
 def sample_word(state, bases, blocks, starts, lengths, work, prior, totals, key, draw):
-    """The word phase of the tokens of one word here, whose row is open; returns how many topics are listed by then,
-    and how many tokens changed theirs."""
+    """Do the word phase for the tokens of one word on this machine, whose row is open; returns the number of listed
+    topics, and of tokens that changed topic."""
     proposals = np.uint64(state.shape[1] - 1 - SPARE)
     changed = 0
     for run in range(blocks.size):
@@ -295,10 +296,11 @@ def sample_word(state, bases, blocks, starts, lengths, work, prior, totals, key,
 
 @kernel
 def word_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, leaving, work, prior, totals, key):
-    """Sample the words of a part: their tokens here, over the rows that have `arrived`, uint8 (n,), to those `leaving`.
+    """Do the word phase for the words of a part, over their `arrived` rows, uint8 (n,), writing the new rows to
+    `leaving`.
 
-    state: topic type (N, 1+M+SPARE). bases to lengths: see `samplers.lda.groups`. totals: `two_phase.Totals`.
-    Returns how many tokens changed topic, and the bytes written.
+    state: topic type (N, 1+M+SPARE). bases to lengths: see `samplers.lda.groups`. totals: `two_phase.Totals`. Returns
+    the number of tokens that changed topic, and the bytes written.
     """
     changed, at, to = 0, 0, 0
     draw = np.uint64(0)
@@ -322,8 +324,8 @@ def word_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, leav
 
 @kernel
 def count_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, leaving, work):
-    """Add the tokens here to the rows of a part's words, under the topics in their last column; returns the bytes
-    written. `arrived` may be empty, if nobody has counted before."""
+    """Add the tokens of this machine to the rows of a part's words, under the topics in their last column; returns the
+    bytes written. arrived: may be empty, before any machine has counted."""
     at, to, last = 0, 0, state.shape[1] - 1
     for w in range(run_offsets.size - 1):
         if arrived.size:
@@ -342,8 +344,8 @@ def count_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, lea
 
 @kernel
 def rows_likelihood(data, words, prior):
-    """The word part of the joint log-likelihood but for its topics' terms, and the topics of each word, summed, of so
-    many rows."""
+    """Return the word part of the joint log-likelihood of `words` rows without the terms of topics, and the summed
+    numbers of topics."""
     weight = prior_weight(prior, 0)  # a word's prior is symmetric
     from_prior = math.lgamma(weight)
     likelihood, nonzeros, at = 0.0, 0, 0
@@ -359,7 +361,8 @@ def rows_likelihood(data, words, prior):
 
 @kernel
 def unpack_rows(data, words, sizes, rows):
-    """Unpack so many rows: sizes, uint32 (W,), and rows as `groups.group_row` packs them, uint64; returns how many."""
+    """Unpack `words` rows to sizes, uint32 (W,), and rows in the form of `groups.group_row`, uint64; returns the number
+    of entries."""
     at, filled = 0, 0
     for w in range(words):
         end, topic, first = at + SIZE_BYTES + read_size(data, at), np.int64(-1), filled
@@ -375,8 +378,7 @@ def unpack_rows(data, words, sizes, rows):
 
 @kernel
 def load_rows(data, rows, first, words):
-    """Set the rows of some words, of which the first has this rank, see `samplers.lda.rows`, to those that have
-    arrived."""
+    """Set the rows of some words (see `samplers.lda.rows`), the first with rank `first`, to the arrived rows."""
     at = 0
     for word in range(first, first + words):
         end, topic = at + SIZE_BYTES + read_size(data, at), np.int64(-1)
@@ -390,8 +392,8 @@ def load_rows(data, rows, first, words):
 
 @kernel
 def pack_rows(rows, first, words, counts, leaving, work):
-    """Write the rows of some words to those `leaving`; returns the bytes written. counts:
-    `samplers.lda.documents.Counts`, of which `row_topics` and `row_counts` are used."""
+    """Write the rows of some words to `leaving`; returns the bytes written. counts: `samplers.lda.documents.Counts`,
+    whose `row_topics` and `row_counts` are used."""
     to = 0
     for word in range(first, first + words):
         for i in range(nonzeros(rows, word, counts.row_topics, counts.row_counts)):
@@ -403,14 +405,14 @@ def pack_rows(rows, first, words, counts, leaving, work):
 
 
 def room(frequencies: np.ndarray, topics: int) -> int:
-    """Bytes that the rows of words with so many tokens, int64 (W,), take at most."""
+    """Return the largest number of bytes of the rows of words with given frequencies, int64 (W,)."""
     entries = np.minimum(frequencies, topics)
     steps, counts = np.minimum(entries, topics // _LARGE), np.minimum(entries, frequencies // _LARGE)  # that are large
     return int((entries + _STEP_BYTES * steps + _COUNT_BYTES * counts).sum() + SIZE_BYTES * frequencies.size)
 
 
 def random_bytes(frequencies: np.ndarray, topics: int) -> int:
-    """Bytes that such rows take while topics are at random: what is expected, but counts are all taken for the mean."""
+    """Return the expected bytes of such rows with random topics, with all counts at their mean."""
     present = -np.expm1(-frequencies / topics)  # the chance of each topic
     entries = topics * present
     counts = frequencies / np.maximum(entries, 1e-9)
@@ -420,6 +422,9 @@ def random_bytes(frequencies: np.ndarray, topics: int) -> int:
 
 
 def sharpened(iteration: int) -> float:
-    """Bytes of rows in an iteration, from 1, as a share of `random_bytes`: a power law that was fitted to two-phase
-    sampling. Where it was measured it is at most a fifth too high, and an eighth too low (docs/benchmarks.md)."""
+    """Return the bytes of rows in an iteration, from 1, as a share of `random_bytes`: a power law fitted to two-phase
+    sampling.
+
+    It was measured to be at most a fifth too high, and an eighth too low (docs/benchmarks.md).
+    """
     return float(0.955 * iteration**-0.225)

@@ -28,10 +28,10 @@ _CERTAIN = _CUT - 1  # stands for probability 1: such an entry turns into itself
 
 
 class WordTables(NamedTuple):
-    """The tables of the words in `rows`; the last place is that of smoothing, whose entries come first.
+    """Alias tables of the words in `rows`; the last place is the smoothing table, whose entries come first.
 
     weights: float64 (K,). sizes: int32 (V+1,), entries of each table. masses: float64 (V+1,), sum of n_kw * weights_k
-    of each word, and last of the weights. entries: uint64 (E,). starts: int64 (V+1,), where each table begins in it.
+    of each word, and last of the weights. entries: uint64 (E,). starts: int64 (V+1,), begin of each table.
     """
 
     weights: np.ndarray
@@ -42,7 +42,7 @@ class WordTables(NamedTuple):
 
 
 class TableScratch(NamedTuple):
-    """Working memory to make a table: float64 (K+1,) and int32 (K+1,) arrays."""
+    """Working memory for making a table: float64 (K+1,) and int32 (K+1,) arrays."""
 
     shares: np.ndarray
     topics: np.ndarray
@@ -51,7 +51,8 @@ class TableScratch(NamedTuple):
 
 
 def room_for_tables(sizes: np.ndarray, topics: int) -> tuple[dict[str, ArraySpec], np.ndarray]:
-    """The arrays of the tables of words, up to `sizes`, int64 (V,), entries each, and of smoothing; and `starts`."""
+    """Return arrays for the tables of words, up to `sizes`, int64 (V,), entries each, and of smoothing; and
+    `starts`."""
     specs = {
         "weights": ArraySpec((topics,), "float64"),
         "sizes": ArraySpec((sizes.size + 1,), "int32"),
@@ -63,10 +64,8 @@ def room_for_tables(sizes: np.ndarray, topics: int) -> tuple[dict[str, ArraySpec
 
 @unmanaged_kernel
 def fill_table(topics, shares, order, size, entries):
-    """Write the alias table (Vose 1991) of the first `size` of `shares`, which are used up, to `entries`.
-
-    order: int32 (size,), set: light entries from the front, heavy ones from the back.
-    """
+    """Write the alias table (Vose 1991) of the first `size` of `shares`, which are overwritten, to `entries`. order:
+    int32 (size,), set: light entries from the front, heavy ones from the back."""
     total = 0.0
     for i in range(size):
         total += shares[i]
@@ -102,20 +101,20 @@ def _entry(topic, other, probability):
 
 @inlined
 def choose_entry(start, size, random):
-    """One of the `size` entries of the table at `start`, by 64 random bits."""
+    """Return one of the `size` entries of the table at `start`, by 64 random bits."""
     return start + np.int64(((random >> np.uint64(24)) * np.uint64(size)) >> np.uint64(40))
 
 
 @inlined
 def topic_of(entry, random):
-    """What an entry chosen by these 64 random bits gives."""
+    """Return the topic of an entry chosen by the same 64 random bits."""
     turns = (random & np.uint64(_CERTAIN)) >= entry >> np.uint64(2 * _TOPIC_BITS)
     return np.int64((entry >> np.uint64(_TOPIC_BITS * turns)) & _TOPIC)  # no branch: it could not be foreseen
 
 
 @unmanaged_kernel
 def make_smoothing(tables, scratch):
-    """Make the table of smoothing from `tables.weights`; `entries`, `sizes` and `masses` are set."""
+    """Make the smoothing table from `tables.weights`; sets `entries`, `sizes` and `masses`."""
     place, mass = tables.sizes.size - 1, 0.0
     for k in range(tables.weights.size):
         scratch.topics[k], scratch.shares[k] = k, tables.weights[k]
@@ -125,7 +124,7 @@ def make_smoothing(tables, scratch):
 
 @unmanaged_kernel
 def make_table(tables, place, rows, word, scratch):
-    """Make the table of a word as number `place`; `entries`, `sizes` and `masses` are set."""
+    """Make the table of a word as number `place`; sets `entries`, `sizes` and `masses`."""
     size, mass = nonzeros(rows, word, scratch.topics, scratch.counts), 0.0
     for i in range(size):
         scratch.shares[i] = scratch.counts[i] * tables.weights[scratch.topics[i]]
@@ -143,17 +142,15 @@ def _fill_place(tables, place, size, mass, scratch):
 
 @unmanaged_kernel
 def make_tables(tables, rows, words, scratch):
-    """Make the tables of some words, uint32 (n,), each in the place of its word."""
+    """Make the tables of some words, uint32 (n,), each at the place of its word."""
     for word in words:
         make_table(tables, word, rows, word, scratch)
 
 
 @inlined
 def choose_word_entry(tables, place, mass, smoothing_mass, key):
-    """The entry from which `settle_word` draws a topic from q_w; key: a random stream.
-
-    place: of the word's table. mass, smoothing_mass: of its sparse part, the token itself taken out, and of smoothing.
-    """
+    """Return the entry from which `settle_word` draws a topic of q_w. key: random stream. place: of the word's table.
+    mass, smoothing_mass: of its sparse part without the token itself, and of smoothing."""
     smooth = uniform(key, np.uint64(0)) * (mass + smoothing_mass) >= mass
     source = tables.sizes.size - 1 if smooth else place
     return choose_entry(tables.starts[source], tables.sizes[source], bits(key, np.uint64(1)))
@@ -161,11 +158,10 @@ def choose_word_entry(tables, place, mass, smoothing_mass, key):
 
 @inlined
 def settle_word(tables, place, chosen, own, own_count, key):
-    """A topic from q_w, given the entry that `choose_word_entry` has chosen. The entry may be far: its read is all that
-    it takes to go on.
+    """Return a topic from q_w, given the entry of `choose_word_entry`, which may be a cache miss.
 
-    own: a topic of which the table holds one token too many (-1: there is none); own_count: its n_kw in the table. A
-    draw of that topic from the table is drawn again with probability 1 / own_count.
+    own: topic of which the table has one token too many (-1: none); own_count: its n_kw in the table. A draw of this
+    topic from the table is repeated with probability 1 / own_count.
     """
     n = np.uint64(1)
     topic = topic_of(tables.entries[chosen], bits(key, n))

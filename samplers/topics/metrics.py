@@ -76,7 +76,7 @@ def _of_top_words(model: Model, dataset: Dataset, request: MetricsRequest, worke
 
 
 def lines(found: dict[str, Any]) -> Iterator[str]:
-    """Return a line of text for each metric."""
+    """Yield a line of text for each metric."""
     if "perplexity" in found:
         yield (
             f"predictive log-likelihood per token {found['predictive_log_likelihood_per_token']:.4f}, "

@@ -141,7 +141,7 @@ class BlockFeatures:
         return pool, list(self._pieces(chosen, min(max(each, 1), pool.size * _PIECES)))
 
     def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[Piece]:
-        """Return each block's columns in pieces."""
+        """Yield each block's columns in pieces."""
         ends = np.searchsorted(chosen, self._bounds).tolist()
         for block, before, (first, last) in zip(self._blocks, self._bounds, pairwise(ends), strict=False):
             cuts = range(first, last, max(-(-(last - first) // each), 1))

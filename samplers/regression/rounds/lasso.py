@@ -25,8 +25,11 @@ from samplers.regression.rounds.sums import add_columns, column_sums, require_va
 
 
 class LassoRounds(RoundProgram):
-    """Shared arrays of parameters: `coefficients` b, `scales` and `means` of the columns, `penalties` and `ridges`,
-    `nearness`; of rows: `residual`, and `totals`, what it adds up to in each band."""
+    """Lasso by rounds.
+
+    Shared arrays of parameters: `coefficients` b, `scales` and `means` of the columns, `penalties` and `ridges`,
+    `nearness`; of rows: `residual`, and `totals`, its sums in each band.
+    """
 
     nearness = "nearness"
 
@@ -46,7 +49,7 @@ class LassoRounds(RoundProgram):
     def begin(
         self, shared: Arrays, columns: np.ndarray, penalty: float | np.ndarray, ridge: float | np.ndarray = 0.0
     ) -> None:
-        """In the coordinator: start from b = 0, with columns, int64 (m,), of the design. penalty, ridge: of all, or of
+        """Initialize b = 0 in the coordinator, for columns, int64 (m,), of the design. penalty, ridge: of all, or of
         each, float64 (m,)."""
         design, held = self.design, slice(columns.size)
         assert design.y is not None
@@ -59,7 +62,7 @@ class LassoRounds(RoundProgram):
         shared["totals"][:] = np.add.reduceat(shared["residual"], band_bounds(design)[:-1])
 
     def objective(self, shared: Arrays, parameters: int) -> float:
-        """In the coordinator, between rounds: the objective, over so many parameters that are held."""
+        """Return the objective over `parameters` held parameters, in the coordinator between rounds."""
         held, residual = slice(parameters), shared["residual"]
         coefficients = shared["coefficients"][held]
         squares = inner(residual, residual) - (residual.sum() ** 2 / residual.size if self._intercept else 0.0)
@@ -80,7 +83,7 @@ class LassoRounds(RoundProgram):
         add_columns(wave.columns, wave.parameters, wave.bands, wave.changes, state, totals)
 
     def survey(self, survey: Survey) -> int:
-        """The priority of a parameter is what its update would change it by, squared."""
+        """Set the priority of parameters to the squared change by their updates."""
         shared, parameters = survey.shared, survey.parameters
         state, means, totals = (shared[name] for name in ("residual", "means", "totals"))
         sums, own = np.empty((parameters.size, totals.size, 1)), np.arange(parameters.size)
@@ -94,11 +97,11 @@ class LassoRounds(RoundProgram):
 
 @unmanaged_kernel
 def lasso_changes(parameters, sums, scales, penalties, ridges, coefficients, nearness, changes, priorities):
-    """Update some coefficients by the products of their columns with the residual.
+    """Update coefficients from the products of their columns with the residual.
 
-    parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. Of all parameters float64 (m,): scales,
-    penalties, ridges; coefficients, changed; nearness, of these parameters filled. Filled: priorities float64 (c,), and
-    changes float64 (c,), to be added to the residual times the columns as they are held.
+    parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. Of all parameters, float64 (m,): scales,
+    penalties, ridges; changed: coefficients; set for these parameters: nearness. Set: priorities float64 (c,), and
+    changes float64 (c,), factors of the held columns to add to the residual.
     """
     for i in range(parameters.size):
         j = parameters[i]

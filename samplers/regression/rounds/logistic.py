@@ -29,8 +29,11 @@ _CURVATURE = 0.25
 
 
 class LogisticRounds(RoundProgram):
-    """Shared arrays of parameters: `coefficients` b, `scales` of the columns, `penalties`, `nearness`; of rows:
-    `labels` y, `margins` f and `pulls` g."""
+    """L1 logistic regression by rounds.
+
+    Shared arrays of parameters: `coefficients` b, `scales` of the columns, `penalties`, `nearness`; of rows: `labels`
+    y, `margins` f and `pulls` g, minus the gradient.
+    """
 
     nearness = "nearness"
 
@@ -49,8 +52,8 @@ class LogisticRounds(RoundProgram):
     def begin(
         self, shared: Arrays, columns: np.ndarray, penalty: float | np.ndarray, labels: np.ndarray | None = None
     ) -> None:
-        """In the coordinator: start from b = 0, with columns, int64 (m,), of the design. penalty: of all, or of each,
-        float64 (m,). labels: -1 and 1, float64 (n,), if those of the design are others."""
+        """Initialize b = 0 in the coordinator, for columns, int64 (m,), of the design. penalty: of all, or of each,
+        float64 (m,). labels: -1 and 1, float64 (n,), if not those of the design."""
         labels = self.design.y if labels is None else labels
         assert labels is not None
         held, norms = slice(columns.size), self.design.norms[columns]
@@ -60,7 +63,7 @@ class LogisticRounds(RoundProgram):
         shared["pulls"][:] = labels / 2
 
     def objective(self, shared: Arrays, parameters: int) -> float:
-        """In the coordinator, between rounds: the objective, over so many parameters that are held."""
+        """Return the objective over `parameters` held parameters, in the coordinator between rounds."""
         held = slice(parameters)
         losses = np.logaddexp(0.0, -shared["labels"] * shared["margins"])
         return float(losses.sum() + inner(shared["penalties"][held], np.abs(shared["coefficients"][held])))
@@ -83,7 +86,7 @@ class LogisticRounds(RoundProgram):
             pull(*(array[slice(*self._band_bounds[[first, last]])] for array in rows))
 
     def survey(self, survey: Survey) -> int:
-        """The priority of a parameter is what its update would change it by, squared."""
+        """Set the priority of parameters to the squared change by their updates."""
         shared, parameters, bands = survey.shared, survey.parameters, self._band_bounds.size - 1
         sums, own = np.empty((parameters.size, bands, 1)), np.arange(parameters.size)
         samples = column_sums(survey.columns, parameters, (0, bands), shared["pulls"], *self._uncentred, sums)
@@ -96,11 +99,11 @@ class LogisticRounds(RoundProgram):
 
 @unmanaged_kernel
 def logistic_changes(parameters, sums, scales, penalties, coefficients, nearness, changes, priorities):
-    """Update some coefficients by the products of their columns with the pulls.
+    """Update coefficients from the products of their columns with minus the gradient, `pulls`.
 
-    parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. Of all parameters float64 (m,): scales and
-    penalties; coefficients, changed; nearness, of these parameters filled. Filled: priorities float64 (c,), and changes
-    float64 (c,), to be added to the margins times the columns as they are held.
+    parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. Of all parameters, float64 (m,): scales and
+    penalties; changed: coefficients; set for these parameters: nearness. Set: priorities float64 (c,), and changes
+    float64 (c,), factors of the held columns to add to the margins.
     """
     for i in range(parameters.size):
         j = parameters[i]
@@ -114,14 +117,14 @@ def logistic_changes(parameters, sums, scales, penalties, coefficients, nearness
 
 @unmanaged_kernel
 def pull(labels, margins, pulls):
-    """Fill pulls, float64 (n,), of some rows."""
+    """Set pulls, float64 (n,), to minus the gradient of the loss by the margins of some rows."""
     for row in range(labels.size):
         pulls[row] = labels[row] / (1.0 + math.exp(labels[row] * margins[row]))
 
 
 @unmanaged_kernel
 def pull_entries(columns, parameters, first, last, changes, labels, margins, pulls):
-    """Fill pulls of the rows in the bands from `first` to `last` in which a parameter that changes has an entry."""
+    """Set pulls of the rows, in the bands from `first` to `last`, with entries of changed parameters."""
     for i in range(parameters.size):
         bounds = columns.bounds[parameters[i]]
         for row in columns.rows[bounds[first] : bounds[last if changes[i] != 0 else first]]:

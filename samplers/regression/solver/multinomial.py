@@ -32,7 +32,7 @@ _PATIENCE = 5  # cycles that do neither
 
 
 class Solutions(NamedTuple):
-    """Those of all classes. gap: the objective is at most so much above the least."""
+    """Solutions of all classes. gap: upper bound on the distance of the objective from its minimum."""
 
     classes: list[Solution]
     objective: float
@@ -40,9 +40,9 @@ class Solutions(NamedTuple):
 
 
 class MultinomialRegression:
-    """A regression of labels, int64 (n,), from 0 to K - 1, all of which there are, on features.
+    """A regression of labels, int64 (n,), 0 to K - 1, all of which occur, on features.
 
-    The others are those of `SparseRegression`, with one entry for each column, whatever the class. Raises RequestError.
+    Other arguments as of `SparseRegression`, with one entry per column for all classes. Raises RequestError.
     Attributes: `limit`, of the solvers of all classes; `constant`, as of `SparseRegression`.
     """
 
@@ -84,7 +84,7 @@ class MultinomialRegression:
             each.regression.limit = limit
 
     def _begin(self) -> Solutions:
-        """The solutions for the least lambda at which all coefficients with a penalty are 0."""
+        """Return the solution at lambda_max, where all penalized coefficients are 0."""
         scores = np.zeros(self._targets.shape)
         loss, residuals = self._fit_free(scores)
         steepest = max(self._steepest(each, r, 1.0, None) for each, r in zip(self._of, residuals, strict=True))
@@ -97,12 +97,12 @@ class MultinomialRegression:
 
     @property
     def largest(self) -> float:
-        """The least lambda for which all coefficients with a penalty are 0."""
+        """Return lambda_max, the smallest lambda for which all penalized coefficients are 0."""
         return self.nothing.classes[0].lam
 
     def best(self, lam: float, start: Solutions, target: float) -> Solutions:
-        """The solution for a lambda, from one for another; its gap is up to `target`, unless the limit is reached or
-        nothing gets better."""
+        """Return the solution for a lambda, started from another; its gap is at most `target`, unless the limit is
+        reached or nothing improves."""
         found = self._judged(lam, start.classes, -np.inf)
         inexact, least, stalled = _INEXACT, found.gap, 0
         while found.gap > target and stalled < _PATIENCE and not self._limit.reached:
@@ -115,7 +115,7 @@ class MultinomialRegression:
         return found
 
     def _cycle(self, lam: float, classes: list[Solution], goal: float) -> list[Solution]:
-        """Solve for each class in turn, all others being as they are."""
+        """Solve for each class in turn, with the others fixed."""
         scores, classes = self._scores(classes), list(classes)
         for k, each in enumerate(self._of):
             if self._limit.reached:
@@ -130,14 +130,12 @@ class MultinomialRegression:
         return classes
 
     def _scores(self, classes: list[Solution]) -> np.ndarray:
-        """float64 (K, n)."""
+        """Return the scores, float64 (K, n)."""
         return np.stack([solution.fit.scores for solution in classes]) + self._coefficients @ self._free
 
     def _judged(self, lam: float, classes: list[Solution], bound: float) -> Solutions:
-        """The same coefficients with the best ones of columns without a penalty, and the gap of all classes.
-
-        bound: what the objective is known not to be below.
-        """
+        """Return the same coefficients with the best unpenalized ones, and the duality gap of all classes. bound: known
+        lower bound on the objective."""
         loss, residuals = self._fit_free(np.stack([solution.fit.scores for solution in classes]))
         penalties = [each.regression.penalty.at(lam, of.support) for each, of in zip(self._of, classes, strict=True)]
         pairs = list(zip(penalties, classes, strict=True))
@@ -151,7 +149,7 @@ class MultinomialRegression:
         return Solutions(free, objective, max(objective - bound, 0.0))
 
     def _steepest(self, each: SparseRegression, residual: np.ndarray, lam: float, of: Solution | None) -> float:
-        """The largest ratio of slope and what the penalty allows, of all columns and one class."""
+        """Return the largest ratio of slope and penalty over all columns for one class."""
         regression = each.regression
         slopes = regression.features.correlations(regression.features.every, residual)
         if of is not None:
@@ -161,17 +159,17 @@ class MultinomialRegression:
         return float(np.max(np.abs(slopes[usable]) / allowed, initial=0.0))
 
     def _dual(self, residuals: np.ndarray) -> float:
-        """The sum of the entropies of y - r. residuals: float64 (K, n), rows weighted."""
+        """Return the sum of the entropies of y - r. residuals: float64 (K, n), weighted by row."""
         used = self._weights > 0
         q = np.clip(self._targets[:, used] - residuals[:, used] / self._weights[used], 0.0, 1.0)
         terms = np.where(q > 0, q * np.log(np.where(q > 0, q, 1.0)), 0.0)
         return -float(self._weights[used] @ terms.sum(axis=0))
 
     def _fit_free(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        """Find the best coefficients of columns without a penalty by Newton's method, those of all classes together.
+        """Fit the unpenalized coefficients of all classes together by Newton's method.
 
-        scores: float64 (K, n), of the other columns. Returns the loss and the weighted residuals, float64 (K, n),
-        orthogonal to those columns.
+        scores: float64 (K, n), of the other columns. Returns the loss, and the weighted residuals, float64 (K, n),
+        orthogonal to the unpenalized columns.
         """
         loss, probabilities = self._loss(scores + self._coefficients @ self._free)
         for _ in range(_STEPS if len(self._free) else 0):
@@ -192,12 +190,12 @@ class MultinomialRegression:
         return loss, self._orthogonal(self._weights * (self._targets - probabilities))
 
     def _loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
-        """That of scores, float64 (K, n), and the probabilities of the classes, likewise."""
+        """Return the loss of scores, float64 (K, n), and the class probabilities, float64 (K, n)."""
         logs = scores - _log_sum(scores)
         return -float(self._weights @ np.sum(self._targets * logs, axis=0)), np.exp(logs)
 
     def _curvature(self, probabilities: np.ndarray) -> np.ndarray:
-        """The second derivatives of the loss by all coefficients of columns without a penalty, float64 (Kk, Kk)."""
+        """Return the second derivatives of the loss by all unpenalized coefficients, float64 (Kk, Kk)."""
         count, k = self._coefficients.shape
         found = np.empty((count, k, count, k))
         for a in range(k):
@@ -207,7 +205,7 @@ class MultinomialRegression:
         return found.reshape(count * k, count * k)
 
     def _orthogonal(self, residuals: np.ndarray) -> np.ndarray:
-        """What rounding has left of the residuals along columns without a penalty is taken out."""
+        """Remove rounding errors of the residuals along the unpenalized columns."""
         if not len(self._free):
             return residuals
         weighted = self._free * self._weights
@@ -215,7 +213,7 @@ class MultinomialRegression:
         return residuals - along.T @ weighted
 
     def start(self, coefficients: np.ndarray) -> Solutions:
-        """What a solver can start from: coefficients of the columns as they are, float64 (K, p)."""
+        """Return a starting point from coefficients of the original columns, float64 (K, p)."""
         classes = []
         for each, given, before in zip(self._of, coefficients, self.nothing.classes, strict=True):
             known = np.array(given, np.float64)
@@ -228,7 +226,8 @@ class MultinomialRegression:
         return Solutions(classes, np.inf, np.inf)
 
     def model(self, found: Solutions) -> tuple[np.ndarray, np.ndarray]:
-        """Coefficients, float64 (K, p), and intercepts, (K,), which add up to 0, as do those without a penalty."""
+        """Return coefficients, float64 (K, p), and intercepts, (K,); intercepts and unpenalized coefficients add up to
+        0 over classes."""
         free = np.stack([solution.fit.free for solution in found.classes])
         free = free - free.mean(axis=0)
         models = [
@@ -241,6 +240,6 @@ class MultinomialRegression:
 
 
 def _log_sum(scores: np.ndarray) -> np.ndarray:
-    """The logarithms of the sums of the exponentials, float64 (n,), of scores, float64 (K, n)."""
+    """Return the log-sum-exp over classes, float64 (n,), of scores, float64 (K, n)."""
     largest = scores.max(axis=0)
     return largest + np.log(np.exp(scores - largest).sum(axis=0))
