@@ -96,7 +96,7 @@ class Factors(NamedTuple):
     column_entries: Int64  # (C,)
 
 
-class Solver(TypedDict):
+class FoldInSolver(TypedDict):
     """How factors of new rows are solved for."""
 
     regularization: float
@@ -120,7 +120,7 @@ class FactorManifest(ModelManifest):
     rank: Annotated[int, Meta(ge=1, lt=1 << 32)]
     mean: float
     biases: bool
-    solver: Solver
+    solver: FoldInSolver
     files: FactorFiles
 
 
