@@ -95,6 +95,16 @@ def options_of(program: type) -> dict[str, Any]:
     }
 
 
+def converted(program: Any, name: str, value: Any, kind: Any) -> Any:
+    """Return the value of an option as its type; RequestError if it cannot be."""
+    try:
+        return convert(value, kind)
+    except ValidationError as error:
+        raise RequestError(
+            f"the option {name!r} of the program {type(program).__name__} is {value!r}: {error}"
+        ) from error
+
+
 def set_options(program: Any, given: Mapping[str, Any]) -> None:
     """Set the options of a program to given values or their defaults; RequestError for unknown or invalid ones."""
     kinds, name_of = options_of(type(program)), type(program).__name__
@@ -103,10 +113,7 @@ def set_options(program: Any, given: Mapping[str, Any]) -> None:
             raise RequestError(
                 f"the program {name_of} has no option {name!r}", f"Its options are: {', '.join(kinds) or 'none'}."
             )
-        try:
-            setattr(program, name, convert(value, kinds[name]))
-        except ValidationError as error:
-            raise RequestError(f"the option {name!r} of the program {name_of} is {value!r}: {error}") from error
+        setattr(program, name, converted(program, name, value, kinds[name]))
     if missing := [name for name in kinds if not hasattr(program, name)]:
         raise RequestError(
             f"the program {name_of} needs the option {missing[0]!r}", f"Give it: --set {missing[0]}=VALUE"

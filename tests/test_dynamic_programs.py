@@ -21,7 +21,7 @@ from sklearn.svm import LinearSVC
 
 from blocks import Design, RequestError
 from blocks.errors import Diverged, OocError
-from ooc import fit
+from ooc import ProgramRun, fit
 from ooc.dynamic.plan import plan_rounds
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run
@@ -197,10 +197,11 @@ def test_group_lasso_is_that_of_a_proximal_loop_and_ends_by_its_gap(place: Path)
 
 @pytest.mark.long
 def test_a_sparse_support_vector_machine_is_that_of_liblinear(place: Path) -> None:
+    """By the script."""
     x, y = problem(place / "small")
-    run = fit(
-        "sparse_svm:SparseSVM", place / "small", "run", options={"cost": 0.1}, iterations=300, workers=1, quiet=True
-    )
+    script = [sys.executable, str(EXAMPLES / "sparse_svm.py"), str(place / "small"), "run", "0.1"]
+    subprocess.run(script, check=True, capture_output=True, timeout=300)
+    run = ProgramRun(Path("run"), "sparse_svm:SparseSVM")
     options = {"penalty": "l1", "dual": False, "C": 0.1, "fit_intercept": False, "tol": 1e-10, "max_iter": 100_000}
     expected = LinearSVC(**options).fit(x, y > 0).coef_[0]
     assert np.allclose(run["w"], expected, atol=1e-6)
@@ -268,6 +269,25 @@ def test_the_same_bytes_with_any_workers_memory_and_machines(name: str, place: P
     lines = [Run(Path(run)).metrics()[-1] for run in ("alone", "filed", "run-0")]
     assert len({(line["objective"], line["nonzeros"], line["samples_processed"]) for line in lines}) == 1
     assert lines[2]["bytes_sent"] > 0
+
+
+@pytest.mark.long
+def test_a_machine_that_fails_is_told_to_the_others_while_they_wait_for_its_sums(place: Path) -> None:
+    target, options = OPTIONS["group_lasso"]
+
+    def train(ring: Ring) -> str:
+        def fails(line: dict[str, Any]) -> None:
+            if ring.rank == 1 and line["iteration"] == 2:
+                raise ValueError("no more")
+
+        common: dict[str, Any] = {"options": options, "iterations": 100_000, "workers": 1, "quiet": True, "ring": ring}
+        with pytest.raises((ValueError, OocError)) as failed:
+            fit(target, place / "wide", f"run-{ring.rank}", callback=fails, **common)
+        return str(failed.value)
+
+    first, second = on_ring(2, train)
+    assert "rank 1" in first and "no more" in first
+    assert second == "no more"
 
 
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
@@ -379,6 +399,22 @@ def test_what_cannot_be_is_told_before_anything_is_done(made: Path, program: Any
     old, new, says = REFUSED[mistake]
     with pytest.raises(RequestError, match=re.escape(says)):
         fit(program(old, new), made / "small", tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"parallelism": "many"}, "the option 'parallelism' of the program Least is 'many'"),
+        ({"parallelism": 0}, "--parallelism must be at least 1, got 0"),
+        ({"schedule": "greedy"}, "--schedule: 'greedy' is not known"),
+        ({"tolerance": 0}, "tolerance must be above 0, got 0"),
+        ({"rate": 1}, "the program Least has no option 'rate'"),
+    ],
+)
+def test_options_that_cannot_be_are_told(made: Path, program: Any, tmp_path: Path, options: dict, says: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(says)):
+        fit(program("sums = 2", "sums = 2"), made / "small", tmp_path / "run", options=options, quiet=True)
     assert not (tmp_path / "run").exists()
 
 

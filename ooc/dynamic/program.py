@@ -22,8 +22,8 @@ from blocks.design.design import Design
 from blocks.npz import write_npz
 from ooc.dynamic.checks import check_declared
 from ooc.dynamic.rounds import Pipeline
-from ooc.dynamic.schedules import Rule
-from ooc.fields import Field, fields_of, options_of, set_options
+from ooc.dynamic.schedules import Rule, check
+from ooc.fields import Field, converted, fields_of, options_of, set_options
 from ooc.program import Arrays, LocalState
 from ooc.workers.shared_arrays import ArraySpec
 
@@ -68,14 +68,18 @@ class DynamicProgram:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        self.dataset, self.tolerance, self.seed = design, tolerance, seed
+        own = {"parallelism": parallelism, "depth": depth, "seed": seed}
+        parallelism, depth, self.seed = (converted(self, name, value, int) for name, value in own.items())
+        rho, self.tolerance = converted(self, "rho", rho, float | None), converted(self, "tolerance", tolerance, float)
+        self.dataset = design
         set_options(self, options)
         check_declared(self)
         candidates = parallelism if rho is None else 2 * parallelism
-        rule = Rule(schedule, parallelism, candidates, rho, centred=False, seed=seed)
-        overlap = Pipeline(depth, depth + 1, 1)
-        few = design.columns // self.group < FEW
-        self.rule = rule._replace(pipeline=Pipeline(1, 1, 1) if few else overlap)
+        rule = Rule(schedule, parallelism, candidates, rho, centred=False, seed=self.seed)
+        self.rule = rule._replace(pipeline=Pipeline(depth, depth + 1, 1))
+        check(self.rule)
+        if design.columns // self.group < FEW:
+            self.rule = rule._replace(pipeline=Pipeline(1, 1, 1))
 
     # What a program of one's own says
 
