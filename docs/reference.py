@@ -40,7 +40,8 @@ ESTIMATORS = {  # by page
 SUBJECTS = {  # names of `ooc` and `blocks` by page
     "api/programs": ("Field", "Job", "LocalState", "Phase", "StaticProgram"),
     "api/stochastic": ("Local", "Shared", "StochasticEngine", "StochasticProgram"),
-    "api/engines": ("ArraySpec", "DynamicEngine", "ProgramSpec", "StaticEngine", "make_plan"),
+    "api/dynamic": ("DynamicEngine", "DynamicProgram"),
+    "api/engines": ("ArraySpec", "ProgramSpec", "StaticEngine", "make_plan"),
     "api/runs": ("ProgramRun", "Run", "create_run", "fit", "train"),
     "api/datasets": (
         *("Dataset", "Design", "Matrix", "Samples", "CorpusRequest", "DesignRequest", "Synthetic", "ingest"),
