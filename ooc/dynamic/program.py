@@ -27,8 +27,6 @@ from ooc.fields import Field, converted, fields_of, options_of, set_options
 from ooc.program import Arrays, LocalState
 from ooc.workers.shared_arrays import ArraySpec
 
-FEW = 256  # parameters: so few are one scheduler's, without rounds that overlap
-
 
 class DynamicProgram:
     """A model of a design matrix that is trained column by column, those first that still change.
@@ -75,11 +73,10 @@ class DynamicProgram:
         set_options(self, options)
         check_declared(self)
         candidates = parallelism if rho is None else 2 * parallelism
-        rule = Rule(schedule, parallelism, candidates, rho, centred=False, seed=self.seed)
-        self.rule = rule._replace(pipeline=Pipeline(depth, depth + 1, 1))
-        check(self.rule)
-        if design.columns // self.group < FEW:
-            self.rule = rule._replace(pipeline=Pipeline(1, 1, 1))
+        overlap = Pipeline(depth, depth + 1, 1)
+        rule = Rule(schedule, parallelism, candidates, rho, False, pipeline=overlap, seed=self.seed)
+        check(rule)
+        self.rule = rule.for_parameters(design.columns // self.group)
 
     # What a program of one's own says
 

@@ -13,6 +13,7 @@ from ooc.dynamic.held_columns import HeldDense, HeldSparse
 from ooc.dynamic.priorities import Sums, draw
 from ooc.dynamic.rounds import Pipeline
 
+_FEW = 256  # parameters
 _SAMPLED = 512  # entries of a column, on average, in the rows that the checker looks at, if there are more
 
 
@@ -31,6 +32,10 @@ class Rule(NamedTuple):
     eta: float = 0.1
     pipeline: Pipeline = Pipeline(depth=3, schedulers=4, waves=1)
     seed: int = 0
+
+    def for_parameters(self, count: int) -> Rule:
+        """Return the rule for `count` parameters: few are one scheduler's, without rounds that overlap."""
+        return self._replace(pipeline=Pipeline(1, 1, 1)) if count < _FEW else self
 
 
 class Turn(NamedTuple):

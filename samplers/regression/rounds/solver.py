@@ -14,7 +14,6 @@ import numpy as np
 from blocks.design.design import Design
 from blocks.errors import WorkFailed
 from ooc.dynamic.engine import DynamicEngine, shared_bytes
-from ooc.dynamic.rounds import Pipeline
 from ooc.dynamic.schedules import Rule
 from ooc.plan.memory_plan import processes_bytes
 from ooc.workers.worker import ProgramSpec
@@ -27,7 +26,6 @@ from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.working_sets import Solution
 
 _SPECS = {"squared": "lasso:LassoRounds", "logistic": "logistic:LogisticRounds"}
-_FEW = 256  # columns: so few are one scheduler's, without rounds that overlap
 _DIVERGED = 2.0  # times the objective of the empty model
 MOST_STEPS = 1000  # of a run
 
@@ -35,8 +33,7 @@ MOST_STEPS = 1000  # of a run
 def rule_of(design: Design, schedule: str, parallelism: int, rho: float | None, seed: int, *, centred: bool) -> Rule:
     """Return the rule of rounds; without a bound rho on correlations, a round updates all drawn columns."""
     candidates = parallelism if rho is None else 2 * parallelism
-    rule = Rule(schedule, parallelism, candidates, rho, centred, seed=seed)
-    return rule._replace(pipeline=Pipeline(1, 1, 1)) if design.columns < _FEW else rule
+    return Rule(schedule, parallelism, candidates, rho, centred, seed=seed).for_parameters(design.columns)
 
 
 def round_bytes(program: RegressionProgram, rule: Rule, workers: int) -> int:
