@@ -45,7 +45,7 @@ def check_dataset(dataset: Store) -> None:
 
 
 def budget_of(memory_bytes: int | None) -> int:
-    """The bytes that a training may hold: what is given, or most of what is available."""
+    """Return the memory limit in bytes: as given, or most of the available memory."""
     available = memory.available()
     if memory_bytes and memory_bytes > available:
         asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
@@ -86,7 +86,7 @@ def announcement(dataset: Store, steps: str, workers: int, memory_bytes: int) ->
 
 
 def announce(run: Run, plan: Plan | RoundPlan, *, quiet: bool) -> None:
-    """Say what is trained on, and what that takes."""
+    """Print the data of the training, and its resources."""
     if not quiet:
         many = count_of(run.config["iterations"], "iteration")
         first = announcement(run.dataset(open_any), many, plan.workers, plan.bytes)

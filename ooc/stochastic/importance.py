@@ -1,8 +1,9 @@
-"""Steps of stochastic gradient descent for samples that weigh more than one: all that can be called from `process`.
+"""Steps of stochastic gradient descent for samples with weights above 1, for use in `process`.
 
-A sample of weight m is m of them in a row. `integrated_rate` adds up the rates of their steps (Splash, 4.3). The others
-also follow how the loss, one of a product p = w . x, changes on the way (Karampatziakis and Langford, Online importance
-weight aware updates, UAI 2011): they give how far w moves along x, and never pass the optimum, however large m is.
+A sample of weight m counts as m samples in a row. `integrated_rate` sums the rates of their steps (Splash, 4.3). The
+other functions also follow the change of the loss, a function of p = w . x, on the way (Karampatziakis and Langford,
+Online importance weight aware updates, UAI 2011): they return how far w moves along x, and never pass the optimum,
+however large m is.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from blocks.compiled import inlined_kernel
 
 @inlined_kernel
 def integrated_rate(t, weight, rate, power):
-    """The sum of the rates rate / i^power of the last `weight` steps up to the t-th, about: the integral from
-    t - weight + 1 to t + 1. power: from 0 to 1."""
+    """Return about the sum of the rates rate / i^power of the last `weight` steps up to step t: the integral from t -
+    weight + 1 to t + 1. power: from 0 to 1."""
     first, last = t - weight + 1.0, t + 1.0
     if power == 1.0:
         return rate * math.log(last / first)
@@ -24,13 +25,13 @@ def integrated_rate(t, weight, rate, power):
 
 @inlined_kernel
 def squared_step(p, y, square, rate):
-    """Along x, for the loss (p - y)^2 / 2. square: x . x. rate: of the steps, times the weight."""
+    """Return the step along x for the loss (p - y)^2 / 2. square: x . x. rate: of the steps, times the weight."""
     return (y - p) * -math.expm1(-rate * square) / square if square > 0.0 else 0.0
 
 
 @inlined_kernel
 def hinge_step(p, y, square, rate):
-    """Along x, for the loss max(0, 1 - y * p) of y = -1 or 1. square, rate: see `squared_step`."""
+    """Return the step along x for the loss max(0, 1 - y * p) with y = -1 or 1. square, rate: see `squared_step`."""
     if y * p >= 1.0 or square <= 0.0:
         return 0.0
     return y * min(rate, (1.0 - y * p) / square)
@@ -38,10 +39,10 @@ def hinge_step(p, y, square, rate):
 
 @inlined_kernel
 def logistic_step(p, y, square, rate):
-    """Along x, for the loss log(1 + exp(-y * p)) of y = -1 or 1. square, rate: see `squared_step`.
+    """Return the step along x for the loss log(1 + exp(-y * p)) with y = -1 or 1. square, rate: see `squared_step`.
 
     On the way q = y * p follows dq/dh = square / (1 + e^q): q + e^q grows by rate * square. Solved for q by Newton's
-    method, for q + e^q - c which is convex, from above.
+    method, from above, for q + e^q - c, which is convex.
     """
     if square <= 0.0:
         return 0.0

@@ -1,7 +1,7 @@
-"""Shared variables as the functions of a program see them: the operators (Splash, 4.2) are methods.
+"""Shared variables as the functions of a program see them, with the operators (Splash, 4.2) as methods.
 
-`Scalar`, `Vector` and `Table` are what `process` has; functions that only read have `FixedScalar` and so on. The
-methods are compiled where compiled functions call them, and work without the compiler.
+`process` has `Scalar`, `Vector` and `Table`; read-only functions have `FixedScalar` and so on. The methods are compiled
+where compiled functions call them, and also work without the compiler.
 """
 
 from __future__ import annotations
@@ -36,80 +36,80 @@ _SHIFT, _PLACE = 4, CHUNK - 1
 
 
 class Scalar(NamedTuple):
-    """A shared number, as `process` sees it."""
+    """A shared number in `process`."""
 
     store: WorkerVariable
 
     def get(self) -> float:
-        """The present value."""
+        """Return the present value."""
         return read(self.store, 0, 0)
 
     def add(self, delta: float) -> None:
-        """v <- v + delta."""
+        """Add: v <- v + delta."""
         add(self.store, 0, 0, delta)
 
     def delayed_add(self, delta: float) -> None:
-        """The same, before this element is processed the next time."""
+        """Add delta before the next time that this element is processed."""
         delay(self.store, 0, 0, delta)
 
     def late_add(self, delta: float) -> None:
-        """A delayed addition whose time has come, for who keeps it in a local variable."""
+        """Add delta now as a delayed addition that was kept in a local variable."""
         add_late(self.store, 0, 0, delta)
 
     def multiply(self, factor: float) -> None:
-        """v <- factor * v, all of it at once."""
+        """Multiply: v <- factor * v."""
         multiply(self.store, factor)
 
     def average(self, weight: float) -> None:
-        """Have the present value count in the mean over all iterates, with a weight (Splash, theorem 1)."""
+        """Add the present value to the mean over all iterates with a weight (Splash, theorem 1)."""
         weigh(self.store, weight)
 
 
 class Vector(NamedTuple):
-    """A shared array of one dimension, as `process` sees it."""
+    """A shared one-dimensional array in `process`."""
 
     store: WorkerVariable
 
     def get(self, place: int) -> float:
-        """The present value at a place."""
+        """Return the present value at an index."""
         return read(self.store, place >> _SHIFT, place & _PLACE)
 
     def add(self, place: int, delta: float) -> None:
-        """v[place] <- v[place] + delta."""
+        """Add: v[place] <- v[place] + delta."""
         add(self.store, place >> _SHIFT, place & _PLACE, delta)
 
     def delayed_add(self, place: int, delta: float) -> None:
-        """The same, before this element is processed the next time."""
+        """Add delta before the next time that this element is processed."""
         delay(self.store, place >> _SHIFT, place & _PLACE, delta)
 
     def late_add(self, place: int, delta: float) -> None:
-        """A delayed addition whose time has come, for who keeps it in a local variable."""
+        """Add delta now as a delayed addition that was kept in a local variable."""
         add_late(self.store, place >> _SHIFT, place & _PLACE, delta)
 
     def multiply(self, factor: float) -> None:
-        """v <- factor * v, all of it at once."""
+        """Multiply the whole array: v <- factor * v."""
         multiply(self.store, factor)
 
     def average(self, weight: float) -> None:
-        """Have the present value count in the mean over all iterates, with a weight (Splash, theorem 1)."""
+        """Add the present value to the mean over all iterates with a weight (Splash, theorem 1)."""
         weigh(self.store, weight)
 
 
 class Table(NamedTuple):
-    """A shared array of two dimensions, as `process` sees it."""
+    """A shared two-dimensional array in `process`."""
 
     store: WorkerVariable
 
     def get(self, row: int, column: int) -> float:
-        """The present value at a place."""
+        """Return the present value at a row and a column."""
         return read(self.store, row, column)
 
     def get_row(self, row: int, into: np.ndarray) -> None:
-        """Copy the present values of a row, as many as `into`, (n,), has room for."""
+        """Copy the first present values of a row into `into`, (n,)."""
         read_row(self.store, row, into)
 
     def row_view(self, row: int) -> TableRow:
-        """A row, to be read and added to; valid until the table is multiplied, or the element is done."""
+        """Return a row to read and add to; valid until the table is multiplied or the element is done."""
         store = self.store
         if is_outside(store, row, 0):
             row = 0
@@ -118,105 +118,103 @@ class Table(NamedTuple):
         return TableRow(values, values.dtype.type(state[SCALE]), values.dtype.type(state[INVERSE]))
 
     def prefetch(self, row: int) -> None:
-        """Ask for the memory of a row that will soon be read or added to: it comes while others are worked on."""
+        """Prefetch a row that will soon be read or added to."""
         prefetch_row(self.store, row)
 
     def add(self, row: int, column: int, delta: float) -> None:
-        """v[row, column] <- v[row, column] + delta."""
+        """Add: v[row, column] <- v[row, column] + delta."""
         add(self.store, row, column, delta)
 
     def add_row(self, row: int, deltas: np.ndarray) -> None:
-        """v[row, :n] <- v[row, :n] + deltas, (n,)."""
+        """Add: v[row, :n] <- v[row, :n] + deltas, (n,)."""
         add_row(self.store, row, deltas)
 
     def delayed_add(self, row: int, column: int, delta: float) -> None:
-        """The same as `add`, before this element is processed the next time."""
+        """Add delta before the next time that this element is processed."""
         delay(self.store, row, column, delta)
 
     def late_add(self, row: int, column: int, delta: float) -> None:
-        """A delayed addition whose time has come, for who keeps it in a local variable."""
+        """Add delta now as a delayed addition that was kept in a local variable."""
         add_late(self.store, row, column, delta)
 
     def multiply(self, factor: float) -> None:
-        """v <- factor * v, all of it at once."""
+        """Multiply the whole table: v <- factor * v."""
         multiply(self.store, factor)
 
     def average(self, weight: float) -> None:
-        """Have the present value count in the mean over all iterates, with a weight (Splash, theorem 1)."""
+        """Add the present value to the mean over all iterates with a weight (Splash, theorem 1)."""
         weigh(self.store, weight)
 
 
 class TableRow(NamedTuple):
-    """A row of a shared table: its places cost no more than those of an array. They are not checked.
-
-    values: (n,), x. scale, inverse: of the table, when the row was asked for.
-    """
+    """A row of a shared table, as fast as an array; indices are not checked. values: (n,), x. scale, inverse: of the
+    table when the row was requested."""
 
     values: np.ndarray
     scale: float
     inverse: float
 
     def get(self, column: int) -> float:
-        """The present value at a place."""
+        """Return the present value at a column."""
         return self.scale * self.values[column]
 
     def add(self, column: int, delta: float) -> None:
-        """v[column] <- v[column] + delta."""
+        """Add: v[column] <- v[column] + delta."""
         self.values[column] += delta * self.inverse
 
 
 class FixedScalar(NamedTuple):
-    """A shared number that is only read."""
+    """A read-only shared number."""
 
     store: Unchanged
 
     def get(self) -> float:
-        """The value."""
+        """Return the value."""
         return self.store.values[0, 0]
 
 
 class FixedVector(NamedTuple):
-    """A shared array of one dimension that is only read."""
+    """A read-only shared one-dimensional array."""
 
     store: Unchanged
 
     def get(self, place: int) -> float:
-        """The value at a place; 0 where there is none."""
+        """Return the value at an index; 0 if it does not exist."""
         row, column = place >> _SHIFT, place & _PLACE
         return 0.0 if is_outside(self.store, row, column) else self.store.values[row, column]
 
 
 class FixedTable(NamedTuple):
-    """A shared array of two dimensions that is only read."""
+    """A read-only shared two-dimensional array."""
 
     store: Unchanged
 
     def get(self, row: int, column: int) -> float:
-        """The value at a place; 0 where there is none."""
+        """Return the value at a row and a column; 0 if they do not exist."""
         return 0.0 if is_outside(self.store, row, column) else self.store.values[row, column]
 
     def get_row(self, row: int, into: np.ndarray) -> None:
-        """Copy the values of a row, as many as `into`, (n,), has room for."""
+        """Copy the first values of a row into `into`, (n,)."""
         if not is_outside(self.store, row, into.size - 1):
             for column in range(into.size):
                 into[column] = self.store.values[row, column]
 
     def row_view(self, row: int) -> FixedRow:
-        """A row; the first one where there is none."""
+        """Return a row; the first one if it does not exist."""
         return FixedRow(self.store.values[0 if is_outside(self.store, row, 0) else row])
 
     def prefetch(self, row: int) -> None:
-        """Ask for the memory of a row that will soon be read."""
+        """Prefetch a row that will soon be read."""
         prefetch_row(self.store, row)
 
 
 class FixedRow(NamedTuple):
-    """A row of a shared table that is only read."""
+    """A read-only row of a shared table."""
 
     values: np.ndarray
 
     def get(self, column: int) -> float:
-        """The value at a place."""
+        """Return the value at a column."""
         return self.values[column]
 
 
@@ -237,7 +235,8 @@ OPERATORS = (
 
 
 def _let_compiled_functions_call(name: str) -> None:
-    """A method of all that has it; numba inlines it, or a call would take as long as some twenty additions."""
+    """Let compiled functions call a method of all classes that have it; numba inlines it, as a call would take as long
+    as twenty additions."""
     everything = (*KINDS, *FIXED_KINDS, TableRow, FixedRow)
     bodies = {kind: inlined_kernel(getattr(kind, name)) for kind in everything if hasattr(kind, name)}
 

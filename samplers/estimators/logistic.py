@@ -83,10 +83,8 @@ class LogisticRegression(LinearEstimator):
         return self
 
     def _read_classes(self, X: Any, y: Any, sample_weight: Any) -> tuple[BlockFeatures, np.ndarray, np.ndarray | None]:
-        """The columns; which class each row is of, int64 (n,); and the weights of the rows, float64 (n,), or None.
-
-        Notes the classes.
-        """
+        """Return the columns; the class index of each row, int64 (n,); and the weights of the rows, float64 (n,), or
+        None. Stores the classes."""
         features, y = self._read(X, y)
         y = read_target(y, features.rows)
         weights = read_weights(sample_weight, features.rows)
@@ -120,7 +118,8 @@ class LogisticRegression(LinearEstimator):
     def _class_problem(
         self, features: BlockFeatures, labels: np.ndarray, weights: np.ndarray | None, rounds: int
     ) -> MultinomialRegression:
-        """The regression of labels, int64 (n,), with so many rounds for each class. Notes the loss without columns."""
+        """Return the regression of labels, int64 (n,), with at most `rounds` rounds for each class. Stores the loss
+        without columns."""
         problem = MultinomialRegression(
             features,
             labels,
@@ -159,7 +158,7 @@ class LogisticRegression(LinearEstimator):
     def _read_two_classes(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[BlockFeatures, np.ndarray, np.ndarray | None]:
-        """The same, with labels of float64; raises RequestError if there are more than two classes."""
+        """Return the same with labels as float64; raises RequestError for more than two classes."""
         features, labels, weights = self._read_classes(X, y, sample_weight)
         if self.classes_.size > 2:
             raise RequestError(

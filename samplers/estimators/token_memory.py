@@ -1,6 +1,7 @@
-"""Memory that tokens take: counts of words become tokens only if these fit into what an estimator may use.
+"""Memory of tokens in estimators: word counts are expanded to tokens only if these fit.
 
-Measured with one document of 10M and 40M tokens, and with documents of 1,000: resident sets, less that of no tokens.
+Measured with one document of 10M and 40M tokens, and with documents of 1,000 tokens: resident sets, less that without
+tokens.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ _FOLDED_IN = 13  # of each token of the documents that a thread has in hand
 
 
 def budget_of(memory: int | None) -> int:
-    """Bytes that may be used; by default a share of what is available."""
+    """Return the memory limit in bytes, by default a share of the available memory."""
     return int(MEMORY_SHARE * available()) if memory is None else memory
 
 
 def require_memory_to_fit(tokens: int, longest: int, budget: int) -> None:
-    """Raise RequestError unless so many tokens can be written as a dataset. longest: tokens of the longest document."""
+    """Raise RequestError unless `tokens` tokens can be written as a dataset. longest: tokens of the longest
+    document."""
     needed = _PROCESS + _WRITTEN * tokens + _OF_BLOCK * max(longest, min(tokens, BLOCK_TOKENS))
     if needed <= max(budget, _LEAST):
         return
@@ -34,7 +36,8 @@ def require_memory_to_fit(tokens: int, longest: int, budget: int) -> None:
 
 
 def folding_threads(tokens: int, threads: int, budget: int) -> int:
-    """How many threads, up to some, can each have documents of so many tokens in hand; raises RequestError if none."""
+    """Return how many of `threads` threads can process documents of `tokens` tokens at a time; raises RequestError if
+    none can."""
     fitting = budget // (_FOLDED_IN * max(tokens, 1))
     if not fitting:
         raise RequestError(

@@ -18,8 +18,8 @@ from samplers.factorization.simd import LANE
 def open_rows(offsets, columns, values, mean, rows, others, residuals):
     """Set the residuals, float32 (n,), of the entries of D rows; returns the sum of their squares.
 
-    offsets: int64 (D+1,). columns uint32, values float32 (n,): entries. rows: float32 (D, R), others: float32 (I, R),
-    which `columns` number.
+    offsets: int64 (D+1,). columns uint32, values float32 (n,): entries. rows: float32 (D, R). others: float32 (I, R),
+    indexed by `columns`.
     """
     total = 0.0
     for d in range(offsets.size - 1):
@@ -30,7 +30,7 @@ def open_rows(offsets, columns, values, mean, rows, others, residuals):
 
 @reordered_kernel
 def take_factors(offsets, columns, others, first, tile):
-    """Set the tile to the factors from `first` on that the entries have on the other side."""
+    """Set the tile to the factors of the entries' columns from `first` on."""
     for j in range(offsets[0], offsets[-1]):
         other = others[columns[j], first : first + LANE]
         for k in range(LANE):
@@ -39,7 +39,8 @@ def take_factors(offsets, columns, others, first, tile):
 
 @reordered_kernel
 def sum_up(offsets, residuals, of_entries, sums):
-    """Set sums, float64 (D, 2), to those of r h and h^2 over the entries of each row. of_entries: h, float32 (n,)."""
+    """Set sums, float64 (D, 2), to the sums of r h and h^2 over the entries of each row. of_entries: h, float32
+    (n,)."""
     for d in range(offsets.size - 1):
         mine, factors = residuals[offsets[d] : offsets[d + 1]], of_entries[offsets[d] : offsets[d + 1]]
         along, squares = np.float32(0.0), np.float32(0.0)
@@ -51,11 +52,11 @@ def sum_up(offsets, residuals, of_entries, sums):
 
 @reordered_kernel
 def descend(offsets, residuals, tile, sums, rows, place, biased, entries, penalty, least):
-    """Set a factor of each row to its best value, and bring the residuals up to date.
+    """Set a factor of each row to its best value, and update the residuals.
 
-    sums: float64 (D, 2), over the entries on all machines, of which there are `entries`, int64 (D,). place: of the
-    factor, `biased` if it is a bias; the tile has those of the other side. penalty:
-    `samplers.factorization.rows.RowPenalty`. least: float32, of any factor.
+    sums: float64 (D, 2), over the entries on all machines, int64 (D,) `entries` in number. place: index of the factor,
+    `biased` for a bias; the tile has the factors of the other side. penalty: `samplers.factorization.rows.RowPenalty`.
+    least: float32, lower bound of factors.
     """
     of_entries = tile[place % LANE]
     for d in range(offsets.size - 1):

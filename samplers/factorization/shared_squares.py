@@ -16,12 +16,12 @@ from samplers.factorization.rows import dot, penalty_of
 
 @reordered_kernel
 def open_rows(offsets, columns, values, mean, confidences, gram, rows, others, sums):
-    """Set sums, float64 (D, R), to b - (A - lambda I) w of each row, of this machine's share of A and b; returns the
-    sum of the squared residuals of their entries.
+    """Set sums, float64 (D, R), to this machine's share of b - (A - lambda I) w of each row; returns the sum of squared
+    residuals.
 
-    offsets: int64 (D+1,), where the entries of each row begin in columns uint32 (N,) and values float32 (N,).
-    confidences: `als.Confidences`. gram: float32 (R, R), the share of G, or (0, 0) for 0. rows: float32 (D, R), others:
-    float32 (I, R), which `columns` number.
+    offsets: int64 (D+1,), begin of each row's entries in columns uint32 (N,) and values float32 (N,). confidences:
+    `als.Confidences`. gram: float32 (R, R), share of G, or (0, 0) for 0. rows: float32 (D, R). others: float32 (I, R),
+    indexed by `columns`.
     """
     total = 0.0
     for d in range(offsets.size - 1):
@@ -35,8 +35,8 @@ def open_rows(offsets, columns, values, mean, confidences, gram, rows, others, s
 
 @reordered_kernel
 def multiply_rows(offsets, columns, values, confidences, gram, directions, others, sums):
-    """Set sums, float64 (D, R), to this machine's share of A - lambda I, times the direction of each row, float32
-    (D, R). The others as in `open_rows`."""
+    """Set sums, float64 (D, R), to this machine's share of A - lambda I times the direction of each row, float32 (D,
+    R). See `open_rows` for the other arrays."""
     for d in range(offsets.size - 1):
         mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
         multiply(gram, np.float32(0.0), directions[d], sums[d])
@@ -45,10 +45,10 @@ def multiply_rows(offsets, columns, values, confidences, gram, directions, other
 
 @reordered_kernel
 def begin(sums, rows, left, directions, entries, fixed, penalty):
-    """Set what is left of b - A w, and the first direction, float32 (D, R) both.
+    """Set the residual b - A w (`left`) and the first direction, float32 (D, R) both.
 
-    sums: of `open_rows`, of all machines, on which each row has `entries`, int64 (D,). fixed: the place that is not
-    changed, or -1. penalty: `samplers.factorization.rows.RowPenalty`.
+    sums: from `open_rows`, summed over all machines, on which each row has `entries`, int64 (D,). fixed: index that is
+    not changed, or -1. penalty: `samplers.factorization.rows.RowPenalty`.
     """
     for d in range(entries.size):
         regularization = penalty_of(penalty, max(entries[d], 1))
@@ -64,8 +64,8 @@ def begin(sums, rows, left, directions, entries, fixed, penalty):
 
 @reordered_kernel
 def step(sums, rows, left, directions, entries, fixed, penalty):
-    """Take a step along each direction, and turn it. sums: of `multiply_rows`, of all machines; they become A times the
-    direction. The others as in `begin`."""
+    """Do a step along each direction, and compute the next direction. sums: from `multiply_rows`, summed over all
+    machines; changed to A times the direction. See `begin` for the other arrays."""
     for d in range(entries.size):
         image, before = sums[d], dot(left[d], left[d])
         if before <= SMALL:

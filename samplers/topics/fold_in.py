@@ -37,11 +37,8 @@ LANES = 32  # columns are a multiple of it: a loop over them is vectors and noth
 
 
 class FoldInModel(NamedTuple):
-    """A trained model as the kernels read it.
-
-    offsets, topics, counts: sparse rows n_kw, a row for each word. scale: float64 (K,), 1 / (n_k + V*beta).
-    alpha: float64 (K,). beta. prior: float64 (V,), sum_k alpha_k * phi_kw.
-    """
+    """A trained model as kernels read it. offsets, topics, counts: sparse rows n_kw, a row for each word. scale:
+    float64 (K,), 1 / (n_k + V*beta). alpha: float64 (K,). beta. prior: float64 (V,), sum_k alpha_k * phi_kw."""
 
     offsets: np.ndarray
     topics: np.ndarray
@@ -53,7 +50,8 @@ class FoldInModel(NamedTuple):
 
 
 class FoldInScratch(NamedTuple):
-    """What `fold_in` works with and leaves as it was. place: int32 (K,), all -1. evidence: float32 (K,), all 0."""
+    """Working memory of `fold_in`, which leaves it unchanged. place: int32 (K,), all -1. evidence: float32 (K,), all
+    0."""
 
     place: np.ndarray
     evidence: np.ndarray
@@ -61,13 +59,13 @@ class FoldInScratch(NamedTuple):
 
 @kernel
 def new_scratch(topics):
-    """A Scratch for K topics."""
+    """Return working memory for K topics."""
     return FoldInScratch(np.full(topics, -1, np.int32), np.zeros(topics, np.float32))
 
 
 @kernel
 def prior_of_words(offsets, topics, counts, scale, alpha, beta):
-    """float64 (V,): sum_k alpha_k * phi_kw, the probability of each word before any is observed, times abar."""
+    """Return sum_k alpha_k * phi_kw, float64 (V,), the probability of each word before any is observed, times abar."""
     rest = beta * (alpha * scale).sum()
     prior = np.full(offsets.size - 1, rest)
     for word in range(offsets.size - 1):
@@ -79,7 +77,7 @@ def prior_of_words(offsets, topics, counts, scale, alpha, beta):
 
 @kernel
 def likely_topics(words, times, model, scratch):
-    """The topics with enough evidence, ascending: int64 (A,). `scratch.place` is set to each one's place among them."""
+    """Return the topics with enough evidence, ascending: int64 (A,). `scratch.place` is set to the index of each."""
     place, evidence = scratch
     entries = 0
     for word in words:

@@ -34,7 +34,7 @@ FIRST_SQUARES = np.float32(1.0)  # delta, of the gradients of the loss by the we
 
 
 def check_rates(rate: float, regularization: float) -> None:
-    """Raise RequestError unless steps can be taken at these."""
+    """Raise RequestError unless learning rate and regularization are valid."""
     if not 0 < rate < math.inf:
         raise RequestError(f"--rate must be a finite number above 0, got {rate:g}")
     if not 0 <= regularization < math.inf:
@@ -42,12 +42,12 @@ def check_rates(rate: float, regularization: float) -> None:
 
 
 def width_of(classes: int) -> int:
-    """Numbers in a row: with so many more that loops over many are of whole vectors. These are always 0."""
+    """Return the numbers in a row, padded with zeros so that loops consist of whole vectors."""
     return classes if classes < _VECTOR else -(-classes // _VECTOR) * _VECTOR
 
 
 def shared_variables(columns: int, classes: int) -> dict[str, Shared]:
-    """What all workers have; the last row of the tables has what is of the intercepts."""
+    """Return the shared variables; the last row of the tables belongs to the intercepts."""
     rows = columns + 1, width_of(classes)
     return {"weights": Shared(rows, "float32"), "squares": Shared(rows, "float32"), "t": Shared()}
 
@@ -55,10 +55,8 @@ def shared_variables(columns: int, classes: int) -> dict[str, Shared]:
 def shared_constants(
     columns: int, labels: np.ndarray, *, kind: int, rate: float, regularization: float
 ) -> dict[str, Any]:
-    """What nobody changes. labels: float64 (K,), ascending. kind: of the loss, its place among LOSSES.
-
-    `ahead` is 0 where asking for rows would cost more than it saves.
-    """
+    """Return the constants. labels: float64 (K,), ascending. kind: index of the loss in LOSSES. `ahead` is 0 where
+    prefetching rows would cost more than it saves."""
     table = committed_specs("weights", shared_variables(columns, labels.size)["weights"])["weights"]
     return {
         "kind": kind,
@@ -71,7 +69,8 @@ def shared_constants(
 
 
 class Softmax(StochasticProgram):
-    """loss: one of LOSSES. rate: of the first steps. regularization: of a sample. See `StochasticProgram`."""
+    """Stochastic program of a multi-class linear model. loss: one of LOSSES. rate: initial learning rate.
+    regularization: per sample. See `StochasticProgram`."""
 
     maps: Sequence[str] = ("wrong",)
 
@@ -146,7 +145,7 @@ class Softmax(StochasticProgram):
 
 @inlined_kernel
 def class_of(label, labels):
-    """The number of a label among all, float64 (K,), ascending."""
+    """Return the index of a label among all, float64 (K,), ascending."""
     first, last = 0, labels.size
     while first + 1 < last:
         middle = (first + last) // 2
@@ -159,7 +158,7 @@ def class_of(label, labels):
 
 @reordered_inlined_kernel
 def score(element, shared, local):
-    """Set `local.scores` to those of a sample."""
+    """Set `local.scores` to the scores of a sample."""
     scores = local.scores
     shared.weights.get_row(shared.intercepts, scores)
     last = element.columns.size - 1
@@ -173,7 +172,8 @@ def score(element, shared, local):
 
 @inlined_kernel
 def find_gradients(element, shared, local):
-    """Set `local.scores` to the gradients of the loss of a sample by them; returns as `turn_to_gradients` does."""
+    """Set `local.scores` to the gradients of the loss of a sample by its scores; returns the result of
+    `turn_to_gradients`."""
     score(element, shared, local)
     label = class_of(element.label, shared.labels)
     return turn_to_gradients(shared.kind, label, local.scores[: shared.labels.size])
@@ -181,7 +181,7 @@ def find_gradients(element, shared, local):
 
 @inlined_kernel
 def turn_to_gradients(kind, label, scores):
-    """Turn scores into the gradients of the loss by them; returns the loss, and whether any gradient is not 0."""
+    """Replace scores by the gradients of the loss; returns the loss, and whether any gradient is nonzero."""
     if kind == 0:
         return softmax_gradients(label, scores), True
     loss, any_ = 0.0, False
@@ -200,7 +200,7 @@ def turn_to_gradients(kind, label, scores):
 
 @inlined_kernel
 def softmax_gradients(label, scores):
-    """The same for the softmax; returns the loss."""
+    """Replace scores by the gradients of the softmax loss; returns the loss."""
     largest = scores[0]
     for k in range(1, scores.size):
         largest = max(largest, scores[k])
@@ -217,9 +217,9 @@ def softmax_gradients(label, scores):
 
 @reordered_inlined_kernel
 def step(column, value, weight, shared, gradients):
-    """Take a step at the weights of all classes of one column, or at the intercepts.
+    """Do a step for the weights of all classes of one column, or for the intercepts.
 
-    Reordered, as processors have an instruction for roots' inverses that takes half as long as root and division do.
+    Compiled with reordering, as the processor's instruction for inverse roots takes half as long as root and division.
     """
     squares, weights = shared.squares.row_view(column), shared.weights.row_view(column)
     times = np.float32(weight)

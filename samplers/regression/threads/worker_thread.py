@@ -1,6 +1,7 @@
-"""A thread that is handed work and begins with it at once: to be woken takes as long as much of what there is to do.
+"""A thread that spins while it waits for work, because waking a sleeping thread takes as long as much of the work.
 
-Where others use the processors it may not run when it is needed: what it has not begun with is taken back from it.
+If other processes use the processors, the thread may not run when it is needed: work that it has not started is taken
+back.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def outcome_of(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
 
 
 class WorkerThread:
-    """Does one thing after another until it is referred to no more. begin: what it does first. looks: so often, it and
-    who waits for it look for what is to come before they sleep."""
+    """Does tasks one after the other until it is no longer referenced. begin: first task. looks: number of polls before
+    it, and the thread that waits for it, sleep."""
 
     def __init__(self, begin: Callable[[], object], looks: int) -> None:
         self._tasks: SimpleQueue[Any] = SimpleQueue()
@@ -46,7 +47,8 @@ class WorkerThread:
         self._counts[_HANDED, 0] += 1
 
     def outcome(self) -> Outcome:
-        """Of what was handed over; once for each. Who asks does it if the thread has not begun with it."""
+        """Return the result of the task, once for each; the caller does the task itself if the thread has not started
+        it."""
         with suppress(Empty):
             task = self._tasks.get_nowait()
             self._counts[_HANDED, 0] -= 1  # the thread may have seen it: it finds nothing, and sleeps
@@ -67,7 +69,9 @@ def _serve(
 
 @unmanaged_kernel
 def tell_and_wait(counts, done, looks):
-    """Say that so many things are done, and wait for the next. Not before the interpreter's lock is given back: who
-    waits for this takes it at once, and would have to sleep for it."""
+    """Publish the number of finished tasks, and wait for the next task.
+
+    Only after the interpreter lock is released: the waiting thread needs it at once, and would otherwise have to sleep.
+    """
     raise_to(counts, _DONE, done)
     have_reached(counts, _HANDED, _HANDED + 1, done + 1, looks)
