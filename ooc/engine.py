@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,7 @@ class StaticEngine:
     def _fill(self, gives_up: Callable[[], object]) -> bool:
         """Run the phases that fill the state of a new run; False if it gave up."""
         phases = self.program.initial
-        for phase, following in zip(phases, [*phases[1:], None], strict=True):
+        for phase, following in zip_longest(phases, phases[1:]):
             if not self._run(phase, gives_up):
                 return False
             if phase.alone and not (following and following.alone):
