@@ -47,6 +47,7 @@ SUBJECTS = {  # names of `ooc` and `blocks` by page
         *("Dataset", "Design", "Matrix", "Samples", "CorpusRequest", "DesignRequest", "Synthetic", "ingest"),
         *("ingest_design", "ingest_documents", "ingest_samples", "synthesize"),
         *("write_corpus", "write_matrix", "write_npz", "write_samples"),
+        *("CorpusWriter", "DesignWriter", "RatingsWriter", "SamplesWriter"),
     ),
     "api/errors": ("Interrupted", "OocError", "RequestError", "WorkFailed"),
 }
