@@ -1,7 +1,7 @@
 """Direct I/O: read and write large files past the page cache, where the file system supports it.
 
 Streamed state is read once and then rewritten, so caching gains nothing; on a virtual machine the page cache takes many
-times the processor time of the transfer (docs/memory.md).
+times the processor time of the transfer (docs/notes/memory.md).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from samplers.regression.softmax.program import LOSSES
 class SoftmaxRegression(Estimator):
     """Multi-class linear classifier trained by AdaGrad, one sample after the other.
 
-    The algorithm of `ooc train softmax` with one worker, in this process (docs/stochastic.md). A sample with weight m
+    The algorithm of `ooc train softmax` with one worker, in this process (docs/softmax.md). A sample with weight m
     counts as m samples in a row.
 
     Parameters
