@@ -114,8 +114,6 @@ class Lasso(_Fitted, lasso.Lasso):
 
 
 class LogisticRegression(_Fitted, logistic.LogisticRegression):
-    defaults: ClassVar = {"class_weight": None}
-
     def __init__(  # type: ignore[no-untyped-def]
         self,
         *,
