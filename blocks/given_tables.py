@@ -19,7 +19,7 @@ _TABLES = "Give a two-dimensional array, a sparse matrix, a data frame, or (data
 _VALUES = 1 << 12  # of a column that are Python objects at a time
 
 
-class CsrRows(NamedTuple):
+class GivenRows(NamedTuple):
     """Some rows and their N entries, whose columns ascend within a row.
 
     offsets: int64 (n+1,). columns: integers (N,). values: (N,), of any real dtype.
@@ -33,11 +33,11 @@ class CsrRows(NamedTuple):
     def rows(self) -> int:
         return self.offsets.size - 1
 
-    def part(self, first: int, last: int) -> CsrRows:
+    def part(self, first: int, last: int) -> GivenRows:
         """The rows from `first` to `last` (exclusive)."""
         offsets = self.offsets[first : last + 1]
         some = slice(offsets[0], offsets[-1])
-        return CsrRows(offsets - offsets[0], self.columns[some], self.values[some])
+        return GivenRows(offsets - offsets[0], self.columns[some], self.values[some])
 
     def dense(self, columns: int) -> np.ndarray:
         """The cells (n, columns)."""
@@ -50,7 +50,7 @@ class CsrRows(NamedTuple):
         return int(np.searchsorted(self.offsets, entry, "right")) - 1
 
 
-def joined(pieces: Sequence[np.ndarray | CsrRows]) -> Any:
+def joined(pieces: Sequence[np.ndarray | GivenRows]) -> Any:
     """Rows one after the other: arrays, or all of them sparse."""
     if len(pieces) == 1:
         return pieces[0]
@@ -58,7 +58,7 @@ def joined(pieces: Sequence[np.ndarray | CsrRows]) -> Any:
         return np.concatenate(pieces)
     lengths, columns, values = zip(*((np.diff(offsets), *entries) for offsets, *entries in pieces), strict=True)
     offsets = np.concatenate(([0], np.cumsum(np.concatenate(lengths)))).astype(np.int64)
-    return CsrRows(offsets, np.concatenate(columns), np.concatenate(values))
+    return GivenRows(offsets, np.concatenate(columns), np.concatenate(values))
 
 
 def is_table(given: Any) -> bool:
@@ -153,13 +153,13 @@ class GivenTable:
                 raise self._not_finite(first + begin + row, column, some[row, column])
             yield some
 
-    def sparse(self, entries: int, first: int) -> Iterator[CsrRows]:
+    def sparse(self, entries: int, first: int) -> Iterator[GivenRows]:
         """Yields the rows, about `entries` entries at a time; without stored zeros. first: rows before."""
         if not self.is_sparse:
             yield from map(_without_zeros, self.dense(entries, first))
             return
         csr = self._sparse
-        offsets = csr.offsets if isinstance(csr, CsrRows) else csr.indptr.astype(np.int64)
+        offsets = csr.offsets if isinstance(csr, GivenRows) else csr.indptr.astype(np.int64)
         for begin, end in pairwise(parts(offsets, entries).tolist()):
             some = _slice(csr, begin, end)
             if (at := _first_unusable(some.values)) is not None:
@@ -187,22 +187,22 @@ def _first_unusable(values: np.ndarray) -> int | None:
     return None if good.all() else int(good.argmin())
 
 
-def _slice(csr: Any, begin: int, end: int) -> CsrRows:
-    if isinstance(csr, CsrRows):
+def _slice(csr: Any, begin: int, end: int) -> GivenRows:
+    if isinstance(csr, GivenRows):
         return csr.part(begin, end)
     rows = csr[begin:end]
     rows.sum_duplicates()
     rows.eliminate_zeros()
-    return CsrRows(rows.indptr.astype(np.int64), rows.indices, rows.data)
+    return GivenRows(rows.indptr.astype(np.int64), rows.indices, rows.data)
 
 
-def _without_zeros(cells: np.ndarray) -> CsrRows:
+def _without_zeros(cells: np.ndarray) -> GivenRows:
     rows, columns = np.nonzero(cells)
     offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(cells))))).astype(np.int64)
-    return CsrRows(offsets, columns, cells[rows, columns])
+    return GivenRows(offsets, columns, cells[rows, columns])
 
 
-def _checked_rows(data: Any, indices: Any, indptr: Any) -> CsrRows:
+def _checked_rows(data: Any, indices: Any, indptr: Any) -> GivenRows:
     """Rows given as scipy's csr_array takes them; RequestError if the arrays do not fit together."""
     offsets, columns, values = (
         integers("indptr", indptr).astype(np.int64),
@@ -218,7 +218,7 @@ def _checked_rows(data: Any, indices: Any, indptr: Any) -> CsrRows:
     if columns.size and int(columns.max()) >= MOST_COLUMNS:
         raise RequestError(f"indices has {columns.max()}; at most {MOST_COLUMNS} columns are possible")
     require_ascending("indices", offsets, columns)
-    return CsrRows(offsets, columns, values)
+    return GivenRows(offsets, columns, values)
 
 
 def labels_of(given: Any, rows: int, first: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from blocks.corpus.request import PYTHON, CorpusRequest, Settled, settled
 from blocks.corpus.vocabulary import Filters
 from blocks.corpus.worker import IngestWorker
 from blocks.errors import RequestError
-from blocks.given_tables import CsrRows, GivenTable, column_of, is_table, values_of
+from blocks.given_tables import GivenRows, GivenTable, column_of, is_table, values_of
 from blocks.in_process import InProcess
 from blocks.ingestion.memory import Budget
 from blocks.ingestion.names import merge
@@ -115,7 +115,7 @@ class CorpusWriter(DatasetWriter):
                 self._parsed += self._pipeline.parse([BagsChunk(0, ids, lengths, names_)])
                 self._added += last - first
 
-    def _require_counts(self, rows: CsrRows, table: GivenTable) -> None:
+    def _require_counts(self, rows: GivenRows, table: GivenTable) -> None:
         values = rows.values
         wrong = (values < 0) | (values != np.floor(values))
         if wrong.any():

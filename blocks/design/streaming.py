@@ -17,7 +17,7 @@ from blocks.design.request import DesignRequest
 from blocks.design.worker import DesignWorker
 from blocks.errors import RequestError
 from blocks.given_tables import (
-    CsrRows,
+    GivenRows,
     GivenTable,
     column_of,
     columns_but,
@@ -49,7 +49,7 @@ class DesignWriter(DatasetWriter):
         self._names, self._known = (base.column_names() if base else None), base is not None
         self._is_sparse: bool | None = None  # as the first rows are
         self._spilled: list[Spilled] = []
-        self._pending: list[np.ndarray | CsrRows] = []
+        self._pending: list[np.ndarray | GivenRows] = []
         self._rows = self._held = self._written = 0  # rows added, cells or entries that are pending, rows that are not
         self._y: list[np.ndarray] = []
 
@@ -84,7 +84,7 @@ class DesignWriter(DatasetWriter):
         self._is_sparse = table.is_sparse if self._is_sparse is None else self._is_sparse
         for batch in table.sparse(_CELLS, self._rows) if self._is_sparse else self._dense(table):
             self._pending.append(batch)
-            self._held += batch.values.size if isinstance(batch, CsrRows) else batch.size
+            self._held += batch.values.size if isinstance(batch, GivenRows) else batch.size
             if self._held >= _CELLS:
                 self._flush()
         self._rows += table.rows
@@ -139,7 +139,7 @@ class DesignWriter(DatasetWriter):
             return
         number, some = len(self._spilled), joined(self._pending)
         self._pending, self._held = [], 0
-        if isinstance(some, CsrRows):
+        if isinstance(some, GivenRows):
             rows = np.repeat(
                 np.arange(self._written, self._written + some.rows, dtype=np.uint32), np.diff(some.offsets)
             )
