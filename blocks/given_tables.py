@@ -1,4 +1,4 @@
-"""Tables that a script gives: arrays, sparse matrices, data frames and what pyarrow has, read some rows at a time."""
+"""Read tables from Python in batches of rows: arrays, sparse matrices, data frames and pyarrow tables."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ _VALUES = 1 << 12  # of a column that are Python objects at a time
 
 
 class GivenRows(NamedTuple):
-    """Some rows and their N entries, whose columns ascend within a row.
-
-    offsets: int64 (n+1,). columns: integers (N,). values: (N,), of any real dtype.
-    """
+    """Some rows with N entries, whose columns ascend within a row. offsets: int64 (n+1,). columns: integers (N,).
+    values: (N,), of any real dtype."""
 
     offsets: np.ndarray
     columns: np.ndarray
@@ -34,24 +32,24 @@ class GivenRows(NamedTuple):
         return self.offsets.size - 1
 
     def part(self, first: int, last: int) -> GivenRows:
-        """The rows from `first` to `last` (exclusive)."""
+        """Return the rows from `first` to `last` (exclusive)."""
         offsets = self.offsets[first : last + 1]
         some = slice(offsets[0], offsets[-1])
         return GivenRows(offsets - offsets[0], self.columns[some], self.values[some])
 
     def dense(self, columns: int) -> np.ndarray:
-        """The cells (n, columns)."""
+        """Return the cells (n, columns)."""
         cells = np.zeros((self.rows, columns), self.values.dtype)
         cells[np.repeat(np.arange(self.rows), np.diff(self.offsets)), self.columns] = self.values
         return cells
 
     def row_of(self, entry: int) -> int:
-        """The row that an entry is in."""
+        """Return the row of an entry."""
         return int(np.searchsorted(self.offsets, entry, "right")) - 1
 
 
 def joined(pieces: Sequence[np.ndarray | GivenRows]) -> Any:
-    """Rows one after the other: arrays, or all of them sparse."""
+    """Concatenate rows: arrays, or sparse rows."""
     if len(pieces) == 1:
         return pieces[0]
     if isinstance(pieces[0], np.ndarray):
@@ -62,17 +60,17 @@ def joined(pieces: Sequence[np.ndarray | GivenRows]) -> Any:
 
 
 def is_table(given: Any) -> bool:
-    """Whether something has columns with names, as tables of pyarrow, pandas and polars."""
+    """Return whether an object has named columns, like tables of pyarrow, pandas and polars."""
     return hasattr(given, "column_names") or (hasattr(given, "columns") and not hasattr(given, "tocsr"))
 
 
 def names_of(table: Any) -> list[Any]:
-    """The names of the columns of a table."""
+    """Return the column names of a table."""
     return list(table.column_names if hasattr(table, "column_names") else table.columns)
 
 
 def column_of(table: Any, name: str, option: str) -> Any:
-    """A column of a table; raises RequestError, with those there are, if it is not there."""
+    """Return a column of a table; raises RequestError, with the existing columns, if it is missing."""
     if name not in (names := names_of(table)):
         some = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
         raise RequestError(f"the table has no column {name!r}; its columns are {some}", f"Choose one with {option}.")
@@ -80,7 +78,7 @@ def column_of(table: Any, name: str, option: str) -> Any:
 
 
 def values_of(column: Any) -> Iterator[Any]:
-    """The values of a column, or of any iterable, as Python objects."""
+    """Yield the values of a column, or of any iterable, as Python objects."""
     convert = next((name for name in ("to_pylist", "tolist") if hasattr(column, name)), None)
     if convert is None or not hasattr(column, "__len__") or hasattr(column, "iloc"):
         yield from column
@@ -90,11 +88,10 @@ def values_of(column: Any) -> Iterator[Any]:
 
 
 class GivenTable:
-    """n rows of numbers.
+    """n rows of numbers. Raises RequestError for anything else.
 
-    Attributes: `rows`; `columns`, None if it is only known that they are as many as the largest index says; `names` of
-    the columns of a data frame, else None; `is_sparse`. Raises RequestError for what is not a table of numbers. what:
-    it is called by in messages.
+    Attributes: `rows`; `columns`, None if only the largest index is known; `names` of the columns of a data frame, else
+    None; `is_sparse`. what: name in messages.
     """
 
     def __init__(self, given: Any, what: str = "X") -> None:
@@ -138,13 +135,13 @@ class GivenTable:
 
     @property
     def width(self) -> int:
-        """Columns, at least as many as the largest index says."""
+        """Return the number of columns, at least the largest index plus 1."""
         if self.columns is not None:
             return self.columns
         return int(self._sparse.columns.max(initial=-1)) + 1
 
     def dense(self, cells: int, first: int) -> Iterator[np.ndarray]:
-        """Yields the rows of a table that is not sparse, about `cells` numbers at a time. first: see `sparse`."""
+        """Yield the rows of a dense table, about `cells` numbers at a time. first: see `sparse`."""
         step = max(cells // self.columns, 1) if self.columns else 1
         for begin in range(0, self.rows, step):
             some = np.concatenate([array[begin : begin + step] for array in self._arrays], axis=1)
@@ -154,7 +151,7 @@ class GivenTable:
             yield some
 
     def sparse(self, entries: int, first: int) -> Iterator[GivenRows]:
-        """Yields the rows, about `entries` entries at a time; without stored zeros. first: rows before."""
+        """Yield the rows, about `entries` entries at a time, without stored zeros. first: number of rows before."""
         if not self.is_sparse:
             yield from map(_without_zeros, self.dense(entries, first))
             return
@@ -173,13 +170,13 @@ class GivenTable:
         )
 
     def place(self, row: int, column: int) -> str:
-        """What messages call a cell."""
+        """Return the name of a cell for messages."""
         which = repr(self.names[column]) if self.names else str(column)
         return f"{self.what}, row {row}, column {which} (counted from 0)"
 
 
 def _first_unusable(values: np.ndarray) -> int | None:
-    """Where the first value is that float32 does not hold."""
+    """Return the position of the first value that float32 cannot represent."""
     if values.dtype.kind != "f":
         return None
     with np.errstate(invalid="ignore"):
@@ -203,7 +200,7 @@ def _without_zeros(cells: np.ndarray) -> GivenRows:
 
 
 def _checked_rows(data: Any, indices: Any, indptr: Any) -> GivenRows:
-    """Rows given as scipy's csr_array takes them; RequestError if the arrays do not fit together."""
+    """Return rows from the arrays of scipy's csr_array; RequestError if they do not fit together."""
     offsets, columns, values = (
         integers("indptr", indptr).astype(np.int64),
         integers("indices", indices),
@@ -222,7 +219,8 @@ def _checked_rows(data: Any, indices: Any, indptr: Any) -> GivenRows:
 
 
 def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
-    """float64 (n,), a number for each row; raises RequestError if they are not. first: the rows that came before."""
+    """Return a number for each row, float64 (n,); raises RequestError for anything else. first: number of rows
+    before."""
     values = np.asarray(list(values_of(given)) if not hasattr(given, "dtype") else given)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -254,6 +252,6 @@ def require_end(labels: Iterator[Any] | None, rows: int) -> None:
 
 
 def columns_but(table: Any, left_out: Sequence[str], order: Sequence[str] | None = None) -> Any:
-    """A table without some of its columns. order: of those that are left; None for that of the table."""
+    """Return a table without some of its columns. order: of the others; None for that of the table."""
     kept = [name for name in order or names_of(table) if name not in left_out]
     return table.select(kept) if hasattr(table, "select") else table[kept]

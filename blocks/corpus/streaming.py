@@ -1,4 +1,4 @@
-"""Corpora that are written document by document from Python, see `Dataset.create`."""
+"""Write corpora document by document from Python; see `Dataset.create`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BATCH = 1 << 14  # entries of a matrix of counts whose tokens are written toget
 
 
 class CorpusWriter(DatasetWriter):
-    """Adds documents to the corpus that `Dataset.create` makes."""
+    """Adds documents to a corpus; made by `Dataset.create`."""
 
     def __init__(self, asked: Settled, budget: Budget, target: Target) -> None:
         self._asked, self._budget = asked, budget
@@ -154,7 +154,7 @@ def create_corpus(
 
 
 def _paired(documents: Iterable[Any], names: Iterable[object] | None, first: int) -> Iterator[tuple[Any, str]]:
-    """Each document with its name; raises RequestError if there are more of one than of the other."""
+    """Yield each document with its name; raises RequestError if the numbers differ."""
     if names is None:
         yield from zip(documents, repeat(""))
         return
@@ -175,7 +175,7 @@ def _lengths_differ(names: int, documents: int | None) -> RequestError:
 
 
 def _checked(document: Any, number: int) -> Text:
-    """A text, or a list of words; raises RequestError for what is neither."""
+    """Return a text or a list of words; raises RequestError for anything else."""
     where = f"document {number} (counted from 0)"
     if isinstance(document, str):
         if "\0" in document:

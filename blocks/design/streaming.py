@@ -1,4 +1,4 @@
-"""Design matrices that are written row by row from Python, see `Design.create`."""
+"""Write design matrices row by row from Python; see `Design.create`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ROWS = 1 << 8  # of a generator that are taken together
 
 
 class DesignWriter(DatasetWriter):
-    """Adds rows to the design matrix that `Design.create` makes."""
+    """Adds rows to a design matrix; made by `Design.create`."""
 
     def __init__(self, request: DesignRequest, base: Design | None, budget: Budget, target: Target) -> None:
         self._request, self._budget = request, budget
@@ -90,7 +90,7 @@ class DesignWriter(DatasetWriter):
         self._rows += table.rows
 
     def _chosen(self, table: Any, y: Any) -> tuple[Any, Any]:
-        """The columns of a data frame that are of the design, and the target."""
+        """Return the design's columns of a data frame, and the target."""
         target, dropped = self._request.target, list(self._request.drop)
         for name in dropped:
             column_of(table, name, "drop")

@@ -1,4 +1,4 @@
-"""Ratings that are written from Python, see `Matrix.create`."""
+"""Write ratings from Python; see `Matrix.create`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REMEDY = "Give add(users, items, ratings), a data frame, a sparse matrix, or ro
 
 
 class RatingsWriter(DatasetWriter):
-    """Adds ratings to the matrix that `Matrix.create` makes."""
+    """Adds ratings to a matrix; made by `Matrix.create`."""
 
     def __init__(self, request: RatingsRequest, base: Matrix | None, budget: Budget, target: Target) -> None:
         self._request, self._base, self._budget = request, base, budget
@@ -75,7 +75,7 @@ class RatingsWriter(DatasetWriter):
                 self._add_columns(*self._transposed(batch))
 
     def _transposed(self, rows: list[Any]) -> list[Any]:
-        """Users, items and, if there are any, ratings."""
+        """Return users, items and ratings, if any."""
         wanted = len(rows[0]) if isinstance(rows[0], Sequence) and len(rows[0]) in (2, 3) else 3
         for at, row in enumerate(rows):
             if isinstance(row, str) or not isinstance(row, Sequence) or len(row) != wanted:
@@ -85,7 +85,7 @@ class RatingsWriter(DatasetWriter):
         return list(zip(*rows, strict=True))
 
     def _row(self, at: int) -> str:
-        """What messages call a row that is being added."""
+        """Return the name of a row for messages."""
         return f"row {self._added + at} (counted from 0)"
 
     def _add_columns(self, users: Any, items: Any, ratings: Any) -> None:
@@ -102,7 +102,7 @@ class RatingsWriter(DatasetWriter):
             self._add_part(parts[0], parts[1], self._checked(parts[2]) if ratings is not None else None)
 
     def _checked(self, ratings: Any) -> np.ndarray:
-        """float64 (n,); raises RequestError for what is not finite."""
+        """Return ratings as float64 (n,); raises RequestError unless they are finite."""
         try:
             values = np.asarray(ratings, np.float64)
         except (TypeError, ValueError) as error:
@@ -115,7 +115,7 @@ class RatingsWriter(DatasetWriter):
         return values
 
     def _add_part(self, users: Any, items: Any, values: np.ndarray | None) -> None:
-        """Have a whole chunk parsed; less than one waits for more."""
+        """Parse complete chunks; the rest waits for more."""
         values = np.ones(len(users)) if values is None else values
         self._added += len(users)
         if len(users) == _BATCH:
@@ -139,7 +139,7 @@ class RatingsWriter(DatasetWriter):
         self._parsed_rows += values.size
 
     def _named(self, side: str, column: Any) -> tuple[bytes, np.ndarray]:
-        """Different names, one a line, and uint32 (n,), which of them each row has."""
+        """Return distinct names, one per line, and the index of each row's name, uint32 (n,)."""
         if isinstance(column, np.ndarray) and column.dtype.kind in "iu":
             found, places = np.unique(column, return_inverse=True)
             return "".join(f"{number}\n" for number in found.tolist()).encode(), places.astype(np.uint32)
@@ -180,7 +180,7 @@ def create_ratings(request: RatingsRequest, memory: int | str | None) -> Abstrac
 
 
 def _part(column: Any, first: int, last: int) -> Any:
-    """Some values of a column: an array, or Python objects."""
+    """Return some values of a column: an array, or Python objects."""
     part = column[first:last]
     if hasattr(part, "to_pylist"):
         return part.to_pylist()

@@ -1,4 +1,4 @@
-"""Labelled samples that are written row by row from Python, see `Samples.create`."""
+"""Write labelled samples row by row from Python; see `Samples.create`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROWS = 1 << 8  # of a generator that are taken together
 
 
 class SamplesWriter(DatasetWriter):
-    """Adds samples to those that `Samples.create` makes."""
+    """Adds samples to a sample set; made by `Samples.create`."""
 
     def __init__(self, columns: int | None, column: str | None, options: Mapping[str, int], target: Target) -> None:
         self._columns, self._target, self._options = columns, column, options
