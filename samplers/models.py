@@ -12,6 +12,7 @@ from ooc.runs.run import Run
 from samplers.factorization.model import FactorModel
 from samplers.lda.chains import best_chain
 from samplers.model_files import MANIFEST, read_manifest
+from samplers.programs import model_of
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax.model import SoftmaxModel
 from samplers.topics.model import Model
@@ -32,12 +33,22 @@ def model_directory(path: Path) -> Path:
     run = Run(path)
     if not (path / MODEL).exists() and (path / PREVIOUS).is_dir():
         return _previous(path)
+    if is_own(run):
+        raise RequestError(
+            f"{path} was trained by a program of your own, {run.config['program']}: this command cannot read its model",
+            f"Its arrays are in {path / MODEL}; in Python ooc.ProgramRun has them by name.",
+        )
     if not (path / MODEL).exists():
         raise RequestError(
             f"{path} has no model yet: it is at iteration {len(run.metrics())} of {run.config['iterations']}",
             f"Finish the run with: ooc resume {path}  (--iterations N ends it earlier)",
         )
     return path / MODEL
+
+
+def is_own(run: Run) -> bool:
+    """Return whether a run trains a user's program, whose model has a form of its own."""
+    return not model_of(run.config["program"]) and not (run.path / MODEL / MANIFEST).exists()
 
 
 def _previous(path: Path) -> Path:

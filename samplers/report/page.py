@@ -13,7 +13,7 @@ from ooc.runs.chains import chain_paths, is_chains, read_chains
 from ooc.runs.run import Run
 from ooc.runs.status import value_text
 from samplers.factorization import model as factor_model
-from samplers.models import open_any_model
+from samplers.models import is_own, open_any_model
 from samplers.regression import model as regression_model
 from samplers.regression.softmax import model as softmax_model
 from samplers.report import factors, regression, softmax, topics, training
@@ -77,7 +77,7 @@ def _sections(path: Path, chosen: Run) -> list[Section]:
     if not lines:
         raise RequestError(f"{path} has no finished iteration yet", f"Continue the run with: ooc resume {path}")
     sections = [training.section(lines, chosen.config["iterations"])]
-    if (chosen.path / "model").exists():
+    if (chosen.path / "model").exists() and not is_own(chosen):
         opened = open_any_model(chosen.path)
         if view := VIEWS.get(opened.manifest["kind"]):
             sections.insert(0, view(opened))
