@@ -170,7 +170,10 @@ def _memory(offsets, first, last, estimate):
     words, times = np.empty(longest + _GROUP, np.uint32), np.empty(longest + _GROUP, np.float32)
     expected, weights = np.empty(topics, np.float32), np.empty(topics, np.float32)
     kinds = np.empty((4, LIKELY), np.float32)
-    likely, phi = np.empty(LIKELY, np.uint32), np.empty((longest, LIKELY), np.float32)
+    likely, phi = (
+        np.empty(LIKELY, np.uint32),
+        np.empty((min(longest, estimate.rows.size // topics), LIKELY), np.float32),
+    )
     return Memory(words, times, expected, weights, likely, kinds[0], kinds[1], kinds[2], kinds[3], phi)
 
 

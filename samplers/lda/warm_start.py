@@ -119,8 +119,11 @@ class WarmStart(Lda):
         return super().own_bytes() + (2 * self._row_of.nbytes if self.starts_warm else 0)
 
     def scratch_bytes(self) -> int:
-        fold_in = 36 * self.topics + (8 + 4 * scvb0.LIKELY) * self.dataset.longest_document
-        return super().scratch_bytes() + (fold_in if self.starts_warm else 0)
+        if not self.starts_warm:
+            return super().scratch_bytes()
+        longest = self.dataset.longest_document
+        words = min(longest, self._frequencies.size)  # of a document
+        return super().scratch_bytes() + 36 * self.topics + 8 * longest + 4 * scvb0.LIKELY * words
 
     def warm_up(self) -> None:
         if not self.starts_warm:
