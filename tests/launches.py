@@ -14,18 +14,15 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from corpora import model_bytes, names_of_words, plan, random_documents
+from corpora import model_bytes, names_of_words, random_documents
 from rings import on_ring
 
 from benchmarks.sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
 from blocks import write_corpus
 from blocks.corpus.dataset import Dataset
 from blocks.shards.splitting import make_shards
-from ooc.runs.new_run import create_run
 from ooc.runs.run import Run
-from ooc.training import train
-from ooc.workers.worker import ProgramSpec
-from samplers.programs import target
+from samplers.lda.training import train_lda
 
 TOPICS, ITERATIONS, WORDS = 6, 60, 90
 LONG = 240.0  # seconds until something that must happen is taken not to
@@ -41,14 +38,12 @@ def shards_of(folder: Path, count: int) -> list[Dataset]:
 
 
 def expected(folder: Path, shards: Sequence[Dataset], iterations: int = ITERATIONS) -> dict[str, bytes]:
-    """The model that engines in one process come to, whose ranks are threads."""
-    options = {"topics": TOPICS, "alpha": 0.2, "beta": 0.05, "seed": 3}
-    spec = ProgramSpec(target("ring-lda-two-phase"), options)
+    """The model that one process comes to, whose ranks are threads."""
     folder.mkdir()
-    length = {"iterations": iterations, "evaluate_every": 10, "settings": {"staleness": 1}}
-    runs = [create_run(folder / f"run-{rank}", shard, spec, **length) for rank, shard in enumerate(shards)]
-    on_ring(len(runs), lambda ring: train(runs[ring.rank], plan(1), quiet=True, ring=ring))
-    return model_bytes(runs[0].path)
+    options = {"topics": TOPICS, "iterations": iterations, "alpha": 0.2, "seed": 3, "workers": 1, "quiet": True}
+    runs = [folder / f"run-{rank}" for rank in range(len(shards))]
+    on_ring(len(runs), lambda ring: train_lda(shards[ring.rank].path, runs[ring.rank], ring=ring, **options))
+    return model_bytes(runs[0])
 
 
 class Launch:
