@@ -155,3 +155,18 @@ def test_what_the_start_alone_uses_is_freed_after_it(tmp_path):
             assert not any(os.fstat(each).st_blocks for each in (start, filed))
             assert os.fstat(later).st_blocks
             engine.step()
+
+
+def test_a_ring_keeps_as_many_rows_as_one_machine(tmp_path):
+    """Of a model whose rows do not fit: 512 MiB of them, whatever vocabulary and topics."""
+    common = "plan --tokens 1e9 --vocabulary 1e6 --topics 10000 --memory 256GB --cores 2 --speed 1e6 --disk 500MB/s"
+    told = []
+    for machines in ("", "--machines 8 --network 1Gbps"):
+        facts = json.loads(subprocess.check_output([*OOC, *common.split(), *machines.split(), "--json"], cwd=tmp_path))
+        told += [
+            float(found[1].replace(",", ""))
+            for reason in facts["residency"]
+            if (found := re.search(r"start \(([\d,]+) MB", reason))
+        ]
+    assert len(told) == 2
+    assert told[0] == pytest.approx(told[1], rel=0.1)

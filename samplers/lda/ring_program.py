@@ -52,13 +52,13 @@ class RingLda(GatheredDocuments, Lda):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._frequencies = self.dataset.whole.frequencies
+        self._all_frequencies = self.dataset.whole.frequencies
         self._work: travelling_rows.Work | None = None
 
     def _words(self, slice_: int, first: int, last: int) -> np.ndarray:
         """Return the frequencies on all machines of words of a slice, int64 (W,)."""
         start = self.dataset.index.slice_bounds[slice_]
-        return self._frequencies[start + first : start + last]
+        return self._all_frequencies[start + first : start + last]
 
     def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
         parts = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
@@ -67,7 +67,7 @@ class RingLda(GatheredDocuments, Lda):
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
         """Return the bytes of the rows of all words, except of slices that come to rest."""
-        at_random = travelling_rows.random_bytes(self._frequencies, self.topics)
+        at_random = travelling_rows.random_bytes(self._all_frequencies, self.topics)
         return round(at_random * travelling_rows.sharpened(iteration) * (machines - 1) / machines)
 
     def largest_group(self) -> int:
