@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("blocks", "ooc", "samplers", "benchmarks", "examples", "tests")
-PATH = re.compile(r"`((?:blocks|ooc|samplers|benchmarks|examples|tests|docs)/[\w./-]*(?:\.py|/))`")
+PATH = re.compile(r"`((?:blocks|ooc|samplers|benchmarks|examples|tests|docs)/[a-z_/]*(?:/|\.\w+))`")
 NAME = re.compile(r"`([A-Za-z_][\w.]*\w)`")
 FILES = re.compile(r"\.(json|jsonl|txt|h5|npz|parquet|png|py|md|gz|model)$")
 ELSEWHERE = {"held_out_loss_of_M", "save_to_disk"}  # a pattern of names; of another library

@@ -43,7 +43,6 @@ MODELS = [
 ]
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize(("model", "options"), long_but(MODELS[:3], MODELS))
 def test_the_bytes_are_those_of_no_ring(
     tmp_path: Path, data: dict[str, Path], model: str, options: dict[str, Any]

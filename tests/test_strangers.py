@@ -58,7 +58,6 @@ def test_no_program_of_a_configuration_is_imported(run: Path, ooc: Ooc, program:
     assert tree(run.parent) == before
 
 
-@pytest.mark.long
 def test_a_program_of_ones_own_goes_on_where_it_is_named(run: Path, ooc: Ooc, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that was changed since is told of, on standard error and in the log."""
     monkeypatch.setenv("PYTHONPATH", str(run.parent))
@@ -155,7 +154,6 @@ def files_of(content: object) -> Iterator[dict]:
 NAMES = ["/etc/hostname", "../victim", "blocks/../../victim", "linked/victim", "", 7, ["x"]]
 
 
-@pytest.mark.few(1)
 @pytest.mark.parametrize("name", long_but(["../victim", "linked/victim", 7], NAMES))
 def test_no_file_outside_is_read_or_written_over(run: Path, ooc: Ooc, name: object) -> None:
     """Whatever entry of a dataset's, a model's or a state's manifest has the name."""

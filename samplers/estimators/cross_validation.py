@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -16,6 +17,7 @@ from samplers.estimators.tables import is_path
 from samplers.regression.data.features import BlockFeatures
 from samplers.regression.path.cross_validation import RULES, Validation, validate
 from samplers.regression.path.solver import Found
+from samplers.regression.solver.sparse_regression import Moments
 
 
 class Validated(NamedTuple):
@@ -27,6 +29,7 @@ class Validated(NamedTuple):
     models: list[Found]
     errors: np.ndarray
     validation: Validation
+    constant: np.ndarray  # columns that are left out, int64
 
     def chosen(self, rule: str) -> int:
         return self.validation.best if rule == "min" else self.validation.chosen
@@ -91,7 +94,9 @@ class _CrossValidated(LinearEstimator):
         folds = folds_of(self.cv, every, y if loss == "logistic" else None, self.random_state, given)
         _require_classes(loss, y, folds)
         ratios = self.l1_ratio if np.ndim(self.l1_ratio) else [self.l1_ratio]  # type: ignore[attr-defined]
-        paths = [self._validated(features, y, loss, weights, grid, folds, float(ratio)) for ratio in ratios]
+        moments = [self._moments(features, each) for each in (weights, *(fold.trained for fold in folds))]
+        paths = [self._validated(features, y, loss, weights, grid, folds, moments, float(ratio)) for ratio in ratios]
+        self._note_constant(paths[0].constant)
         best = min(paths, key=lambda path: float(path.validation.errors[path.validation.best]))
         self.mean_error_, self.standard_error_ = best.validation.errors, best.validation.standard_errors
         self.l1_ratio_, self._models, self._columns = best.l1_ratio, best.models, features.count
@@ -107,31 +112,25 @@ class _CrossValidated(LinearEstimator):
         weights: np.ndarray | None,
         grid: tuple[str, Any, float | None],
         folds: list[Fold],
+        moments: list[Moments],
         ratio: float,
     ) -> Validated:
-        whole = self._problem(features, y, loss, ratio, weights)
-        self._note_constant(whole.constant)
+        """Solve for the path of all rows and of each fold. moments: of all rows, then of the rows of each fold."""
+        whole = self._problem(features, y, loss, ratio, weights, moments[0])
         name, values, total = grid
         lambdas = penalties(name, values, self.eps, whole, total)
         self.null_loss_ = whole.nothing.fit.loss
         models = models_of(whole, lambdas, self.tol, self.max_iter)
         rounds = max(whole.regression.limit.taken, 1)
+        problem = partial(self._problem, features, y, loss, ratio)
         errors = np.array(
             [
-                fold_errors(
-                    self._problem(features, y, loss, ratio, fold.trained),
-                    loss,
-                    y,
-                    fold,
-                    lambdas,
-                    self.tol,
-                    self.max_iter,
-                )
-                for fold in folds
+                fold_errors(problem(fold.trained, known), loss, y, fold, lambdas, self.tol, self.max_iter)
+                for fold, known in zip(folds, moments[1:], strict=True)
             ]
         ).T
         validation = validate(errors, np.array([fold.held_out.sum() for fold in folds]))
-        return Validated(ratio, rounds, lambdas, models, errors, validation)
+        return Validated(ratio, rounds, lambdas, models, errors, validation, whole.constant)
 
     @property
     def coef_path_(self) -> np.ndarray:

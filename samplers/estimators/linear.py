@@ -17,7 +17,13 @@ from samplers.estimators.targets import read_factors
 from samplers.regression.data.features import BlockFeatures, block_columns, features_of_matrix
 from samplers.regression.linear_algebra.vectors import inner
 from samplers.regression.solver.limit import Limit
-from samplers.regression.solver.sparse_regression import SparseRegression, scores_of, told_of_constant
+from samplers.regression.solver.sparse_regression import (
+    Moments,
+    SparseRegression,
+    needed_moments,
+    scores_of,
+    told_of_constant,
+)
 from samplers.regression.solver.working_sets import Solution
 from samplers.regression.threads.thread_pool import ThreadPool
 
@@ -125,8 +131,17 @@ class LinearEstimator(Estimator):
         model = problem.model(found)
         return model.coefficients, model.intercept
 
+    def _moments(self, features: BlockFeatures, weights: np.ndarray | None) -> Moments:
+        return needed_moments(features, weights, intercept=self.fit_intercept, standardize=self.standardize)
+
     def _problem(
-        self, features: BlockFeatures, y: np.ndarray, loss: str, share: float, weights: np.ndarray | None
+        self,
+        features: BlockFeatures,
+        y: np.ndarray,
+        loss: str,
+        share: float,
+        weights: np.ndarray | None,
+        moments: Moments | None = None,
     ) -> SparseRegression:
         """Return the regression problem of y, float64 (n,), with the parameters of the estimator."""
         return SparseRegression(
@@ -138,6 +153,7 @@ class LinearEstimator(Estimator):
             standardize=self.standardize,
             share=share,
             factors=read_factors(self.penalty_factor, features.count),
+            moments=moments,
         )
 
     def _one_l1_ratio(self) -> float:

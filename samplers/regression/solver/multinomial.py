@@ -12,13 +12,14 @@ each row of which is a distribution, is sum_i w_i H(q_i), H being the entropy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from samplers.regression.data.features import Features
 from samplers.regression.solver.limit import Limit
-from samplers.regression.solver.sparse_regression import SparseRegression, moments_of, scores_of
+from samplers.regression.solver.sparse_regression import SparseRegression, needed_moments, scores_of
 from samplers.regression.solver.working_sets import Solution
 
 _INEXACT = 0.1  # of the gap, shared among the classes: what the first cycle leaves of the problem of each
@@ -57,7 +58,7 @@ class MultinomialRegression:
         share: float = 1.0,
         factors: np.ndarray | None = None,
     ) -> None:
-        moments = moments_of(features, weights, centred=intercept or standardize or features.offsets is not None)
+        moments = needed_moments(features, weights, intercept=intercept, standardize=standardize)
         count = int(labels.max()) + 1
         options: dict[str, Any] = {"intercept": intercept, "standardize": standardize, "share": share}
         options |= {"factors": factors, "moments": moments, "weights": weights}
@@ -69,7 +70,6 @@ class MultinomialRegression:
         self._free, self.constant, self._intercept = first.free, first.constant, intercept
         self._weights = np.ones(features.rows) if weights is None else weights
         self._targets = (labels == np.arange(count)[:, None]).astype(np.float64)
-        self._coefficients = np.zeros((count, len(self._free)))  # of the columns without a penalty
         self._limit = Limit()
         self.nothing = self._begin()
 
@@ -86,14 +86,14 @@ class MultinomialRegression:
     def _begin(self) -> Solutions:
         """Return the solution at lambda_max, where all penalized coefficients are 0."""
         scores = np.zeros(self._targets.shape)
-        loss, residuals = self._fit_free(scores)
-        steepest = max(self._steepest(each, r, 1.0, None) for each, r in zip(self._of, residuals, strict=True))
+        loss, residuals, free = self._fit_free(scores, np.zeros((len(scores), len(self._free))))
+        steepest = self._steepest(1.0, residuals)
         empty = np.empty(0, np.int64)
         classes = [
-            Solution(steepest, empty, np.empty(0), each.loss.fit(scores[0], free), loss, 0.0)
-            for each, free in zip(self._of, self._coefficients, strict=True)
+            Solution(steepest, empty, np.empty(0), each.loss.fit(scores[0], mine), loss, 0.0)
+            for each, mine in zip(self._of, free, strict=True)
         ]
-        return Solutions(classes, loss, 0.0)
+        return self._with_free(classes, free, loss, 0.0)
 
     @property
     def largest(self) -> float:
@@ -123,40 +123,46 @@ class MultinomialRegression:
             others = np.delete(scores, k, axis=0)
             each.loss.offset = -_log_sum(others)  # type: ignore[attr-defined]
             before = classes[k]
-            fit = each.loss.fit(before.fit.scores, self._coefficients[k])
+            fit = each.loss.fit(before.fit.scores, before.fit.free)
             classes[k] = each.regression.best(lam, before._replace(lam=lam, fit=fit), goal)
-            self._coefficients[k] = classes[k].fit.free
             scores[k] = each.scores(classes[k])
         return classes
 
     def _scores(self, classes: list[Solution]) -> np.ndarray:
         """Return the scores, float64 (K, n)."""
-        return np.stack([solution.fit.scores for solution in classes]) + self._coefficients @ self._free
+        return np.stack([solution.fit.scores for solution in classes]) + _free_of(classes) @ self._free
 
     def _judged(self, lam: float, classes: list[Solution], bound: float) -> Solutions:
         """Return the same coefficients with the best unpenalized ones, and the duality gap of all classes. bound: known
         lower bound on the objective."""
-        loss, residuals = self._fit_free(np.stack([solution.fit.scores for solution in classes]))
-        penalties = [each.regression.penalty.at(lam, of.support) for each, of in zip(self._of, classes, strict=True)]
-        pairs = list(zip(penalties, classes, strict=True))
-        absolute = sum(float(costs.l1 @ np.abs(of.values)) for costs, of in pairs)
-        ridge = sum(float(costs.l2 @ of.values**2) for costs, of in pairs)
-        steep = [self._steepest(each, r, lam, of) for each, r, of in zip(self._of, residuals, classes, strict=True)]
-        scale = 1.0 / max(*steep, 1.0)
+        fixed = np.stack([solution.fit.scores for solution in classes])
+        loss, residuals, free = self._fit_free(fixed, _free_of(classes))
+        costs = [each.regression.penalty.at(lam, of.support) for each, of in zip(self._of, classes, strict=True)]
+        absolute = sum(float(cost.l1 @ np.abs(of.values)) for cost, of in zip(costs, classes, strict=True))
+        ridge = sum(float(cost.l2 @ of.values**2) for cost, of in zip(costs, classes, strict=True))
+        scale = 1.0 / max(self._steepest(lam, residuals, classes), 1.0)
         bound = max(self._dual(scale * residuals) - 0.5 * scale**2 * ridge, bound)
         objective = loss + absolute + 0.5 * ridge
-        free = [of._replace(fit=of.fit._replace(free=a)) for of, a in zip(classes, self._coefficients, strict=True)]
-        return Solutions(free, objective, max(objective - bound, 0.0))
+        return self._with_free(classes, free, objective, max(objective - bound, 0.0))
 
-    def _steepest(self, each: SparseRegression, residual: np.ndarray, lam: float, of: Solution | None) -> float:
-        """Return the largest ratio of slope and penalty over all columns for one class."""
-        regression = each.regression
-        slopes = regression.features.correlations(regression.features.every, residual)
-        if of is not None:
-            slopes[of.support] -= regression.penalty.at(lam, of.support).l2 * of.values
+    @staticmethod
+    def _with_free(classes: list[Solution], free: np.ndarray, objective: float, gap: float) -> Solutions:
+        """Return solutions with other unpenalized coefficients, float64 (K, k)."""
+        found = [of._replace(fit=of.fit._replace(free=mine)) for of, mine in zip(classes, free, strict=True)]
+        return Solutions(found, objective, gap)
+
+    def _steepest(self, lam: float, residuals: np.ndarray, classes: Sequence[Solution] = ()) -> float:
+        """Return the largest ratio of slope and penalty over all columns and classes.
+
+        residuals: float64 (K, n), weighted by row. classes: solutions whose ridge penalty adds to the slopes.
+        """
+        regression = self._of[0].regression
+        slopes = regression.features.several_correlations(regression.features.every, residuals)
+        for mine, of in zip(slopes, classes, strict=False):
+            mine[of.support] -= regression.penalty.at(lam, of.support).l2 * of.values
         usable, l1 = regression.usable, regression.penalty.l1
         allowed = lam * (l1[usable] if l1.size > 1 else l1)
-        return float(np.max(np.abs(slopes[usable]) / allowed, initial=0.0))
+        return float(np.max(np.abs(slopes[:, usable]) / allowed, initial=0.0))
 
     def _dual(self, residuals: np.ndarray) -> float:
         """Return the sum of the entropies of y - r. residuals: float64 (K, n), weighted by row."""
@@ -165,29 +171,27 @@ class MultinomialRegression:
         terms = np.where(q > 0, q * np.log(np.where(q > 0, q, 1.0)), 0.0)
         return -float(self._weights[used] @ terms.sum(axis=0))
 
-    def _fit_free(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
+    def _fit_free(self, scores: np.ndarray, free: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Fit the unpenalized coefficients of all classes together by Newton's method.
 
-        scores: float64 (K, n), of the other columns. Returns the loss, and the weighted residuals, float64 (K, n),
-        orthogonal to the unpenalized columns.
+        scores: float64 (K, n), of the other columns. free: float64 (K, k), where to start. Returns the loss; the
+        weighted residuals, float64 (K, n), orthogonal to the unpenalized columns; and the coefficients, float64 (K, k).
         """
-        loss, probabilities = self._loss(scores + self._coefficients @ self._free)
-        for _ in range(_STEPS if len(self._free) else 0):
-            residuals = self._weights * (self._targets - probabilities)
-            gradient = (residuals @ self._free.T).reshape(-1)
+        loss, probabilities = self._loss(scores + free @ self._free)
+        for _ in range(_STEPS if free.size else 0):
+            gradient = ((self._weights * (self._targets - probabilities)) @ self._free.T).reshape(-1)
             step = np.linalg.lstsq(self._curvature(probabilities), gradient, rcond=None)[0]
-            promise, step = float(gradient @ step), step.reshape(self._coefficients.shape)
-            before, length = self._coefficients, 1.0
+            promise, step, before, length = float(gradient @ step), step.reshape(free.shape), free, 1.0
             for _ in range(_HALVINGS):
-                self._coefficients = before + length * step
-                tried, probabilities = self._loss(scores + self._coefficients @ self._free)
+                free = before + length * step
+                tried, probabilities = self._loss(scores + free @ self._free)
                 if tried <= loss * (1 + _ROUNDING):
                     break
                 length *= 0.5
             loss = tried
             if promise <= _ROUNDING * loss:
                 break
-        return loss, self._orthogonal(self._weights * (self._targets - probabilities))
+        return loss, self._orthogonal(self._weights * (self._targets - probabilities)), free
 
     def _loss(self, scores: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the loss of scores, float64 (K, n), and the class probabilities, float64 (K, n)."""
@@ -196,7 +200,7 @@ class MultinomialRegression:
 
     def _curvature(self, probabilities: np.ndarray) -> np.ndarray:
         """Return the second derivatives of the loss by all unpenalized coefficients, float64 (Kk, Kk)."""
-        count, k = self._coefficients.shape
+        count, k = len(probabilities), len(self._free)
         found = np.empty((count, k, count, k))
         for a in range(k):
             for b in range(k):
@@ -218,25 +222,25 @@ class MultinomialRegression:
         for each, given, before in zip(self._of, coefficients, self.nothing.classes, strict=True):
             known = np.array(given, np.float64)
             known[each.unpenalised] = 0.0  # they are found anew
-            fit, support = (
-                each.loss.fit(scores_of(each.regression.features, known), before.fit.free),
-                known.nonzero()[0],
-            )
-            classes.append(Solution(before.lam, support, known[support], fit, fit.loss, np.inf))
+            support, scores = np.flatnonzero(known), scores_of(each.regression.features, known)
+            fit = before.fit._replace(scores=scores)
+            classes.append(before._replace(support=support, values=known[support], fit=fit))
         return Solutions(classes, np.inf, np.inf)
 
     def model(self, found: Solutions) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients, float64 (K, p), and intercepts, (K,); intercepts and unpenalized coefficients add up to
         0 over classes."""
-        free = np.stack([solution.fit.free for solution in found.classes])
-        free = free - free.mean(axis=0)
-        models = [
-            each.model(of._replace(fit=of.fit._replace(free=a)))
-            for each, of, a in zip(self._of, found.classes, free, strict=True)
-        ]
+        free = _free_of(found.classes)
+        centred = self._with_free(found.classes, free - free.mean(axis=0), found.objective, found.gap)
+        models = [each.model(of) for each, of in zip(self._of, centred.classes, strict=True)]
         intercepts = np.array([model.intercept for model in models])
         moved = intercepts.mean() if self._intercept else 0.0  # offsets of columns have been taken from them
         return np.stack([model.coefficients for model in models]), intercepts - moved
+
+
+def _free_of(classes: Sequence[Solution]) -> np.ndarray:
+    """Return the unpenalized coefficients of all classes, float64 (K, k)."""
+    return np.stack([solution.fit.free for solution in classes])
 
 
 def _log_sum(scores: np.ndarray) -> np.ndarray:

@@ -89,8 +89,7 @@ class SparseRegression:
         self.unpenalised = np.empty(0, np.int64) if factors is None else np.flatnonzero(factors == 0)
         factors = np.ones(1) if factors is None else factors
         if moments is None:
-            centred = intercept or standardize or features.offsets is not None
-            moments = moments_of(features, weights, centred=centred)
+            moments = needed_moments(features, weights, intercept=intercept, standardize=standardize)
         self._intercept, self._lacking = intercept, features.offsets
         shifts = shifts_of(features.offsets, moments, intercept=intercept)
         if shifts is not None:
@@ -196,6 +195,11 @@ class SparseRegression:
         coefficients = np.zeros(self.regression.features.count)
         coefficients[terms.columns] = terms.values
         return LinearModel(terms.intercept, coefficients)
+
+
+def needed_moments(features: Features, weights: np.ndarray | None, *, intercept: bool, standardize: bool) -> Moments:
+    """Return the moments that a regression with these options needs, for `SparseRegression`."""
+    return moments_of(features, weights, centred=intercept or standardize or features.offsets is not None)
 
 
 def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool) -> Moments:
