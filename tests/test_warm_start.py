@@ -14,7 +14,17 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from corpora import InProcess, model_bytes, new_run, open_engine, plan, program_spec, recount
+from corpora import (
+    InProcess,
+    model_bytes,
+    names_of_words,
+    new_run,
+    open_engine,
+    plan,
+    planted_documents,
+    program_spec,
+    recount,
+)
 from long import long_but
 from test_scvb0 import planted, share_found
 
@@ -131,6 +141,17 @@ def test_words_without_rows_take_the_topics_of_their_documents(tmp_path, monkeyp
             assert chain.shared["expected_totals"].sum() == pytest.approx(frequencies[with_rows].sum())
             shares.append(share_found(chain))
     assert max(shares) > 0.8
+
+
+def test_documents_longer_than_a_minibatch_keep_what_was_learned(tmp_path, monkeypatch):
+    """One in four minibatches has a document; the others, without any, replace nothing."""
+    monkeypatch.setattr(warm_start, "LEAST_TOKENS", 500)
+    documents = planted_documents(np.random.default_rng(4), topics=5, words_each=12, documents=40, length=2000)
+    offsets = np.arange(0, documents.size + 1, 2000)
+    dataset = write_corpus(tmp_path / "dataset", offsets, documents.reshape(-1), names_of_words(60))
+    with InProcess(dataset, program_spec(topics=5, alpha=0.1, start="scvb0")) as chain:
+        assert chain.shared["estimate"][0] == 40 * warm_start.MOST_TIMES
+        assert chain.shared["expected_totals"].sum() == pytest.approx(dataset.tokens)
 
 
 def test_documents_without_learned_words_draw_from_the_prior(tmp_path, monkeypatch):

@@ -261,9 +261,11 @@ class WarmStart(Lda):
         if not shared["expected_totals"].any():
             shared["expected_totals"][:] = totals
             return
+        if not totals.any():  # no documents, since one before is longer than a minibatch, or no words with rows
+            return
         rate = self._rate(shared)
         shared["expected_totals"] *= 1.0 - rate
-        shared["expected_totals"] += rate * self._learned_tokens / max(totals.sum(), 1.0) * totals
+        shared["expected_totals"] += rate * self._learned_tokens / totals.sum() * totals
         shared["estimate"][:2] += 1.0, -rate * shared["estimate"][1]
         if shared["estimate"][1] < LEAST_SCALE:
             self._scale_anew(shared)
