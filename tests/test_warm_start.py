@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -28,9 +29,10 @@ from corpora import (
 from long import long_but
 from test_scvb0 import planted, share_found
 
-from blocks import write_corpus
+from blocks import Dataset, write_corpus
 from blocks.memory import held
 from samplers.lda import scvb0, warm_start
+from samplers.lda.programs import sampler_spec
 
 SAMPLERS = ("two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")
 CLASSES = ("TwoPhase", "Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda")
@@ -176,6 +178,19 @@ def test_what_the_start_alone_uses_is_freed_after_it(tmp_path):
             assert not any(os.fstat(each).st_blocks for each in (start, filed))
             assert os.fstat(later).st_blocks
             engine.step()
+
+
+@pytest.mark.parametrize("name", long_but(["two-phase", "gibbs"], SAMPLERS))
+def test_compiling_needs_no_rows_of_all_words(wide, name):
+    """On one machine and on a ring, the arrays of one word: far from the 96 MB of rows that the start has."""
+    options = {"topics": TOPICS, "alpha": 0.1, "beta": 0.05, "seed": 0}
+    for on_ring in (False, True):
+        program = sampler_spec(name, options, {"start": "scvb0"}, on_ring=on_ring).build(Dataset(wide))
+        tracemalloc.start()
+        program.warm_up()
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert most < 30e6
 
 
 def test_a_ring_keeps_as_many_rows_as_one_machine(tmp_path):

@@ -69,7 +69,7 @@ class RingDocMajor(RingLda, DocMajor):
         return {}
 
     def large_arrays(self) -> Collection[str]:
-        return "dense_rows", "row_tables", "token_topics", "token_words"
+        return {*super().large_arrays(), "dense_rows", "row_tables", "token_topics", "token_words"}
 
     def scratch_bytes(self) -> int:
         laid_out = (4 + np.dtype(topic_type(self.topics)).itemsize) * self._most_tokens

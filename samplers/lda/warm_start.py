@@ -63,12 +63,13 @@ class WarmStart(Lda):
         self._groups = -(-self.topics // self._each)
         tokens, frequencies = dataset.whole.tokens, dataset.whole.frequencies
         self._row_of = rows_of_words(frequencies, ROWS // (4 * self._groups))
-        self._frequencies = frequencies[self._row_of != scvb0.NO_ROW]
+        self._row_frequencies = frequencies[self._row_of != scvb0.NO_ROW]
+        self._row_tokens = int(self._row_frequencies.sum())
         self._batch_tokens = min(max(dataset.tokens // MINIBATCHES, LEAST_TOKENS), MOST_TOKENS)
         batches = sum(self._minibatches(unit) for unit in range(dataset.block_count))
         fewest = max(FEWEST, FEWEST_TOPICS // self._groups)
         times = min(-(-fewest // max(batches, 1)), MOST_TIMES)
-        if self._frequencies.size < dataset.vocabulary_size:
+        if self._row_frequencies.size < dataset.vocabulary_size:
             times = min(times, max(MOST_WORK // self._groups, 1))
         few = tokens < FEW_A_TOPIC * self._groups
         self._power = 0.7 if few else 0.5
@@ -88,7 +89,7 @@ class WarmStart(Lda):
         documents = max((entry["documents"] for entry in self.dataset.manifest["blocks"]), default=0)
         tokens = int(self.dataset.block_tokens().max(initial=1))
         return {
-            "expected_rows": ArraySpec((-(-self._frequencies.size * self._groups // 2) * 2,), "float32"),
+            "expected_rows": ArraySpec((-(-self._row_frequencies.size * self._groups // 2) * 2,), "float32"),
             "expected_totals": ArraySpec((self._groups,), "float64"),
             "estimate": ArraySpec((3,), "float64"),  # minibatches done, the scale of the rows, tokens of a minibatch
             "position_rows": ArraySpec((tokens,), "uint32"),
@@ -116,13 +117,15 @@ class WarmStart(Lda):
         return {*super().large_arrays(), *self.filed_arrays()}
 
     def own_bytes(self) -> int:
-        return super().own_bytes() + (2 * self._row_of.nbytes if self.starts_warm else 0)
+        return super().own_bytes() + (
+            2 * (self._row_of.nbytes + self._row_frequencies.nbytes) if self.starts_warm else 0
+        )
 
     def scratch_bytes(self) -> int:
         if not self.starts_warm:
             return super().scratch_bytes()
         longest = self.dataset.longest_document
-        words = min(longest, self._frequencies.size)  # of a document
+        words = min(longest, self._row_frequencies.size)  # of a document
         return super().scratch_bytes() + 36 * self.topics + 8 * longest + 4 * scvb0.LIKELY * words
 
     def warm_up(self) -> None:
@@ -192,10 +195,14 @@ class WarmStart(Lda):
 
     def _random_rows(self, job: Job, key: np.uint64) -> np.ndarray:
         """Expected counts of some words, at random; returns the sum for each topic."""
-        words = min(job.shared["expected_rows"].size // self._groups, self._frequencies.size)
+        words = min(job.shared["expected_rows"].size // self._groups, self._row_frequencies.size)
         mine = job.share(words)
         rows = job.shared["expected_rows"][: words * self._groups].reshape(words, self._groups)
-        rng, random, counts = np.random.default_rng(int(key)), rows[mine], self._frequencies[mine].astype(np.float32)
+        rng, random, counts = (
+            np.random.default_rng(int(key)),
+            rows[mine],
+            self._row_frequencies[mine].astype(np.float32),
+        )
         for first in range(0, len(random), self._rows_at_once):
             some = random[first : first + self._rows_at_once]
             rng.random(out=some, dtype=np.float32)
@@ -219,7 +226,7 @@ class WarmStart(Lda):
             nexts[:] = starts[:-1]
         estimate, rate = self._estimate(job.shared), self._rate(job.shared)
         tokens = max(int(job.shared["estimate"][2]), 1)
-        added = rate * self._learned_tokens / tokens / ((1.0 - rate) * estimate.scale)
+        added = rate * self._row_tokens / tokens / ((1.0 - rate) * estimate.scale)
         totals, scratch = np.zeros(self._groups), scvb0.new_scratch(self._groups)
         for at in range(0, rows.size, self._rows_at_once):
             some = slice(at, at + self._rows_at_once)
@@ -228,11 +235,6 @@ class WarmStart(Lda):
             if (changed := rows[some][rows[some] != scvb0.NO_ROW]).size:
                 write_back(estimate.rows[int(changed[0]) * self._groups : (int(changed[-1]) + 1) * self._groups])
         return totals
-
-    @property
-    def _learned_tokens(self) -> int:
-        """Tokens of the words that have rows."""
-        return int(self._frequencies.sum())
 
     def _rate(self, shared: Arrays) -> float:
         """rho_t: what is replaced by the next minibatch."""
@@ -265,7 +267,7 @@ class WarmStart(Lda):
             return
         rate = self._rate(shared)
         shared["expected_totals"] *= 1.0 - rate
-        shared["expected_totals"] += rate * self._learned_tokens / totals.sum() * totals
+        shared["expected_totals"] += rate * self._row_tokens / totals.sum() * totals
         shared["estimate"][:2] += 1.0, -rate * shared["estimate"][1]
         if shared["estimate"][1] < LEAST_SCALE:
             self._scale_anew(shared)
