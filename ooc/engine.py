@@ -295,8 +295,8 @@ class StaticEngine:
         self._sums_sent += ring.bytes_summed - before
 
     def _put_together(self, phase: Phase) -> None:
-        """Exchange with the other machines what a phase has added."""
-        if not self._totals or not self.program.summed_arrays():
+        """Exchange with the other machines what a phase has added: all do, so not in those that one does alone."""
+        if not self._totals or not self.program.summed_arrays() or phase.alone:
             return
         with self._watch.on("network"):
             off = self._totals.advance()

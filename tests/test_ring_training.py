@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import model_bytes, names_of_words, random_documents
+from corpora import model_bytes, names_of_words, planted_documents, random_documents
 from rings import on_ring
 from test_scvb0 import planted
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
 from blocks.shards.splitting import make_shards
+from samplers.lda import warm_start
 from samplers.lda.held_out import FIELD
 from samplers.lda.hyperparameters import (
     BETA_BOUNDS,
@@ -22,6 +23,7 @@ from samplers.lda.hyperparameters import (
     observed_documents,
     observed_words,
 )
+from samplers.lda.programs import sampler_spec
 from samplers.lda.training import train_lda
 from samplers.resume import resume
 from samplers.topics.inference import evaluate
@@ -47,7 +49,6 @@ def train_all(folder: Path, paths: list[Path], **options) -> list[Path]:
     """Runs of all ranks."""
     runs = [folder / f"run-{rank}" for rank in range(len(paths))]
     common = {"topics": TOPICS, "alpha": 0.2, "workers": 1, "quiet": True, "evaluate_every": 2, **options}
-
     on_ring(len(paths), lambda ring: train_lda(paths[ring.rank], runs[ring.rank], ring=ring, **common))
     return runs
 
@@ -140,3 +141,21 @@ def test_all_ranks_begin_with_what_the_first_has_learned(tmp_path):
     train_lda(whole.path, tmp_path / "alone", workers=1, quiet=True, **common)
     assert found["one"] == pytest.approx(lines_of(tmp_path / "alone")[-1]["log_likelihood_per_token"], abs=0.3)
     assert found["one"] > found["random"] + 0.3
+
+
+def test_the_first_rank_may_learn_in_more_or_fewer_passes_than_others_would(tmp_path, monkeypatch):
+    """Shards of 30,240 and 9,760 tokens: there are few minibatches in the second, which would need more passes."""
+    monkeypatch.setattr(warm_start, "LEAST_TOKENS", 1 << 10)
+    monkeypatch.setattr(warm_start, "FEW_TOKENS", 1)
+    monkeypatch.setattr(warm_start, "FEWEST_TOPICS", 0)
+    monkeypatch.setattr(warm_start, "FEWEST", 40)
+    words = planted_documents(np.random.default_rng(4), topics=5, words_each=12, documents=1000, length=40).reshape(-1)
+    offsets = np.append(0, np.arange(30_000, words.size + 1, 40))
+    write_corpus(tmp_path / "whole", offsets, words, names_of_words(60), block_tokens=10_000)
+    shards = make_shards(tmp_path / "whole", str(tmp_path / "shards"), RANKS, workers=1)
+    spec = sampler_spec(
+        "two-phase", {"topics": 5, "alpha": 0.1, "beta": 0.05, "seed": 0}, {"start": "scvb0"}, on_ring=True
+    )
+    assert len({len(spec.build(shard).initial) for shard in shards}) == RANKS
+    runs = train_all(tmp_path, [shard.path for shard in shards], topics=5, iterations=1, workers=None)
+    assert Model(runs[0] / "model").topic_counts.sum() == words.size
