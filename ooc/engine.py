@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from itertools import zip_longest
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -177,12 +177,12 @@ class StaticEngine:
         return True
 
     def _fill(self, gives_up: Callable[[], object]) -> bool:
-        """Run the phases that fill the state of a new run; False if it gave up."""
-        phases = self.program.initial
-        for phase, following in zip_longest(phases, phases[1:]):
-            if not self._run(phase, gives_up):
+        """Run the phases that fill the state of a new run; False if this rank gave up, or the first one for all."""
+        for alone, phases in groupby(self.program.initial, lambda phase: phase.alone):
+            done = all(self._run(phase, gives_up) for phase in phases)
+            if not (all(self.gather(done)) if alone else done):
                 return False
-            if phase.alone and not (following and following.alone):
+            if alone:
                 with self._watch.on("network"):
                     for name in self.program.spread_arrays():
                         self._ranks.spread(self.arrays[name])

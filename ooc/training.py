@@ -98,7 +98,7 @@ def train(
         ):
             if not _start(engine, stop, quiet=quiet, log=run.log_in_place):
                 told = "before the first iteration; nothing was saved yet"
-                raise interruption(run, stop.reason(), told, f"Start again with: {run.how_to_resume}", ring)
+                raise interruption(run, stop.reason() or "rank 0", told, f"Start again with: {run.how_to_resume}", ring)
             for warning in generations.warnings:
                 run.log(warning)
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")

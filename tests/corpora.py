@@ -265,12 +265,12 @@ def new_run(path: Path, dataset: Dataset, spec: ProgramSpec, iterations: int, ev
     return create_run(path, dataset, spec, iterations=iterations, evaluate_every=evaluate_every)
 
 
-def open_engine(run: Run, chosen: Plan, switches: Switches = Switches()) -> StaticEngine:  # noqa: B008
-    """The engine of a run, for tests that walk step by step; use as a context manager."""
+def open_engine(run: Run, chosen: Plan, switches: Switches = Switches(), **of_ring: Any) -> StaticEngine:  # noqa: B008
+    """The engine of a run, for tests that walk step by step; use as a context manager. of_ring: see StaticEngine."""
     dataset = run.dataset(Dataset)
     layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
     generations = Generations.to_write(run.scratch / "state", dataset, layout)
-    return StaticEngine(dataset, run.spec, generations, chosen, switches)
+    return StaticEngine(dataset, run.spec, generations, chosen, switches, **of_ring)
 
 
 RESUME = """

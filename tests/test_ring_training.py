@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import model_bytes, names_of_words, planted_documents, random_documents
+from corpora import model_bytes, names_of_words, new_run, open_engine, plan, planted_documents, random_documents
 from rings import on_ring
 from test_scvb0 import planted
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
 from blocks.shards.splitting import make_shards
+from ooc.ring.ring import Ring
 from samplers.lda import warm_start
 from samplers.lda.held_out import FIELD
 from samplers.lda.hyperparameters import (
@@ -30,6 +32,7 @@ from samplers.topics.inference import evaluate
 from samplers.topics.model import Model
 
 TOPICS, WORDS, RANKS = 6, 90, 2
+SPEC = {"topics": 5, "alpha": 0.1, "beta": 0.05, "seed": 0}
 NAMES = [f"document {number}" for number in range(240)]
 
 
@@ -153,9 +156,19 @@ def test_the_first_rank_may_learn_in_more_or_fewer_passes_than_others_would(tmp_
     offsets = np.append(0, np.arange(30_000, words.size + 1, 40))
     write_corpus(tmp_path / "whole", offsets, words, names_of_words(60), block_tokens=10_000)
     shards = make_shards(tmp_path / "whole", str(tmp_path / "shards"), RANKS, workers=1)
-    spec = sampler_spec(
-        "two-phase", {"topics": 5, "alpha": 0.1, "beta": 0.05, "seed": 0}, {"start": "scvb0"}, on_ring=True
-    )
+    spec = sampler_spec("two-phase", SPEC, {"start": "scvb0"}, on_ring=True)
     assert len({len(spec.build(shard).initial) for shard in shards}) == RANKS
     runs = train_all(tmp_path, [shard.path for shard in shards], topics=5, iterations=1, workers=None)
     assert Model(runs[0] / "model").topic_counts.sum() == words.size
+
+
+def test_all_ranks_stop_when_the_first_one_stops_learning(tmp_path, data):
+    """They wait for what it learns, and end as it does, without an error."""
+    spec = sampler_spec("two-phase", SPEC, {"start": "scvb0"}, on_ring=True)
+
+    def start(ring: Ring) -> bool:
+        run = new_run(tmp_path / str(ring.rank), Dataset(data[0][ring.rank]), spec, 1)
+        with open_engine(run, replace(plan(), in_process=True), ring=ring, staleness=1) as engine:
+            return engine.start(lambda: ring.rank == 0)
+
+    assert on_ring(RANKS, start) == [False] * RANKS
