@@ -34,9 +34,16 @@ def finite_floats(name: str, given: Any) -> np.ndarray:
     return array
 
 
+def require_unmasked(name: str, given: Any) -> None:
+    """Raise RequestError if values of a numpy masked array are masked: without the mask they are just numbers."""
+    if np.ma.is_masked(given):
+        raise RequestError(f"{name} has masked values", f"Fill in missing values, or leave them out: {name}.filled().")
+
+
 def _one_dimensional(name: str, given: Any) -> np.ndarray:
     if hasattr(given, "tocsr"):
         raise RequestError(f"{name} must be an array of numbers, got a {type(given).__name__}", _CSR)
+    require_unmasked(name, given)
     try:
         array = np.asarray(given)
     except ValueError as error:  # lists of different lengths

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.design.rows import LARGEST, MOST_COLUMNS
+from blocks.design.rows import MOST_COLUMNS, fits_float32
 from blocks.errors import RequestError
-from blocks.given_arrays import integers, require_ascending
+from blocks.given_arrays import integers, require_ascending, require_unmasked
 from blocks.plurals import count_of
 from blocks.store import parts
 
 _TABLES = "Give a two-dimensional array, a sparse matrix, a data frame, or (data, indices, indptr) of sparse rows."
 _VALUES = 1 << 12  # of a column that are Python objects at a time
+_ROWS = 1 << 8  # of a generator that are taken together
 
 
 class GivenRows(NamedTuple):
@@ -69,6 +70,11 @@ def names_of(table: Any) -> list[Any]:
     return list(table.column_names if hasattr(table, "column_names") else table.columns)
 
 
+def plain_name(name: Any) -> str:
+    """Return a column's name as datasets keep it: a text of one line."""
+    return " ".join(str(name).split())
+
+
 def column_of(table: Any, name: str, option: str) -> Any:
     """Return a column of a table; raises RequestError, with the existing columns, if it is missing."""
     if name not in (names := names_of(table)):
@@ -112,7 +118,7 @@ class GivenTable:
         self.is_sparse = self._sparse is not None
 
     def _columns(self, table: Any) -> list[np.ndarray]:
-        self.names = names = [" ".join(str(name).split()) for name in names_of(table)]
+        self.names = names = list(map(plain_name, names_of(table)))
         if twice := [name for name, times in Counter(names).items() if times > 1]:
             raise RequestError(f"{self.what}: two columns are named {twice[0]!r}", "Rename one of them.")
         if not names:
@@ -122,6 +128,7 @@ class GivenTable:
     def _array(self, given: Any, where: str = "") -> np.ndarray:
         if given is None or isinstance(given, str | bytes | Mapping):
             raise RequestError(f"{self.what} is {given!r:.60}, and not a table of numbers", _TABLES)
+        require_unmasked(f"{self.what}{where}", given)
         try:
             array = np.asarray(given)
             array = array.astype(np.float64) if array.dtype.kind == "O" else array
@@ -179,8 +186,7 @@ def _first_unusable(values: np.ndarray) -> int | None:
     """Return the position of the first value that float32 cannot represent."""
     if values.dtype.kind != "f":
         return None
-    with np.errstate(invalid="ignore"):
-        good = np.abs(values) <= LARGEST
+    good = fits_float32(values)
     return None if good.all() else int(good.argmin())
 
 
@@ -221,7 +227,8 @@ def _checked_rows(data: Any, indices: Any, indptr: Any) -> GivenRows:
 def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
     """Return a number for each row, float64 (n,); raises RequestError for anything else. first: number of rows
     before."""
-    values = np.asarray(list(values_of(given)) if not hasattr(given, "dtype") else given)
+    require_unmasked("y", given)
+    values = np.asarray(given if hasattr(given, "dtype") or not isinstance(given, Iterable) else list(values_of(given)))
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1 or values.dtype.kind not in "fiubO":
@@ -243,12 +250,20 @@ def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
     return numbers
 
 
-def require_end(labels: Iterator[Any] | None, rows: int) -> None:
-    """Raise RequestError if labels are left after the last row."""
-    if labels is not None and (more := sum(1 for _ in labels)):
-        raise RequestError(
-            f"y has {count_of(more, 'value')} more than X, whose last row is {rows - 1} (counted from 0)"
-        )
+def batches_of(rows: Iterator[Any], labels: Iterable[Any] | None) -> Iterator[tuple[list[Any], list[Any] | None]]:
+    """Yield some rows at a time with their labels; raises RequestError if labels are left after the last row."""
+    left = None if labels is None else iter(labels)
+    while some := list(islice(rows, _ROWS)):
+        yield some, None if left is None else list(islice(left, len(some)))
+    if left is not None and (more := sum(1 for _ in left)):
+        raise RequestError(f"y has {count_of(more, 'value')} more than X has rows")
+
+
+def target_of(table: Any, target: str, y: Any) -> Any:
+    """Return the column of a table that holds y; raises RequestError if it is missing, or y is given, too."""
+    if y is not None:
+        raise RequestError(f"y is given twice: as an argument, and by the target {target!r} in X", "Leave one of both.")
+    return column_of(table, target, "target")
 
 
 def columns_but(table: Any, left_out: Sequence[str], order: Sequence[str] | None = None) -> Any:

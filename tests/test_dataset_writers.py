@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,23 @@ def test_a_sparse_matrix_is_ratings_of_numbers(tmp_path: Path) -> None:
     assert Matrix(tmp_path / "sparse").row_names() == [str(row) for row in np.unique(entries.row)]
 
 
+def test_entries_of_one_cell_of_a_sparse_matrix_are_summed(tmp_path: Path) -> None:
+    twice = sparse.coo_array(([1.0, 2.0, 4.0], ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    for number, matrix in enumerate((twice, sparse.csr_array(twice.toarray()))):
+        with Matrix.create(tmp_path / f"{number}") as writer:
+            writer.add(matrix)
+    assert twice.nnz == 3
+    assert written(tmp_path / "0") == written(tmp_path / "1")
+
+
+def test_pairs_are_ratings_of_1(tmp_path: Path) -> None:
+    with Matrix.create(tmp_path / "pairs") as writer:
+        writer.add([(1, "a"), (2, "b")])
+    with Matrix.create(tmp_path / "triples") as writer:
+        writer.add([(1, "a", 1), (2, "b", 1)])
+    assert written(tmp_path / "pairs") == written(tmp_path / "triples")
+
+
 def random_design(density: float) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(3)
     x = random.normal(size=(200, 30)) * (random.random((200, 30)) < density)
@@ -205,6 +223,23 @@ def test_designs_of_frames_are_those_of_tables(tmp_path: Path) -> None:
     assert written(tmp_path / "other") == expected
 
 
+def test_columns_from_a_design_go_by_their_names_whatever_these_are(tmp_path: Path) -> None:
+    frame = pd.DataFrame(random_design(1.0)[0][:, :3], columns=[0, 1, "a  b"])
+    for name, columns_from in (("first", None), ("second", tmp_path / "first")):
+        with Design.create(tmp_path / name, columns_from=columns_from) as writer:
+            writer.add(frame if columns_from is None else frame[["a  b", 1, 0]])
+    assert written(tmp_path / "second") == written(tmp_path / "first")
+
+
+def test_targets_may_come_after_no_rows(tmp_path: Path) -> None:
+    for name, labels in (("with", [0.5, 2.0]), ("without", None)):
+        with Design.create(tmp_path / name) as writer:
+            writer.add(X[:0], [])
+            writer.add(X, labels)
+        y = Design(tmp_path / name).y
+        assert (y is None) if labels is None else (y is not None and y.tolist() == labels)
+
+
 def test_samples_are_those_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = random_design(0.2)
     x, labels = x.astype(np.float32), np.sign(y)
@@ -256,6 +291,8 @@ MISTAKES: list[tuple[Any, tuple[Any, ...], str]] = [
     (Matrix, (pd.DataFrame({"user": [1, pd.NA], "item": [1, 2]}),), "row 1 (counted from 0): the user is <NA>"),
     (Matrix, ([1, 2], ["a", " "]), "row 1 (counted from 0): the item is ' ', expected a whole number"),
     (Matrix, (X,), "ratings cannot be read from array("),
+    (Matrix, ([(1, 2)], None, [5.0]), "ratings are given without items"),
+    (Matrix, ([1, 2], [1, 2], np.ma.array([1, 2], mask=[0, 1])), "ratings has masked values"),
     (Matrix, ("ratings.csv",), "ratings cannot be read from 'ratings.csv'"),
     (Matrix, ([(1, 2, 3), (1, 2)],), "row 1 (counted from 0) is (1, 2), expected 3 values: user, item, rating"),
     (
@@ -270,6 +307,12 @@ MISTAKES: list[tuple[Any, tuple[Any, ...], str]] = [
     (Design, (pd.DataFrame({"a": [1, np.nan]}),), "X, row 1, column 'a' (counted from 0): nan is not a finite"),
     (Design, (pd.DataFrame({"a": ["x"]}),), "X, column 'a' is not a table of numbers: could not convert string"),
     (Design, ([[1, 2], [3]],), "X is not a table of numbers"),
+    (Design, (iter([[1, 2], [3]]), iter([1, 2])), "X is not a table of numbers"),
+    (Design, (np.array([[1, np.inf]], np.float16),), "X, row 0, column 1 (counted from 0): inf is not a finite"),
+    (Design, (np.ma.array(X, mask=X > 0),), "X has masked values"),
+    (Design, (X, np.ma.array([1, 2], mask=[0, 1])), "y has masked values"),
+    (Design, (X, 1), "y must be a number for each row"),
+    (Design, (iter(X), iter([1, 2, 3])), "y has 1 value more than X has rows"),
     (Design, ([1, 2],), "X must have 2 dimensions; its shape is (2,)"),
     (Design, ("x.npz",), "X is 'x.npz', and not a table of numbers"),
     (Samples, (X,), "samples need labels: y is missing"),
@@ -306,6 +349,39 @@ def test_rows_that_do_not_go_with_those_before_are_told(tmp_path: Path) -> None:
             writer.add(X, [0, 1])
             writer.add(*more)
         assert told in refused.value.what
+    assert not list(tmp_path.iterdir())
+
+
+def test_rows_narrower_than_indices_before_are_told(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="indices of X go up to 7, but"), Design.create(tmp_path / "out") as writer:
+        writer.add(([1.0], [7], [0, 1]))
+        writer.add(X)
+
+
+@pytest.mark.parametrize("kind", [Design, Samples])
+def test_targets_that_are_given_twice_are_told(tmp_path: Path, kind: Any) -> None:
+    with pytest.raises(RequestError, match="y is given twice"), kind.create(tmp_path / "out", target="y") as writer:
+        writer.add(pd.DataFrame({"a": [1.0, 2.0], "y": [1.0, 2.0]}), [3.0, 4.0])
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "wrong", "right"),
+    [
+        (Dataset, (["a", None],), (["b"],)),
+        (Matrix, ([1, 2], [1, 2], [1, np.nan]), ([1], [1])),
+        (Design, (X * [[1], [np.nan]], [5, 6]), (X, [7, 8])),
+        (Samples, (X * [[1], [np.nan]], [5, 6]), (X, [7, 8])),
+    ],
+)
+def test_a_mistake_that_is_caught_leaves_no_dataset_with_a_part_of_it(
+    tmp_path: Path, kind: Any, wrong: tuple[Any, ...], right: tuple[Any, ...], goes_on: bool
+) -> None:
+    with pytest.raises(RequestError, match="an earlier add"), kind.create(tmp_path / "out") as writer:
+        with suppress(RequestError):
+            writer.add(*wrong)
+        if goes_on:
+            writer.add(*right)
     assert not list(tmp_path.iterdir())
 
 

@@ -262,6 +262,13 @@ def save(path: Path, **members: object) -> None:
     np.savez(path, **members)  # type: ignore[arg-type]
 
 
+def test_infinities_of_float16_are_named(tmp_path, inline):
+    """Where the largest float32 is infinite, too."""
+    save(tmp_path / "x.npz", X=np.array([[1, 2], [3, -np.inf]], np.float16))
+    with pytest.raises(RequestError, match=r"row 2, column 2 .*-inf is not a finite"):
+        ingested("npz", tmp_path / "x.npz", tmp_path / "out")
+
+
 BAD_ARRAYS = {
     "neither": ({"data": np.ones(2)}, "neither an array X nor a matrix"),
     "complex": ({"X": np.ones((2, 2), complex)}, "array X has dtype complex128; expected real numbers"),

@@ -24,7 +24,7 @@ from blocks.in_process import InProcess
 from blocks.ingestion.memory import Budget
 from blocks.ingestion.names import merge
 from blocks.ingestion.pipeline import RUN, IngestionPipeline
-from blocks.ingestion.streaming import DatasetWriter, budget_of, streamed, told_in_python
+from blocks.ingestion.streaming import DatasetWriter, adding, budget_of, streamed, told_in_python
 from blocks.plurals import count_of
 from blocks.progress_bar import no_bar
 from blocks.sources import CHUNK
@@ -45,6 +45,7 @@ class CorpusWriter(DatasetWriter):
         self._pending: list[tuple[Text, str]] = []
         self._held = self._added = 0  # letters that are pending, documents
 
+    @adding
     def add(self, documents: Any, names: Iterable[object] | None = None) -> None:
         """Add documents.
 
@@ -63,7 +64,6 @@ class CorpusWriter(DatasetWriter):
         RequestError
             For something else, with the number of the document, counted from 0 over all that was added.
         """
-        self._require_open()
         if is_table(documents):
             request, table = self._asked.request, documents
             documents = column_of(table, request.text_column, "text_column")
@@ -111,7 +111,8 @@ class CorpusWriter(DatasetWriter):
                 some = slice(rows.offsets[first], rows.offsets[last])
                 ids = np.repeat(rows.columns[some].astype(np.uint32), rows.values[some].astype(np.int64))
                 lengths = np.diff(tokens[first : last + 1]).astype(np.uint32)
-                names_ = given[table.rows - (end - self._added) :][: last - first]
+                done = table.rows - (end - self._added)
+                names_ = given[done : done + last - first]
                 self._parsed += self._pipeline.parse([BagsChunk(0, ids, lengths, names_)])
                 self._added += last - first
 

@@ -49,6 +49,14 @@ def facts_of(values: np.ndarray) -> Facts:
     return Facts(entries, ones, small)
 
 
+def fits_float32(values: np.ndarray) -> np.ndarray:
+    """Return which values are finite in float32, bool. values: floats of any width."""
+    if values.dtype.itemsize <= 4:  # float16, in which LARGEST is infinite, and float32
+        return np.isfinite(values)
+    with np.errstate(invalid="ignore"):
+        return np.abs(values) <= LARGEST
+
+
 def checked(values: np.ndarray, name: str, place: object) -> np.ndarray:
     """Return values as float32 or float64, unchanged if they have 8 bits; RequestError for one beyond float32.
 
@@ -56,9 +64,7 @@ def checked(values: np.ndarray, name: str, place: object) -> np.ndarray:
     """
     if values.dtype.itemsize == 1:
         return values.astype(np.int8) if values.dtype == np.bool_ else values
-    with np.errstate(invalid="ignore"):
-        good = np.abs(values) <= LARGEST
-    if not good.all():
+    if not (good := fits_float32(values)).all():
         at = int(np.argmin(good.reshape(-1)))
         raise not_finite(f"{name}, {place(at)}", values.reshape(-1)[at])  # type: ignore[operator]
     return values if values.dtype == np.float32 else values.astype(np.float64, copy=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,23 +18,24 @@ from blocks.errors import RequestError
 from blocks.given_tables import (
     GivenRows,
     GivenTable,
+    batches_of,
     column_of,
     columns_but,
     is_table,
     joined,
     labels_of,
     names_of,
-    require_end,
+    plain_name,
+    target_of,
 )
 from blocks.in_process import InProcess
 from blocks.ingestion.memory import Budget
 from blocks.ingestion.pipeline import IngestionPipeline
-from blocks.ingestion.streaming import DatasetWriter, budget_of, streamed
+from blocks.ingestion.streaming import DatasetWriter, adding, budget_of, streamed
 from blocks.plurals import count_of
 from blocks.progress_bar import no_bar
 
 _CELLS = 1 << 19  # numbers, or entries, of a chunk
-_ROWS = 1 << 8  # of a generator that are taken together
 
 
 class DesignWriter(DatasetWriter):
@@ -51,8 +51,10 @@ class DesignWriter(DatasetWriter):
         self._spilled: list[Spilled] = []
         self._pending: list[np.ndarray | GivenRows] = []
         self._rows = self._held = self._written = 0  # rows added, cells or entries that are pending, rows that are not
+        self._width = 0  # the largest number of columns that any rows have
         self._y: list[np.ndarray] = []
 
+    @adding
     def add(self, X: Any, y: Any = None) -> None:
         """Add rows.
 
@@ -69,12 +71,9 @@ class DesignWriter(DatasetWriter):
         RequestError
             For something else, with the number of the row, counted from 0 over all that was added.
         """
-        self._require_open()
         if isinstance(X, Iterator):
-            labels = None if y is None else iter(y)
-            while rows := list(islice(X, _ROWS)):
-                self.add(np.array(rows), None if labels is None else list(islice(labels, len(rows))))
-            require_end(labels, self._rows)
+            for rows, labels in batches_of(X, y):
+                self.add(rows, labels)
             return
         if is_table(X):
             X, y = self._chosen(X, y)
@@ -95,13 +94,15 @@ class DesignWriter(DatasetWriter):
         for name in dropped:
             column_of(table, name, "drop")
         if target is not None:
-            y = column_of(table, target, "target")
+            y = target_of(table, target, y)
             dropped.append(target)
         if self._known and self._names is not None:
-            for name in self._names:
+            given = {plain_name(name): name for name in names_of(table)}
+            order = [given.get(name, name) for name in self._names]
+            for name in order:
                 column_of(table, name, "columns_from")
-            dropped = [name for name in names_of(table) if name not in self._names]
-        return columns_but(table, dropped, self._names if self._known else None), y
+            return columns_but(table, [], order), y
+        return columns_but(table, dropped), y
 
     def _require_columns(self, table: GivenTable) -> None:
         if table.names and self._rows == 0 and self._names is None:
@@ -110,19 +111,23 @@ class DesignWriter(DatasetWriter):
             wrong = next((pair for pair in zip(table.names, self._names, strict=False) if pair[0] != pair[1]), None)
             told = f": {wrong[0]!r} instead of {wrong[1]!r}" if wrong else ""
             raise RequestError(f"X has other columns than the rows before{told}", "Give the same columns in one order.")
+        self._width = max(self._width, table.width)
         if self._columns is None:
             self._columns = table.columns
         if table.columns not in (None, self._columns):
             raise RequestError(f"X has {count_of(table.columns or 0, 'column')}, expected {self._columns}")
-        if table.columns is None and self._columns is not None and table.width > self._columns:
-            raise RequestError(f"indices of X go up to {table.width - 1}, but there are {self._columns} columns")
+        if self._columns is not None and self._width > self._columns:
+            raise RequestError(f"indices of X go up to {self._width - 1}, but there are {self._columns} columns")
 
     def _add_labels(self, rows: int, y: Any) -> None:
         if rows and self._rows and (y is not None) != bool(self._y):
             had = "have" if self._y else "have no"
             raise RequestError(f"rows 0 to {self._rows - 1} {had} y, other than those that follow", "Give y for all.")
-        if y is not None:
-            self._y.append(labels_of(y, rows, self._rows))
+        if y is None:
+            return
+        labels = labels_of(y, rows, self._rows)
+        if rows:
+            self._y.append(labels)
 
     def _dense(self, table: GivenTable) -> Iterator[np.ndarray]:
         if not table.is_sparse:
@@ -152,7 +157,7 @@ class DesignWriter(DatasetWriter):
 
     def _finish(self) -> None:
         self._flush()
-        columns = self._columns or max((piece.columns for piece in self._spilled), default=0)
+        columns = self._columns or self._width
         if not self._rows or not columns:
             raise RequestError(f"{self._request.out}: no rows were added", "Call add() with at least one.")
         y = np.concatenate(self._y) if self._y else None

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from blocks.append import Target, new_dataset, require_replaceable
 from blocks.errors import RequestError, in_parameters, reworded
@@ -18,19 +19,41 @@ class DatasetWriter(ABC):
     """Adds data to a new dataset, which appears under its name once it is complete."""
 
     _is_open = True
+    _has_failed = False  # whether an add() has: a part of its data may have been taken
 
     @abstractmethod
     def _finish(self) -> None:
         """Write everything that depends on all of the data, and the manifest."""
 
-    def _require_open(self) -> None:
-        if not self._is_open:
+    def _require_no_failure(self) -> None:
+        if self._has_failed:
             raise RequestError(
-                "the dataset is complete, and nothing can be added to it", "Call add() inside of the `with` block."
+                "an earlier add() raised an error, and a part of its data may have been added",
+                "Let the error end the `with` block: check data before add(), not by its errors.",
             )
 
 
 Writer = TypeVar("Writer", bound=DatasetWriter)
+Add = TypeVar("Add", bound=Callable[..., None])
+
+
+def adding(add: Add) -> Add:
+    """Decorate a writer's method that adds data: refuse the call after the `with` block, or after one that raised."""
+
+    @wraps(add)
+    def checked(writer: DatasetWriter, *args: Any, **options: Any) -> None:
+        if not writer._is_open:
+            raise RequestError(
+                "the dataset is complete, and nothing can be added to it", "Call add() inside of the `with` block."
+            )
+        writer._require_no_failure()
+        try:
+            add(writer, *args, **options)
+        except BaseException:
+            writer._has_failed = True
+            raise
+
+    return checked  # type: ignore[return-value]
 
 
 @contextmanager
@@ -50,6 +73,7 @@ def streamed(out: str, overwrite: bool, opened: Callable[[Target], Writer]) -> I
                 raise _OfTheBlock(error) from None
             finally:
                 writer._is_open = False
+            writer._require_no_failure()
             writer._finish()
     except _OfTheBlock as passed:
         raise passed.error from None

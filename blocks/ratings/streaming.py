@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 
 from blocks.append import Target
+from blocks.design.rows import fits_float32
 from blocks.errors import RequestError
+from blocks.given_arrays import require_unmasked
 from blocks.given_tables import is_table, names_of
 from blocks.in_process import InProcess
 from blocks.ingestion.memory import Budget
 from blocks.ingestion.pipeline import IngestionPipeline
-from blocks.ingestion.streaming import DatasetWriter, budget_of, streamed
+from blocks.ingestion.streaming import DatasetWriter, adding, budget_of, streamed
 from blocks.progress_bar import no_bar
 from blocks.ratings.chunks import BLANKS, RowsChunk
 from blocks.ratings.formats import columns_of
 from blocks.ratings.ingestion import RatingsRequest, base_of, reading_of, require_one_base, write_ratings
-from blocks.ratings.matrix import LARGEST, Matrix
+from blocks.ratings.matrix import Matrix
 from blocks.ratings.worker import ParsedRatings, RatingsWorker
 
 _BATCH = 1 << 16  # ratings of a chunk
@@ -39,6 +41,7 @@ class RatingsWriter(DatasetWriter):
         self._pending: tuple[list[Any], list[Any], list[float]] = [], [], []
         self._added = self._parsed_rows = 0
 
+    @adding
     def add(self, users: Any, items: Any = None, ratings: Any = None) -> None:
         """Add ratings.
 
@@ -56,14 +59,19 @@ class RatingsWriter(DatasetWriter):
         RequestError
             For something else, with the number of the row, counted from 0 over all that was added.
         """
-        self._require_open()
         if items is not None:
             self._add_columns(users, items, ratings)
+        elif ratings is not None:
+            raise RequestError("ratings are given without items", _REMEDY)
         elif is_table(users):
             found = columns_of(list(map(str, names_of(users))), self._request.format_options, "the table")
             self._add_columns(*(users[found[side]] if side in found else None for side in ("user", "item", "rating")))
         elif hasattr(users, "tocoo"):
-            entries = users.tocoo()
+            csr = users.tocsr()
+            if not csr.has_canonical_format:  # scipy's value of a cell is the sum of its entries
+                csr = csr.copy()
+                csr.sum_duplicates()
+            entries = csr.tocoo()
             self._add_columns(entries.row, entries.col, entries.data)
         elif (
             isinstance(users, str | bytes | Mapping) or getattr(users, "ndim", 0) > 1 or not isinstance(users, Iterable)
@@ -88,11 +96,12 @@ class RatingsWriter(DatasetWriter):
         """Return the name of a row for messages."""
         return f"row {self._added + at} (counted from 0)"
 
-    def _add_columns(self, users: Any, items: Any, ratings: Any) -> None:
+    def _add_columns(self, users: Any, items: Any, ratings: Any = None) -> None:
         columns = {"users": users, "items": items} | ({} if ratings is None else {"ratings": ratings})
         for name, column in columns.items():
             if isinstance(column, str | bytes) or not hasattr(column, "__len__") or getattr(column, "ndim", 1) != 1:
                 raise RequestError(f"{name} must be a sequence, got {reprlib.repr(column)}", _REMEDY)
+            require_unmasked(name, column)
         sizes = {name: len(column) for name, column in columns.items()}
         if len(set(sizes.values())) > 1:
             told = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
@@ -107,9 +116,7 @@ class RatingsWriter(DatasetWriter):
             values = np.asarray(ratings, np.float64)
         except (TypeError, ValueError) as error:
             raise RequestError(f"ratings from {self._row(0)} on are not all numbers: {error}") from None
-        with np.errstate(invalid="ignore"):
-            good = np.abs(values) <= LARGEST
-        if not good.all():
+        if not (good := fits_float32(values)).all():
             at = int(good.argmin())
             raise RequestError(f"{self._row(at)}: the rating {values[at]} is not a finite number", "Leave it out.")
         return values

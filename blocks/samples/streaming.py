@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,14 @@ import numpy as np
 from blocks.append import Target
 from blocks.design.rows import MOST_COLUMNS
 from blocks.errors import RequestError
-from blocks.given_tables import GivenTable, column_of, columns_but, is_table, joined, labels_of, require_end
+from blocks.given_tables import GivenTable, batches_of, columns_but, is_table, joined, labels_of, target_of
 from blocks.in_process import InProcess
 from blocks.ingestion.messages import SpilledPiece
 from blocks.ingestion.pipeline import RUN, IngestionPipeline
-from blocks.ingestion.streaming import DatasetWriter, streamed
+from blocks.ingestion.streaming import DatasetWriter, adding, streamed
 from blocks.progress_bar import no_bar
 from blocks.samples.ingestion import write_blocks
 from blocks.samples.worker import SampleRows, SamplesWorker
-
-_ROWS = 1 << 8  # of a generator that are taken together
 
 
 class SamplesWriter(DatasetWriter):
@@ -35,6 +32,7 @@ class SamplesWriter(DatasetWriter):
         self._labels: list[np.ndarray] = []
         self._rows = self._held = self._width = 0
 
+    @adding
     def add(self, X: Any, y: Any = None) -> None:
         """Add samples.
 
@@ -51,17 +49,14 @@ class SamplesWriter(DatasetWriter):
         RequestError
             For something else, with the number of the row, counted from 0 over all that was added.
         """
-        self._require_open()
         if is_table(X) and self._target is not None:
-            y = column_of(X, self._target, "target")
+            y = target_of(X, self._target, y)
             X = columns_but(X, [self._target])
         if y is None:
             raise RequestError("samples need labels: y is missing", "Give add(X, y), or the column of them as target.")
         if isinstance(X, Iterator):
-            labels = iter(y)
-            while rows := list(islice(X, _ROWS)):
-                self.add(np.array(rows), list(islice(labels, len(rows))))
-            require_end(labels, self._rows)
+            for rows, labels in batches_of(X, y):
+                self.add(rows, labels)
             return
         table = GivenTable(X)
         if (width := table.width) > (self._columns or MOST_COLUMNS):
