@@ -23,7 +23,8 @@ from samplers.preparation import MEMORY_SHARE
 _LATER = 20  # an iteration in which topics have become sharper
 _ASSUMED = (  # of several machines
     "documents are split evenly, and all machines have the speeds above",
-    "word frequencies follow Zipf's law with exponent 1.1; topics start at random and concentrate as was measured",
+    "word frequencies follow Zipf's law with exponent 1.1; the counts sent are those of topics that start at random, of"
+    " learned ones there are fewer",
     "slices are sent and received at full speed during sampling: the slowest of the three sets the time",
 )
 
