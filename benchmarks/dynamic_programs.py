@@ -1,11 +1,12 @@
 """Speed of a program of the dynamic engine beside the same kernel in plain numba: python -m benchmarks.dynamic_programs
 
-Non-negative least squares (examples/nnls.py) by one worker, in rounds of `--parallelism` columns in turn, without the
-check of correlations; and a numba function that updates the same columns in batches of as many. Both read and change
-as much, and come to the same coefficients. They take turns; what is told is the median of the ratios.
+Non-negative least squares (examples/nnls.py) is solved by one worker, in cyclic rounds of `--parallelism` columns
+without the check of correlations, and by a numba function that updates the same columns in batches of the same size.
+Both read and write the same amount of data and compute the same coefficients. Passes of the two alternate, and the
+median of the ratios of their processor times is printed.
 
-`kernels` are the compiled kernels of the program alone, `rounds` a worker's processor time with all that goes on around
-them, which is some hundred microseconds for each round.
+`kernels` times the compiled kernels of the program alone; `rounds` times a worker with all overhead of the engine,
+which is some hundred microseconds for each round.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ooc.dynamic.rounds import Pipeline, Step
 from ooc.dynamic.schedules import Rule
 from ooc.workers.worker import ProgramSpec
 
-_TO_OPTIMUM = 40  # passes; columns are not in the same order in all of them
+_TO_OPTIMUM = 40  # passes; the order of columns differs between passes
 _SPEC = ProgramSpec("nnls:NNLS", {})
 _EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 _fast: Any = numba.njit(nogil=True, fastmath=True, error_model="numpy")
@@ -41,7 +42,7 @@ _fast: Any = numba.njit(nogil=True, fastmath=True, error_model="numpy")
 
 @_fast
 def dense_pass(values, batch, b, residual):
-    """A pass over the columns, float32 (p, n)."""
+    """Update all columns, float32 (p, n), once, in batches."""
     changes = np.empty(batch)
     for first in range(0, len(values), batch):
         for i in range(min(batch, len(values) - first)):
@@ -59,7 +60,7 @@ def dense_pass(values, batch, b, residual):
 
 @_fast
 def sparse_pass(offsets, rows, values, batch, b, residual):
-    """The same for sparse columns: offsets int64 (p+1,)."""
+    """Update all sparse columns once, in batches. offsets: int64 (p+1,)."""
     changes = np.empty(batch)
     for first in range(0, offsets.size - 1, batch):
         for i in range(min(batch, offsets.size - 1 - first)):
@@ -78,7 +79,7 @@ def sparse_pass(offsets, rows, values, batch, b, residual):
 
 
 class Contest:
-    """The rounds of one worker and plain passes over one design."""
+    """Rounds of one worker and plain passes over the same design."""
 
     def __init__(self, design: Design, parallelism: int) -> None:
         self._rule = Rule("cyclic", parallelism, parallelism, None, False, pipeline=Pipeline(1, 1, 1))
@@ -98,13 +99,13 @@ class Contest:
         self.b, self.residual = np.zeros(design.columns), self.shared["residual"].copy()
 
     def rounds(self) -> None:
-        """Make a pass by rounds."""
+        """Run one pass by rounds."""
         for _ in self._loop.run(self._done, self._done + self._of_pass, self._columns):
             pass
         self._done += self._of_pass
 
     def kernels(self) -> None:
-        """Call the kernels of a pass on the last round's arrays, for all columns."""
+        """Call the kernels of a pass for all columns, on the arrays of the last round."""
         wave = self._loop._wave(Step("update", self._done - 1))
         for first in range(0, self._columns, self._rule.parallel):
             mine = wave._replace(parameters=np.arange(first, first + self._rule.parallel))
@@ -113,7 +114,7 @@ class Contest:
             self._program.apply(mine)
 
     def plain(self) -> None:
-        """Make a pass in plain numba."""
+        """Run one pass in plain numba."""
         if isinstance(self._held, HeldDense):
             dense_pass(self._held.values, self._rule.parallel, self.b, self.residual)
             return
@@ -122,7 +123,7 @@ class Contest:
 
 
 def compared(contest: Contest, turns: int) -> dict[str, float]:
-    """Median ratios of the plain pass's processor time to the others'."""
+    """Return the median ratios of the plain pass's processor time to the processor times of `rounds` and `kernels`."""
     for _ in range(_TO_OPTIMUM):
         contest.rounds()
         contest.plain()

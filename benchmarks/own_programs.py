@@ -1,11 +1,11 @@
-"""Programs of one's own beside plain loops: NMF, k-means and a factorization machine of examples/, one worker.
+"""Speed of user programs beside plain loops: NMF, k-means and a factorization machine of examples/, with one worker.
 
     python -m benchmarks.own_programs --entries 4e6
 
-A plain loop calls the kernels of the example on arrays that are in memory; the factorization machine, whose `process`
-the engine compiles, is written again. Prints the processor time of an iteration of each, as longer trainings take it
-beyond short ones, so that starting and compiling do not count; the median of rounds, in turn; and the speed of ooc
-over that of the plain loop.
+A plain loop calls the kernels of the example on arrays in memory; the factorization machine, whose `process` the engine
+compiles, is written again as a plain kernel. Prints the processor time of an iteration of each, and the speed of ooc
+relative to the plain loop. An iteration is timed as the difference between a longer and a short training, so that
+starting and compiling do not count. Trainings of the two alternate, and medians are printed.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def options() -> argparse.Namespace:
 
 
 def used() -> float:
-    """Seconds of processors that this process and those that it has waited for have used."""
+    """Return the processor seconds of this process and of its child processes that have ended."""
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 def made(directory: Path, entries: int) -> tuple[Matrix, Samples]:
-    """Ratings of 20 times as many users as items, and samples of 30 entries."""
+    """Return ratings of 20 times as many users as items, and samples of 30 entries."""
     random = np.random.default_rng(0)
     users = max(entries // 200, 100)
     with Matrix.create(directory / "ratings") as writer:
@@ -74,7 +74,7 @@ def made(directory: Path, entries: int) -> tuple[Matrix, Samples]:
 
 
 def whole(pieces: list[Any], others: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Blocks, or slices, as one sparse matrix."""
+    """Join blocks or slices to one sparse matrix."""
     lengths = np.concatenate([np.diff(piece.offsets) for piece in pieces])
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
     entries, values = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in (others, "values"))
@@ -112,14 +112,14 @@ def plain_kmeans(matrix: Matrix) -> Callable[[int], None]:
 
 
 def sides(matrix: Matrix) -> tuple[Any, Any]:
-    """The rows and the columns of a matrix."""
+    """Return the rows and the columns of a matrix."""
     blocks = [matrix.block(number) for number in range(matrix.block_count)]
     return whole(blocks, "columns"), whole([matrix.slice(number) for number in range(matrix.slice_count)], "rows")
 
 
 @numba.njit(nogil=True, cache=True)
 def descend_pairs(offsets, columns, values, labels, w0, w, v, sums, rate, penalty):
-    """A pass of a factorization machine, as examples/fm.py has it. Changed: w0 float64 (1,), w (p,), v (p, R)."""
+    """Run one pass of a factorization machine, as examples/fm.py does. Changed: w0 float64 (1,), w (p,), v (p, R)."""
     for row in range(labels.size):
         found = w0[0]
         sums[:] = 0
@@ -155,7 +155,7 @@ def plain_fm(samples: Samples) -> Callable[[int], None]:
 
 
 def beyond(run: Callable[[int], object], iterations: int) -> float:
-    """Seconds of an iteration of a training, beyond those of a short one."""
+    """Return the processor seconds per iteration, from the difference between a longer and a short training."""
     took = []
     for count in (FEW, FEW + iterations):
         before = used()

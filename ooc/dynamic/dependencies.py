@@ -1,16 +1,17 @@
-"""The dependency checker: of some candidates those that can be updated at once, |x_j' x_k| < rho for every two of them.
+"""Dependency checker: select candidates that can be updated at once, with |x_j' x_k| < rho for every two of them.
 
-That is not enough where they are many: P columns that have nothing to do with each other still have products of some
-1 / root n in n rows, and the largest eigenvalue of all their products is near (1 + root P/n)^2; updates at once can
-diverge from 2 on (Shotgun, theorem 3.2), which is where the squares of the products of one column with all others add
-up to P/n = 0.17. So of each column that is taken, (x_j' x_k)^2 add up to less than rho over those before it, too.
+Small products alone are not enough for many columns: P independent columns still have products of about 1 / root n in n
+rows, and the largest eigenvalue of their Gram matrix is near (1 + root P/n)^2. Simultaneous updates can diverge from an
+eigenvalue of 2 on (Shotgun, theorem 3.2), which is reached where the squared products of one column with all others add
+up to P/n = 0.17. Therefore the (x_j' x_k)^2 of each selected column with the columns before it must also add up to less
+than rho.
 
 x_j is column j of a design matrix in a sample of its rows, scaled there to norm 1 and, if columns are centred, shifted
-to mean 0: x_j' x_k is their correlation, else their cosine. A column that is constant, or 0, in the sample depends on
-none. Candidates are taken in their order: of two that depend on each other the first is kept. Before them come columns
-that are being updated already, of which none is asked whether it depends on another.
+to mean 0: x_j' x_k is the correlation of centred columns, else the cosine. A column that is constant, or 0, in the
+sample depends on no other column. Candidates are checked in their order: of two that depend on each other the first is
+kept. Columns that are being updated already come before the candidates and are not checked.
 
-A candidate may be a group of columns, which may depend on each other, but on no column of another group.
+A candidate may be a group of columns, which may depend on each other, but not on columns of other groups.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NOBODY = np.int32(-1)
 
 @reordered_kernel
 def unit_vectors(values, columns, rows, centred, vectors):
-    """Fill vectors, float32 (k, s), with some columns, integers (k,), of values (p, n), in a sample of rows (s,)."""
+    """Fill vectors, float32 (k, s), with scaled columns, integers (k,), of values (p, n) in a sample of rows (s,)."""
     size = np.float32(rows.size)
     for i in range(columns.size):
         column, vector = values[columns[i]], vectors[i]
@@ -46,16 +47,16 @@ def unit_vectors(values, columns, rows, centred, vectors):
 
 @inlined
 def is_more(squares, lost):
-    """Whether a sum of squares is more than what rounding leaves of 0 when so much is taken off."""
+    """Return whether a sum of squares is more than the rounding error of 0 after `lost` is subtracted."""
     return squares > 1e-10 * lost
 
 
 @reordered_kernel
 def independent_vectors(vectors, group, taken, rho, chosen):
-    """Choose candidates until `chosen` is full; returns how many it holds then.
+    """Choose candidates until `chosen` is full; returns the number chosen.
 
-    vectors: float32 (k * group, s), see `unit_vectors`, those of a candidate one after the other; the first `taken`
-    candidates are chosen anyway. Filled: chosen int64 (l,), numbers of candidates in their order.
+    vectors: float32 (k * group, s), see `unit_vectors`, with the columns of a candidate one after the other; the first
+    `taken` candidates are chosen without a check. Filled: chosen int64 (l,), numbers of candidates in their order.
     """
     count = 0
     for candidate in range(len(vectors) // group):
@@ -76,28 +77,28 @@ def independent_vectors(vectors, group, taken, rho, chosen):
     return count
 
 
-# An entry of a column chosen: which entry of its row came before it, or NOBODY; the place of its column among those
-# chosen. Side by side, as all of it is needed at once, and next to nothing of that is near the processor.
+# Entry of a chosen column: the previous entry of its row, or NOBODY, and the position of its column among the chosen
+# ones. In one record, as all fields are needed at once and are not in a cache.
 ENTRY = np.dtype([("before", np.int32), ("owner", np.int32), ("value", np.float64)])
 
 
 class Entries(NamedTuple):
-    """The entries in sampled rows of the columns chosen so far, as a list for each row."""
+    """Entries of the chosen columns in the sampled rows, as a linked list for each row."""
 
-    last: np.ndarray  # int32 (n,), the entry of each row that came last, or NOBODY
+    last: np.ndarray  # int32 (n,), the last entry of each row, or NOBODY
     all: np.ndarray  # ENTRY (N,)
-    places: np.ndarray  # int32 (m,), for as many entries as a column may have: where it is in the lists of its rows
-    values: np.ndarray  # float64 (m,), what it has there
+    places: np.ndarray  # int32 (m,), m the most entries of a column: the current place in each entry's list
+    values: np.ndarray  # float64 (m,), value of each entry
 
 
 @kernel
 def independent_columns(begins, ends, rows, values, columns, group, taken, sampled, centred, rho, last, chosen):
-    """The same for sparse columns, by the rows in which they meet.
+    """Choose sparse candidates until `chosen` is full, as `independent_vectors` does; returns the number chosen.
 
-    begins, ends: integers (p,), of the entries of each column; rows: uint32 (N,) and values: float32 (N,) of all.
-    columns: integers (k * group,), those of a candidate one after the other; the first `taken` candidates are chosen
-    anyway. sampled: bool (n,). last: int32 (n,), NOBODY everywhere, before and afterwards. Filled: chosen int64 (l,),
-    numbers of candidates. Returns how many it holds then.
+    begins, ends: integers (p,), bounds of the entries of each column; rows: uint32 (N,) and values: float32 (N,), all
+    entries. columns: integers (k * group,), with the columns of a candidate one after the other; the first `taken`
+    candidates are chosen without a check. sampled: bool (n,). last: int32 (n,), NOBODY everywhere before and after the
+    call. Filled: chosen int64 (l,), numbers of candidates.
     """
     sizes = ends[columns] - begins[columns]
     longest = sizes.max() if sizes.size else 0
@@ -108,12 +109,12 @@ def independent_columns(begins, ends, rows, values, columns, group, taken, sampl
     for candidate in range(columns.size // group):
         if count == chosen.size:
             break
-        before, free = group * count, True  # columns that were chosen
+        before, free = group * count, True  # number of columns chosen before
         for member in range(group):
             column = columns[group * candidate + member]
             mine = slice(begins[column], ends[column])
             total, squares = sums_of(rows[mine], values[mine], sampled)
-            share = total / sample if centred else 0.0  # of the mean, in the product with a column not centred
+            share = total / sample if centred else 0.0  # share of the mean in products with columns not centred
             left, scale = squares - share * total, 0.0
             if is_more(left, squares):
                 scale = 1.0 / math.sqrt(left)
@@ -140,7 +141,7 @@ def independent_columns(begins, ends, rows, values, columns, group, taken, sampl
 
 @unmanaged_kernel
 def sums_of(rows, values, sampled):
-    """The sum of a column and its sum of squares."""
+    """Return the sum and the sum of squares of a column in the sampled rows."""
     total, squares = 0.0, 0.0
     for i in range(rows.size):
         if sampled[rows[i]]:
@@ -152,9 +153,9 @@ def sums_of(rows, values, sampled):
 
 @unmanaged_kernel
 def add_products(entries, rows, values, sampled, products):
-    """Add to `products` those of a column with the columns chosen.
+    """Add the products of a column with each chosen column to `products`.
 
-    All lists at a time: the processor then waits for many entries at once, not for one after the other.
+    All lists are walked at the same time, so that the processor waits for many entries at once.
     """
     left = 0
     for i in range(rows.size):
@@ -172,7 +173,7 @@ def add_products(entries, rows, values, sampled, products):
 
 @reordered_kernel
 def are_small(products, share, totals, scales, scale, rho):
-    """Whether a column, which has a scale, depends on none of the columns chosen."""
+    """Return whether a column with this scale depends on none of the chosen columns."""
     largest, squares = 0.0, 0.0
     for place in range(products.size):
         product = scale * scales[place] * (products[place] - share * totals[place])
@@ -183,7 +184,7 @@ def are_small(products, share, totals, scales, scale, rho):
 
 @unmanaged_kernel
 def append(entries, filled, rows, values, sampled, owner):
-    """Add the entries of a column to the lists, `filled` of which are there; returns how many are then."""
+    """Append the entries of a column to the lists, which hold `filled` entries; returns the new number."""
     for i in range(rows.size):
         if sampled[rows[i]]:
             entry = entries.all[filled]

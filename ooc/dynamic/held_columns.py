@@ -1,7 +1,7 @@
-"""Columns of a design matrix that are held in shared memory, as the rounds of the dynamic engine work on them.
+"""Columns of a design matrix that are held in shared memory for the rounds of the dynamic engine.
 
-The rows are cut into bands, by which a worker takes its share of every column. How many there are is a property of the
-design: sums over a column are made band by band, and so do not depend on the workers. Columns keep their order.
+The rows are split into bands, and each worker processes its bands of every column. The number of bands depends only on
+the design: sums over a column are computed band by band, and so do not depend on the workers. Columns keep their order.
 """
 
 from __future__ import annotations
@@ -17,34 +17,38 @@ from blocks.errors import RequestError
 from ooc.workers.shared_arrays import ArraySpec
 
 MOST_BANDS = 16
-_BAND_ENTRIES = 32  # that a column has on average in a band, at least: fewer are not worth another worker's way to them
+_BAND_ENTRIES = 32  # least mean number of a column's entries in a band: smaller bands are not worth another worker
 _BOUNDS, _ROWS, _VALUES = "held.bounds", "held.rows", "held.values"
 
 
 class HeldSparse(NamedTuple):
-    """m columns with N entries."""
+    """Entries of m sparse columns, N in all."""
 
-    bounds: np.ndarray  # int64 (m, B+1), where the entries of each column in each of B bands begin, and where they end
+    bounds: np.ndarray  # int64 (m, B+1), bounds of the entries of each column in each of B bands
     rows: np.ndarray  # uint32 (N,)
     values: np.ndarray  # float32 (N,)
 
 
 class HeldDense(NamedTuple):
-    """m columns with all values."""
+    """Values of m dense columns."""
 
     bounds: np.ndarray  # int64 (B+1,), first row of each band
     values: np.ndarray  # float32 (m, n)
 
 
 class Room(NamedTuple):
-    """What can be held at a time; a column of a dense design has as many entries as there are rows."""
+    """Capacity for held columns; a dense column has as many entries as the design has rows."""
 
     columns: int
     entries: int
 
 
 class Gathering(NamedTuple):
-    """Columns of a block, numbered from its first one on, int64 (k,), and at which place the first of them is held."""
+    """Columns to copy from a block.
+
+    columns: int64 (k,), numbers of the columns within the block. place: position of the first one among the held
+    columns.
+    """
 
     block: int
     columns: np.ndarray
@@ -52,19 +56,19 @@ class Gathering(NamedTuple):
 
 
 def whole_room(design: Design) -> Room:
-    """For all columns."""
+    """Return the capacity for all columns of a design."""
     return Room(design.columns, design.rows * design.columns if design.dense else design.entries)
 
 
 def band_bounds(design: Design) -> np.ndarray:
-    """int64 (B+1,), the first row of each band."""
+    """Return the first row of each band, and the number of rows: int64 (B+1,)."""
     entries = design.rows if design.dense else design.entries // design.columns
     bands = min(max(entries // _BAND_ENTRIES, 1), MOST_BANDS, design.rows)
     return np.arange(bands + 1) * design.rows // bands
 
 
 def held_specs(design: Design, room: Room) -> dict[str, ArraySpec]:
-    """The shared arrays of `held`."""
+    """Return the specs of the shared arrays of `held`."""
     bands = band_bounds(design).size - 1
     if design.dense:
         return {_VALUES: ArraySpec((room.columns, design.rows), "float32")}
@@ -76,14 +80,14 @@ def held_specs(design: Design, room: Room) -> dict[str, ArraySpec]:
 
 
 def held(design: Design, shared: Mapping[str, np.ndarray]) -> HeldSparse | HeldDense:
-    """The columns in the arrays of `held_specs`; there may be fewer of them than the arrays have room for."""
+    """Return the columns in the arrays of `held_specs`, which may have room for more columns than are held."""
     if design.dense:
         return HeldDense(band_bounds(design), shared[_VALUES])
     return HeldSparse(shared[_BOUNDS], shared[_ROWS], shared[_VALUES])
 
 
 def gatherings(design: Design, columns: np.ndarray) -> Iterator[Gathering]:
-    """What to gather from each block to hold some columns, int64 (m,), ascending."""
+    """Yield the columns to copy from each block in order to hold columns, int64 (m,), ascending."""
     places = np.searchsorted(columns, design.block_bounds)
     for block in np.flatnonzero(np.diff(places)).tolist():
         begin, end = places[block], places[block + 1]
@@ -91,7 +95,7 @@ def gatherings(design: Design, columns: np.ndarray) -> Iterator[Gathering]:
 
 
 def make_room(design: Design, room: Room, columns: np.ndarray, shared: Mapping[str, np.ndarray]) -> None:
-    """Say where the entries of each column will be; raises RequestError if they are more than there is room for."""
+    """Set the bounds of the entries of each column to hold. Raises RequestError if there is no room for the columns."""
     if design.dense:
         entries = columns.size * design.rows
     else:
@@ -112,7 +116,7 @@ def make_room(design: Design, room: Room, columns: np.ndarray, shared: Mapping[s
 
 
 def gather(design: Design, gathering: Gathering, into: HeldSparse | HeldDense) -> None:
-    """Copy columns from their block to where room was made for them."""
+    """Copy columns from their block to the place that `make_room` has set."""
     block = design.block(gathering.block)
     if isinstance(block, SparseBlock) and isinstance(into, HeldSparse):
         hold_sparse(*block, gathering.columns, gathering.place, band_bounds(design), *into)
@@ -123,9 +127,10 @@ def gather(design: Design, gathering: Gathering, into: HeldSparse | HeldDense) -
 
 @kernel
 def hold_sparse(offsets, rows, values, columns, place, bands, into_bounds, into_rows, into_values):
-    """Copy columns (k,) of a SparseBlock, whose values are 1 if there are none, to `place` and after it.
+    """Copy columns (k,) of a SparseBlock, whose values are 1 if it has none, to the columns from `place` on.
 
-    bands: int64 (B+1,), first rows. Filled: what HeldSparse has, but for into_bounds[:, 0], which is known.
+    bands: int64 (B+1,), first rows. Filled: the arrays of HeldSparse, except for into_bounds[:, 0], which is set
+    before.
     """
     for i in range(columns.size):
         begin, end = offsets[columns[i]], offsets[columns[i] + 1]
@@ -140,7 +145,7 @@ def hold_sparse(offsets, rows, values, columns, place, bands, into_bounds, into_
 
 @kernel
 def hold_dense(values, missing_offsets, missing_rows, columns, place, means, into):
-    """Copy columns (k,) of a DenseBlock, the mean of each, float64 (k,), where a value is missing."""
+    """Copy columns (k,) of a DenseBlock, with each column's mean, float64 (k,), in place of missing values."""
     for i in range(columns.size):
         column = columns[i]
         into[place + i] = values[column]

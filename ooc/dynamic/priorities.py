@@ -1,10 +1,10 @@
-"""The priority sampler: each draw is of parameter j with probability p(j) ~ priority_j + eta.
+"""Priority sampler: draws parameter j with probability p(j) ~ priority_j + eta.
 
-STRADS takes the square of a parameter's last change for its priority (supplement, section 3): what has moved will move
-again. eta lets the others have a chance. A parameter that is drawn again counts once: were it not put back, draws of
-more parameters than have a priority would mostly be of others. Priorities are summed up in groups, and the sums of
-groups in a binary tree, whose every sum is made anew from the two below it: it depends on the priorities alone, not on
-how they came about.
+STRADS uses the square of a parameter's last change as its priority (supplement, section 3), as a parameter that changed
+is likely to change again. eta gives a chance to all others. Draws are with replacement, and a parameter that is drawn
+again counts once: without replacement, draws of more parameters than have a priority would mostly be of others.
+Priorities are summed in groups, and the sums of groups in a binary tree. Each node is computed from its two children,
+so that the tree depends on the priorities alone, not on the order of changes.
 """
 
 from __future__ import annotations
@@ -16,27 +16,29 @@ import numpy as np
 
 from blocks.compiled import unmanaged_kernel
 
-GROUP = 64  # priorities summed up one after the other; a draw reads one group and a pair of sums on each level above
+GROUP = 64  # priorities summed sequentially; a draw reads one group and a pair of sums on each level above
 _LARGEST = 1e200
 
 
 class Sums(NamedTuple):
-    """Over n priorities in G groups, a power of two. Below node i are the nodes 2i and 2i + 1; node 1 is the root, and
-    nodes from G on are groups."""
+    """Sums of n priorities in G groups, a power of two, as a binary tree.
+
+    The children of node i are nodes 2i and 2i + 1; node 1 is the root, and nodes from G on are groups.
+    """
 
     priorities: np.ndarray  # float64 (2G,)
-    parameters: np.ndarray  # int64 (2G,), how many there are
+    parameters: np.ndarray  # int64 (2G,), number of parameters below each node
 
 
 def empty_sums(parameters: int) -> Sums:
-    """Room for the sums over so many priorities."""
+    """Return empty sums for `parameters` priorities."""
     size = 2 << max(-(-parameters // GROUP) - 1, 0).bit_length()
     return Sums(np.zeros(size), np.zeros(size, np.int64))
 
 
 @unmanaged_kernel
 def add_up(priorities, sums):
-    """Fill `sums`, given priorities float64 (n,), none below 0."""
+    """Fill `sums` from priorities, float64 (n,), none below 0."""
     groups = sums.priorities.size // 2
     for node in range(2 * groups - 1, 0, -1):
         add_up_node(priorities, sums, node, groups)
@@ -44,7 +46,7 @@ def add_up(priorities, sums):
 
 @unmanaged_kernel
 def bound(priorities):
-    """Make numbers, float64 (k,), priorities: none is below 0, or too large to be summed up, or not a number."""
+    """Make numbers, float64 (k,), valid priorities: absolute values, clipped to a limit, and 0 for NaN."""
     for place in range(priorities.size):
         number = abs(priorities[place])
         priorities[place] = min(number, _LARGEST) if number >= 0 else 0.0
@@ -52,7 +54,7 @@ def bound(priorities):
 
 @unmanaged_kernel
 def change(priorities, sums, parameters, changed):
-    """Give some parameters, integers (k,), other priorities, float64 (k,), and bring `sums` up to date."""
+    """Set the priorities of parameters, integers (k,), to `changed`, float64 (k,), and update `sums`."""
     groups = sums.priorities.size // 2
     for place in range(parameters.size):
         priorities[parameters[place]] = changed[place]
@@ -65,7 +67,7 @@ def change(priorities, sums, parameters, changed):
 
 @unmanaged_kernel
 def add_up_node(priorities, sums, node, groups):
-    """Make the sums at a node anew from what is right below it."""
+    """Compute the sums of a node from its children or, for a group, from its priorities."""
     if node < groups:
         sums.priorities[node] = sums.priorities[2 * node] + sums.priorities[2 * node + 1]
         sums.parameters[node] = sums.parameters[2 * node] + sums.parameters[2 * node + 1]
@@ -79,11 +81,10 @@ def add_up_node(priorities, sums, node, groups):
 
 @unmanaged_kernel
 def draw(priorities, sums, eta, uniforms, drawn):
-    """Draw parameters, each with p(j) ~ priority_j + eta.
+    """Draw parameters, each with p(j) ~ priority_j + eta; returns the number of different ones.
 
-    uniforms: float64 (k,) in [0, 1). Filled: drawn int64 (k,), with those that were drawn, each once, in their order.
-    Returns how many they are. Priorities are as before in the end; meanwhile those of parameters that are drawn have
-    the other sign.
+    uniforms: float64 (k,) in [0, 1). Filled: drawn int64 (k,), the parameters drawn, each once, in the order of draws.
+    Priorities are the same after the call as before; during the call, drawn parameters have the opposite sign.
     """
     count = 0
     for uniform in uniforms:
@@ -99,9 +100,9 @@ def draw(priorities, sums, eta, uniforms, drawn):
 
 @unmanaged_kernel
 def find(priorities, sums, eta, rest):
-    """The first parameter up to which priority + eta add up to more than `rest`, whatever signs priorities have.
+    """Return the first parameter up to which |priority| + eta add up to more than `rest`.
 
-    Rounding may leave a little of it at the end: then it is the last parameter where the search ends.
+    If rounding leaves a rest at the end of the last group searched, the last parameter of this group is returned.
     """
     groups = sums.priorities.size // 2
     node = 1

@@ -1,34 +1,34 @@
-"""A start for the samplers by stochastic collapsed variational inference: kernels.
+"""Kernels of a start for the samplers by stochastic collapsed variational inference (SCVB0).
 
 SCVB0 (Foulds, Boyles, DuBois, Smyth and Welling, KDD 2013, algorithm 1) keeps expected counts N_kw of words, and
-replaces a part of them by what one minibatch of documents says:
+replaces a share of them by the counts of one minibatch of documents:
 
     N_kw = (1 - rho_t) * N_kw + rho_t * (C / |M|) * sum over the minibatch's tokens of w of gamma_k
 
-C being the tokens of the corpus and |M| those of the minibatch. Here a minibatch takes two steps. Its documents are
-folded in, with phi_kw = (N_kw + beta) / (N_k + V*beta):
+where C is the number of tokens of the corpus and |M| that of the minibatch. Here a minibatch takes two steps. First,
+its documents are folded in, with phi_kw = (N_kw + beta) / (N_k + V*beta):
 
 - one sweep over at most _EVIDENCE of a document's words, evenly spread, four at a time, adds up over all K topics
 
       n_kd = n_kd + c * gamma_k,   gamma_k ~ (n_kd + alpha_k) * phi_kw
 
-  for a word with c tokens, and shows which topics are likely;
-- some sweeps over all of its words, and the likely topics alone, start from these n_kd, scaled to the document's tokens
-  N_d, and replace as many tokens as a word has:
+  for a word with c tokens, and finds the likely topics;
+- further sweeps over all of its words, and the likely topics alone, start from these n_kd, scaled to the document's
+  tokens N_d, and replace c tokens for a word with c tokens:
 
       n_kd = (1 - c / N_d) * n_kd + c * gamma_k
 
-Then, word by word, so that a row has one writer,
+Second, word by word, so that each row has one writer,
 
     gamma_k ~ (n_kd^- + alpha_k) * phi_kw
 
-is summed over the word's tokens. In `^-` the token's own gamma, as it would be if it were not taken out, is taken out.
-In the end every document is folded in once more, and a topic is drawn from this gamma for each of its tokens: the state
-with which sampling starts.
+is summed over the word's tokens. `^-` is n_kd without the token's own gamma, where this gamma is computed with the
+token included. At the end every document is folded in once more, and a topic is drawn from this gamma for each of its
+tokens: the state with which sampling starts.
 
-Rows hold N_kw / `scale`, so that only those of the minibatch's words are written. Infrequent words may have none: the
-documents are folded in without these, C and |M| are tokens of the others, and V stays the number of all words. The
-topic of such a token is drawn from n_kd, and from the prior in documents that have no other words.
+Rows hold N_kw / `scale`, so that only the rows of the minibatch's words are written. Infrequent words may have no row:
+documents are folded in without these words, C and |M| count tokens of the others, and V stays the number of all words.
+The topic of a token of such a word is drawn from n_kd, or from the prior if the document has no other words.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from blocks.compiled import inlined, kernel, reordered_kernel, unmanaged_kernel
 from ooc.rng import uniform
 from samplers.lda.groups import draw_prior
 
-NO_ROW = np.uint32(0xFFFFFFFF)  # of a word whose expected counts are not kept
-_CHOICES = 1 << 40  # draws of a stream before those with which documents choose
-_GROUP = 4  # words that read the same n_kd: their sums over topics are independent, so the processor overlaps them
-_EVIDENCE = 16  # words of a document by which its likely topics are found, at most
-_LEAST_EVIDENCE = 0.01  # of the largest expected count by these words: topics with less are left out
-LIKELY = 64  # topics at most
-_BISECTIONS = 14  # of the least expected count that leaves so many
-_LEAST_SHARE = 0.1  # of the largest n_kd: topics with less are left out, measured: as good as all of them
+NO_ROW = np.uint32(0xFFFFFFFF)  # row of a word whose expected counts are not kept
+_CHOICES = 1 << 40  # number of the first draw of a stream with which documents choose topics of a group
+_GROUP = 4  # words of a group that read the same n_kd: their sums are independent, so the processor overlaps them
+_EVIDENCE = 16  # largest number of words of a document by which its likely topics are found
+_LEAST_EVIDENCE = 0.01  # share of the largest expected count: topics with less are not likely
+LIKELY = 64  # largest number of likely topics
+_BISECTIONS = 14  # steps to find the least expected count if more topics than that are likely
+_LEAST_SHARE = 0.1  # share of the largest n_kd: topics with less are left out; measured: as good as all topics
 
 
 class Estimate(NamedTuple):
     """Expected counts.
 
-    rows: float32 (V*K,), one after the other. scale: what they are to be multiplied by. shares: float32 (K,),
-    1 / (N_k + V*beta). alpha: float32 (K,). beta. sweeps: over all words of a document.
+    rows: float32 (V*K,), one after the other. scale: factor of the rows. shares: float32 (K,), 1 / (N_k + V*beta).
+    alpha: float32 (K,). beta: number. sweeps: number of sweeps over all words of a document.
     """
 
     rows: np.ndarray
@@ -69,8 +69,8 @@ class Estimate(NamedTuple):
 class Mixtures(NamedTuple):
     """Expected topic counts n_kd of the documents of a block.
 
-    sizes: uint32 (D,), topics that document d has. topics: topic type (N,) and counts: float32 (N,): its topics, at the
-    place of its tokens. documents: uint32 (N,), the document at each word-major position.
+    sizes: uint32 (D,), number of topics of document d. topics: topic type (N,) and counts: float32 (N,), a document's
+    topics, stored at the positions of its tokens. documents: uint32 (N,), the document at each word-major position.
     """
 
     sizes: np.ndarray
@@ -89,7 +89,7 @@ def find_documents(offsets, positions, first, last, documents):
 
 @kernel
 def fold_documents(offsets, positions, position_rows, first, last, estimate, mixtures):
-    """Set the mixtures of the documents from first to last, of a block; returns their tokens of words with rows.
+    """Set the mixtures of the documents from first to last of a block; returns their number of tokens with rows.
 
     offsets: int64 (D+1,); positions: uint32 (N,); position_rows: uint32 (N,), the row of the word at each position, or
     NO_ROW.
@@ -107,11 +107,12 @@ def fold_documents(offsets, positions, position_rows, first, last, estimate, mix
 
 @kernel
 def draw_documents(state, base, offsets, positions, position_rows, first, last, estimate, prior, each, drawn, key):
-    """Draw the topics of the tokens of the documents from first to last, of a block, given the estimate.
+    """Draw the topics of the tokens of the documents from first to last of a block, given the estimate.
 
-    state: topic type (rows, columns), set; base: row of position 0. prior: Prior of the K topics. each: topics that one
-    of the estimate stands for, one after the other; a document has one of them. drawn: int64 (K,), how often each topic
-    was, added to. key: the random stream; a draw for each position. For the others see `fold_documents`.
+    state: topic type (rows, columns), set. base: row of position 0. prior: Prior of the K topics. each: number of
+    consecutive topics that share one topic of the estimate; a document draws one of them. drawn: int64 (K,), number of
+    draws of each topic, added to. key: key of the random stream; each position takes one draw. For the other arrays see
+    `fold_documents`.
     """
     memory = _memory(offsets, first, last, estimate)
     groups = estimate.shares.size
@@ -141,12 +142,12 @@ def draw_documents(state, base, offsets, positions, position_rows, first, last, 
 
 
 class Memory(NamedTuple):
-    """What a document is folded in with.
+    """Working memory of folding in one document.
 
-    words: uint32 (U,), the rows of its different words, and times: float32 (U,), how often each occurs. expected:
-    float32 (K,), n_kd by some words. weights: float32 (K,), (n_kd + alpha_k) / (N_k + V*beta). likely: uint32 (A,), its
-    likely topics; counts, alpha, shares, gammas: float32 (A,), their n_kd, alpha_k, 1 / (N_k + V*beta), and gamma_k of
-    a word. phi: float32 (U, A), of its words.
+    words: uint32 (U,), rows of its distinct words. times: float32 (U,), count of each. expected: float32 (K,), n_kd by
+    some words. weights: float32 (K,), (n_kd + alpha_k) / (N_k + V*beta). likely: uint32 (A,), its likely topics.
+    counts, alpha, shares, gammas: float32 (A,), of the likely topics: n_kd, alpha_k, 1 / (N_k + V*beta), and gamma_k of
+    a word. phi: float32 (U, A), of its words and likely topics.
     """
 
     words: np.ndarray
@@ -163,7 +164,7 @@ class Memory(NamedTuple):
 
 @kernel
 def _memory(offsets, first, last, estimate):
-    """Room for the longest of the documents from first to last."""
+    """Return working memory for the longest of the documents from first to last."""
     longest, topics = 0, estimate.shares.size
     for d in range(first, last):
         longest = max(longest, offsets[d + 1] - offsets[d])
@@ -179,9 +180,9 @@ def _memory(offsets, first, last, estimate):
 
 @unmanaged_kernel
 def _different_words(positions, position_rows, memory):
-    """Find the rows of the different words of a document with tokens at some positions; returns how many.
+    """Find the rows of the distinct words of a document, given the positions of its tokens; returns their number.
 
-    After them comes a group of the last one that does not occur.
+    The words are padded to a whole group with a count of 0.
     """
     words, times, size = memory.words, memory.times, 0
     for position in positions:
@@ -200,7 +201,7 @@ def _different_words(positions, position_rows, memory):
 
 @unmanaged_kernel
 def _fold(size, estimate, memory):
-    """Find the topics of a document with so many different words, and their expected counts; returns how many."""
+    """Find the likely topics of a document with `size` distinct words, and the expected counts; returns the number."""
     if size == 0:
         return 0
     _sum_evidence(size, estimate, memory)
@@ -220,7 +221,7 @@ def _sum_evidence(size, estimate, memory):
     some = min(size, _EVIDENCE)
     for q in range(0, some, _GROUP):
         j_0 = q * size // some
-        j_1 = (q + 1) * size // some if q + 1 < some else size  # a word that does not occur
+        j_1 = (q + 1) * size // some if q + 1 < some else size  # padding
         j_2 = (q + 2) * size // some if q + 2 < some else size
         j_3 = (q + 3) * size // some if q + 3 < some else size
         row_0, row_1 = np.int64(words[j_0]) * topics, np.int64(words[j_1]) * topics
@@ -245,8 +246,10 @@ def _sum_evidence(size, estimate, memory):
 
 @unmanaged_kernel
 def _likely_topics(expected, likely):
-    """Set `likely` to the topics with _LEAST_EVIDENCE of the largest expected count, or to fewer, the largest, if they
-    are more than it holds; returns how many."""
+    """Set `likely` to the topics with at least _LEAST_EVIDENCE of the largest expected count; returns their number.
+
+    If `likely` is too small for all of them, it gets the topics with the largest counts.
+    """
     high = _largest(expected)
     least = np.float32(_LEAST_EVIDENCE) * high
     low = least
@@ -263,7 +266,7 @@ def _likely_topics(expected, likely):
         least = high
     size = 0
     for k in range(expected.size):
-        if (expected[k] >= least) & (size < likely.size):  # the largest may be several
+        if (expected[k] >= least) & (size < likely.size):  # several may be largest
             likely[size] = k
             size += 1
     return size
@@ -271,7 +274,7 @@ def _likely_topics(expected, likely):
 
 @reordered_kernel
 def _refine(size, found, estimate, memory):
-    """Set the counts of the likely topics by some sweeps over all of a document's words, one after the other."""
+    """Set the counts of the likely topics by `sweeps` sweeps over all of a document's words, in order."""
     words, times, likely, counts, phi = memory.words, memory.times, memory.likely, memory.counts, memory.phi
     topics, rows, alpha = estimate.shares.size, estimate.rows, memory.alpha
     scale, beta, tokens, total = np.float32(estimate.scale), np.float32(estimate.beta), np.float32(0.0), np.float32(0.0)
@@ -301,9 +304,10 @@ def _refine(size, found, estimate, memory):
 
 @unmanaged_kernel
 def _store_mixture(found, memory, topics, counts):
-    """Store the counts of a document's likely topics, but for those with too small a share; returns how many.
+    """Store the counts of a document's likely topics, except topics with too small a share; returns the number stored.
 
-    topics, counts: room for as many as the document has tokens: if it is too little, the smallest are left out.
+    topics, counts: arrays with the length of the document. If there are more topics than tokens, the smallest are left
+    out.
     """
     expected = memory.counts[:found]
     largest, share = _largest(expected), np.float32(_LEAST_SHARE)
@@ -311,7 +315,7 @@ def _store_mixture(found, memory, topics, counts):
         share = min(share * np.float32(1.25), np.float32(1.0))
     size = 0
     for a in range(found):
-        if (expected[a] > 0) & (expected[a] >= share * largest) & (size < topics.size):  # the largest may be several
+        if (expected[a] > 0) & (expected[a] >= share * largest) & (size < topics.size):  # several may be largest
             topics[size], counts[size] = memory.likely[a], expected[a]
             size += 1
     return size
@@ -327,7 +331,7 @@ def _largest(expected):
 
 @inlined
 def _above(expected, least):
-    """How many are not 0 and at least so much."""
+    """Return how many numbers are at least `least` and not 0."""
     size = 0
     for k in range(expected.size):
         size += (expected[k] > 0) & (expected[k] >= least)
@@ -348,11 +352,11 @@ def new_scratch(topics: int) -> Scratch:
 
 @unmanaged_kernel
 def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, scratch, totals):
-    """Add to the rows of some words what the documents before `last` say that were not counted yet.
+    """Add the expected counts of the documents before `last` that were not counted yet to the rows of words.
 
-    words: uint32 (n,), their rows, or NO_ROW. ends: int64 (n,), where their word-major positions end. nexts: uint32
-    (n,), the first of them that are not counted yet: moved on. offsets: int64 (D+1,). added: to a row, for a token.
-    totals: float64 (K,), sums of gamma, added to.
+    words: uint32 (n,), rows of the words, or NO_ROW. ends: int64 (n,), end of each word's word-major positions. nexts:
+    uint32 (n,), each word's first position that is not counted yet, advanced. offsets: int64 (D+1,). added: amount that
+    a token adds to a row. totals: float64 (K,), sums of gamma, added to.
     """
     expected, seen, gammas = scratch.expected, scratch.seen, scratch.gammas
     topics = np.uint64(estimate.shares.size)
@@ -371,7 +375,7 @@ def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, sc
             total = _find_gammas(estimate, words[i], of_document, mixtures.counts[mine], gammas)
             for a in range(of_document.size):
                 k = np.uint64(of_document[a])
-                seen[size] = k  # kept if it is new
+                seen[size] = k  # kept if the topic is new
                 size += expected[k] == 0
                 expected[k] += gammas[a] * (times / total)
         nexts[i] = position
@@ -384,9 +388,9 @@ def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, sc
 
 @inlined
 def _find_gammas(estimate, word, topics, counts, gammas):
-    """Set `gammas` to those of a token over the topics of its document, up to a factor; returns their sum.
+    """Set `gammas` to the unnormalized gamma of a token over the topics of its document; returns their sum.
 
-    word: its row, or NO_ROW.
+    word: row of the word, or NO_ROW.
     """
     if word == np.int64(NO_ROW):
         total = np.float32(0.0)

@@ -1,25 +1,25 @@
-"""The two-phase Metropolis-Hastings sampler of LDA: kernels.
+"""Kernels of the two-phase Metropolis-Hastings sampler of LDA.
 
 WarpLDA (Chen, Li, Zhu and Chen, VLDB 2016), after LightLDA (Yuan et al., WWW 2015, section 4). With `^-` for counts
 without the token itself, a token of word w in document d has topic k with
 
     p(k) ~ (n_kd^- + alpha_k) * (n_kw^- + beta) / (n_k^- + V*beta)                              LightLDA eq. (1)
 
-Proposals come in turn from q_d(k) ~ n_kd^- + alpha_k and q_w(k) ~ n_kw^- + beta, so that in the acceptance ratio
-p(t) q(s) / (p(s) q(t)) the document factors cancel for the first and the word factors for the second. Therefore
+Proposals come in turn from q_d(k) ~ n_kd^- + alpha_k and q_w(k) ~ n_kw^- + beta, so that in the acceptance ratio p(t)
+q(s) / (p(s) q(t)) the document factors cancel for q_d and the word factors for q_w. Therefore
 
-    the word phase, one word's tokens at a time, accepts what q_d proposed, by (n_kw^- + beta) / (n_k^- + V*beta),
+    the word phase, one word's tokens at a time, accepts proposals from q_d, by (n_kw^- + beta) / (n_k^- + V*beta),
     and then draws from q_w;
-    the document phase, one document's tokens at a time, accepts what q_w proposed, by (n_kd^- + alpha_k) /
+    the document phase, one document's tokens at a time, accepts proposals from q_w, by (n_kd^- + alpha_k) /
     (n_k^- + V*beta), and then draws from q_d.
 
 Both are the same step on a group of tokens with a prior: `sample_group`. Drawing from `n_k^- + prior` needs no table:
-it is the topic of one of the group's other tokens, or, with the prior's share, a topic from the prior.
+the draw is the topic of one of the group's other tokens or, with the prior's share, a topic from the prior.
 
-Deviations from exact Gibbs sampling: the counts of a group are those of the group's start, and the summary row n_k is
-that of the phase's start (delayed counts). A proposal is drawn from the counts that stand in its acceptance ratio, but
-by the time it is judged the group's other tokens were accepted from one snapshot.
-Totals are float32: exact up to 2^24 tokens a topic, beyond to 6e-8 of themselves.
+Deviations from exact Gibbs sampling: the counts of a group are those at the group's start, and the topic totals n_k are
+those at the phase's start (delayed counts). A proposal is drawn from the counts that are in its acceptance ratio, but
+before it is accepted or rejected, the group's other tokens have moved, all from one snapshot. Totals are float32: exact
+up to 2^24 tokens a topic, above with a relative error of 6e-8.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from ooc.rng import bits, uniform
 from ooc.workers.intrinsics import prefetch
 from samplers.lda.groups import draw_prior, gather_word, prior_weight, word_tokens
 
-# What a worker knows of a topic k, in 8 bytes, so that 100,000 topics stay in the caches near the core: n_k + V*beta at
+# A worker's data of topic k, in 8 bytes, so that 100,000 topics stay in the caches near the core: n_k + V*beta at
 # the start of the phase; the change of n_k by this worker; the tokens of the current group at its start, 0 between
 # groups.
 TOTAL = np.dtype([("summary", "f4"), ("change", "i2"), ("count", "u2")])
-COUNT = np.dtype([("count", "i4")])  # of a group of more tokens than `count` of a TOTAL can tell
+COUNT = np.dtype([("count", "i4")])  # count of a group with more tokens than `count` of a TOTAL can hold
 MOST_COUNTED = 2**16 - 1
 _MOST_CHANGE = 2**15 - 1
 
-# Of a column of an alias table, `topic` has what lies below `cut`, `other` the rest.
+# Column of an alias table: a draw below `cut` gives `topic`, another gives `other`.
 COLUMN = np.dtype([("cut", "f8"), ("topic", "u4"), ("other", "u4")])
 
 
 class Totals(NamedTuple):
-    """What a worker knows of all topics.
+    """A worker's data of all topics.
 
-    topics: TOTAL (K,). changes: int64 (K,), of n_k, what has not fitted in `topics`. large: COUNT (K,), all 0 between
-    groups; (1,) where there are no large ones.
+    topics: TOTAL (K,). changes: int64 (K,), changes of n_k that are not in `topics`. large: COUNT (K,), all 0 between
+    groups; (1,) if no group is too large for `topics`.
     """
 
     topics: np.ndarray
@@ -58,21 +58,22 @@ class Totals(NamedTuple):
     large: np.ndarray
 
 
-_FAR = 1 << 16  # topics: the totals of more are asked for before they are needed, so many tokens ahead:
+_FAR = 1 << 16  # number of topics above which totals are prefetched, for the token this many ahead:
 _TOTALS_AHEAD = 16
-_ROWS_AHEAD = 128  # the rows themselves, of which the totals are asked for, so many
+_ROWS_AHEAD = 128  # tokens ahead whose rows are prefetched, so that their totals can be
 
 
 @inlined
 def accept_token(state, row, prior, totals, counted, key, draw, spare=0):
-    """Walk the proposals of the token in a row of `state`; returns the topic where it ends.
+    """Accept or reject the proposals of the token in a row of `state`, in order; returns the token's new topic.
 
-    prior: Prior. totals: TOTAL (K,). counted: `totals`, or COUNT (K,): has the group's counts at its
-    start. key, draw: random stream, and the first draw of it. spare: columns of `state` after the proposals.
+    prior: Prior. totals: TOTAL (K,). counted: `totals`, or COUNT (K,), with the group's counts at its start. key, draw:
+    key of the random stream, and number of its first draw to use. spare: number of columns of `state` after the
+    proposals.
     """
     start = np.int64(state[row, 0])
     current = start
-    # The token itself was counted under `start`: that topic's counts lose one, whatever the topic is by now.
+    # The token itself was counted under `start`: the count of this topic is reduced by one, whatever its topic is now.
     weight = np.int64(counted[start]["count"]) - 1 + prior_weight(prior, start)
     share = totals[start]["summary"] - 1.0
     for m in range(state.shape[1] - 1 - spare):
@@ -88,10 +89,10 @@ def accept_token(state, row, prior, totals, counted, key, draw, spare=0):
 
 @unmanaged_kernel
 def draw_group(state, base, rows, topics, prior, counted, key, draw, spare=0):
-    """Write the group's new topics, empty the counts of its old ones, and draw new proposals from `n_k^- + prior`.
+    """Write the group's new topics, clear the counts of its old topics, and draw new proposals from `n_k^- + prior`.
 
     state: changed at base + rows[:n]. topics: topic type (n,). prior: Prior. counted: TOTAL or COUNT (K,). key, draw:
-    the random stream, and the first of M*n draws of it. spare: see `accept_token`.
+    key of the random stream, and number of the first of its M*n draws to use. spare: see `accept_token`.
     """
     proposals = state.shape[1] - 1 - spare
     others = topics.size - 1
@@ -103,7 +104,7 @@ def draw_group(state, base, rows, topics, prior, counted, key, draw, spare=0):
         state[row, 0] = topics[i]
         for m in range(proposals):
             x = uniform(key, draw + np.uint64(i * proposals + m)) * mass
-            # Both are worked out, and one is chosen: a branch would be guessed wrongly too often.
+            # Both are computed and one is selected: a branch would be mispredicted too often.
             j = np.uint64(min(int(x), others))
             y = (x - others) * rate
             k = min(int(y), prior.topics - 1)
@@ -114,7 +115,7 @@ def draw_group(state, base, rows, topics, prior, counted, key, draw, spare=0):
 
 @inlined
 def move_token(totals, changes, old, new):
-    """Take a token from one topic to another in the changes, see Totals; returns whether they differ."""
+    """Record in the changes (see Totals) that a token moves to another topic; returns whether the topics differ."""
     change_count(totals, changes, np.int64(old), -1)
     change_count(totals, changes, np.int64(new), 1)
     return old != new
@@ -122,7 +123,7 @@ def move_token(totals, changes, old, new):
 
 @inlined
 def change_count(totals, changes, topic, by):
-    """Add 1 or -1 to the change of a topic."""
+    """Add `by`, 1 or -1, to the change of a topic."""
     change = np.int64(totals[topic]["change"]) + by
     if np.uint64(change + _MOST_CHANGE) > np.uint64(2 * _MOST_CHANGE):  # it is below, or above
         changes[topic] += change
@@ -138,12 +139,13 @@ def _prefetch_totals(state, row, totals):
 
 @unmanaged_kernel
 def sample_group(state, base, rows, topics, prior, totals, changes, counted, key, draw, spare=0):
-    """One step on a group of tokens: count, accept, draw.
+    """Take one step on a group of tokens: count the topics, accept proposals, draw new ones.
 
-    state: changed at base + rows[:n]. rows: uint32 or int64 (>= n,), from n on those of the tokens that come next.
-    topics: topic type (n,), working memory. prior: Prior. totals, changes: `topics` and `changes` of Totals. counted:
-    `totals`, or COUNT (K,) for more than MOST_COUNTED tokens. Returns the number of tokens that changed topic; 2*M*n
-    draws of the stream `key` are used, from `draw` on.
+    state: changed at base + rows[:n]. rows: uint32 or int64 (>= n,), rows of the tokens; from n on, rows of the tokens
+    that follow the group, for prefetching. topics: topic type (n,), working memory. prior: Prior. totals, changes:
+    `topics` and `changes` of Totals. counted: `totals`, or COUNT (K,) for more than MOST_COUNTED tokens. key, draw: key
+    of the random stream, and number of the first of its 2*M*n draws to use. Returns the number of tokens that changed
+    topic.
     """
     far = prior.topics > _FAR
     proposals = state.shape[1] - 1 - spare
@@ -157,7 +159,7 @@ def sample_group(state, base, rows, topics, prior, totals, changes, counted, key
         if i + _ROWS_AHEAD < rows.size:
             first = (base + rows[i + _ROWS_AHEAD]) * state.shape[1]
             prefetch(numbers, first)
-            if far:  # one in eight lies in two lines of the cache
+            if far:  # one in eight crosses a cache line
                 prefetch(numbers, first + proposals)
         if far and i + _TOTALS_AHEAD < rows.size:
             _prefetch_totals(state, base + rows[i + _TOTALS_AHEAD], totals)
@@ -171,7 +173,7 @@ def sample_group(state, base, rows, topics, prior, totals, changes, counted, key
 
 @unmanaged_kernel
 def _sample_group(state, base, rows, topics, prior, totals, key, draw, spare=0):
-    """The same with Totals, a group of any size."""
+    """Take one step on a group of any size, as `sample_group` does. totals: Totals."""
     known, changes = totals.topics, totals.changes
     if topics.size > MOST_COUNTED:
         return sample_group(state, base, rows, topics, prior, known, changes, totals.large, key, draw, spare)
@@ -180,11 +182,10 @@ def _sample_group(state, base, rows, topics, prior, totals, key, draw, spare=0):
 
 @kernel
 def sample_frequent_word(state, bases, blocks, starts, lengths, counts, prior, totals, key, draw):
-    """The same step as `sample_group` on a word too frequent to gather: its tokens are walked run by run.
+    """Take one step on a word too frequent to gather, as `sample_group` does, walking its tokens run by run.
 
-    The topic of another token is drawn from their counts, by an alias table of the topics that the word has, instead of
-    by position.
-    counts: int32 (K,), working memory, all 0 before and after. totals: Totals, `large` for all topics.
+    The topic of another token is drawn from the word's counts, by an alias table of its topics, instead of by position.
+    counts: int32 (K,), working memory, all 0 before and after. totals: Totals, with `large` for all topics.
     """
     proposals = np.uint64(state.shape[1] - 1)
     tokens = word_tokens(lengths)
@@ -210,7 +211,7 @@ def sample_frequent_word(state, bases, blocks, starts, lengths, counts, prior, t
 
 @unmanaged_kernel
 def count_run(rows, topics, counted):
-    """Count the topics of tokens in `counted`, COUNT (K,). rows: the tokens' state."""
+    """Add the topics of tokens to `counted`, COUNT (K,). rows: state of the tokens."""
     for i in range(rows.shape[0]):
         if topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
             prefetch(counted, np.int64(rows[i + _TOTALS_AHEAD, 0]))
@@ -219,10 +220,11 @@ def count_run(rows, topics, counted):
 
 @unmanaged_kernel
 def accept_run(rows, prior, totals, counts, found, size, key, draw):
-    """Walk the proposals of tokens; their new topics take the place of proposals, for the old are needed still.
+    """Accept or reject the proposals of tokens, and store new topics in place of proposals.
 
-    rows: the tokens' state. counts: int32 (K,), added to. found: uint32 (K,), the topics that were counted, `size` so
-    far. Returns the number of tokens that changed topic, and the new size. draw: the first of M draws a token.
+    The old topics are still needed. rows: state of the tokens. counts: int32 (K,), added to. found: uint32 (K,), topics
+    counted so far, `size` in number. draw: the first of M draws per token. Returns the number of tokens that changed
+    topic, and the new size.
     """
     changed, proposals = 0, np.uint64(rows.shape[1] - 1)
     for i in range(rows.shape[0]):
@@ -242,7 +244,7 @@ def accept_run(rows, prior, totals, counts, found, size, key, draw):
 
 @kernel
 def alias_columns(found, counts):
-    """COLUMN (n,): the alias table of the topics `found`, uint32 (n,), by their counts, int32 (K,)."""
+    """Return the alias table, COLUMN (n,), of the topics `found`, uint32 (n,), by their counts, int32 (K,)."""
     weights = np.empty(found.size)
     for i in range(found.size):
         weights[i] = counts[found[i]]
@@ -257,10 +259,10 @@ def alias_columns(found, counts):
 
 @unmanaged_kernel
 def draw_run(rows, columns, counts, others, prior, counted, key, draw):
-    """Take over the new topics of tokens, empty the counts of the old, and draw new proposals from `n_k^- + prior`.
+    """Write the new topics of tokens, clear the counts of the old topics, and draw new proposals from `n_k^- + prior`.
 
-    rows: the tokens' state after `accept_run`. columns, counts: see `draw_other`. others: the word's other tokens.
-    draw: the first of M draws a token.
+    rows: state of the tokens after `accept_run`. columns, counts: see `draw_other`. others: number of the word's other
+    tokens. draw: the first of M draws per token.
     """
     for i in range(rows.shape[0]):
         if prior.topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
@@ -284,9 +286,9 @@ def draw_run(rows, columns, counts, others, prior, counted, key, draw):
 
 @inlined
 def draw_other(columns, counts, own, u):
-    """The topic of a token of the word that a uniform number draws; -1 if it is the token itself, of topic `own`.
+    """Return the topic of a token of the word, drawn by a uniform number; -1 if it is the token itself, of topic `own`.
 
-    columns: COLUMN (n,), the alias table of counts, int32 (K,), of all its tokens.
+    columns: COLUMN (n,), the alias table of counts, int32 (K,), of all tokens of the word.
     """
     y = u * columns.size
     i = np.uint64(min(int(y), columns.size - 1))
@@ -294,20 +296,20 @@ def draw_other(columns, counts, own, u):
     topic = np.int64(columns[i]["topic"])
     if depth >= share:
         topic, depth, share = np.int64(columns[i]["other"]), depth - share, 1.0 - share
-    # How far into its share of the column the number lies is uniform again: the first n_k-th of it is the token's.
+    # The number's position within its share of the column is uniform, too: the first 1 / n_k of it is the token itself.
     return -1 if topic == own and depth * counts[own] < share else topic
 
 
 @unmanaged_kernel
 def document_phase(state, base, offsets, positions, scratch, prior, totals, key, spare=0):
-    """Sample the documents of a part, one after the other; returns how many tokens changed topic.
+    """Sample the documents of a part in order; returns the number of tokens that changed topic.
 
-    state, base, offsets, positions: see `samplers.lda.groups`; others: see `sample_group`.
+    state, base, offsets, positions: see `samplers.lda.groups`. Other arrays: see `sample_group`.
     """
     changed = 0
     draw = np.uint64(0)
     for d in range(offsets.size - 1):
-        rows = positions[offsets[d] : offsets[-1]]  # of this document and of all that follow
+        rows = positions[offsets[d] : offsets[-1]]  # of this document and of all following documents
         topics = scratch.topics[: offsets[d + 1] - offsets[d]]
         changed += _sample_group(state, base, rows, topics, prior, totals, key, draw, spare)
         draw += np.uint64(2 * topics.size * (state.shape[1] - 1 - spare))
@@ -316,9 +318,9 @@ def document_phase(state, base, offsets, positions, scratch, prior, totals, key,
 
 @kernel
 def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, prior, totals, key):
-    """Sample the words of a part, each over its tokens in all blocks; returns how many tokens changed topic.
+    """Sample the words of a part in order, each over its tokens in all blocks; returns the number that changed topic.
 
-    state, bases, run_offsets, blocks, starts, lengths: see `samplers.lda.groups`; others: see `sample_group`.
+    state, bases, run_offsets, blocks, starts, lengths: see `samplers.lda.groups`. Other arrays: see `sample_group`.
     """
     changed = 0
     draw = np.uint64(0)
