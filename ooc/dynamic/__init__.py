@@ -1,1 +1,1 @@
-"""The dynamic engine: rounds of updates chosen by what the model is like now."""
+"""Dynamic engine: rounds of parameter updates, scheduled from the current state of the model."""

@@ -1,4 +1,4 @@
-"""Check a user's program of the dynamic engine, its dataset, fields, options and functions, before training."""
+"""Check a user's program of the dynamic engine before training: its dataset, fields, options and functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PARAMETERS = {
     "derive": ("row", "shared"),
 }
 _MOST_SUMS = 256
-_TAKEN = ("dataset", "rule", "seed", "tolerance", "round", "width", "surveyed", "priorities")  # names, by the engine
+_TAKEN = ("dataset", "rule", "seed", "tolerance", "round", "width", "surveyed", "priorities")  # used by the engine
 
 
 def check_declared(program: DynamicProgram) -> None:
@@ -83,7 +83,7 @@ def _check_design(program: DynamicProgram) -> None:
 
 
 def _wrong_with(program: DynamicProgram, name: str, field: Field) -> Iterator[str]:
-    """Yield what is wrong with a field, as text that follows its name."""
+    """Yield each mistake in a field's declaration, as text that follows the field's name in a message."""
     kind, shape, wanted = np.dtype(field.dtype).kind, field.shape_in(program), program.coefficient_shape
     if name in (*vars(_base()), *_TAKEN):
         yield "has the name of something that every dynamic program has"

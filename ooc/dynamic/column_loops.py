@@ -1,7 +1,8 @@
-"""The compiled loops over the entries of columns around the functions of a program, written for it.
+"""Generate the loops over the entries of columns that call the functions of a user's program, and compile them.
 
-What `row`, `column` and `shared` are depends on what the program declares, see `ooc.user_modules`. Loops go through the
-rows band by band (`ooc.dynamic.held_columns`), so that what they come to does not depend on who does which band.
+The types of `row`, `column` and `shared` depend on the fields that the program declares, see `ooc.user_modules`. Loops
+go through the rows band by band (`ooc.dynamic.held_columns`), so that results do not depend on which worker has which
+band.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from ooc.user_modules import loops_module, owner, types_module
 
 
 class Declared(NamedTuple):
-    """What a program declares. functions: `update`, `aggregate`, and `priority` and `derive` if it has them.
+    """Declarations of a program.
 
-    coefficients: name of the field that has them; residual: of what follows them linearly. rows, columns, shared: all
-    fields of each kind, and constants; derived: those of the rows that `derive` gives. group: columns of a parameter;
-    shape: of the coefficients of a column. sums: of a column.
+    functions: `update`, `aggregate`, and `priority` and `derive` if the program has them. coefficients: name of the
+    coefficient field. residual: name of the residual field. rows, columns, shared: names of all fields of each kind,
+    and of constants. derived: names of the row fields that `derive` returns. group: number of columns of a parameter.
+    shape: shape of the coefficients of a column. sums: number of sums of a column.
     """
 
     functions: dict[str, Any]
@@ -207,7 +209,7 @@ def add_dense(columns, parameters, first, last, changes, residual):
                 for row in range(values.size):
                     {add_dense}
 '''
-_NUMBER = {  # a coefficient for each column
+_NUMBER = {  # for programs with one coefficient for each column
     "change": "changes[i, member, 0]",
     "add_sparse": "residual[places[entry]] += change * values[entry]",
     "add_dense": "mine[row] += change * values[row]",
@@ -244,13 +246,13 @@ def derive_entries(columns, parameters, first, last, changes, rows, shared):
 
 
 def load(program: type, declared: Declared) -> ModuleType:
-    """The module of the loops of a program: `Row`, `Column`, `Shared`, and the kernels."""
+    """Return the module of a program's loops: `Row`, `Column`, `Shared` and the kernels."""
     types = types_module({"Row": declared.rows, "Column": declared.columns, "Shared": declared.shared})
     return loops_module(source(owner(program, declared.functions), declared, types), declared.functions)
 
 
 def source(program: type, declared: Declared, types: str) -> str:
-    """The text of the module. types: the module of `Row`, `Column` and `Shared`."""
+    """Return the source of the module. types: name of the module with `Row`, `Column` and `Shared`."""
     number = declared.group == 1 and not declared.shape
     name, own_priority = declared.coefficients, "priority" in declared.functions
     mine = "GROUP * parameter : GROUP * (parameter + 1)" if declared.group > 1 else "parameter"
@@ -284,11 +286,11 @@ def source(program: type, declared: Declared, types: str) -> str:
 
 
 def _shaped(declared: Declared) -> str:
-    """What the coefficients of a parameter were, in the shape in which `column` has them."""
+    """Return the expression for a parameter's previous coefficients, in the shape that they have in `column`."""
     shape = (*((declared.group,) if declared.group > 1 else ()), *declared.shape)
     return f"before.reshape({shape})"
 
 
 def width(shape: tuple[int, ...]) -> int:
-    """Coefficients of a column."""
+    """Return the number of coefficients of a column."""
     return math.prod(shape)

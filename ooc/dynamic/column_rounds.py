@@ -1,4 +1,4 @@
-"""Run a user's program (`ooc.dynamic.program`) in the rounds of the dynamic engine, by its compiled loops."""
+"""Run a user's `ooc.dynamic.program.DynamicProgram` in the rounds of the dynamic engine, by its compiled loops."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from ooc.program import Arrays
 from ooc.workers.shared_arrays import ArraySpec
 from ooc.workers.worker import ProgramSpec
 
-WEIGHTS, SUMS = "rounds.weights", "rounds.sums"  # float64 (m,), squared norms of columns; (m / group, group, sums)
+WEIGHTS, SUMS = "rounds.weights", "rounds.sums"  # float64: squared norms of columns (m,); sums (m / group, group, sums)
 
 
 def rounds_of(spec: ProgramSpec, design: Design, most: int | None = None) -> RoundProgram:
-    """Build the rounds of a program, a user's or a low-level one. most: columns held at a time, None for all."""
+    """Build the rounds of a user's program or of a low-level `RoundProgram`.
+
+    most: largest number of columns held at a time, None for all.
+    """
     if issubclass(user_programs.find(spec.target), DynamicProgram):
         return ColumnRounds(spec.build(design), most)  # type: ignore[arg-type]
     return spec._replace(options={**spec.options, "most": most}).build(design)  # type: ignore[return-value]
@@ -33,7 +36,7 @@ def rounds_of(spec: ProgramSpec, design: Design, most: int | None = None) -> Rou
 
 @contextmanager
 def reported(program: RoundProgram) -> Iterator[None]:
-    """Report what numba cannot compile in the functions of a user's program with file and line."""
+    """Report errors of numba in the functions of a user's program with file and line."""
     if not isinstance(program, ColumnRounds):
         yield
         return
@@ -42,7 +45,10 @@ def reported(program: RoundProgram) -> Iterator[None]:
 
 
 class ColumnRounds(RoundProgram):
-    """Rounds of a user's program. Shared arrays: those of its fields, `WEIGHTS`, and `SUMS` if it has a gap."""
+    """Rounds of a user's program.
+
+    Shared arrays: the arrays of the program's fields, `WEIGHTS`, and `SUMS` if the program has a gap.
+    """
 
     def __init__(self, user: DynamicProgram, most: int | None = None) -> None:
         super().__init__(user.dataset, most)
@@ -56,7 +62,7 @@ class ColumnRounds(RoundProgram):
 
     @cached_property
     def loops(self) -> ModuleType:
-        """The compiled loops."""
+        """Return the module with the compiled loops of the program."""
         user = self.user
         declared = column_loops.Declared(
             functions=user.functions,
@@ -96,7 +102,7 @@ class ColumnRounds(RoundProgram):
         shared[WEIGHTS][: columns.size] = self.design.norms[columns] ** 2
 
     def start(self, wave: Wave) -> None:
-        """Add the columns times their first coefficients to the residual, in the rows of the bands."""
+        """Add the columns times their initial coefficients to the residual, in the rows of this worker's bands."""
         coefficients = wave.shared[self.user.coefficient_name]
         changes = coefficients.astype(np.float64).reshape(-1, *self.change_shape)[: wave.parameters.size]
         self._add(wave, changes)
@@ -137,7 +143,7 @@ class ColumnRounds(RoundProgram):
         self.loops.derive_rows(self._rows(wave.shared), first, last, self._shared(wave.shared))
 
     def survey(self, survey: Survey) -> int:
-        """Give each parameter the priority that its update would give it now."""
+        """Set the priority of each parameter to the priority that an update would return in the current state."""
         shared, parameters, own = survey.shared, survey.parameters, np.arange(survey.parameters.size)
         bands = self._bands.size - 1
         sums, changes = np.empty((own.size, bands, *self.sums_shape)), np.empty((own.size, *self.change_shape))
@@ -157,11 +163,11 @@ class ColumnRounds(RoundProgram):
         return self.loops.Column(*(shared[name] for name in self._names["column"]))
 
     def _shared(self, shared: Arrays) -> Any:
-        """Return the constants and common fields; a NamedTuple needs a field, even if the program declares none."""
+        """Return the constants and the fields without an axis, as a NamedTuple with at least one field."""
         values = [*(shared[name] for name in self._names[""]), *self.user.constants.values()]
         return self.loops.Shared(*(values or [0]))
 
     def gap(self, shared: Arrays) -> float:
-        """Return the duality gap; all parameters have to have been surveyed in the present state."""
+        """Return the duality gap. All parameters must have been surveyed in the current state."""
         sums = shared[SUMS] if self.group > 1 else shared[SUMS][:, 0]
         return float(self.user.gap(self.user.own_arrays(shared), sums))  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""The dynamic engine: rounds of updates of a few parameters each, chosen by what the model is like now.
+"""The dynamic engine: rounds that update a few parameters each, scheduled from the current state of the model.
 
 scan blocks, hold columns -> rounds of schedule, update, aggregate, apply (workers, shared memory)
 
-What the workers do within rounds they do without the coordinator: see `ooc.dynamic.rounds`.
+Within rounds, workers synchronize through shared counters, without the coordinator: see `ooc.dynamic.rounds`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from ooc.workers.worker import ProgramSpec
 
 _GRACE = 1.0  # seconds
 _SURVEYED = 1 << 12  # parameters that a worker surveys at a time
-_SETTLED = 1e-3  # of the sum of the priorities that a survey has found
-_NEAREST = 16  # parameters for each of those that the first survey after one of all looks at
-_WIDER = 2  # times as many are those that the next one looks at
-_MORE = 4  # times as many are looked at, and again, until the sum of the priorities is so many times what it was
+_SETTLED = 1e-3  # share of the sum of priorities after the last survey below which a new survey is due
+_NEAREST = 16  # the first partial survey takes 1 in 16 parameters
+_WIDER = 2  # factor by which the first chunk grows from survey to survey
+_MORE = 4  # factor by which chunks grow, and by which the sum of priorities must grow to end a survey
 
 
 def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) -> tuple[int, int]:
-    """Return the shared memory of an engine that holds all columns: without the columns, and of the columns."""
+    """Return the bytes of shared memory of an engine that holds all columns: of all but the columns, and of these."""
     program, room = rounds_of(spec, design), whole_room(design)
     shape = Shape(workers, room.columns // program.group)
     rounds, columns = all_specs(design, program, rule, room, shape)
@@ -48,15 +48,18 @@ def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) ->
 
 
 class DynamicEngine:
-    """Runs rounds of a program over columns of a design that are held in memory, and scans of its blocks.
+    """Run rounds of a program over columns of a design that are held in memory, and scan the blocks of the design.
 
-    directory: where to make a file that holds the columns, in place of memory; it is removed in the end. ring: machines
-    that run the rounds together, each with the whole design. Use as a context manager. Attributes: `program`; `arrays`,
-    its shared arrays; `columns` int64 (m,), those that are held; `parameters`, their number, or that of their groups;
-    `round`, how many there have been; `samples` processed here, in them and in surveys; `bytes_read` of blocks. Raises
-    RequestError for a rule that makes no sense.
+    directory: directory for a file that holds the columns instead of memory; the file is removed at exit. ring:
+    machines that run the rounds together, each with the whole design. Use as a context manager. Raises RequestError for
+    an invalid rule.
 
-    The result of a run depends on its rounds, and on how they are split into runs, but not on workers and machines.
+    Attributes: `program`; `arrays`, the program's shared arrays; `columns` int64 (m,), the columns that are held;
+    `parameters`, the number of these columns or of their groups; `round`, number of rounds done; `samples`, values
+    processed on this machine in rounds and surveys; `bytes_read` from blocks.
+
+    The result of a run depends on its rounds and on how the rounds are split into calls of `run`, but not on the number
+    of workers and machines.
     """
 
     def __init__(
@@ -76,8 +79,8 @@ class DynamicEngine:
         self.program = rounds_of(spec, design, self._room.columns)
         self.columns = np.empty(0, np.int64)
         self.round = self.samples = self.bytes_read = 0
-        self._surveyed = 0.0  # sum of priorities
-        self._width = 0  # of the next survey, if not 0
+        self._surveyed = 0.0  # sum of priorities after the last survey
+        self._width = 0  # parameters in the first chunk of the next survey, 0 for the default
         shape = Shape(workers, self._room.columns // self.program.group)
         shape = shape._replace(rank=ring.rank, ranks=ring.ranks) if ring else shape
         rounds, columns = all_specs(design, self.program, rule, self._room, shape)
@@ -107,12 +110,12 @@ class DynamicEngine:
 
     @property
     def pids(self) -> list[int]:
-        """Processes: the interpreter that the workers are forked from, then the workers."""
+        """Return the process ids: the interpreter that the workers are forked from, then the workers."""
         return self._workers.pids
 
     @property
     def memory_bytes(self) -> int:
-        """What the process tree holds that the kernel cannot drop."""
+        """Return the bytes of the process tree that the kernel cannot drop."""
         return held_bytes([os.getpid(), *self.pids])
 
     @property
@@ -121,7 +124,7 @@ class DynamicEngine:
 
     @property
     def priorities(self) -> np.ndarray:
-        """float64 (parameters,), a copy of those of the columns that are held."""
+        """Return a copy of the priorities of the parameters that are held, float64 (`parameters`,)."""
         return self._shared[PRIORITIES].T.reshape(-1)[: self.parameters]
 
     @priorities.setter
@@ -132,9 +135,9 @@ class DynamicEngine:
             mine[: some.size] = some
 
     def hold(self, columns: np.ndarray | None = None) -> None:
-        """Hold some columns, int64 (m,), ascending, instead of others; None for all. Their priorities are all 1.
+        """Hold these columns, int64 (m,), ascending, in place of the current ones; None for all.
 
-        Raises RequestError if there is no room for them.
+        Sets all priorities to 1. Raises RequestError if the columns do not fit.
         """
         columns = np.arange(self._design.columns) if columns is None else columns
         make_room(self._design, self._room, columns, self._held)
@@ -147,12 +150,15 @@ class DynamicEngine:
         self.priorities = np.ones(self.parameters)
 
     def start(self) -> None:
-        """Make the arrays of rows follow the first values of the parameters that are held."""
+        """Compute the row arrays from the initial values of the parameters that are held."""
         self._ask_all([Starting(self.parameters)] * self._count)
         self._share_rows()
 
     def survey(self, parameters: np.ndarray | None = None) -> None:
-        """Have the program set the priorities of parameters, int64 (c,) and all if None, by the present state."""
+        """Set the priorities of parameters, int64 (c,) or None for all, from the current state.
+
+        The program's `survey` computes them.
+        """
         parameters = np.arange(self.parameters) if parameters is None else parameters
         here = self._machines.share_of(parameters.size) if self._machines else slice(None)
         mine = parameters[here]
@@ -168,11 +174,11 @@ class DynamicEngine:
         self._surveyed = float(self.priorities.sum())
 
     def survey_if_settled(self) -> None:
-        """Survey again if what the last survey found worth an update is done with.
+        """Survey again if the priorities have fallen to a small share of their sum after the last survey.
 
-        A parameter that stays where it is has no priority: it may not be drawn for long, whatever else changes. Those
-        that were nearest to an update come first; others follow as long as there is next to nothing in what was found,
-        and every time more, so that none is passed over for ever.
+        A parameter that did not change in its last update has priority 0 and may not be drawn for long, although other
+        parameters change. The parameters with the largest `nearness` are surveyed first. More follow while the surveys
+        find little, and the first chunk grows from survey to survey, so that every parameter is surveyed at some time.
         """
         before = float(self.priorities.sum())
         if before >= _SETTLED * self._surveyed:
@@ -186,7 +192,7 @@ class DynamicEngine:
         self._width = _WIDER * self._width if done < count else 0
 
     def run(self, rounds: int) -> None:
-        """Do so many rounds; none is in the making afterwards."""
+        """Run `rounds` rounds and wait until all of them are complete."""
         stretch = Stretch(self.round, self.round + rounds, self.parameters)
         exchange = self._machines.begin(stretch.first, stretch.last) if self._machines else None
         try:
@@ -194,7 +200,7 @@ class DynamicEngine:
         except WorkFailed:
             if exchange:
                 with suppress(TimeoutError):
-                    exchange.result(_GRACE)  # raises the reason, if the ring failed and the workers were stopped for it
+                    exchange.result(_GRACE)  # raises the cause if the workers were stopped because the ring failed
             raise
         if exchange:
             exchange.result()
@@ -202,19 +208,19 @@ class DynamicEngine:
         self.round += rounds
 
     def _share_rows(self) -> None:
-        """Exchange the rows between the machines, each of which has updated its own."""
+        """Exchange the row arrays between the machines, each of which has updated the rows of its own bands."""
         if self._machines:
             for name in self.program.followers():
                 self._machines.share_rows(self.arrays[name])
 
     def committed(self) -> dict[str, np.ndarray]:
-        """What it goes on from, between runs of rounds; all one-dimensional."""
+        """Return the state between runs of rounds, as one-dimensional arrays by name."""
         arrays = {name: self.arrays[name].reshape(-1) for name in self._goes_on_from()}
         done = {"round": self.round, "width": self._width, "surveyed": self._surveyed}
         return arrays | {name: np.array([value]) for name, value in done.items()} | {"priorities": self.priorities}
 
     def restore(self, committed: Mapping[str, np.ndarray]) -> None:
-        """Go on from what `committed` was, with the same columns held."""
+        """Continue from the arrays that `committed` returned, with the same columns held."""
         for name in self._goes_on_from():
             self.arrays[name].reshape(-1)[:] = committed[name]
         self.round, self._width = int(committed["round"][0]), int(committed["width"][0])
@@ -225,7 +231,7 @@ class DynamicEngine:
         return [*self.program.primary_arrays(), *([nearness] if nearness else [])]
 
     def scan(self, blocks: Iterable[int]) -> Iterator[Any]:
-        """Have blocks scanned, and no others read; yields the program's answers in the order of the blocks."""
+        """Scan the given blocks and read no others; yields the program's answers in the order of the blocks."""
         asked, answers = list(blocks), {}
         following = iter(asked)
         wanted = next(following, None)
@@ -237,7 +243,7 @@ class DynamicEngine:
                 wanted = next(following, None)
 
     def _ask_all(self, messages: list[Any]) -> list[Any]:
-        """Give a message to each worker; returns the answers, in the order of the workers."""
+        """Send one message to each worker; returns the answers in the order of the workers."""
         for worker, message in enumerate(messages):
             self._workers.send(worker, message)
         answers: dict[int, Any] = {}

@@ -1,8 +1,9 @@
-"""Rounds of the dynamic engine on a ring of machines: each holds all columns and updates some bands of the rows.
+"""Run rounds of the dynamic engine on a ring of machines.
 
-Every machine schedules and aggregates all rounds, with the same result. For that it needs the sums that `update` finds
-in the rows of the others: a thread of the coordinator exchanges them, wave by wave, while the workers compute other
-rounds. Coefficients have the bits of one machine; arrays of rows are exchanged after the last round of a run.
+Each machine holds all columns and updates some bands of the rows. Every machine schedules and aggregates all rounds,
+with the same result. For this it needs the sums that `update` computes from the rows of the other machines: a thread of
+the coordinator exchanges the sums, wave by wave, while the workers compute other rounds. Coefficients are the same bit
+for bit as on one machine. Row arrays are exchanged after the last round of a run.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NAP = 50e-6  # seconds
 
 
 class Machines:
-    """The exchange of one machine with the others. bounds: int64 (B+1,), the first row of each band."""
+    """Exchange sums and row arrays with the other machines. bounds: int64 (B+1,), first row of each band."""
 
     def __init__(
         self, ring: Ring, pipeline: Pipeline, shape: Shape, bounds: np.ndarray, shared: Mapping[str, np.ndarray]
@@ -34,7 +35,7 @@ class Machines:
         self._thread = ThreadPoolExecutor(1, "rounds")
 
     def begin(self, first: int, last: int) -> Future[None]:
-        """Start to exchange the sums of the rounds from `first` to `last` (exclusive), while the workers do them."""
+        """Exchange the sums of rounds `first` to `last` (exclusive) in a thread, while the workers run the rounds."""
         return self._thread.submit(self._exchange, first, last)
 
     def _exchange(self, first: int, last: int) -> None:
@@ -43,7 +44,7 @@ class Machines:
                 for wave in range(self._pipeline.waves):
                     self._exchange_wave(Step("aggregate", number, wave))
         except BaseException:
-            stop(self._shared[COUNTERS])  # the workers would wait for ever
+            stop(self._shared[COUNTERS])  # otherwise the workers would wait forever
             raise
 
     def _exchange_wave(self, step: Step) -> None:
@@ -68,9 +69,9 @@ class Machines:
         share(self.ring, array, self._rows)
 
     def share_of(self, count: int) -> slice:
-        """Return the share of this machine in `count` things."""
+        """Return the slice of `count` items that belongs to this machine."""
         return slice(count * self.ring.rank // self.ring.ranks, count * (self.ring.rank + 1) // self.ring.ranks)
 
     def close(self) -> None:
-        """Let the thread end, without waiting for it."""
+        """Stop the thread without waiting for it."""
         self._thread.shutdown(wait=False, cancel_futures=True)

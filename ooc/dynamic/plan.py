@@ -14,16 +14,17 @@ from ooc.dynamic.program import DynamicProgram
 from ooc.plan.memory_plan import processes_bytes
 from ooc.workers.worker import ProgramSpec
 
-_PROCESS = 170_000_000  # bytes of the process that trains, which has loaded kernels
-_OF_ROW = 32  # bytes for each row, while a program computes its objective
-_OF_ENTRY = 8  # bytes of an entry of a sparse column that is held; of a dense one 4
-_BESIDE = 2  # blocks, besides one of each worker, whose columns were copied into the file and are not written yet
+_PROCESS = 170_000_000  # bytes of the training process after it has loaded kernels
+_OF_ROW = 32  # bytes for each row while a program computes its objective
+_OF_ENTRY = 8  # bytes of an entry of a sparse column that is held; an entry of a dense column takes 4
+_BESIDE = 2  # blocks, besides one for each worker, whose columns are copied to the file but not written back yet
 
 
 class RoundPlan(NamedTuple):
-    """workers: processes. in_file: whether the columns are held in a file. bytes: what the process tree will hold.
+    """Memory plan of a training by rounds.
 
-    columns_bytes: of the columns. budget: bytes that it may hold.
+    workers: number of processes. in_file: whether the columns are held in a file. bytes: memory of the process tree.
+    columns_bytes: size of the columns in bytes. budget: memory limit in bytes.
     """
 
     workers: int
@@ -34,14 +35,14 @@ class RoundPlan(NamedTuple):
 
     @property
     def streamed(self) -> list[str]:
-        """Describe what does not stay in memory."""
+        """Return descriptions of the data that is kept on disk."""
         return [f"the columns ({self.columns_bytes / 1e6:,.0f} MB) are kept in a file"] if self.in_file else []
 
 
 def plan_rounds(design: Design, spec: ProgramSpec, workers: int, budget: int) -> RoundPlan:
-    """Choose whether columns stay in memory; the choice does not change the result.
+    """Choose whether columns are held in memory or in a file; the choice does not change the result.
 
-    Raises RequestError, with the smallest budget that is enough, if the budget is too small for either.
+    Raises RequestError, with the smallest sufficient budget, if the budget is too small for either.
     """
     program: DynamicProgram = spec.build(design)  # type: ignore[assignment]
     rounds, columns = shared_bytes(design, spec, program.rule, workers)
@@ -58,7 +59,7 @@ def plan_rounds(design: Design, spec: ProgramSpec, workers: int, budget: int) ->
 
 
 def _block_bytes(design: Design) -> int:
-    """Return the most bytes that the columns of a block take where they are held."""
+    """Return the size in bytes of the largest block's columns when they are held."""
     if design.dense:
         return int(np.diff(design.block_bounds).max()) * design.rows * 4
     return max(block["entries"] for block in design.manifest["blocks"]) * _OF_ENTRY

@@ -1,12 +1,12 @@
-"""Programs of the dynamic engine that users write: functions of numbers, from which the rounds are compiled.
+"""Base class of user programs for the dynamic engine: functions of numbers that are compiled into rounds of updates.
 
-    schedule    draws columns by priority, and keeps those that do not depend on each other (the engine)
-    update      for each entry of a column that is drawn: adds to sums over the rows (workers)
-    aggregate   given the sums over all rows: the coefficients that the column has from now on
-    follow      residual += change * column, and what is derived from the residual (workers)
+    schedule    draw columns by priority, and keep those that do not depend on each other (the engine)
+    update      for each entry of a drawn column: add to sums over the rows (workers)
+    aggregate   given the sums over all rows: compute the column's new coefficients
+    follow      residual += change * column, then compute the fields derived from the residual (workers)
 
-That is schedule / update / aggregate of STRADS (algorithm 2): what `update` comes to is partial, as each worker, and
-each machine, has some of the rows.
+These are schedule, update and aggregate of STRADS (algorithm 2): the sums of `update` are partial, as each worker and
+each machine has some of the rows.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ from ooc.workers.shared_arrays import ArraySpec
 
 
 class DynamicProgram:
-    """A model of a design matrix that is trained column by column, those first that still change.
+    """Base class of models of a design matrix that are trained by coordinate descent on the columns that still change.
 
-    A subclass declares fields (`ooc.Field`) and options (annotated attributes), and gives `update` and `aggregate`, and
-    an `objective` for the metrics. The first field per column holds the coefficients. The first field per row is the
-    residual: it starts with its value for coefficients of 0, and each change of a coefficient, times its column, is
-    added to it. Its elements have the shape of the coefficients of a column. All methods: docs/dynamic_engine.md.
+    A subclass declares fields (`ooc.Field`) and options (annotated attributes), and defines `update` and `aggregate`,
+    and an `objective` for the metrics. The first field per column holds the coefficients. The first field per row is
+    the residual: its initial value is the residual at coefficients of 0, and each change of a coefficient, times its
+    column, is added to it. Each element of the residual has the shape of the coefficients of a column.
+    docs/dynamic_engine.md describes all methods.
 
-    sums: numbers that `update` adds to, or the name of an option. group: consecutive columns that are updated together.
+    Class attributes: `sums`, number of sums that `update` adds to for each column, or the name of an option with this
+    number; `group`, number of consecutive columns that are updated together.
 
     Parameters
     ----------
@@ -44,11 +46,11 @@ class DynamicProgram:
         How columns are chosen ("priority", "random" or "cyclic"), the largest number of columns in a round, and the
         largest correlation of two of them; None for no limit.
     depth : int
-        Rounds that are computed at the same time.
+        Number of rounds that are computed at the same time.
     tolerance : float
-        Duality gap at which the training ends, as a share of the first objective.
+        Duality gap at which training ends, as a share of the initial objective.
     seed : int
-        Of the draws, and of the first values of fields.
+        Seed of the draws and of the initial values of fields.
     """
 
     sums: int | str = 1
@@ -78,29 +80,29 @@ class DynamicProgram:
         check(rule)
         self.rule = rule.for_parameters(design.columns // self.group)
 
-    # What a program of one's own says
+    # Methods that a user's program may override
 
     def initialize(self, shared: Arrays) -> None:
-        """In the coordinator, once for a new run: set the first values. Default: those of the fields."""
+        """Set the initial values of a new run, in the coordinator. Default: the initial values of the fields."""
         for name, field in self.fields.items():
             field.fill(shared[name], [self.seed, *name.encode()])
 
     def objective(self, shared: Arrays) -> float | dict[str, float]:
-        """In the coordinator, between rounds: the objective, and other numbers for the metrics, by their names."""
+        """Return the objective, or metrics by name; called in the coordinator between rounds."""
         return {}
 
     def export(self, shared: Arrays, directory: Path) -> None:
-        """Write the model into an empty directory. Default: arrays.npz, of all fields that are not derived."""
+        """Write the model into an empty directory. Default: arrays.npz with all fields that are not derived."""
         write_npz(directory / "arrays.npz", {name: shared[name] for name, f in self.fields.items() if not f.derived})
 
-    # Declared
+    # Properties of the declared fields and options
 
     @cached_property
     def fields(self) -> dict[str, Field]:
         return fields_of(type(self))
 
     def fields_per(self, per: str) -> list[str]:
-        """The fields of rows, columns, or neither."""
+        """Return the names of the fields per "row", per "column", or, for "", of the other fields."""
         return [name for name, field in self.fields.items() if field.per == per]
 
     @property
@@ -113,17 +115,17 @@ class DynamicProgram:
 
     @cached_property
     def coefficient_shape(self) -> tuple[int, ...]:
-        """Of the coefficients of a column."""
+        """Return the shape of the coefficients of a column."""
         return self.fields[self.coefficient_name].shape_in(self)
 
     @property
     def has_one_coefficient(self) -> bool:
-        """Whether a parameter is a single coefficient."""
+        """Return whether a parameter is a single coefficient."""
         return self.group == 1 and not self.coefficient_shape
 
     @property
     def sums_of_column(self) -> int:
-        """Sums of a column."""
+        """Return the number of sums that `update` computes for a column."""
         return getattr(self, self.sums) if isinstance(self.sums, str) else self.sums
 
     @property
@@ -132,26 +134,26 @@ class DynamicProgram:
 
     @cached_property
     def functions(self) -> dict[str, Any]:
-        """Those that are compiled."""
+        """Return the functions to compile, by name."""
         names = ("update", "aggregate", "priority", "derive")
         return {name: getattr(type(self), name) for name in names if hasattr(self, name)}
 
     def own_arrays(self, shared: Arrays) -> dict[str, np.ndarray]:
-        """The arrays of the fields, of all arrays."""
+        """Return the arrays of the program's fields from a mapping of all shared arrays."""
         return {name: shared[name] for name in self.fields}
 
     @cached_property
     def constants(self) -> dict[str, float]:
-        """Options that are numbers, which functions are given in `shared`."""
+        """Return the numeric options by name; functions read them from `shared`."""
         values = {name: getattr(self, name) for name in options_of(type(self))}
         return {name: value for name, value in values.items() if isinstance(value, int | float)}
 
     def local_state(self) -> LocalState:
-        """There is none: blocks are only read."""
+        """Return an empty layout: blocks are only read, and entries have no state."""
         return LocalState("uint8", 0)
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        """The arrays of all fields."""
+        """Return the shapes and dtypes of the arrays of all fields."""
         sizes = {"row": (self.dataset.rows,), "column": (self.dataset.columns,), "": ()}
         return {
             name: ArraySpec((*sizes[field.per], *field.shape_in(self)), field.dtype)
@@ -163,5 +165,5 @@ class DynamicProgram:
 
     @cached_property
     def followers(self) -> list[str]:
-        """The fields of rows that change with the coefficients: the residual, and those that `derive` gives."""
+        """Return the row fields that change with the coefficients: the residual, then the derived fields."""
         return [self.residual_name, *(name for name in self.fields_per("row") if self.fields[name].derived)]

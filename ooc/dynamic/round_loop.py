@@ -1,4 +1,4 @@
-"""One worker's way through the rounds of the dynamic engine, on arrays that all workers share."""
+"""Run one worker's share of the rounds of the dynamic engine, on arrays that all workers share."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from ooc.dynamic.schedules import Checker, Rule, Turn, generator
 from ooc.workers.atomics import counters_spec, have_reached, raise_to
 from ooc.workers.shared_arrays import ArraySpec
 
-PRIORITIES = "rounds.priorities"  # (S, k): parameter j is number j // S of scheduler j % S
-# Of schedulers: rounds scheduled, then waves aggregated; of workers: waves updated; of other machines: likewise; stop.
+PRIORITIES = "rounds.priorities"  # float64 (S, k): the priority of parameter j is [j % S, j // S], for S schedulers
+# Rounds scheduled by each scheduler; waves aggregated by each; waves updated by each worker, and by all other machines;
+# whether to stop.
 COUNTERS = "rounds.counters"
 _PARAMETERS, COUNTS, SUMS, _CHANGES = (f"rounds.{name}" for name in ("parameters", "counts", "partial", "changes"))
 _TREES = ("rounds.tree_priorities", "rounds.tree_parameters")
-LOOKS = 1_500  # at counters, some 30 microseconds, before somebody else may have the processor
+LOOKS = 1_500  # polls of a counter, some 30 microseconds, before the worker yields the processor
 
 
 class Shape(NamedTuple):
-    """Sizes: how many workers there are, and how many parameters may be held.
+    """Number of workers and largest number of parameters held.
 
-    rank, ranks: of a ring, whose machines have as many of the bands each.
+    rank, ranks: position in the ring of machines and their number; bands are split evenly between machines.
     """
 
     workers: int
@@ -36,18 +37,18 @@ class Shape(NamedTuple):
     ranks: int = 1
 
     def bands_here(self, bands: int) -> tuple[int, int]:
-        """Of so many bands the first of this machine, and the one after its last."""
+        """Return the first band of this machine and the band after its last, out of `bands`."""
         return bands * self.rank // self.ranks, bands * (self.rank + 1) // self.ranks
 
     def bands_of(self, worker: int, bands: int) -> tuple[int, int]:
-        """Of so many bands the first of a worker, and the one after its last."""
+        """Return the first band of a worker and the band after its last, out of `bands`."""
         first, last = self.bands_here(bands)
         here = last - first
         return first + here * worker // self.workers, first + here * (worker + 1) // self.workers
 
 
 def round_specs(design: Design, program: RoundProgram, rule: Rule, shape: Shape) -> dict[str, ArraySpec]:
-    """The shared arrays of a `RoundLoop`, besides the program's and those of the columns held."""
+    """Return the specs of the shared arrays of a `RoundLoop`, without the program's arrays and the held columns."""
     slots, schedulers = rule.pipeline.slots, rule.pipeline.schedulers
     bands = band_bounds(design).size - 1
     most = -(-shape.most // schedulers)
@@ -65,23 +66,26 @@ def round_specs(design: Design, program: RoundProgram, rule: Rule, shape: Shape)
 
 
 def place_of(step: Step, pipeline: Pipeline, counts: np.ndarray) -> tuple[int, slice]:
-    """The slot of a round, and where the parameters of a wave are in it. counts: int64, parameters of each slot."""
+    """Return the slot of a round and the slice of its parameters that belongs to a wave.
+
+    counts: int64, number of parameters in each slot.
+    """
     slot, waves = step.round % pipeline.slots, pipeline.waves
     count = int(counts[slot])
     return slot, slice(count * step.wave // waves, count * (step.wave + 1) // waves)
 
 
 class Stopped(Exception):
-    """Another process has failed: there is nothing to wait for."""
+    """Raised in a worker that waits for another process when that process has failed."""
 
 
 def stop(counters: np.ndarray) -> None:
-    """Have all workers that wait for others raise Stopped."""
+    """Set the stop flag, so that all waiting workers raise Stopped."""
     raise_to(counters, len(counters) - 1, 1)
 
 
 class RoundLoop:
-    """The steps of worker `number`. Attributes: `samples`, how many it has read so far."""
+    """Steps of worker `number` within rounds. Attributes: `samples`, number of values read so far."""
 
     def __init__(
         self, program: RoundProgram, rule: Rule, shape: Shape, number: int, shared: Mapping[str, np.ndarray]
@@ -100,10 +104,10 @@ class RoundLoop:
         self.samples = 0
 
     def run(self, first: int, last: int, parameters: int) -> Iterator[bool]:
-        """Do the rounds from `first` to `last` (exclusive) over so many parameters.
+        """Run rounds `first` to `last` (exclusive) over `parameters` parameters.
 
-        Yields True whenever it has looked in vain for what it waits for from others, False after each step. Raises
-        Stopped.
+        Yields True after each poll that finds other workers not ready, False after each step. Raises Stopped if another
+        process has failed.
         """
         self._first, self._held = first, parameters
         self._random = {scheduler: generator(self._rule.seed, first, scheduler) for scheduler in self._mine}
@@ -123,7 +127,7 @@ class RoundLoop:
                 yield True
 
     def _needed(self, step: Step) -> list[tuple[int, int, int]]:
-        """Which counters, from the first to the last (exclusive), must reach which value before a step is done."""
+        """Return the counters that a step waits for, as tuples (first, last (exclusive), least value)."""
         schedulers = self._pipeline.schedulers
         scheduler, mark = step.round % schedulers, self._mark(step)
         if step.what == "schedule":
@@ -137,7 +141,7 @@ class RoundLoop:
         return [(schedulers + scheduler, schedulers + scheduler + 1, mark)]
 
     def _mark(self, step: Step) -> int:
-        """What counts waves, from 1 on."""
+        """Return the value of a wave counter after a step: waves are counted from 1 over all rounds."""
         return step.round * self._pipeline.waves + step.wave + 1
 
     def _priorities_of(self, scheduler: int) -> np.ndarray:
@@ -161,7 +165,7 @@ class RoundLoop:
         raise_to(self._counters, scheduler, step.round + 1)
 
     def _updated(self, number: int) -> np.ndarray:
-        """int64: the parameters of the rounds that are in the making when a round is computed."""
+        """Return the parameters, int64, of the rounds that are not complete when round `number` is computed."""
         slots = [other % self._pipeline.slots for other in self._pipeline.in_the_making(number, self._first)]
         return np.concatenate(
             [self._parameters[slot, : self._counts[slot]] for slot in slots] or [np.empty(0, np.int64)]
@@ -195,13 +199,13 @@ class RoundLoop:
         self._program.apply(self._wave(step))
 
     def start(self, parameters: int) -> None:
-        """Let the rows of the bands follow the first values of so many parameters."""
+        """Compute the row arrays in this worker's bands from the initial values of `parameters` parameters."""
         nothing = np.empty(0)
         held = np.arange(parameters), self._columns, self._bands
         self._program.start(Wave(*held, nothing, nothing, nothing, self._shared))
 
     def survey(self, parameters: np.ndarray) -> int:
-        """Set the priorities of parameters, int64 (c,); returns how many samples that took."""
+        """Set the priorities of parameters, int64 (c,); returns the number of values read."""
         schedulers, priorities = self._pipeline.schedulers, np.empty(parameters.size)
         samples = self._program.survey(Survey(parameters, self._columns, priorities, self._shared))
         bound(priorities)

@@ -1,8 +1,8 @@
-"""What a model is to the dynamic engine: schedule / update / aggregate over the columns of a design matrix.
+"""Interface between a model and the dynamic engine: schedule, update, aggregate and apply over columns of a design.
 
-Names and meanings are those of `ooc.program` where both engines do the same. A parameter belongs to a column that is
-held (see `ooc.dynamic.held_columns`), or to `group` of these, and goes by its place among these. The rows' own state,
-as a residual, lies in shared arrays of which a worker reads and writes the rows of its bands.
+Names and meanings are those of `ooc.program` where both engines do the same. A parameter belongs to one column that is
+held (see `ooc.dynamic.held_columns`) or to `group` consecutive ones, and is numbered by its position among them. State
+per row, such as a residual, is in shared arrays; each worker reads and writes the rows of its bands.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ooc.workers.shared_arrays import ArraySpec
 class Wave(NamedTuple):
     """Some parameters of a round.
 
-    parameters: int64 (c,), in order of priority. columns: all that are held. bands: the first, and the one after the
-    last, of this worker. sums: float64 (c, B, *`sums_shape`), over the rows of each band. changes: float64 (c,
-    *`change_shape`), what `aggregate` found, for `apply`. priorities: float64 (c,), for `aggregate` to fill.
+    parameters: int64 (c,), in order of priority. columns: all columns held. bands: this worker's first band and the
+    band after its last. sums: float64 (c, B, *`sums_shape`), over the rows of each band. changes: float64 (c,
+    *`change_shape`), set by `aggregate` and read by `apply`. priorities: float64 (c,), set by `aggregate`.
     """
 
     parameters: np.ndarray
@@ -37,7 +37,7 @@ class Wave(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """Some parameters, int64 (c,), between rounds. priorities: float64 (c,), to be filled. See Wave."""
+    """Parameters to survey between rounds, int64 (c,). priorities: float64 (c,), to be filled. See Wave."""
 
     parameters: np.ndarray
     columns: HeldSparse | HeldDense
@@ -46,7 +46,7 @@ class Survey(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """The columns of a block, from number `first` of the design on."""
+    """Columns of a block to scan. first: number of the block's first column in the design."""
 
     first: int
     block: SparseBlock | DenseBlock
@@ -54,68 +54,78 @@ class Scan(NamedTuple):
 
 
 class RoundProgram:
-    """A program of the dynamic engine but for what is its own: the low level, on waves of parameters.
+    """Base class of low-level programs of the dynamic engine, which work on waves of parameters.
 
-    Users write a `ooc.dynamic.program.DynamicProgram`. A subclass gives `shared_arrays`, `update`, `aggregate` and
-    `apply`. It is built alike in the coordinator and in the process that the workers are forked from. most: columns
-    that may be held at a time, None for all.
+    Users write a `ooc.dynamic.program.DynamicProgram` instead. A subclass defines `shared_arrays`, `update`,
+    `aggregate` and `apply`. The coordinator and the process that the workers are forked from build equal instances.
+    most: largest number of columns held at a time, None for all.
     """
 
-    group = 1  # columns of a parameter, one after the other
-    sums_shape: tuple[int, ...] = (1,)  # numbers that `update` finds for each parameter and band
-    change_shape: tuple[int, ...] = ()  # of what `aggregate` finds for each parameter
-    nearness: str | None = None  # shared array, float64 (most,): the larger, the nearer a parameter that stays where it
-    # is was to an update worth something when it was last looked at; None if that is not known
+    group = 1  # consecutive columns of a parameter
+    sums_shape: tuple[int, ...] = (1,)  # shape of the numbers that `update` computes for each parameter and band
+    change_shape: tuple[int, ...] = ()  # shape of the change that `aggregate` computes for each parameter
+    nearness: str | None = None  # name of a shared array, float64 (most,), or None: the larger a value, the nearer
+    # was the parameter to a nonzero update when it was last updated or surveyed
 
     def __init__(self, design: Design, most: int | None = None) -> None:
         self.design, self.most = design, most or design.columns
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        """Arrays of parameters (most,) and of rows, and whatever else workers read."""
+        """Return the specs of the arrays of parameters (most,), of rows, and of whatever else workers read."""
         raise NotImplementedError
 
     def primary_arrays(self) -> Sequence[str]:
-        """Those of them that a commit keeps, besides the priorities."""
+        """Return the names of the shared arrays that a commit keeps, besides the priorities."""
         return tuple(self.shared_arrays())
 
     def followers(self) -> Sequence[str]:
-        """Those of rows that `apply` changes."""
+        """Return the names of the row arrays that `apply` changes."""
         return ()
 
     def surveyed(self) -> Sequence[str]:
-        """Those of parameters that `survey` fills, besides priorities."""
+        """Return the names of the parameter arrays that `survey` fills, besides the priorities."""
         return [self.nearness] if self.nearness else []
 
     def hold(self, columns: np.ndarray, shared: Arrays) -> None:
-        """In the coordinator: set what is known of columns, int64 (m,) of the design, that are held from now on."""
+        """Set data of the columns, int64 (m,), that are held from now on; called in the coordinator."""
 
     def start(self, wave: Wave) -> None:
-        """In each worker, for its bands, before the first round: what follows from the first values of all parameters.
-        `wave.sums`, `changes` and `priorities` are empty."""
+        """Compute row state from the initial values of all parameters.
+
+        Called in each worker, for its bands, before the first round. `wave.sums`, `wave.changes` and `wave.priorities`
+        are empty.
+        """
 
     def schedule(self, turn: Turn) -> np.ndarray:
-        """Candidates for a round, int64; the engine drops what depends on one before it, and orders by priority."""
+        """Return candidates for a round, int64.
+
+        The engine drops candidates that depend on an earlier one, and sorts the rest by priority.
+        """
         return SCHEDULES[turn.rule.schedule](turn)
 
     def update(self, wave: Wave) -> int:
-        """In each worker: fill `wave.sums` for its bands. Returns how many samples, values other than zero, it read."""
+        """Fill `wave.sums` for the bands of this worker; returns the number of nonzero values read."""
         raise NotImplementedError
 
     def aggregate(self, wave: Wave) -> None:
-        """In the worker of the scheduler: add up the sums in the order of the bands, change the parameters, fill
-        `wave.changes` and `wave.priorities`. Other parameters may not be read."""
+        """Add up the sums in the order of the bands, and change the parameters; called in the scheduler's worker.
+
+        Fills `wave.changes` and `wave.priorities`. Other parameters must not be read.
+        """
         raise NotImplementedError
 
     def apply(self, wave: Wave) -> None:
-        """In each worker: let the rows of its bands follow the changes."""
+        """Update the rows of this worker's bands by the changes of the parameters; called in each worker."""
         raise NotImplementedError
 
     def survey(self, survey: Survey) -> int:
-        """In a worker, between rounds: fill `survey.priorities` by the present state. Returns how many samples it
-        read. Default: all the same."""
+        """Fill `survey.priorities` from the current state, by default with equal priorities.
+
+        Called in a worker between rounds. Returns the number of values read.
+        """
         survey.priorities[:] = 1.0
         return 0
 
     def scan(self, scan: Scan) -> Any:
-        """In a worker, between rounds: read a block. The answer goes to who asked for the scan."""
+        """Read a block in a worker between rounds; `DynamicEngine.scan` yields the returned value."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Rounds on a toy design: they call all kernels of a program and of the dynamic engine, with the types of real ones."""
+"""Run rounds on a toy design, to compile all kernels of a program and of the engine for the types of real data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS, _COLUMNS = 8, 12
 
 
 class ToyDesign(Design):
-    """A design of one form without files: a block of few columns that are all alike."""
+    """A design of one block without files, with a few equal columns."""
 
     def __init__(self, form: str, group: int) -> None:
         self.form, self.rows, self.columns = form, _ROWS, _COLUMNS * group
@@ -31,7 +31,7 @@ class ToyDesign(Design):
         return np.array([0, self.columns])
 
     def block(self, number: int) -> SparseBlock | DenseBlock:
-        """The only one; it cannot be written to, as one that is mapped."""
+        """Return the only block, with read-only arrays like those of a memory-mapped block."""
         if self.dense:
             offsets = np.append(np.zeros(self.columns, np.int64), 1)
             arrays = [np.ones((self.columns, _ROWS), self.form), offsets, np.zeros(1, np.uint32)]
@@ -45,7 +45,7 @@ class ToyDesign(Design):
 
 
 def try_rounds(spec: ProgramSpec, form: str, rule: Rule, group: int) -> None:
-    """Do everything once that a worker does between and in rounds, but scans. group: columns of a parameter."""
+    """Run everything that a worker runs between and in rounds once, except scans. group: columns of a parameter."""
     design = ToyDesign(form, group)
     program = rounds_of(spec, design, design.columns)
     room, shape = whole_room(design), Shape(1, _COLUMNS)

@@ -1,16 +1,17 @@
-"""What the workers of the dynamic engine do, step by step: rounds of schedule, update, aggregate, apply, overlapping.
+"""Order of the steps of each worker of the dynamic engine: overlapping rounds of schedule, update, aggregate, apply.
 
-The parameters are dealt to some schedulers, each of whom has every so many rounds. A round is scheduled by what its
-scheduler's parameters were like after the scheduler's last round, and by what the rounds in the making update, and
-computed from the state as it was `depth` rounds before: meanwhile so many rounds are in the making, of different
-schedulers, so that no parameter is in two of them.
+Parameters are dealt to S schedulers, and each scheduler has every S-th round. A scheduler chooses a round's parameters
+from the state of its own parameters after its previous round, and from the parameters that the incomplete rounds
+update. The round is computed from the state as of `depth` rounds before: meanwhile `depth` rounds of different
+schedulers are incomplete, so that no parameter is in two of them.
 
-The parameters of a round are in order of priority and go in waves. With a depth above 1 each wave sees what the waves
-before it have changed in the oldest round in the making, too: the sooner, the higher their priority (STRADS, 3.4).
+The parameters of a round are sorted by priority and split into waves. With a depth above 1, each wave also sees the
+changes that earlier waves made in the oldest incomplete round: the higher its priority, the sooner a change is seen
+(STRADS, 3.4).
 
-Each worker updates and applies on rows of its own, so that it needs to wait for sums and changes only; schedulers, who
-aggregate as well, are dealt among the workers. All that follows from the numbers of rounds: whatever the workers and
-their speed, every update sees the same. In the end nothing is in the making.
+Each worker updates and applies on its own rows, so that it waits only for sums and changes. Schedulers, which also
+aggregate, are dealt to the workers. The order follows from the round numbers alone: every update sees the same state
+for any number of workers and any speed. After the last round, no round is incomplete.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from typing import Literal, NamedTuple
 
 
 class Step(NamedTuple):
-    """schedule: choose the parameters of a round. update: sum up over own rows what the parameters of a wave need.
-    aggregate: add up the sums of all workers, and change the parameters. apply: what follows from that for own rows.
+    """A step of a worker.
+
+    schedule: choose the parameters of a round. update: sum over own rows for the parameters of a wave. aggregate: add
+    up the sums of all workers, and change the parameters. apply: update own rows by these changes.
     """
 
     what: Literal["schedule", "update", "aggregate", "apply"]
@@ -30,7 +33,11 @@ class Step(NamedTuple):
 
 
 class Pipeline(NamedTuple):
-    """depth: rounds in the making at a time, at least 1. schedulers: at least as many. waves: of a round."""
+    """Overlap of rounds.
+
+    depth: number of rounds that are incomplete at a time, at least 1. schedulers: number of schedulers, at least
+    `depth`. waves: number of waves in a round.
+    """
 
     depth: int
     schedulers: int
@@ -38,19 +45,19 @@ class Pipeline(NamedTuple):
 
     @property
     def slots(self) -> int:
-        """Rounds, one after the other, of which something may be in use at a time.
+        """Return the number of consecutive rounds whose arrays may be in use at the same time.
 
-        Who schedules a round has aggregated the one before it of the same scheduler; for that one all workers have
-        summed up, and before they did, they had applied what lies `depth` rounds further back.
+        The worker that schedules a round has aggregated the previous round of this scheduler. All workers had updated
+        that round, and before it they had applied the round that is `depth` earlier.
         """
         return self.schedulers + self.depth
 
     def in_the_making(self, number: int, first: int) -> range:
-        """The rounds that are not over when round `number` is computed; round `first` was the first to begin."""
+        """Return the rounds that are incomplete when round `number` is computed. first: the first round of the run."""
         return range(max(number - self.depth + 1, first), number)
 
     def steps(self, first: int, last: int, schedulers: Collection[int]) -> Iterator[Step]:
-        """What a worker that has these schedulers does in the rounds from `first` to `last` (exclusive), in order."""
+        """Yield the steps of a worker with these schedulers, in order, for rounds `first` to `last` (exclusive)."""
         for number in range(first, min(first + self.schedulers, last)):
             if number % self.schedulers in schedulers:
                 yield Step("schedule", number)
@@ -64,9 +71,9 @@ class Pipeline(NamedTuple):
                     yield from self._finish(oldest, waves, last, oldest % self.schedulers in schedulers)
 
     def _finish(self, number: int, waves: range, last: int, mine: bool) -> Iterator[Step]:
-        """Some waves of a round in which all workers have summed up. mine: whether this one has its scheduler."""
+        """Yield the steps for waves of a round that all workers have updated. mine: whether its scheduler is here."""
         if mine:
             yield from (Step("aggregate", number, wave) for wave in waves)
             if self.waves - 1 in waves and number + self.schedulers < last:
-                yield Step("schedule", number + self.schedulers)  # others may wait for it, but not for what follows
+                yield Step("schedule", number + self.schedulers)  # before apply, as other workers may wait for it
         yield from (Step("apply", number, wave) for wave in waves)

@@ -1,4 +1,4 @@
-"""Which parameters a round of the dynamic engine updates: the default schedules, and the check of what they propose."""
+"""Choose the parameters of a round of the dynamic engine: default schedules and the check of their candidates."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from ooc.dynamic.priorities import Sums, draw
 from ooc.dynamic.rounds import Pipeline
 
 _FEW = 256  # parameters
-_SAMPLED = 512  # entries of a column, on average, in the rows that the checker looks at, if there are more
+_SAMPLED = 512  # sampled entries of a column, on average; designs with more are checked on a sample of the rows
 
 
 class Rule(NamedTuple):
-    """How rounds are made up.
+    """Rules by which the parameters of a round are chosen.
 
-    schedule: a key of `SCHEDULES`. parallel: parameters of a round, at most. candidates: from how many draws these are
-    chosen. rho: two of a round have |x_j' x_k| < rho, see `ooc.dynamic.dependencies`; None does not look. centred:
-    whether this is the correlation rather than the cosine. eta: added to each priority, as a share of their mean."""
+    schedule: a key of `SCHEDULES`. parallel: largest number of parameters in a round. candidates: number of draws from
+    which they are chosen. rho: every two columns of a round have |x_j' x_k| < rho, see `ooc.dynamic.dependencies`; None
+    for no check. centred: whether x_j' x_k is the correlation rather than the cosine. eta: number added to each
+    priority, as a share of the mean priority.
+    """
 
     schedule: str = "priority"
     parallel: int = 64
@@ -34,14 +36,14 @@ class Rule(NamedTuple):
     seed: int = 0
 
     def for_parameters(self, count: int) -> Rule:
-        """Return the rule for `count` parameters: few are one scheduler's, without rounds that overlap."""
+        """Return the rule for `count` parameters; few parameters get one scheduler and no overlap of rounds."""
         return self._replace(pipeline=Pipeline(1, 1, 1)) if count < _FEW else self
 
 
 class Turn(NamedTuple):
-    """A round that is to be scheduled: the `turn`-th of its scheduler, which has the parameters of a range.
+    """A round to be scheduled: number `turn` of its scheduler, which owns a range of parameters.
 
-    priorities: float64 (k,), of these parameters, and `sums`, see `ooc.dynamic.priorities`. random: of the scheduler.
+    priorities: float64 (k,), of these parameters. sums: see `ooc.dynamic.priorities`. random: rng of the scheduler.
     """
 
     turn: int
@@ -53,21 +55,24 @@ class Turn(NamedTuple):
 
     @property
     def candidates(self) -> int:
-        """How many candidates are wanted; there are no more than parameters."""
+        """Return the number of candidates to propose, at most the number of parameters."""
         return min(self.rule.candidates, len(self.parameters))
 
     def numbered(self, places: np.ndarray) -> np.ndarray:
-        """int64: the parameters at some places of the range."""
+        """Return the parameters, int64, at these positions of the range."""
         return self.parameters.start + self.parameters.step * places
 
 
 def generator(seed: int, first: int, scheduler: int) -> np.random.Generator:
-    """The random numbers of a scheduler for the rounds from number `first` on that are done together."""
+    """Return the rng of a scheduler for the rounds of one run, which begins with round `first`."""
     return np.random.Generator(np.random.Philox(key=[seed, (first << 16) + scheduler]))
 
 
 def by_priority(turn: Turn) -> np.ndarray:
-    """int64: parameters drawn with p(j) ~ priority_j + eta, in their order; the fewer, the fewer are worth it."""
+    """Draw parameters with p(j) ~ priority_j + eta; returns int64, in the order of draws, each once.
+
+    The fewer parameters have a large priority, the fewer different ones are drawn.
+    """
     mean = turn.sums.priorities[1] / turn.priorities.size
     eta = turn.rule.eta * mean if mean > 0 else 1.0
     drawn = np.empty(turn.candidates, np.int64)
@@ -76,13 +81,15 @@ def by_priority(turn: Turn) -> np.ndarray:
 
 
 def at_random(turn: Turn) -> np.ndarray:
-    """int64: all have the same chance (Shotgun)."""
+    """Draw parameters with equal probability (Shotgun); returns int64."""
     return turn.numbered(turn.random.choice(len(turn.parameters), turn.candidates, replace=False))
 
 
 def in_turn(turn: Turn) -> np.ndarray:
-    """int64: one after the other. Each time round they begin one further, so that none always meets the same others
-    in a round, and before it."""
+    """Return the next parameters in cyclic order, int64.
+
+    Each cycle starts one parameter later, so that a parameter does not always meet the same others in a round.
+    """
     passed, size = turn.turn * turn.candidates, len(turn.parameters)
     return turn.numbered((passed + passed // size + np.arange(turn.candidates)) % size)
 
@@ -95,7 +102,7 @@ SCHEDULES: dict[str, Callable[[Turn], np.ndarray]] = {
 
 
 def check(rule: Rule) -> None:
-    """Raise RequestError if a rule makes no sense."""
+    """Raise RequestError if a rule is invalid."""
     depth, schedulers, waves = rule.pipeline
     wrong = {
         f"--schedule: {rule.schedule!r} is not known; choose one of {', '.join(SCHEDULES)}": rule.schedule
@@ -113,7 +120,7 @@ def check(rule: Rule) -> None:
 
 
 class Checker:
-    """Keeps of candidates those that may be updated at once; of rows, where there are many, it looks at some."""
+    """Select candidates that can be updated at the same time, by the correlations in all rows or a sample of them."""
 
     def __init__(self, rule: Rule, rows: int, entries_of_a_column: float) -> None:
         self._rule = rule
@@ -126,9 +133,9 @@ class Checker:
     def independent(
         self, columns: HeldSparse | HeldDense, candidates: np.ndarray, updated: np.ndarray, group: int = 1
     ) -> np.ndarray:
-        """Those of the candidates, int64 (k,), that are kept, in the same order: as many as a round may have.
+        """Return the first candidates, int64 (k,), that are independent of each other and of `updated`, for one round.
 
-        updated: int64, parameters that others depend on, too, as they are being updated. group: columns of each.
+        updated: int64, parameters that are updated at the same time. group: number of columns of a parameter.
         """
         rule, taken = self._rule, updated.size
         if rule.rho is None:

@@ -1,7 +1,7 @@
-"""Train a user's program by passes of the dynamic engine, up to a number of passes or to a small duality gap.
+"""Train a user's program by passes of the dynamic engine, for a number of passes or to a small duality gap.
 
-A step is a pass: as many rounds as could update every parameter once. After each pass, all parameters are surveyed if
-the program has a duality gap; otherwise they are surveyed when what the last survey found is done with
+A step is a pass: as many rounds as it takes to update every parameter once. After each pass, all parameters are
+surveyed if the program has a duality gap; otherwise they are surveyed when their priorities have become small
 (`DynamicEngine.survey_if_settled`).
 """
 
@@ -29,8 +29,8 @@ from ooc.state.slice_file import SLICES
 from ooc.training import Callback
 from ooc.user_programs import mistakes_told, numbers_of
 
-_DIVERGED = 2.0  # times the first objective
-_OURS = "rounds."  # what begins the names of arrays that are not fields of the program
+_DIVERGED = 2.0  # training diverges if the objective exceeds this multiple of its initial value
+_OURS = "rounds."  # prefix of the names of arrays that are not fields of the program
 _FIRST = f"{_OURS}first_objective"
 
 
@@ -52,7 +52,7 @@ def train_rounds(
         run.require_same_state(program)
         with (
             closing(RoundTraining(run, program, plan, callback, ring)) as training,
-            together(ring),  # before workers are waited for: a thread may wait for other ranks
+            together(ring),  # runs before the workers are waited for: a thread may wait for other ranks
             mistakes_told(program),
         ):
             reason = run_steps(run, training, stop, quiet=quiet)
@@ -60,7 +60,10 @@ def train_rounds(
 
 
 class ColumnSolver:
-    """The passes of a program. Attributes: `engine`; `solved`, passes done; `program`, and `shared`, its arrays."""
+    """Run the passes of a program.
+
+    Attributes: `engine`; `solved`, number of passes done; `program`; `shared`, the arrays of the program's fields.
+    """
 
     def __init__(self, run: Run, program: DynamicProgram, plan: RoundPlan, ring: Ring | None) -> None:
         directory = run.scratch / SLICES if plan.in_file else None
@@ -70,7 +73,7 @@ class ColumnSolver:
         assert isinstance(self.engine.program, ColumnRounds)
         self._rounds = self.engine.program
         self.program, self.shared = program, program.own_arrays(self.engine.arrays)
-        self._first = 0.0  # objective, before the first pass
+        self._first = 0.0  # objective before the first pass
 
     @property
     def pids(self) -> list[int]:
@@ -90,7 +93,7 @@ class ColumnSolver:
 
     @property
     def _of_pass(self) -> int:
-        """Rounds of a pass."""
+        """Return the number of rounds in a pass."""
         return max(self.program.dataset.columns // self.program.group // self.program.rule.parallel, 1)
 
     @property
@@ -98,7 +101,7 @@ class ColumnSolver:
         return self.program.rule.schedule == "priority"
 
     def begin(self) -> None:
-        """Hold the columns and set the first values."""
+        """Hold the columns and set the initial values."""
         self.engine.hold()
         self.program.initialize(self.shared)
         self.engine.start()
@@ -107,7 +110,7 @@ class ColumnSolver:
         self._first = self.objective().get("objective", 0.0)
 
     def step(self) -> None:
-        """Make a pass."""
+        """Run one pass."""
         self.engine.run(self._of_pass)
         if self.program.has_gap:
             self.engine.survey()
@@ -115,7 +118,7 @@ class ColumnSolver:
             self.engine.survey_if_settled()
 
     def objective(self) -> dict[str, float]:
-        """Return the program's objective. Raises Diverged if that is not finite, or far above the first."""
+        """Return the program's objective. Raises Diverged if it is not finite, or far above its initial value."""
         told = numbers_of(self.program.objective, self.shared, single="objective")
         value, first = told.get("objective", 0.0), self._first
         if not np.isfinite(self.shared[self.program.coefficient_name]).all() or not np.isfinite(value):
@@ -129,11 +132,11 @@ class ColumnSolver:
         return Diverged(f"{type(self.program).__name__} diverges: {what}", remedy)
 
     def gap(self) -> float | None:
-        """Return the duality gap, if the program has one."""
+        """Return the duality gap, or None if the program has none."""
         return self._rounds.gap(self.engine.arrays) if self.program.has_gap else None
 
     def is_small(self, gap: float | None) -> bool:
-        """Whether a duality gap ends the training."""
+        """Return whether the duality gap is small enough to end training."""
         return gap is not None and gap <= self.program.tolerance * (abs(self._first) or 1.0)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -151,7 +154,7 @@ class ColumnSolver:
 
 
 class RoundTraining(SolverSteps):
-    """The passes of one run in one process, as `ooc.loop.TrainingSteps`, with their metrics."""
+    """Train one run in one process by passes, as `ooc.loop.TrainingSteps`, and write its metrics."""
 
     unit = "iteration"
 

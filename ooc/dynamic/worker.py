@@ -1,4 +1,4 @@
-"""The worker's side of the dynamic engine: messages to gather, survey and scan columns, and to run rounds."""
+"""Handle the messages of a worker of the dynamic engine: gather, survey and scan columns, and run rounds."""
 
 from __future__ import annotations
 
@@ -25,28 +25,31 @@ from ooc.workers.shared_arrays import ArraySpec, SharedArrays
 from ooc.workers.worker import ProgramSpec
 
 _NAP = 50e-6  # seconds
-_LOOK_ROUND = 0.5  # seconds after which it looks whether the coordinator is there
+_LOOK_ROUND = 0.5  # seconds between checks that the coordinator runs
 
 
 class DynamicAttachment(NamedTuple):
-    """What the workers need to know before they are forked."""
+    """Arguments of the workers, set before they are forked."""
 
     design: str
     program: ProgramSpec
     rule: Rule
     room: Room
     shape: Shape
-    descriptors: tuple[int, int]  # of the shared arrays, and of the columns that are held
+    descriptors: tuple[int, int]  # file descriptors of the shared arrays, and of the columns held
 
 
 class Number(NamedTuple):
-    """The first message: which worker this is."""
+    """First message to a worker: its number."""
 
     number: int
 
 
 class Stretch(NamedTuple):
-    """The rounds from `first` to `last` (exclusive), over so many parameters. The answer is the samples read."""
+    """Request to run rounds `first` to `last` (exclusive) over `parameters` parameters.
+
+    The answer is the number of values read.
+    """
 
     first: int
     last: int
@@ -54,19 +57,19 @@ class Stretch(NamedTuple):
 
 
 class Starting(NamedTuple):
-    """So many parameters have their first values."""
+    """Request to compute the row arrays from the initial values of `parameters` parameters."""
 
     parameters: int
 
 
 class Surveying(NamedTuple):
-    """Parameters, int64 (c,). The answer is the samples read."""
+    """Request to survey parameters, int64 (c,); the answer is the number of values read."""
 
     parameters: np.ndarray
 
 
 class Scanning(NamedTuple):
-    """A block. The answer is the program's."""
+    """Request to scan a block; the answer is the value that the program returns."""
 
     block: int
 
@@ -74,12 +77,12 @@ class Scanning(NamedTuple):
 def all_specs(
     design: Design, program: RoundProgram, rule: Rule, room: Room, shape: Shape
 ) -> tuple[dict[str, ArraySpec], dict[str, ArraySpec]]:
-    """What the processes share: of the program and the rounds; and of the columns that are held."""
+    """Return the specs of the shared arrays: of the program and its rounds, and of the held columns."""
     return program.shared_arrays() | round_specs(design, program, rule, shape), held_specs(design, room)
 
 
 def attach(attachment: DynamicAttachment) -> Callable[[Any], Any]:
-    """Build the program, compile its kernels, and return what handles a message (see `blocks.workers`)."""
+    """Build the program, compile its kernels, and return the handler of messages (see `blocks.workers`)."""
     design = Design(Path(attachment.design))
     spec, rule = attachment.program, attachment.rule
     program = rounds_of(spec, design, attachment.room.columns)
@@ -90,7 +93,10 @@ def attach(attachment: DynamicAttachment) -> Callable[[Any], Any]:
 
 
 class RoundWorker:
-    """Handles the messages of one worker. coordinator: the process that has started the interpreter of all workers."""
+    """Handle the messages of one worker.
+
+    coordinator: id of the process that has started the interpreter which workers are forked from.
+    """
 
     def __init__(self, design: Design, program: RoundProgram, attachment: DynamicAttachment, coordinator: int) -> None:
         self._design, self._program, self._attachment = design, program, attachment
@@ -108,7 +114,7 @@ class RoundWorker:
         }
 
     def __call__(self, message: Any) -> Any:
-        """Do what a message asks."""
+        """Handle a message; returns the answer."""
         return self._do[type(message)](message)
 
     def _number(self, message: Number) -> None:
@@ -129,10 +135,10 @@ class RoundWorker:
 
 
 def go_on(steps: Iterator[bool], coordinator: int) -> None:
-    """Go through what yields whether it waits.
+    """Run an iterator that yields whether it waits, and sleep after each True.
 
-    Who waits sleeps: where others need the processor, it comes back to who has slept sooner than to who has yielded.
-    Raises WorkFailed once the coordinator is gone: nobody would stop this worker.
+    The kernel resumes a process that slept sooner than one that yielded, where other processes need the processor.
+    Raises WorkFailed if the coordinator has ended, as nothing else would stop this worker.
     """
     last = time.monotonic()
     for waits in steps:
