@@ -1,4 +1,4 @@
-"""The state and the options of a program, declared as attributes of its class.
+"""State and options of a program, declared as attributes of its class.
 
 class NMF(StaticProgram):
     rank: int = 10                              # an option
@@ -18,8 +18,8 @@ from blocks.errors import RequestError
 from blocks.store import Store
 from ooc.workers.shared_arrays import ArraySpec
 
-Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]  # numbers for an array of a shape
-_OWN = ("blocks", "builtins", "ooc", "samplers")  # packages whose classes say by __init__ what their options are
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]  # function that returns an array of the given shape
+_OWN = ("blocks", "builtins", "ooc", "samplers")  # packages whose classes declare options by `__init__`
 _RESERVED = {"exported", "initial", "maps", "phases", "reading_phases", "state_name", "sums", "trains_on_shards"}
 
 
@@ -30,19 +30,18 @@ class Field:
     Parameters
     ----------
     per : "", "row", "column" or "work"
-        What the array has an element for: "row" (or document, or sample) or "column" (or word) of the dataset.
-        `Job.own` gives the elements of a part. Empty for an array that all parts read and `aggregate` or `begin`
-        changes. "work", in a stochastic program, for an array that `process` uses while it works on a sample, and that
-        nobody keeps.
+        Axis of the array: one element for each "row" (or document, or sample) or "column" (or word) of the dataset.
+        `Job.own` returns the elements of a part. Empty for an array that all parts read and `aggregate` or `begin`
+        changes. "work", in a stochastic program, for working memory of `process` that is not kept between samples.
     shape : int, str or tuple of these
         Shape of an element; a name stands for the number that an option of the program has.
     dtype : str
         Type of the numbers.
     initial : number or callable
-        First value, or a function of a `numpy.random.Generator` and a shape. The generator is seeded by the option
+        Initial value, or a function of a `numpy.random.Generator` and a shape. The generator is seeded by the option
         ``seed``, if there is one, and the name of the field.
     derived : bool
-        Whether `begin` makes the values anew before each phase, so that no commit needs them.
+        Whether `begin` recomputes the values before each phase, so that commits do not include them.
     summed : bool
         Integers to which `update` adds, in ``job.delta[name]``; the sums over all parts are added to the array when a
         phase, or a stage, ends.
@@ -56,12 +55,12 @@ class Field:
     summed: bool = False
 
     def shape_in(self, program: Any) -> tuple[int, ...]:
-        """Shape of an element, by the options of the program."""
+        """Return the shape of an element, given the options of the program."""
         sizes = self.shape if isinstance(self.shape, tuple) else (self.shape,)
         return tuple(getattr(program, size) if isinstance(size, str) else size for size in sizes)
 
     def spec(self, dataset: Store, program: Any) -> ArraySpec:
-        """Return shape and dtype of the whole array."""
+        """Return the shape and dtype of the whole array."""
         shape = self.shape_in(program)
         if self.per == "row":
             return ArraySpec((int(dataset.block_bounds[-1]), *shape), self.dtype, self.per)
@@ -96,7 +95,7 @@ def options_of(program: type) -> dict[str, Any]:
 
 
 def converted(program: Any, name: str, value: Any, kind: Any) -> Any:
-    """Return the value of an option as its type; RequestError if it cannot be."""
+    """Convert the value of an option to its type. Raises RequestError if that is not possible."""
     try:
         return convert(value, kind)
     except ValidationError as error:
@@ -106,7 +105,7 @@ def converted(program: Any, name: str, value: Any, kind: Any) -> Any:
 
 
 def set_options(program: Any, given: Mapping[str, Any]) -> None:
-    """Set the options of a program to given values or their defaults; RequestError for unknown or invalid ones."""
+    """Set the options of a program to given values or defaults. Raises RequestError for unknown or invalid options."""
     kinds, name_of = options_of(type(program)), type(program).__name__
     for name, value in given.items():
         if name not in kinds:

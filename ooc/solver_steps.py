@@ -1,6 +1,6 @@
 """Base class for trainings whose state is a few arrays of one process: generations, commits, cost of iterations.
 
-On a ring all ranks have the same state, which each commits to its own run.
+On a ring all ranks have the same state, and each commits it to its own run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from ooc.state.layout import Layout
 
 
 class Solver(Protocol):
-    """What holds the state and changes it. bytes_read, samples: of this process so far. solved: iterations done."""
+    """Solver that holds the state of a training and changes it.
+
+    bytes_read, samples: counts of this process so far. solved: number of iterations done.
+    """
 
     @property
     def pids(self) -> list[int]: ...
@@ -55,10 +58,10 @@ class Solver(Protocol):
 class SolverSteps:
     """Base class of `ooc.loop.TrainingSteps`: generations, the cursor, and the cost of iterations.
 
-    A subclass has `total` and `unit`, and gives `done`, `position`, `begin`, `step` and `finish`.
+    A subclass has `total` and `unit`, and defines `done`, `position`, `begin`, `step` and `finish`.
     """
 
-    may_stop = True  # what was found is committed
+    may_stop = True  # a stop loses nothing, as the state is committed first
 
     def __init__(self, run: Run, dataset: Store, ring: Ring | None) -> None:
         self._run, self._dataset = run, dataset
@@ -69,9 +72,9 @@ class SolverSteps:
         self.cursor, self._start = Cursor(), Cursor()
 
     def _go_on_with(self, solver: Solver) -> None:
-        """Set the solver that does the steps, and restore the newest generation that is intact on all ranks, if any."""
+        """Set the solver that runs the steps, and restore the newest generation that is intact on all ranks, if any."""
         self._solving = solver
-        self._clock = time.monotonic()  # kernels were compiled before
+        self._clock = time.monotonic()  # after the kernels were compiled
         self._goes_on = self._restore()
         self._told = go_back(
             self._run,
@@ -118,7 +121,7 @@ class SolverSteps:
         cursor.bytes_sent = start.bytes_sent + self._ring.bytes_summed - self._sent
 
     def commit(self) -> None:
-        self._ring.barrier()  # all have the generation before: nobody gives up the last that others have
+        self._ring.barrier()  # all ranks have the previous generation, so that none drops the last one of others
         self._spend()
         self._run.sync_metrics()
         cells = self._generations.create()
@@ -128,7 +131,7 @@ class SolverSteps:
             cells.close()
 
     def _line(self, found: Mapping[str, Any], budget: int) -> dict[str, Any]:
-        """Return a line of the metrics: what was found, and the cost on all ranks."""
+        """Return a line of the metrics: the entries of `found`, and the cost on all ranks."""
         of_ranks = np.array(self.gather(self._spent())).T
         samples, lately, bytes_read, bytes_sent = of_ranks[:4].sum(axis=1)
         elapsed, seconds, memory_bytes = of_ranks[4:].max(axis=1)
@@ -146,8 +149,11 @@ class SolverSteps:
         }
 
     def _spent(self) -> list[float]:
-        """Return the work of this rank: samples (of all and of this process), bytes read and sent, seconds (of this
-        process), memory."""
+        """Return the work of this rank.
+
+        The numbers are: samples in all, samples of this process, bytes read, bytes sent, seconds in all, seconds of
+        this process, and bytes of memory.
+        """
         cursor, start = self.cursor, self._start
         return [
             cursor.samples_processed,

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from blocks.errors import RequestError
 from ooc.user_programs import place_in, reason
 
-_PARSING = threading.Lock()  # Python 3.11 counts how deep a tree is for all threads together: SystemError, now and then
-Known = Mapping[str, tuple[str, Collection[str]]]  # of parameters: what they have, in words, and its names
+_PARSING = threading.Lock()  # Python 3.11 counts the depth of trees over all threads: SystemError, sometimes
+Known = Mapping[str, tuple[str, Collection[str]]]  # of each parameter: what its attributes are called, and their names
 
 
 class Function(NamedTuple):
-    """A function of a user: its parameters, file, number of the line before it, and source text."""
+    """A function of a user's program: parameters, file, number of the line before the function, and source text."""
 
     name: str
     tree: ast.FunctionDef
@@ -35,7 +35,7 @@ class Function(NamedTuple):
         return RequestError(f"{self.file}, line {self.before + node.lineno}: {what}", remedy)  # type: ignore[attr-defined]
 
     def require_parameters(self, wanted: Sequence[str]) -> None:
-        """Raise RequestError unless the function has as many parameters as it is called with."""
+        """Raise RequestError unless the function has as many parameters as `wanted`."""
         if len(self.parameters) != len(wanted):
             names = ", ".join(wanted)
             raise self.wrong(
@@ -45,7 +45,7 @@ class Function(NamedTuple):
             )
 
     def require_names(self, known: Known) -> None:
-        """Raise RequestError unless the attributes of its parameters exist."""
+        """Raise RequestError unless each attribute of a parameter that the function uses is in `known`."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
                 which, names = known[node.value.id]
@@ -66,7 +66,7 @@ def read(program: type, name: str) -> Function:
 
 
 def assigned(node: ast.AST) -> Sequence[ast.AST]:
-    """Return what a statement assigns to."""
+    """Return the targets of an assignment; none for other nodes."""
     if isinstance(node, ast.Assign):
         return node.targets
     return [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
@@ -74,7 +74,7 @@ def assigned(node: ast.AST) -> Sequence[ast.AST]:
 
 @contextmanager
 def reported(program: type, functions: Collection[str]) -> Iterator[None]:
-    """Report what numba cannot compile in the functions of a program with file and line."""
+    """Report errors of numba in the functions of a program with file and line."""
     from numba.core.errors import NumbaError
 
     try:

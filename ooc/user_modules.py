@@ -1,9 +1,10 @@
-"""Modules with compiled loops around the functions of a user's program, written for it.
+"""Generate and cache modules with compiled loops that call the functions of a user's program.
 
-What a loop hands to a function depends on what the program declares, so the text of the loop does, too. Its module is
-one of `ooc.generated`: it lies in the directory of the compiled kernels, where numba's cache knows it by its file; its
-name is a hash of its text and of the files that the functions are in. Types that the loops have arguments of are
-modules of their own, as the cache of a function that is called has them by name: those of programs that are gone, too.
+The arguments that a loop passes to a function depend on the program's declarations, so the source of the loop is
+generated. The modules are in package `ooc.generated` and are stored in the cache directory of compiled kernels, where
+numba's cache identifies a module by its file. A module's name is a hash of its source and of the files that define the
+functions. Types of the loops' arguments are in modules of their own, as numba's cache of a called function refers to
+the types by name, also for programs that no longer exist.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class {name}(NamedTuple):
 
 
 def types_module(types: Mapping[str, Sequence[str]]) -> str:
-    """Return the name of a module of NamedTuples, of which the fields are given."""
+    """Write a module of NamedTuples with these names and fields, and return the module's name."""
     classes = (_TYPE.format(name=name, fields=_fields(fields)) for name, fields in types.items())
     text = _TYPES + "".join(classes)
     return write_module("types", text, xxhash.xxh3_64(text.encode()))
@@ -47,13 +48,13 @@ def _fields(names: Sequence[str]) -> str:
 
 
 def owner(program: type, functions: Mapping[str, Any]) -> type:
-    """Return the first class of a program that has these functions: programs that change none share the loops."""
+    """Return the most basic class of a program that has these functions: subclasses without new ones share loops."""
     first = reversed(program.__mro__)
     return next(each for each in first if all(getattr(each, name, None) is functions[name] for name in functions))
 
 
 def loops_module(text: str, functions: Mapping[str, Any]) -> ModuleType:
-    """Return the module of a text in which these functions of a program are called."""
+    """Write and import the module with this source, which calls these functions of a program."""
     digest = xxhash.xxh3_64(text.encode())
     for file in sorted({inspect.getfile(inspect.unwrap(function)) for function in functions.values()}):
         digest.update(Path(file).read_bytes())
@@ -61,21 +62,22 @@ def loops_module(text: str, functions: Mapping[str, Any]) -> ModuleType:
 
 
 def write_module(kind: str, text: str, digest: Any) -> str:
-    """Return the name of the module that has a text, and write the module if it is not there.
+    """Return the name of the module with this source, and write the module if it does not exist.
 
-    It is written once, whoever needs it at the same time: of one that is newer numba compiles everything again.
+    The file is written once, also by concurrent processes: numba compiles everything again for a file with a newer
+    date.
     """
     stem = f"{kind}_{digest.hexdigest()}"
     name = f"{generated.__name__}.{stem}"
     if name not in sys.modules:
         if CACHE is None or not (CACHE / f"{stem}.py").exists():
             _write(f"{stem}.py", text)
-        importlib.invalidate_caches()  # whoever wrote it
+        importlib.invalidate_caches()  # another process may have written the module
     return name
 
 
 def _write(name: str, text: str) -> None:
-    """Write a module where kernels are kept, and have it be found there."""
+    """Write a module to the cache directory of kernels, and add this directory to the path of `ooc.generated`."""
     directory = additions()
     if directory is None:
         raise WorkFailed(

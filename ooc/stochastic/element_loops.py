@@ -15,8 +15,9 @@ from ooc.user_modules import loops_module, owner, types_module
 class DeclaredNames(NamedTuple):
     """Declarations of a program.
 
-    elements: class of its elements. maps: functions besides `process`. constants, variables: of `shared`; delayed:
-    variables with delayed additions, with their numbers. by_element, by_entry, work: of `local`.
+    elements: class of the dataset's elements. maps: functions besides `process`. constants, variables: fields of
+    `shared`. delayed: variables with delayed additions, and the index of each. by_element, by_entry, work: fields of
+    `local`.
     """
 
     elements: Any
@@ -93,7 +94,7 @@ def {name}_elements(block, visits, shared, local, found):
 
 
 def load(program: Any, names: DeclaredNames) -> ModuleType:
-    """The module of the loops of a program: `Shared`, `Local`, `process_elements`, and `NAME_elements` for each map."""
+    """Return the module of a program's loops: `Shared`, `Local`, `process_elements`, `NAME_elements` for each map."""
     types = types_module(
         {
             "Shared": [*names.variables, *names.constants],
@@ -105,7 +106,7 @@ def load(program: Any, names: DeclaredNames) -> ModuleType:
 
 
 def source(program: type, names: DeclaredNames, types: str) -> str:
-    """Return the text of the module. types: module with `Shared` and `Local`."""
+    """Return the source of the module. types: name of the module with `Shared` and `Local`."""
     element_at = f"{names.elements.__name__.lower()}_at"
     places = [f"local.{name}[element]" for name in names.by_element]
     places += [f"local.{name}[mine]" for name in names.by_entry] + [f"local.{name}" for name in names.work]

@@ -1,4 +1,4 @@
-"""What is refused of the functions of a stochastic program, in their users' terms, before anything is compiled."""
+"""Check the functions of a stochastic program before compilation, and report errors in its author's terms."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHANGES = "Shared variables change only by add, delayed_add and multiply."
 
 
 def check_functions(program: StochasticProgram) -> None:
-    """Raise RequestError, with file and line, for what the functions of a program do that cannot be."""
+    """Raise RequestError, with file and line, for an invalid function of a program."""
     if taken := {*program.declared, *program.constants(), *program.locals} & set(OPERATORS):
         raise RequestError(
             f"{type(program).__name__}: {min(taken)!r} is the name of an operator", "Give the variable another name."
@@ -41,7 +41,7 @@ def check_functions(program: StochasticProgram) -> None:
 
 
 def _check_operators(function: Function, program: StochasticProgram, shared: str) -> None:
-    """Shared variables are read and changed by operators alone, and by those that they have."""
+    """Raise RequestError unless shared variables are used only by operators, and by operators that they have."""
     for node in ast.walk(function.tree):
         for target in assigned(node):
             if name := _of_shared(target, shared):
@@ -84,7 +84,7 @@ def _check_operator(function: Function, program: StochasticProgram, call: ast.Ca
 
 
 def _of_shared(node: ast.AST, shared: str) -> str:
-    """The shared variable that an expression is of, or is a place of; or nothing."""
+    """Return the name of the shared variable that an expression refers to or indexes, or an empty string."""
     if isinstance(node, ast.Subscript):
         return _of_shared(node.value, shared)
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == shared:
