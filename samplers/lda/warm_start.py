@@ -1,15 +1,15 @@
-"""Initial topics of LDA that are learned and not drawn at random, see `samplers.lda.scvb0`.
+"""Base class of LDA samplers whose initial topics are learned instead of random, see `samplers.lda.scvb0`.
 
-Two kinds of phases fill the state. Those that learn go through the blocks, as often as it takes to have enough
-minibatches, each in two stages: its documents are folded in, then the rows of words take in what they say. The last
-phase draws a topic for every token from what was learned, and writes it.
+Two kinds of phases fill the state. Learning phases go through the blocks, as often as it takes for enough minibatches.
+A minibatch has two stages: its documents are folded in, then the rows of words are updated. The last phase draws a
+topic for every token from the learned counts, and writes it.
 
-Rows are kept of the most frequent words, as many as fit in ROWS bytes, whatever memory there is: so the topics are the
-same with any. They lie in a file where memory does not hold them. The topics of other words are drawn from what the
-document has of each topic. Of more than MOST_TOPICS topics, groups are learned, and documents choose at random, for
-each of their groups, which of its topics they take.
+Rows of expected counts are kept for the most frequent words, as many as fit in ROWS bytes, whatever the memory limit:
+so the topics do not depend on it. The rows are in a file if they do not fit in memory. The topics of other words are
+drawn from the topics of their document. For more than MOST_TOPICS topics, groups of topics are learned, and each
+document draws at random one topic of each of its groups.
 
-On a ring the first machine learns, from its own documents, and all draw from what it has learned.
+On a ring the first machine learns, from its own documents, and all machines draw from the learned counts.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ DRAW = Phase("drawing", "block", staged=True)
 
 
 class WarmStart(Lda):
-    """Subclasses add `phases`. start: one of STARTS."""
+    """Base class of samplers with a learned start; a subclass adds `phases`. start: one of STARTS."""
 
     def __init__(self, dataset: Dataset, *, start: str = "random", **options: Any) -> None:
         super().__init__(dataset, **options)
@@ -110,7 +110,7 @@ class WarmStart(Lda):
         return "expected_rows", "expected_totals", "estimate"
 
     def later_arrays(self) -> Collection[str]:
-        """Those of a sampler."""
+        """Return the arrays that only the sampler uses, after the start."""
         return self.shared_arrays().keys() - Lda.shared_arrays(self).keys() - {*self.start_arrays()}
 
     def large_arrays(self) -> Collection[str]:
@@ -137,7 +137,7 @@ class WarmStart(Lda):
         self._row_of = own
 
     def priors(self, shared: Arrays) -> tuple[np.ndarray, float]:
-        """alpha, float64 (K,), and beta."""
+        """Return alpha, float64 (K,), and beta."""
         return np.full(self.topics, shared["alpha"]), float(shared["beta"][0])
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
@@ -194,7 +194,7 @@ class WarmStart(Lda):
         return self._count_words(job, block, first, last, mixtures)
 
     def _random_rows(self, job: Job, key: np.uint64) -> np.ndarray:
-        """Expected counts of some words, at random; returns the sum for each topic."""
+        """Set this job's share of the rows to random expected counts; returns their sum for each topic."""
         words = min(job.shared["expected_rows"].size // self._groups, self._row_frequencies.size)
         mine = job.share(words)
         rows = job.shared["expected_rows"][: words * self._groups].reshape(words, self._groups)
@@ -213,11 +213,11 @@ class WarmStart(Lda):
 
     @property
     def _rows_at_once(self) -> int:
-        """Rows that a worker may change before it has them written."""
+        """Return the number of rows that a worker may change before it writes them back."""
         return max(UNWRITTEN // (4 * self._groups), 1)
 
     def _count_words(self, job: Job, block: Block, first: int, last: int, mixtures: scvb0.Mixtures) -> np.ndarray:
-        """Take documents into the rows of this job's words; returns `totals` of `scvb0.count_words`."""
+        """Add the counts of documents to the rows of this job's words; returns `totals` of `scvb0.count_words`."""
         share = job.share(block.positions.size)
         mine = slice(*np.searchsorted(block.word_offsets[:-1], [share.start, share.stop]))
         rows, starts = self._row_of[block.words[mine]], block.word_offsets[mine.start : mine.stop + 1]
@@ -237,7 +237,7 @@ class WarmStart(Lda):
         return totals
 
     def _rate(self, shared: Arrays) -> float:
-        """rho_t: what is replaced by the next minibatch."""
+        """Return rho_t, the share of the expected counts that the next minibatch replaces."""
         return float(self._share * (1.0 + self._share * (shared["estimate"][0] + 1.0)) ** -self._power)
 
     def _estimate(self, shared: Arrays) -> scvb0.Estimate:
@@ -259,7 +259,7 @@ class WarmStart(Lda):
         return super().aggregate(phase, shared, deltas, answers)
 
     def _take_in(self, shared: Arrays, totals: np.ndarray) -> None:
-        """Take in the sums over topics of expected counts: first of rows made at random, then of each minibatch."""
+        """Update the topics' expected counts by sums over words: first of the random rows, then of each minibatch."""
         if not shared["expected_totals"].any():
             shared["expected_totals"][:] = totals
             return
@@ -273,7 +273,7 @@ class WarmStart(Lda):
             self._scale_anew(shared)
 
     def _scale_anew(self, shared: Arrays) -> None:
-        """Multiply the rows by their scale, which is 1 then."""
+        """Multiply the rows by their scale, and set the scale to 1."""
         rows, size = shared["expected_rows"], self._rows_at_once * self._groups
         for first in range(0, rows.size, size):
             rows[first : first + size] *= np.float32(shared["estimate"][1])
@@ -282,8 +282,10 @@ class WarmStart(Lda):
 
 
 def rows_of_words(frequencies: np.ndarray, most: int) -> np.ndarray:
-    """uint32 (V,): the row of each word, those with rows being numbered in order, or NO_ROW: of `most` words at most,
-    the most frequent of `frequencies`, int64 (V,)."""
+    """Return the row of each word, uint32 (V,), or NO_ROW.
+
+    frequencies: int64 (V,). The `most` most frequent words have rows, which are numbered in the order of the words.
+    """
     chosen = np.sort(np.argsort(-frequencies, kind="stable")[:most])
     rows = np.full(frequencies.size, scvb0.NO_ROW, np.uint32)
     rows[chosen] = np.arange(chosen.size, dtype=np.uint32)
@@ -291,5 +293,5 @@ def rows_of_words(frequencies: np.ndarray, most: int) -> np.ndarray:
 
 
 def topic_window(tokens: int, topics: int) -> float:
-    """Tokens that the expected counts stand for at first; docs/notes/sampling.md has the measurements."""
+    """Return the number of tokens that the expected counts stand for at first (measured in docs/notes/sampling.md)."""
     return max(topics * min(WINDOW, (tokens / topics) ** 2 / FEW_TOKENS), 1.0)
