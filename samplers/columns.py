@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 
 
 def plan_columns(design: Store, spec: ProgramSpec, resources: Resources) -> RoundPlan:
-    """Choose the workers, if not given, and where columns are held; RequestError if the memory limit is too small."""
-    from ooc.dynamic.plan import plan_rounds  # which takes a while, as what it imports has kernels
+    """Choose the number of workers, if not given, and whether columns are held in memory or in a file.
+
+    Raises RequestError if the memory limit is too small.
+    """
+    from ooc.dynamic.plan import plan_rounds  # a slow import, as its modules have kernels
 
     workers = resources.workers or cores()
     return plan_rounds(design, spec, workers, budget_of(resources.memory_bytes))  # type: ignore[arg-type]
@@ -28,7 +31,7 @@ def plan_columns(design: Store, spec: ProgramSpec, resources: Resources) -> Roun
 def train_columns(
     run: Run, plan: RoundPlan, resources: Resources, ring: Ring | None, callback: Callback | None
 ) -> dict[str, Any]:
-    """Announce the training, then train."""
+    """Print the plan of the training, then train."""
     from ooc.dynamic.training import train_rounds
 
     announce(run, plan, quiet=resources.quiet)

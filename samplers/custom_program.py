@@ -1,4 +1,4 @@
-"""Train a program of a user: from its class and options to a run, a plan and the engine."""
+"""Train a user's program: make a run and a plan from its class and options, and run the engine."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def train(
 ) -> dict[str, Any]:
     """Train a program on the dataset `data` in the new run directory `path`.
 
-    ring: several machines that all call this with the same program and options, each with its own run directory. Each
-    has the whole dataset and does a share of the work; a program that trains on shards has its shard. callback: see
-    `ooc.training.train`. Returns the last line of the metrics. Raises RequestError, before anything is written, if the
-    program cannot be imported or does not take the options.
+    ring: machines that all call this function with the same program and options, each with its own run directory. Each
+    has the whole dataset and does a share of the work; for a program that trains on shards, each has its shard.
+    callback: see `ooc.training.train`. Returns the last line of the metrics. Raises RequestError, before anything is
+    written, if the program cannot be imported or does not have the options.
     """
     ring = of_several(ring)
     spec = ProgramSpec(options.program, _values(options.settings))
@@ -68,7 +68,7 @@ def train(
         spec,
         iterations=options.iterations,
         evaluate_every=options.evaluate_every,
-        settings={"staleness": 0} if ring else {},  # nothing is stale
+        settings={"staleness": 0} if ring else {},  # synchronous
         scratch=resources.scratch,
         overwrite=resources.overwrite,
     )
@@ -85,7 +85,7 @@ def find_beside() -> None:
 
 
 def _values(settings: Sequence[str]) -> dict[str, Any]:
-    """Parse the options of a program from NAME=VALUE."""
+    """Parse the options of a program from NAME=VALUE strings."""
     found: dict[str, Any] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
@@ -99,14 +99,14 @@ def _values(settings: Sequence[str]) -> dict[str, Any]:
 
 
 class ProgramRun(Run):
-    """The run of a program of one's own, as `fit` returns it; see `ooc.Run` for what every run has.
+    """A run of a user's program, as returned by `fit`; see `ooc.Run` for the methods of every run.
 
-    ``run["left"]`` is an array of the model. To open a run that is there: ``ProgramRun(path, "module:Class")``.
+    ``run["left"]`` is an array of the model. To open an existing run: ``ProgramRun(path, "module:Class")``.
     """
 
     def more(self, iterations: int, **options: Any) -> ProgramRun:
         """Train for `iterations` more iterations. options: `ring`, `callback`, `memory` and resources, as for `fit`."""
-        planned = Run(self.path).config["iterations"]  # which another `more` may have changed since
+        planned = Run(self.path).config["iterations"]  # another call of `more` may have changed it since
         return self._go_on(planned + iterations, **options)
 
     def resume(self, **options: Any) -> ProgramRun:
@@ -127,7 +127,7 @@ class ProgramRun(Run):
         return ProgramRun(self.path, self.config["program"])
 
     def model(self) -> dict[str, np.ndarray]:
-        """Return the arrays of the model by name; RequestError if training is not finished."""
+        """Return the arrays of the model by name. Raises RequestError if training is not finished."""
         if not (found := sorted((self.path / "model").glob("*.npz"))):
             raise RequestError(f"{self.path} has no model yet", "Finish the training with resume().")
         arrays: dict[str, np.ndarray] = {}
@@ -164,12 +164,12 @@ def fit(
     callback: Callback | None = None,
     **resources: Any,
 ) -> ProgramRun:
-    """Train a program of one's own in a new run directory, and return the run.
+    """Train a user's program in a new run directory, and return the run.
 
     Parameters
     ----------
     program : class derived from `StaticProgram`, `StochasticProgram` or `DynamicProgram`, or "module:Class"
-        Worker processes import it by its name, so it has to stand in a file, at the top level of a module.
+        The class must be at the top level of a module in a file, as worker processes import it by name.
     data : str, Path or Store
         The dataset.
     path : str or Path
@@ -179,27 +179,27 @@ def fit(
     iterations : int
         Passes over the data.
     evaluate_every : int
-        Iterations between values of the objective.
+        Iterations between evaluations of the objective.
     memory : int or str, optional
-        Budget of all processes, in bytes or as "2GB"; four fifths of what is free by default.
+        Memory limit of all processes, in bytes or as "2GB"; four fifths of the free memory by default.
     ring : Ring, optional
         Machines that train together; see `docs/programs.md`.
     callback : callable, optional
-        Called with each line of the metrics; training ends where it returns true.
+        Called with each line of the metrics; training ends when it returns true.
     **resources
-        ``workers``, ``max_time`` (seconds), ``scratch``, ``overwrite``, ``quiet`` as of the command line.
+        ``workers``, ``max_time`` (seconds), ``scratch``, ``overwrite``, ``quiet``, as on the command line.
 
     Returns
     -------
     ProgramRun
-        ``run["name"]`` is an array of the model, ``run.metrics_frame()`` has what each iteration said.
+        ``run["name"]`` is an array of the model, ``run.metrics_frame()`` the metrics of each iteration.
 
     Raises
     ------
     RequestError
         Before anything is written, if the program cannot be imported or an option is wrong.
     Interrupted, TimeOver
-        With everything committed, after a signal or ``max_time`` seconds.
+        After a signal or ``max_time`` seconds; the state is committed.
     """
     target = program if isinstance(program, str) else _target(program)
     settings = [f"{name}={json.dumps(value)}" for name, value in (options or {}).items()]
@@ -210,7 +210,7 @@ def fit(
 
 
 def _target(program: type) -> str:
-    """Return the name by which other processes import a class; RequestError if there is none."""
+    """Return the name by which other processes import a class. Raises RequestError if there is none."""
     module, name = program.__module__, program.__qualname__
     if module == "__main__":
         file = getattr(sys.modules["__main__"], "__file__", None)

@@ -1,4 +1,4 @@
-"""The samplers of LDA by name: adding one is a file of kernels, a class here and its place in `samplers.programs`."""
+"""The samplers of LDA by name. A new one is a file of kernels, a class here, and an entry in `samplers.programs`."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ from samplers.programs import target
 
 
 class TwoPhase(WarmStart):
-    """Word phase slice-outer, document phase block-outer; no model is stored. See `samplers.lda.two_phase`.
+    """Two-phase sampler, which stores no model. See `samplers.lda.two_phase`.
 
-    mh_steps: proposals that each phase draws for a token, and the other judges. 2 are sooner at a held-out likelihood
-    than 1, and at K = 1,000 than 4: docs/benchmarks.md.
+    The word phase goes through slices, the document phase through blocks.
+
+    mh_steps: number of proposals that each phase draws for a token and the other phase accepts or rejects. 2 reaches a
+    held-out likelihood sooner than 1, and at K = 1,000 sooner than 4: docs/benchmarks.md.
     """
 
     phases = (Phase("word", "slice"), Phase("document", "block"))
@@ -47,7 +49,7 @@ class TwoPhase(WarmStart):
         return super().scratch_bytes() + table + self._large_topics() * two_phase.COUNT.itemsize
 
     def _large_topics(self) -> int:
-        """Topics whose counts in large groups are kept: of all, if there are such groups."""
+        """Return the number of topics whose counts in large groups are kept: all if there are such groups, else 1."""
         most_frequent = int(self.dataset.index.frequencies.max(initial=0))
         largest = self.largest_group()
         return self.topics if max(most_frequent, largest) > min(largest, two_phase.MOST_COUNTED) else 1
@@ -77,16 +79,17 @@ class TwoPhase(WarmStart):
 
 
 class Gibbs(DocMajor):
-    """Dense conditionals, the reference: O(K) a token. See `samplers.lda.gibbs`."""
+    """Gibbs sampling with dense conditionals, the reference: O(K) a token. See `samplers.lda.gibbs`."""
 
     def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
         return gibbs.sample_cell(cell, self.rows(job.shared), self.counts, *self.priors(job.shared), self.in_place, key)
 
 
 class SparseGibbs(RunningMean):
-    """Exact conditionals, O(K_d) a token. See `samplers.lda.sparse_gibbs`.
+    """Gibbs sampling with exact conditionals, O(K_d) a token. See `samplers.lda.sparse_gibbs`.
 
-    start: None stands for scvb0 where whole blocks are taken, else for random, as in runs that do not say it.
+    start: "scvb0", "random", or None for scvb0 where `update` is "delayed" and the model is small, else random. The
+    configurations of runs made before this option have no value.
     """
 
     def __init__(
@@ -127,7 +130,7 @@ class SparseGibbs(RunningMean):
 
 
 class SparseLda(DocMajor):
-    """O(K_d + K_w) a token. See `samplers.lda.sparselda`."""
+    """SparseLDA, O(K_d + K_w) a token. See `samplers.lda.sparselda`."""
 
     def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
         return sparselda.sample_cell(
@@ -136,7 +139,7 @@ class SparseLda(DocMajor):
 
 
 class AliasLda(TableMajor):
-    """O(K_d) a token. See `samplers.lda.aliaslda`. mh_steps: proposals a token."""
+    """AliasLDA, O(K_d) a token. See `samplers.lda.aliaslda`. mh_steps: number of proposals for a token."""
 
     def __init__(self, *args: Any, mh_steps: int = 2, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -160,8 +163,10 @@ class AliasLda(TableMajor):
 
 
 class LightLda(TableMajor):
-    """O(1) a token. See `samplers.lda.lightlda`. mh_steps: proposals a token, of each kind where `proposal` is
-    cycle."""
+    """LightLDA, O(1) a token. See `samplers.lda.lightlda`.
+
+    mh_steps: number of proposals for a token, of each kind where `proposal` is cycle.
+    """
 
     def __init__(self, *args: Any, mh_steps: int = 2, proposal: str = "cycle", **options: Any) -> None:
         super().__init__(*args, **options)
@@ -192,7 +197,7 @@ class LightLda(TableMajor):
 
 
 def check_steps(mh_steps: int) -> int:
-    """Raise RequestError unless so many proposals are possible."""
+    """Return `mh_steps`. Raises RequestError unless it is a possible number of proposals."""
     if not 1 <= mh_steps <= 64:
         raise RequestError(f"--mh-steps must be from 1 to 64, got {mh_steps}")
     return mh_steps
@@ -203,10 +208,10 @@ TAKES = takers(LdaOptions) | {"running_mean": ("sparse-gibbs",)}  # options that
 
 
 def auto_samplers(topics: int, vocabulary_size: int, given: dict[str, Any], *, on_ring: bool = False) -> list[str]:
-    """The samplers that `--sampler auto` stands for, the sooner one at a given quality first: docs/sampling.md says
-    why. A second one is for budgets that the first does not fit.
+    """Return the samplers that `--sampler auto` chooses from, the faster first (docs/sampling.md).
 
-    given: as in `sampler_spec`; samplers that do not take all of them are left out, unless none does.
+    A second sampler is for memory limits that are too small for the first. given: as in `sampler_spec`; samplers that
+    do not have all of these options are left out, unless none has.
     """
     if on_ring:
         return ["two-phase"]
@@ -218,14 +223,14 @@ def auto_samplers(topics: int, vocabulary_size: int, given: dict[str, Any], *, o
 
 
 def begins_warm(topics: int, vocabulary_size: int, update: str | None) -> bool:
-    """Whether sparse-gibbs learns its initial topics where nothing is said of them."""
+    """Return whether sparse-gibbs learns its initial topics if `start` is not given."""
     return update in (None, "delayed") and is_small(topics, vocabulary_size)
 
 
 def initial_topics(
     name: str, topics: int, vocabulary_size: int, given: dict[str, Any], *, on_ring: bool
 ) -> dict[str, Any]:
-    """`given` with the `start` of a new run: it says that topics are learned unless its sampler does so by itself."""
+    """Return `given` with the `start` of a new run: "scvb0", or None if the sampler has its own or no start."""
     by_itself = not on_ring and name == "sparse-gibbs" and begins_warm(topics, vocabulary_size, given.get("update"))
     return {"start": None if by_itself or name not in TAKES["start"] else "scvb0"} | {
         option: value for option, value in given.items() if value is not None
@@ -233,10 +238,11 @@ def initial_topics(
 
 
 def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any], *, on_ring: bool = False) -> ProgramSpec:
-    """The program of a sampler; raises RequestError for a name that is none.
+    """Return the program of a sampler.
 
-    options: those of every sampler. given: those of TAKES, None where the sampler's default is to be taken; raises
-    RequestError for one that the sampler does not have. on_ring: on several machines.
+    options: options of every sampler. given: options of TAKES, None for the sampler's default. on_ring: whether the
+    sampler runs on several machines. Raises RequestError for an unknown sampler or an option that the sampler does not
+    have.
     """
     if name not in SAMPLERS:
         raise RequestError(f"--sampler: {name!r} is not a sampler", f"Choose one of: auto, {', '.join(SAMPLERS)}.")
