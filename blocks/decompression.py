@@ -198,7 +198,7 @@ def _inflated(pieces: Iterator[bytes], start: Callable[[], Any]) -> Iterator[byt
 
 
 def _refuse_others(first: bytes, name: str) -> None:
-    """Raise RequestError if the first bytes are those of a file format without text."""
+    """Raise RequestError if the file is not text: its first bytes are the signature of another format."""
     for magic, what, remedy in _OTHERS:
         if first.startswith(magic):
             raise RequestError(f"{name} is {what}, not text", remedy.format(name=name))

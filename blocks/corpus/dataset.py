@@ -128,8 +128,8 @@ class Whole(NamedTuple):
 class Dataset(Store):
     """A corpus opened for reading; a sample is a token.
 
-    Attributes besides those of every store: `documents`, `tokens`, `vocabulary_size`; `whole`, counts of the dataset
-    that it is a shard of (its own if it is not a shard).
+    Attributes, in addition to the attributes of `Store`: `documents`, `tokens` and `vocabulary_size`, counts of this
+    dataset; `whole`, counts of the complete dataset if this is a shard, else of this dataset.
     """
 
     kind = "corpus"

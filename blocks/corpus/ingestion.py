@@ -155,7 +155,10 @@ def reading_of(asked: Settled, budget: Budget, target: Target) -> Reading:
 
 
 def _fixed_words(asked: Settled) -> list[str] | None:
-    """Return the words that workers number, if all are known; those of UCI files are numbered already."""
+    """Return the words of a vocabulary that is fixed before ingestion, else None.
+
+    None for UCI files, too, whose words have numbers already.
+    """
     if asked.request.kind == "uci":
         return None
     return asked.base.vocabulary() if asked.base else asked.words

@@ -174,7 +174,7 @@ def _require_same_choice(request: CorpusRequest, base: Dataset) -> None:
 
 
 def _rules_of(request: CorpusRequest, base: Dataset | None) -> Rules:
-    """Return the tokenization rules: as requested, else those of the base dataset, else the defaults."""
+    """Return the tokenization rules: each from the request, else from the base dataset, else the default."""
     earlier = base.manifest["made"].get("options", {}) if base else {}
 
     def choice(name: str, default: Any) -> Any:

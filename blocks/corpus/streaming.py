@@ -35,7 +35,7 @@ _BATCH = 1 << 14  # entries of a matrix of counts whose tokens are written toget
 
 
 class CorpusWriter(DatasetWriter):
-    """Adds documents to a corpus; made by `Dataset.create`."""
+    """Writer that adds documents to a corpus; returned by `Dataset.create`."""
 
     def __init__(self, asked: Settled, budget: Budget, target: Target) -> None:
         self._asked, self._budget = asked, budget
@@ -43,7 +43,7 @@ class CorpusWriter(DatasetWriter):
         self._pipeline = IngestionPipeline(InProcess(IngestWorker(self._reading)), target, no_bar)
         self._parsed: list[Parsed] = []
         self._pending: list[tuple[Text, str]] = []
-        self._held = self._added = 0  # letters that are pending, documents
+        self._held = self._added = 0  # characters of buffered documents, number of documents
 
     @adding
     def add(self, documents: Any, names: Iterable[object] | None = None) -> None:
@@ -52,9 +52,9 @@ class CorpusWriter(DatasetWriter):
         Parameters
         ----------
         documents : iterable of str or of lists of str
-            Texts, which are split into words, or lists of words, which are taken as they are. A generator is read one
-            document after the other. Or a pandas, polars or pyarrow table, whose column `text_column` has them. Or
-            counts: a matrix, of scipy.sparse or a two-dimensional array, of a row for each document and a column for
+            Texts, which are split into words, or lists of words, which are kept unchanged. A generator is read one
+            document at a time. Or a pandas, polars or pyarrow table with the documents in column `text_column`. Or a
+            matrix of counts, of scipy.sparse or a two-dimensional array, with a row for each document and a column for
             each word of the vocabulary.
         names : iterable, optional
             A name for each document.
@@ -62,7 +62,7 @@ class CorpusWriter(DatasetWriter):
         Raises
         ------
         RequestError
-            For something else, with the number of the document, counted from 0 over all that was added.
+            For an invalid document, with its number, counted from 0 over all calls.
         """
         if is_table(documents):
             request, table = self._asked.request, documents
@@ -143,7 +143,7 @@ class CorpusWriter(DatasetWriter):
 def create_corpus(
     out: str, *, vocabulary: Sequence[str] | None = None, memory: int | str | None = None, **options: Any
 ) -> AbstractContextManager[CorpusWriter]:
-    """See `Dataset.create`."""
+    """Create a corpus; see `Dataset.create`."""
     if isinstance(vocabulary, str):
         raise RequestError(f"the vocabulary is the string {reprlib.repr(vocabulary)}", "Give a list of words.")
     filters = Filters(**{name: options.pop(name) for name in Filters._fields if name in options})
@@ -155,7 +155,7 @@ def create_corpus(
 
 
 def _paired(documents: Iterable[Any], names: Iterable[object] | None, first: int) -> Iterator[tuple[Any, str]]:
-    """Yield each document with its name; raises RequestError if the numbers differ."""
+    """Yield each document with its name. Raises RequestError if the numbers of documents and names differ."""
     if names is None:
         yield from zip(documents, repeat(""))
         return
@@ -176,7 +176,7 @@ def _lengths_differ(names: int, documents: int | None) -> RequestError:
 
 
 def _checked(document: Any, number: int) -> Text:
-    """Return a text or a list of words; raises RequestError for anything else."""
+    """Return a text or a list of words. Raises RequestError for anything else."""
     where = f"document {number} (counted from 0)"
     if isinstance(document, str):
         if "\0" in document:
@@ -195,7 +195,7 @@ def _checked(document: Any, number: int) -> Text:
 
 
 def _as_text(token: Any) -> Any:
-    return str(token) if isinstance(token, str) else token  # strings of numpy
+    return str(token) if isinstance(token, str) else token  # numpy's strings
 
 
 def _kind(given: Any) -> str:

@@ -68,7 +68,7 @@ def whole_documents(buffer: bytearray) -> int:
 
 
 def not_sorted(where: str, document: int) -> RequestError:
-    """Return the error for a document whose lines follow those of a later document."""
+    """Return the error for a document that comes after a document with a higher number."""
     return RequestError(
         f"{where}: document {document} comes after a document with a higher number",
         "Lines must be sorted by document. "

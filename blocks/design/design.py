@@ -123,9 +123,10 @@ class DesignManifest(Manifest):
 class Design(Store):
     """A design matrix opened for reading; a sample is an entry.
 
-    Attributes besides those of every store: `rows`, `columns`; `entries`, number of nonzero values; `missing`, number
-    of missing values; `form`, a key of `FORMS`; `index`, whose `means`, `norms`, `deviations` and `block_bounds` are
-    attributes, too; `offsets` float64 (p,), None if all are 0; `y` float64 (n,), None if there is no target.
+    Attributes, in addition to the attributes of `Store`: `rows` and `columns`, their numbers; `entries`, number of
+    nonzero values; `missing`, number of missing values; `form`, a key of `FORMS`; `index`, whose `means`, `norms`,
+    `deviations` and `block_bounds` are attributes, too; `offsets` float64 (p,), None if all are 0; `y` float64 (n,),
+    None if there is no target.
     """
 
     kind = "design matrix"

@@ -39,7 +39,7 @@ _CELLS = 1 << 19  # numbers, or entries, of a chunk
 
 
 class DesignWriter(DatasetWriter):
-    """Adds rows to a design matrix; made by `Design.create`."""
+    """Writer that adds rows to a design matrix; returned by `Design.create`."""
 
     def __init__(self, request: DesignRequest, base: Design | None, budget: Budget, target: Target) -> None:
         self._request, self._budget = request, budget
@@ -47,10 +47,10 @@ class DesignWriter(DatasetWriter):
         self._pipeline = IngestionPipeline(InProcess(worker), target, no_bar)
         self._columns = base.columns if base else None
         self._names, self._known = (base.column_names() if base else None), base is not None
-        self._is_sparse: bool | None = None  # as the first rows are
+        self._is_sparse: bool | None = None  # set by the first rows
         self._spilled: list[Spilled] = []
         self._pending: list[np.ndarray | GivenRows] = []
-        self._rows = self._held = self._written = 0  # rows added, cells or entries that are pending, rows that are not
+        self._rows = self._held = self._written = 0  # rows added; cells or entries buffered; rows written
         self._width = 0  # the largest number of columns that any rows have
         self._y: list[np.ndarray] = []
 
@@ -64,12 +64,13 @@ class DesignWriter(DatasetWriter):
             Two-dimensional, all numbers finite. Or sparse rows as three arrays ``(data, indices, indptr)``, whose
             indices ascend within a row. Or an iterator of rows. Columns of data frames keep their names.
         y : sequence of float, optional
-            The n targets: for all rows of the design, or for none. Not if the data frame has the column `target`.
+            Targets (n,): for all rows of the design, or for none. Not allowed if the data frame has the column
+            `target`.
 
         Raises
         ------
         RequestError
-            For something else, with the number of the row, counted from 0 over all that was added.
+            For an invalid row, with its number, counted from 0 over all calls.
         """
         if isinstance(X, Iterator):
             for rows, labels in batches_of(X, y):
@@ -89,7 +90,7 @@ class DesignWriter(DatasetWriter):
         self._rows += table.rows
 
     def _chosen(self, table: Any, y: Any) -> tuple[Any, Any]:
-        """Return the design's columns of a data frame, and the target."""
+        """Return the columns of a data frame that the design has, and the target."""
         target, dropped = self._request.target, list(self._request.drop)
         for name in dropped:
             column_of(table, name, "drop")
@@ -167,7 +168,7 @@ class DesignWriter(DatasetWriter):
 
 
 def create_design(request: DesignRequest, memory: int | str | None) -> AbstractContextManager[DesignWriter]:
-    """See `Design.create`."""
+    """Create a design matrix; see `Design.create`."""
     base = Design(request.columns_from) if request.columns_from else None
     return streamed(
         request.out, request.overwrite, lambda target: DesignWriter(request, base, budget_of(memory), target)

@@ -1,4 +1,4 @@
-"""Datasets that a script writes piece by piece: what the writers of all kinds have in common."""
+"""Base class and context managers of the writers of datasets that a script writes piece by piece."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from blocks.memory import parse_size
 
 
 class DatasetWriter(ABC):
-    """Adds data to a new dataset, which appears under its name once it is complete."""
+    """Writer that adds data to a new dataset, which gets its name once it is complete."""
 
     _is_open = True
     _has_failed = False  # whether an add() has: a part of its data may have been taken
 
     @abstractmethod
     def _finish(self) -> None:
-        """Write everything that depends on all of the data, and the manifest."""
+        """Write all files that depend on the whole of the data, and the manifest."""
 
     def _require_no_failure(self) -> None:
         if self._has_failed:
@@ -58,10 +58,10 @@ def adding(add: Add) -> Add:
 
 @contextmanager
 def streamed(out: str, overwrite: bool, opened: Callable[[Target], Writer]) -> Iterator[Writer]:
-    """Publish a dataset at the end of a `with` block that adds its data; nothing is left if the block raises.
+    """Publish a dataset at the end of a `with` block that adds its data; remove it if the block raises.
 
-    opened: makes the writer, given where the dataset is written. Errors of the block are raised as they are: those of
-    files that it reads are not of the disk that the dataset is on.
+    opened: function that makes the writer, given the place where the dataset is written. Errors of the block are raised
+    unchanged: errors of files that the block reads are not errors of the dataset's disk.
     """
     require_replaceable(Path(out), overwrite)
     try:
@@ -81,7 +81,7 @@ def streamed(out: str, overwrite: bool, opened: Callable[[Target], Writer]) -> I
 
 @contextmanager
 def told_in_python() -> Iterator[None]:
-    """Call the options of the command line, in messages, what parameters are called."""
+    """Replace options of the command line in messages by the names of parameters."""
     try:
         yield
     except RequestError as error:
@@ -89,7 +89,7 @@ def told_in_python() -> Iterator[None]:
 
 
 class _OfTheBlock(Exception):
-    """Carries an error past what tells of errors of the disk."""
+    """Carries an error of the block through the handler of disk errors."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error)
@@ -97,5 +97,8 @@ class _OfTheBlock(Exception):
 
 
 def budget_of(memory: int | str | None) -> Budget:
-    """Memory of a process that writes alone: bytes, or a size as "2GB"; None for a quarter of what is free."""
+    """Return the memory budget of a process that writes alone.
+
+    memory: bytes, or a size such as "2GB"; None for a quarter of the free memory.
+    """
     return Budget(parse_size(memory, "memory") if isinstance(memory, str) else memory, 1)

@@ -126,9 +126,9 @@ class WholeMatrix(NamedTuple):
 class Matrix(Store):
     """A sparse matrix opened for reading; a sample is an entry.
 
-    Attributes besides those of every store: `rows`, `columns` and `entries`, their numbers; `index`; `low`, `high`,
-    `mean` and (standard) `deviation` of the values; `whole`, the same of the matrix that it is a shard of (its own if
-    it is not a shard).
+    Attributes, in addition to the attributes of `Store`: `rows`, `columns` and `entries`, their numbers; `index`;
+    `low`, `high`, `mean` and `deviation` (standard deviation) of the values; `whole`, the same numbers of the complete
+    matrix if this is a shard, else of this matrix.
     """
 
     kind = "matrix"

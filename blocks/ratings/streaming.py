@@ -31,7 +31,7 @@ _REMEDY = "Give add(users, items, ratings), a data frame, a sparse matrix, or ro
 
 
 class RatingsWriter(DatasetWriter):
-    """Adds ratings to a matrix; made by `Matrix.create`."""
+    """Writer that adds ratings to a matrix; returned by `Matrix.create`."""
 
     def __init__(self, request: RatingsRequest, base: Matrix | None, budget: Budget, target: Target) -> None:
         self._request, self._base, self._budget = request, base, budget
@@ -48,8 +48,8 @@ class RatingsWriter(DatasetWriter):
         Parameters
         ----------
         users, items : sequences of int or str
-            The user and the item of each rating. 7 and "7" are one user. In place of both: a pandas, polars or pyarrow
-            table; a matrix of scipy.sparse, whose rows and columns are users and items by their numbers from 0; or an
+            The user and the item of each rating. 7 and "7" are the same user. In place of both: a pandas, polars or
+            pyarrow table; a matrix of scipy.sparse, whose rows and columns are users and items numbered from 0; or an
             iterable of rows ``(user, item)`` or ``(user, item, rating)``.
         ratings : sequence of float, optional
             All ratings are 1 by default.
@@ -57,7 +57,7 @@ class RatingsWriter(DatasetWriter):
         Raises
         ------
         RequestError
-            For something else, with the number of the row, counted from 0 over all that was added.
+            For an invalid row, with its number, counted from 0 over all calls.
         """
         if items is not None:
             self._add_columns(users, items, ratings)
@@ -111,7 +111,7 @@ class RatingsWriter(DatasetWriter):
             self._add_part(parts[0], parts[1], self._checked(parts[2]) if ratings is not None else None)
 
     def _checked(self, ratings: Any) -> np.ndarray:
-        """Return ratings as float64 (n,); raises RequestError unless they are finite."""
+        """Return ratings as float64 (n,). Raises RequestError unless they are finite."""
         try:
             values = np.asarray(ratings, np.float64)
         except (TypeError, ValueError) as error:
@@ -122,7 +122,7 @@ class RatingsWriter(DatasetWriter):
         return values
 
     def _add_part(self, users: Any, items: Any, values: np.ndarray | None) -> None:
-        """Parse complete chunks; the rest waits for more."""
+        """Parse complete chunks and buffer the remaining rows."""
         values = np.ones(len(users)) if values is None else values
         self._added += len(users)
         if len(users) == _BATCH:
@@ -154,7 +154,7 @@ class RatingsWriter(DatasetWriter):
         numbers: dict[Any, int] = {}
         try:
             places = np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), np.uint32, len(values))
-        except TypeError as error:  # what cannot be hashed
+        except TypeError as error:  # values that are not hashable
             raise RequestError(f"{side}s must be whole numbers or texts: {error}") from None
         return "".join(f"{self._name(side, value, values)}\n" for value in numbers).encode(), places
 
@@ -178,7 +178,7 @@ class RatingsWriter(DatasetWriter):
 
 
 def create_ratings(request: RatingsRequest, memory: int | str | None) -> AbstractContextManager[RatingsWriter]:
-    """See `Matrix.create`."""
+    """Create a matrix of ratings; see `Matrix.create`."""
     require_one_base(request)
     base = base_of(request)
     return streamed(
@@ -187,7 +187,7 @@ def create_ratings(request: RatingsRequest, memory: int | str | None) -> Abstrac
 
 
 def _part(column: Any, first: int, last: int) -> Any:
-    """Return some values of a column: an array, or Python objects."""
+    """Return values `first` to `last` (exclusive) of a column, as an array or as Python objects."""
     part = column[first:last]
     if hasattr(part, "to_pylist"):
         return part.to_pylist()

@@ -87,8 +87,10 @@ MOST_LABELS = 1 << 16
 
 
 class Samples(Store):
-    """A sample set opened for reading. Attributes besides those of every store: `rows`, `columns` and `entries`, their
-    numbers; `index`."""
+    """A sample set opened for reading.
+
+    Attributes, in addition to the attributes of `Store`: `rows`, `columns` and `entries`, their numbers; `index`.
+    """
 
     kind = "sample set"
     counted = "rows"

@@ -22,7 +22,7 @@ from blocks.samples.worker import SampleRows, SamplesWorker
 
 
 class SamplesWriter(DatasetWriter):
-    """Adds samples to a sample set; made by `Samples.create`."""
+    """Writer that adds samples to a sample set; returned by `Samples.create`."""
 
     def __init__(self, columns: int | None, column: str | None, options: Mapping[str, int], target: Target) -> None:
         self._columns, self._target, self._options = columns, column, options
@@ -42,12 +42,12 @@ class SamplesWriter(DatasetWriter):
             Two-dimensional, all numbers finite. Or sparse rows as three arrays ``(data, indices, indptr)``, whose
             indices ascend within a row. Or an iterator of rows.
         y : sequence of float
-            The n labels. Not if the data frame has the column `target`.
+            Labels (n,). Not allowed if the data frame has the column `target`.
 
         Raises
         ------
         RequestError
-            For something else, with the number of the row, counted from 0 over all that was added.
+            For an invalid row, with its number, counted from 0 over all calls.
         """
         if is_table(X) and self._target is not None:
             y = target_of(X, self._target, y)
@@ -89,5 +89,5 @@ class SamplesWriter(DatasetWriter):
 def create_samples(
     out: str, columns: int | None, target: str | None, options: Mapping[str, int], *, overwrite: bool
 ) -> AbstractContextManager[SamplesWriter]:
-    """See `Samples.create`."""
+    """Create a sample set; see `Samples.create`."""
     return streamed(out, overwrite, lambda place: SamplesWriter(columns, target, options, place))
