@@ -36,9 +36,9 @@ LONG_TIMEOUT = 1800  # seconds; of the others see pyproject.toml
 
 @pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A long test takes minutes on a machine of its own: beside others it must not be taken for hung.
+    """Give long tests a timeout of minutes, and mark some parameters of `few` tests as long.
 
-    Of the sets of parameters of a test with the mark few(n) that are not long, all but n, evenly spread, are, too.
+    Of the sets of parameters of a test with the mark few(n), n evenly spread ones stay; the others are marked as long.
     """
     functions: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What stands now stays: it need not be looked through for garbage."""
+    """Freeze the objects that exist after collection, so that the garbage collector does not visit them."""
     gc.freeze()
     gc.set_threshold(*SELDOM)
 

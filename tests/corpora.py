@@ -46,21 +46,21 @@ from samplers.topics.model import Model
 
 
 def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
-    """A sampler by class name, with small options where none are given."""
+    """Return the program of a sampler, by class name, with small options by default."""
     return ProgramSpec(
         f"samplers.lda.programs:{sampler}", {"topics": 5, "alpha": 0.3, "beta": 0.05, "seed": 7} | options
     )
 
 
 def make_totals(summary: np.ndarray) -> Totals:
-    """The totals of a worker at the start of a phase: `summary`, (K,), no changes and no group counted."""
+    """Return a worker's Totals at the start of a phase: `summary`, (K,), with no changes and no group counted."""
     totals = Totals(*(np.zeros(summary.size, dtype) for dtype in (TOTAL, np.int64, COUNT)))
     totals.topics["summary"] = summary
     return totals
 
 
 def make_prior(topics: int, weights: np.ndarray) -> Prior:
-    """A prior for the tests of kernels: float64 (K,) weights, or (1,) for a symmetric one."""
+    """Return a Prior for tests of kernels, from weights float64 (K,), or (1,) for a symmetric one."""
     if weights.size == 1:
         return symmetric_prior(topics, float(weights[0]))
     return weighted_prior(weights, *alias_table(weights))
@@ -69,7 +69,7 @@ def make_prior(topics: int, weights: np.ndarray) -> Prior:
 def random_documents(
     rng: np.random.Generator, documents: int, vocabulary: int, longest: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Offsets int64 (D+1,) and words uint32 (N,): lengths uniform from 0, a few words very frequent."""
+    """Return offsets int64 (D+1,) and words uint32 (N,): lengths uniform from 0, a few words very frequent."""
     lengths = rng.integers(0, longest + 1, documents)
     lengths[0] = max(lengths[0], 1)
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
@@ -81,13 +81,13 @@ def names_of_words(vocabulary: int) -> list[str]:
 
 
 def small_dataset(path: Path, *, documents: int = 300, vocabulary: int = 200, longest: int = 60) -> Dataset:
-    """About 9,000 tokens in 9 blocks, 4 slices and many parts."""
+    """Write a corpus of about 9,000 tokens in 9 blocks, 4 slices and many parts."""
     offsets, words = random_documents(np.random.default_rng(1), documents, vocabulary, longest)
     return write_corpus(path, offsets, words, names_of_words(vocabulary), block_tokens=1000, part_tokens=300, slices=4)
 
 
 def tiny_dataset(path: Path, documents: list[list[int]], vocabulary: int, **options: Any) -> Dataset:
-    """A dataset of documents given as lists of words."""
+    """Write a dataset of documents given as lists of words."""
     offsets = np.cumsum([0, *map(len, documents)]).astype(np.int64)
     words = np.array([word for document in documents for word in document], np.uint32)
     return write_corpus(path, offsets, words, names_of_words(vocabulary), **options)
@@ -96,7 +96,7 @@ def tiny_dataset(path: Path, documents: list[list[int]], vocabulary: int, **opti
 def planted_documents(
     rng: np.random.Generator, topics: int, words_each: int, documents: int, length: int
 ) -> np.ndarray:
-    """uint32 (documents, length): each document mixes two topics, whose vocabularies have no word in common."""
+    """Return documents, uint32 (documents, length), that each mix two of the topics, which have no words in common."""
     pairs = np.array([rng.choice(topics, 2, replace=False) for _ in range(documents)])
     chosen = np.where(rng.random((documents, length)) < 0.7, pairs[:, :1], pairs[:, 1:])
     return (chosen * words_each + rng.integers(0, words_each, (documents, length))).astype(np.uint32)
@@ -104,7 +104,7 @@ def planted_documents(
 
 @st.composite
 def corpora(draw: st.DrawFn) -> dict[str, Any]:
-    """Arguments of `write_corpus`: a few documents (some empty), words (some unused), and a grid to cut them into."""
+    """Draw arguments of `write_corpus`: a few documents (some empty), words (some unused), and a grid."""
     vocabulary = draw(st.integers(1, 12))
     lists = draw(st.lists(st.lists(st.integers(0, vocabulary - 1), max_size=12), min_size=1, max_size=12))
     lists.append([draw(st.integers(0, vocabulary - 1))])
@@ -121,16 +121,16 @@ def corpora(draw: st.DrawFn) -> dict[str, Any]:
 
 @contextmanager
 def written(corpus: dict[str, Any]) -> Iterator[Dataset]:
-    """The dataset of a drawn corpus, for a while."""
+    """Write the dataset of a drawn corpus to a temporary directory, and yield it."""
     with tempfile.TemporaryDirectory() as directory:
         yield write_corpus(Path(directory) / "dataset", **corpus)
 
 
 class InProcess:
-    """A program over a dataset, its phases run one part after the other in this process; one for a ring on a ring of
-    one machine, whose slices come back as they left.
+    """A program over a dataset whose phases run one part after the other in this process.
 
-    Attributes: `program`, `shared` its shared arrays, `state` the rows of all tokens.
+    A program for a ring runs on a ring of one machine, whose slices come back unchanged. Attributes: `program`;
+    `shared`, its shared arrays; `state`, the rows of all tokens.
     """
 
     def __init__(self, dataset: Dataset, spec: ProgramSpec) -> None:
@@ -142,7 +142,7 @@ class InProcess:
         rooms = travelling_rooms(dataset, self.program) if travels(self.program) else []
         self._arrays = SharedArrays(specs | PacketSlots.specs(rooms, SLOTS))
         self._slots = PacketSlots(rooms, SLOTS, self._arrays) if rooms else None
-        self._packets: dict[int, bytes] = {}  # of the slices that travel
+        self._packets: dict[int, bytes] = {}  # packets of the slices that travel
         self._handler = JobHandler(dataset, self.program, self._arrays, Claims(self._arrays))
         self._handler(0)
         self.state = self._arrays[RESIDENT]
@@ -160,7 +160,7 @@ class InProcess:
         self._arrays.close()
 
     def sweep(self, phase: Phase) -> Iterator[Any]:
-        """Run a phase; yields its answers."""
+        """Run a phase; yields the answers of its parts."""
         for answers in self._stages(phase):
             yield from answers
 
@@ -178,7 +178,7 @@ class InProcess:
 
     @contextmanager
     def _passing(self, phase: Phase, slice_: int) -> Iterator[int]:
-        """The slot that a slice is in while it is worked on, if it travels, else -1."""
+        """Yield the slot of a slice while it is processed, if it travels, else -1."""
         if not phase.travels:
             yield -1
             return
@@ -219,12 +219,12 @@ class InProcess:
         self.program.export(self.sweep, self.shared, directory)
 
     def counts(self) -> tuple[np.ndarray, np.ndarray]:
-        """Topics counted anew, dense: of documents int64 (D, K), of words int64 (V, K), both as they were given."""
+        """Count topics densely, of documents int64 (D, K) and words int64 (V, K), in the order of the input."""
         return recount(self.dataset, self.state[:, 0], self.program.topics)  # type: ignore[attr-defined]
 
 
 def trained_model(root: Path, **options: Any) -> Model:
-    """A model of `small_dataset` after 20 iterations; the dataset is root/data."""
+    """Train a model of `small_dataset` for 20 iterations; the dataset is root/data."""
     with InProcess(small_dataset(root / "data"), program_spec(**options)) as program:
         program.iterate(20)
         program.export(root / "model")
@@ -232,7 +232,7 @@ def trained_model(root: Path, **options: Any) -> Model:
 
 
 def new_documents(path: Path, model: Model) -> Dataset:
-    """New documents for a `trained_model`, in several blocks; some are empty."""
+    """Write new documents for a `trained_model`, in several blocks; some are empty."""
     size = model.vocabulary_size
     words = random_documents(np.random.default_rng(5), 120, size, 30)
     grid = {"block_tokens": 500, "part_tokens": 200}
@@ -240,7 +240,7 @@ def new_documents(path: Path, model: Model) -> Dataset:
 
 
 def recount(dataset: Dataset, z: np.ndarray, topics: int) -> tuple[np.ndarray, np.ndarray]:
-    """Dense counts of documents (D, K) and words (V, K) from the topics of all rows; uses the blocks only."""
+    """Count topics densely, of documents (D, K) and words (V, K), from the topics of all rows and the blocks."""
     documents = np.zeros((dataset.documents, topics), np.int64)
     words = np.zeros((dataset.vocabulary_size, topics), np.int64)
     base = 0
@@ -256,8 +256,10 @@ def recount(dataset: Dataset, z: np.ndarray, topics: int) -> tuple[np.ndarray, n
 
 
 def plan(workers: int = 1, buffers: int = 0, *, mapped: bool = False, start_mapped: bool = False) -> Plan:
-    """A plan with all state in memory, or with so many buffers; mapped: with the slices' arrays in a file;
-    start_mapped: with those of the start in one."""
+    """Return a plan with all state in memory, or with `buffers` buffers.
+
+    mapped: whether the slices' arrays are in a file. start_mapped: whether the arrays of the start are in a file.
+    """
     return Plan(workers, buffers == 0, buffers, 0, (), mapped, start_mapped=start_mapped)
 
 
@@ -266,7 +268,10 @@ def new_run(path: Path, dataset: Dataset, spec: ProgramSpec, iterations: int, ev
 
 
 def open_engine(run: Run, chosen: Plan, switches: Switches = Switches(), **of_ring: Any) -> StaticEngine:  # noqa: B008
-    """The engine of a run, for tests that walk step by step; use as a context manager. of_ring: see StaticEngine."""
+    """Return the engine of a run, for tests that run it step by step; use as a context manager.
+
+    of_ring: see `StaticEngine`.
+    """
     dataset = run.dataset(Dataset)
     layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
     generations = Generations.to_write(run.scratch / "state", dataset, layout)
@@ -285,16 +290,16 @@ resume(Path(sys.argv[1]), workers=1, quiet=True)
 
 
 def kill_while_resuming(run: Path, until: str) -> None:
-    """Resume a run in a process of its own, committing after each iteration; kill it once a file `until` is there."""
+    """Resume a run in a new process that commits after each iteration; kill it once a file `until` exists."""
     with subprocess.Popen([sys.executable, "-c", RESUME, str(run)]) as process:
         kill_once_there(process, run, until)
 
 
 def kill_once_there(process: subprocess.Popen[Any], directory: Path, until: str) -> None:
-    """Kill a process, if it does not end before, once there is a file `until` below a directory.
+    """Kill a process once a file `until` exists below a directory, unless the process ends before.
 
-    What is not locked yet does not count: if its process is killed, it stays for a minute, lest somebody remove it who
-    did not see it being locked.
+    Files that are not locked yet are ignored: left by a killed process, they would stay for a minute, as cleanup cannot
+    know whether a live process is about to lock them.
     """
     deadline = time.monotonic() + 60
     try:
@@ -309,17 +314,17 @@ def kill_once_there(process: subprocess.Popen[Any], directory: Path, until: str)
 def _is_there(directory: Path, pattern: str) -> bool:
     try:
         return any(found.suffix != ".unlocked" for found in directory.glob(pattern))
-    except FileNotFoundError:  # of a directory that was removed meanwhile
+    except FileNotFoundError:  # of a directory removed meanwhile
         return False
 
 
 def model_bytes(run: Path) -> dict[str, bytes]:
-    """The files of a run's model."""
+    """Return the files of a run's model by name."""
     return {file.name: file.read_bytes() for file in sorted((run / "model").iterdir())}
 
 
 def leftovers(run: Path) -> list[Path]:
-    """Files in a run directory that should not be there once nobody works on it."""
+    """Return the files in a run directory that should not be there when no process uses it."""
     expected = {"config.json", "state", "metrics.jsonl", "log.txt", "model", "lock"}
     manifest = json.loads((run / "state" / "manifest.json").read_text())
     kept = {f"{entry['generation']:06}" for entry in (manifest["newest"], manifest["before"]) if entry}
@@ -332,5 +337,5 @@ def leftovers(run: Path) -> list[Path]:
 
 
 def tree(path: Path) -> dict[str, bytes]:
-    """All files below a directory."""
+    """Return all files below a directory."""
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}

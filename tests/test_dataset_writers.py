@@ -1,4 +1,4 @@
-"""Datasets written piece by piece from Python are those that the commands make of files of the same content."""
+"""Datasets written piece by piece from Python equal the datasets that `ooc ingest` makes of equal files."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ WORDS = [f"{letter}{number}" for letter in "abcdefgh" for number in range(20)]
 
 
 def written(path: Path) -> dict[str, Any]:
-    """All that a dataset consists of, but for how it was made."""
+    """Return the contents of a dataset, except for how it was made."""
     found: dict[str, Any] = tree(path)
     manifest = json.loads(found.pop("manifest.json"))
     return found | {name: value for name, value in manifest.items() if name not in ("made", "checksum")}
 
 
 def random_documents(count: int = 300) -> list[str | list[str]]:
-    """Texts, with stop words and capitals, and lists of words, which are taken as they are."""
+    """Return texts with stop words and capitals, and lists of words, which are kept unchanged."""
     random = np.random.default_rng(0)
     found: list[str | list[str]] = []
     for number, length in enumerate(random.integers(0, 30, count)):
@@ -54,7 +54,7 @@ def ingested_documents(path: Path, documents: list[Any], **options: Any) -> Path
 
 
 def test_documents_in_pieces_are_those_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many chunks or one, a list or a generator; of the same words, with names."""
+    """Write named documents as one chunk or many, from a list and a generator."""
     documents = random_documents()
     expected = written(ingested_documents(tmp_path, documents))
     names = [f"d {number}" for number in range(len(documents))]
@@ -110,7 +110,7 @@ def test_matrices_of_counts_are_bags_of_words(tmp_path: Path, monkeypatch: pytes
 
 
 def test_ratings_are_those_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last of several ratings counts, however they are cut into pieces; 7 and "7" are one user."""
+    """Check, for any chunk size, that the last of repeated ratings counts, and that 7 and "7" are the same user."""
     random = np.random.default_rng(2)
     users, items = random.integers(0, 50, 2_000), random.integers(0, 40, 2_000)
     ratings = random.integers(1, 11, 2_000) / 2

@@ -1,5 +1,4 @@
-"""Programs of one's own for the dynamic engine: what the examples come to, the same bytes however they are trained, and
-what is said of mistakes."""
+"""User programs of the dynamic engine: results of the examples, the same bytes in every setting, and error messages."""
 
 from __future__ import annotations
 
@@ -112,7 +111,7 @@ class MultiTask(DynamicProgram):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Designs: `small`, dense; `wide`, sparse, of so many columns that rounds overlap. And the module `more`."""
+    """Make designs `small`, dense, and `wide`, sparse with enough columns for rounds to overlap, and module `more`."""
     path, random = tmp_path_factory.mktemp("made"), np.random.default_rng(0)
     for name, rows, columns, share in (("small", 120, 20, 1.0), ("wide", 300, 320, 0.1)):
         x = random.normal(size=(rows, columns)) * (random.random((rows, columns)) < share)
@@ -127,7 +126,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def place(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where the examples and `more` can be imported, and the test has a directory of its own to work in."""
+    """Make the examples and `more` importable, and change to a temporary working directory."""
     monkeypatch.chdir(tmp_path)
     for directory in (EXAMPLES, made):
         monkeypatch.syspath_prepend(str(directory))
@@ -142,7 +141,7 @@ def problem(design: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def group_lasso(x: np.ndarray, y: np.ndarray, penalty: float, group: int) -> np.ndarray:
-    """By proximal gradient steps on all groups at once."""
+    """Return the group lasso's coefficients, by proximal gradient steps on all groups at once."""
     b, step = np.zeros(x.shape[1]), 1 / np.linalg.norm(x, 2) ** 2
     for _ in range(3000):
         goal = (b - step * x.T @ (x @ b - y)).reshape(-1, group)
@@ -159,11 +158,11 @@ def model_bytes(run: str) -> bytes:
     return (Path(run) / "model" / "arrays.npz").read_bytes()
 
 
-# What the programs come to
+# Results of the programs
 
 
 def test_non_negative_least_squares_is_that_of_scipy(place: Path, ooc: Ooc) -> None:
-    """By the command."""
+    """Train by the command `ooc train program`."""
     done = ooc("train", "program", "nnls:NNLS", place / "small", "run", "--iterations", "150", "--workers", 1)
     assert done.returncode == 0, done.stderr
     x, y = problem(place / "small")
@@ -197,7 +196,7 @@ def test_group_lasso_is_that_of_a_proximal_loop_and_ends_by_its_gap(place: Path)
 
 @pytest.mark.long
 def test_a_sparse_support_vector_machine_is_that_of_liblinear(place: Path) -> None:
-    """By the script."""
+    """Train by the script of the example."""
     x, y = problem(place / "small")
     script = [sys.executable, str(EXAMPLES / "sparse_svm.py"), str(place / "small"), "run", "0.1"]
     subprocess.run(script, check=True, capture_output=True, timeout=300)
@@ -211,7 +210,7 @@ def test_a_sparse_support_vector_machine_is_that_of_liblinear(place: Path) -> No
 @pytest.mark.long
 @pytest.mark.parametrize("data", ["small", "wide"])
 def test_what_follows_from_the_residual_is_derived(place: Path, data: str) -> None:
-    """From first coefficients that are not 0, too."""
+    """Train from nonzero initial coefficients, too."""
     x, y = problem(place / data)
     penalty = float(np.abs(x.T @ np.sign(y)).max()) / 8
     options = {"penalty": penalty, "parallelism": 4}
@@ -251,7 +250,7 @@ EACH = [pytest.param(name, marks=[pytest.mark.long] if name != "group_lasso" els
 
 @pytest.mark.parametrize("name", EACH)
 def test_the_same_bytes_with_any_workers_memory_and_machines(name: str, place: Path) -> None:
-    """In memory with a worker; in a file with two; on two machines."""
+    """Train in memory with one worker, in a file with two workers, and on two machines."""
     target, options = OPTIONS[name]
     common: dict[str, Any] = {"options": options, "iterations": 3, "quiet": True}
     fit(target, place / "wide", "alone", workers=1, **common)
@@ -306,7 +305,7 @@ def test_ranks_of_mpi_go_on_together(place: Path, ooc: Ooc) -> None:
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long) for name in OPTIONS])
 def test_a_killed_program_ends_with_the_same_bytes(name: str, place: Path, ooc: Ooc) -> None:
-    """Killed, with no time to commit more than the start, and gone on with by other workers."""
+    """Kill a training that has committed nothing but its start, and resume with another number of workers."""
     target, options = OPTIONS[name]
     settings = [f"--set={option}={value}" for option, value in (options | {"tolerance": 1e-300}).items()]
     train = ["train", "program", target, str(place / "wide")]
@@ -381,7 +380,7 @@ REFUSED = {
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Writes the program with some text replaced, as a module that has a name of its own; returns its target."""
+    """Return a function that writes the program with a text replaced to a new module, and returns its target."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 

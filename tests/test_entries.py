@@ -1,4 +1,4 @@
-"""Static programs on documents and samples: what `job.entries()` gives of them, beside a dense matrix."""
+"""Static programs on documents and samples: compare the results of `job.entries()` with a dense matrix."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_entries_of_documents_are_counts_of_words(here: Path) -> None:
-    """In several blocks and parts, some documents empty, some beginning with the word that another ends with."""
+    """Use several blocks and parts, empty documents, and documents that begin with the previous one's last word."""
     random = np.random.default_rng(0)
     counts = random.poisson(0.3, (200, 12)) * (random.random((200, 1)) < 0.8)
     words = [f"w{number:02}" for number in range(12)]

@@ -1,4 +1,4 @@
-"""Logistic regression of more than two classes: the optimum of the objective as numpy states it, and scikit-learn's."""
+"""Multinomial logistic regression: compare with the optimality conditions computed by numpy, and with scikit-learn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WEIGHTS = RANDOM.integers(1, 4, 150).astype(float)
 def objective(
     model: LogisticRegression, x: np.ndarray, labels: np.ndarray, weights: Any = None, factors: Any = 1
 ) -> float:
-    """Of a fitted model, from its definition, divided by C. labels: numbers of classes."""
+    """Return the objective of a fitted model, divided by C, from its definition. labels: numbers of classes."""
     scores = x @ model.coef_.T + model.intercept_
     weights = np.ones(len(x)) if weights is None else weights
     loss = weights @ (logsumexp(scores, axis=1) - scores[np.arange(len(x)), labels])
@@ -38,7 +38,7 @@ def objective(
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
 @pytest.mark.parametrize(("C", "share"), [(0.05, 1.0), (0.5, 1.0), (0.5, 0.4)])
 def test_no_model_is_better(C: float, share: float, weights: Any) -> None:
-    """The slopes of the loss are what the penalty allows, of each coefficient and intercept (Karush, Kuhn, Tucker)."""
+    """Check the optimality conditions (Karush, Kuhn, Tucker) for each coefficient and intercept."""
     ours = LogisticRegression(C=C, l1_ratio=share, tol=1e-7).fit(X, Y, weights)
     assert ours.objective_ == pytest.approx(objective(ours, X, NUMBERS, weights))
     assert ours.dual_gap_ <= 1e-7 * ours.null_loss_
@@ -69,7 +69,7 @@ def test_models_are_those_of_scikit_learn() -> None:
 
 
 def test_every_form_and_parameter(tmp_path: Path) -> None:
-    """Of digits: sparse, in float32, on the disk, by several threads, from a start, with penalties of columns."""
+    """Fit digits as sparse, dense and on-disk designs, by several threads, from a warm start, with penalty factors."""
     x, labels = load_digits(return_X_y=True)
     x, labels = x[:400, x[:400].any(axis=0)].astype(np.float32), labels[:400]
     factors = np.where(np.arange(x.shape[1]) == 20, 0.0, 1.5)
@@ -96,7 +96,7 @@ def test_every_form_and_parameter(tmp_path: Path) -> None:
 
 
 def test_classes_are_weighted() -> None:
-    """As rows are, so that the mean over the classes counts."""
+    """Compare balanced class weights with the sample weights that they stand for."""
     rows = np.r_[0:50, 50:70, 100:110]
     ours = LogisticRegression(C=0.5, tol=1e-7, class_weight="balanced").fit(X[rows], Y[rows])
     weights = compute_sample_weight("balanced", Y[rows])

@@ -1,4 +1,4 @@
-"""The start of every sampler with learned topics: the same bytes whatever memory, workers and kills there are."""
+"""Learned start of the samplers: the same bytes for every memory limit, number of workers, and after kills."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TOPICS, WORDS = 800, 30_000  # rows of 96 MB
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus of many words, so that the rows of the start are most of what a training holds."""
+    """Make a corpus of so many words that the rows of the start are most of a training's memory."""
     path, rng = tmp_path_factory.mktemp("wide") / "corpus", np.random.default_rng(2)
     offsets = np.arange(0, 60_001, 30)
     words = (rng.random(offsets[-1]) ** 4 * WORDS).astype(np.uint32)
@@ -56,7 +56,7 @@ def training(corpus: Path, run: str, *options: str) -> list[str]:
 
 
 def most_held(command: list[str], cwd: Path) -> int:
-    """Run a command; returns the most bytes that its processes held."""
+    """Run a command; returns the largest number of bytes that its processes held."""
     most = 0
     with subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         watched = psutil.Process(process.pid)
@@ -68,7 +68,11 @@ def most_held(command: list[str], cwd: Path) -> int:
 
 
 def test_rows_lie_in_a_file_where_memory_does_not_hold_them(wide, tmp_path):
-    """With the least budget, which is told, of which no more is held; the same bytes as in memory with two workers."""
+    """Train with the least memory limit, and compare the model's bytes with a training in memory.
+
+    The limit is read from an error message, and the processes must not hold more. The training in memory has two
+    workers.
+    """
     common = ("--sampler", "two-phase", "--quiet")
     refused = subprocess.run(
         training(wide, "none", "--workers", "1", "--memory", "1MB", *common),
@@ -83,7 +87,7 @@ def test_rows_lie_in_a_file_where_memory_does_not_hold_them(wide, tmp_path):
     facts = json.loads(subprocess.check_output([*OOC, *planned.split()], cwd=tmp_path))
     assert any("are kept in a file" in reason for reason in facts["residency"])
     large = training(wide, "large", "--workers", "2", *common)
-    assert most_held(large, tmp_path) > 1e6 * int(least[1])  # and kernels are compiled, which takes memory of its own
+    assert most_held(large, tmp_path) > 1e6 * int(least[1])  # compiling kernels takes memory of its own
     small = training(wide, "small", "--workers", "1", "--memory", f"{least[1]}MB", *common)
     assert most_held(small, tmp_path) <= 1e6 * int(least[1])
     assert model_bytes(tmp_path / "small") == model_bytes(tmp_path / "large")
@@ -120,18 +124,18 @@ def test_a_kill_during_the_start_changes_nothing(wide, tmp_path):
 
 @pytest.mark.parametrize("name", long_but(["TwoPhase"], CLASSES))
 def test_planted_topics_are_there_before_the_first_iteration(tmp_path, name):
-    """By the best of three starts, also of words without rows, whose topics come from the document's others."""
+    """Take the best of three starts, and include words without rows, which get the topics of their documents."""
     dataset, shares = planted(tmp_path / "dataset"), []
     for seed in range(3):
         with InProcess(dataset, program_spec(name, topics=5, alpha=0.1, seed=seed, start="scvb0")) as chain:
             shares.append(share_found(chain))
             assert chain.shared["topic_counts"].sum() == dataset.tokens
-            assert len({tuple(column) for column in chain.state.T.tolist()}) == 1  # proposals are the topics, too
+            assert len({tuple(column) for column in chain.state.T.tolist()}) == 1  # proposals equal topics
     assert max(shares) > 0.95
 
 
 def test_words_without_rows_take_the_topics_of_their_documents(tmp_path, monkeypatch):
-    """Rows for 40 of 60 words: two thirds of the tokens are found, and of the others the document's mixture."""
+    """Keep rows for 40 of 60 words: two thirds of the tokens get their own topic, others a topic of their document."""
     monkeypatch.setattr(warm_start, "ROWS", 4 * 5 * 40)
     dataset, shares = planted(tmp_path / "dataset"), []
     for seed in range(3):
@@ -166,7 +170,7 @@ def test_documents_without_learned_words_draw_from_the_prior(tmp_path, monkeypat
 
 
 def test_what_the_start_alone_uses_is_freed_after_it(tmp_path):
-    """In memory, and in the file, whose blocks go back to the disk."""
+    """Check that memory is freed, and that blocks of the file are returned to the disk."""
     dataset = planted(tmp_path / "dataset")
     spec = program_spec("SparseGibbs", topics=5, start="scvb0")
     for name, start_mapped in (("memory", False), ("file", True)):
@@ -194,7 +198,7 @@ def test_compiling_needs_no_rows_of_all_words(wide, name):
 
 
 def test_a_ring_keeps_as_many_rows_as_one_machine(tmp_path):
-    """Of a model whose rows do not fit: 512 MiB of them, whatever vocabulary and topics."""
+    """Plan a model whose rows do not fit: 512 MiB of rows are kept for any vocabulary and number of topics."""
     common = "plan --tokens 1e9 --vocabulary 1e6 --topics 10000 --memory 256GB --cores 2 --speed 1e6 --disk 500MB/s"
     told = []
     for machines in ("", "--machines 8 --network 1Gbps"):
