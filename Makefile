@@ -18,11 +18,11 @@ test: $(VENV)/tested lint
 
 test-long: $(VENV)/tested
 	$(BIN)/python -m compileall -q blocks ooc samplers
-	$(BIN)/python -m pytest -m "not ring" -n 3 --dist worksteal
+	$(BIN)/python -m pytest -m "long or not ring" -n 3 --dist worksteal
 
-# Several machines on this one: needs root, sshd, and ip of iproute2.
+# Several machines on this one: launches over ssh, and network namespaces, which need root, sshd, and ip of iproute2.
 test-ring: $(VENV)/tested
-	$(BIN)/python -m pytest -m ring
+	$(BIN)/python -m pytest -m "ring and not long"
 
 # With every version of Python that is supported, each in an environment of its own.
 test-pythons:

@@ -54,6 +54,7 @@ def names(ooc: Ooc, run: str) -> set[str]:
     return {document["name"] for topic in found for document in topic["documents"]}
 
 
+@pytest.mark.long
 def test_a_training_and_what_goes_on_from_it_have_the_generation_that_it_began_with(place: Path, ooc: Ooc) -> None:
     assert ooc(*TRAIN.format("alone").split(), 600).returncode == 0
     with training(place, "beside", 600):

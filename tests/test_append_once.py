@@ -201,6 +201,7 @@ def rows(place: Path, table: str) -> list[list[str]]:
         return list(csv.reader(file))
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("named", [True, False])
 def test_mixtures_of_a_batch_are_those_of_its_documents(days: Path, ooc: Ooc, *, named: bool) -> None:
@@ -241,6 +242,7 @@ def rows_of_batch(days: Path, ooc: Ooc, batch: str) -> list[list[str]]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", long_but(["parquet", "csv"], ["npz", "jsonl", "parquet", "csv"]))
 def test_mixtures_of_no_documents_are_a_table_without_rows(days: Path, ooc: Ooc, suffix: str) -> None:
     succeed(ooc, "ingest jsonl 1.jsonl corpus")
@@ -278,6 +280,7 @@ def lie(manifest: Path, change: Callable[[dict[str, Any]], None]) -> None:
     write_json(manifest, content)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("documents", [11, 40])
 def test_a_manifest_that_lies_about_its_batches_is_damage(appended: Path, ooc: Ooc, documents: int) -> None:
     lie(appended / "manifest.json", lambda content: content["made"]["appended"][0].update(documents=documents))

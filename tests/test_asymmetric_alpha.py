@@ -52,7 +52,7 @@ QUICK = [
 ]
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("sampler", "update", "prior"), long_but(QUICK, EVERY))
 def test_topics_have_the_shares_of_alpha(tmp_path, ooc, ones, sampler, update, prior):
     alpha = ALPHA[prior]
@@ -65,6 +65,7 @@ def test_topics_have_the_shares_of_alpha(tmp_path, ooc, ones, sampler, update, p
     assert_shares(np.array(counts), sorted(alpha, reverse=True))
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "sampler", long_but(["two-phase", "lightlda"], ["two-phase", "gibbs", "lightlda", "sparse-gibbs"])

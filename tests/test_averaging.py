@@ -112,6 +112,7 @@ def test_what_an_average_is_used_for(averaged, states, data, tmp_path):
     assert likelihoods[0] > min(likelihoods[1:])
 
 
+@pytest.mark.long
 def test_the_average_does_not_depend_on_kills_or_workers(averaged, data, tmp_path):
     """Killed once the first state was kept, and while the average was written; then finished with two workers."""
     run = tmp_path / "run"

@@ -86,6 +86,7 @@ def test_results_are_those_of_the_best_chain(trained, capsys):
     assert not verify_chains(path).problems
 
 
+@pytest.mark.long
 def test_killed_chains_are_resumed(trained, data, tmp_path):
     """Stopped in the first chain, killed there and in the second, each time resumed with `RUN` alone."""
     path = tmp_path / "run"
@@ -113,6 +114,7 @@ def test_more_iterations_are_for_all_chains(data, tmp_path):
     assert open_model(path)
 
 
+@pytest.mark.long
 def test_runs_and_chains_replace_each_other_only_if_told_to(data, tmp_path):
     path, short = tmp_path / "run", OPTIONS | {"evaluate_every": 1, "iterations": 8}
     training.train_lda(data.path, path, **short)

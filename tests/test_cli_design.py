@@ -77,6 +77,7 @@ def test_the_main_process_leaves_the_kernels_to_its_workers():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.long
 def test_what_a_killed_ingestion_left_is_removed_by_the_next(tmp_path, ooc):
     memory = ["--workers", "1", "--memory", "300MB"]
     command = [sys.executable, "-m", "ooc", "ingest", "svmlight", "-", "x", *memory]

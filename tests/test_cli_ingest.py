@@ -172,6 +172,7 @@ run()
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.long
 def test_what_a_killed_ingestion_left_is_removed_by_the_next(tmp_path, ooc):
     (tmp_path / "in.txt").write_text(LINES)
     command = [sys.executable, "-m", "ooc", "ingest", "text", "--lines", "-", "out", "--workers", "1"]

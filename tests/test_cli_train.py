@@ -286,6 +286,7 @@ def test_a_changed_dataset_is_refused(corpus: Path, tmp_path: Path, ooc: Ooc) ->
     assert "it was made again, or appended to" in done.stderr
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("wrong", ["a bit", "the block of another dataset"])
 def test_a_wrong_block_is_named_before_anything_is_written(corpus: Path, tmp_path: Path, ooc: Ooc, wrong: str) -> None:
     block = corpus / "blocks" / "00000.h5"
@@ -304,6 +305,7 @@ def test_a_wrong_block_is_named_before_anything_is_written(corpus: Path, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("file", ["corpus/manifest.json", "run/config.json", "run/state/manifest.json"])
 def test_what_a_newer_version_wrote_is_refused_and_left_alone(
     corpus: Path, tmp_path: Path, ooc: Ooc, file: str
@@ -322,6 +324,7 @@ def test_what_a_newer_version_wrote_is_refused_and_left_alone(
     assert tree(tmp_path) == before
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("file", "before", "after", "command"),
     [
@@ -344,6 +347,7 @@ def test_a_changed_number_in_a_json_file_is_found(
         assert f"{file} is damaged: its checksum does not match" in done.stderr
 
 
+@pytest.mark.long
 def test_a_lost_manifest_of_the_state_costs_nothing(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
     """`verify` tells and leaves every file alone; `resume` goes on from what the generations say of themselves."""
     assert train(ooc).returncode == 0

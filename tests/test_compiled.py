@@ -94,6 +94,7 @@ def only_kernels(cache: Path) -> Path:
     return found
 
 
+@pytest.mark.long
 def test_kernels_are_compiled_by_another_process_once(script: Script, tmp_path: Path) -> None:
     first = script(USING)
     assert first.stdout.startswith("9 "), first.stderr
@@ -335,6 +336,7 @@ def test_what_a_directory_lacks_that_is_read_only_is_compiled_once_elsewhere(scr
     assert {path: path.read_bytes() for path in chosen.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.long
 def test_a_kernel_is_known_by_the_content_of_its_file(script: Script, tmp_path: Path) -> None:
     """Not by its time, of which the images of containers keep the seconds; nor is a file of the same time the same."""
     script(USING)

@@ -96,6 +96,7 @@ def test_all_but_the_data_may_be_read_only(container: Container) -> None:
         assert "ernels" not in done.stderr
 
 
+@pytest.mark.long
 def test_it_is_told_where_memory_cannot_be_shared(container: Container, preloaded: Callable[[str], Path]) -> None:
     """Where memfd_create is denied, and no directory is there for a file without a name instead."""
     shutil.copy(preloaded("denied_memfd"), container.root / "data")
@@ -110,6 +111,7 @@ def test_it_is_told_where_memory_cannot_be_shared(container: Container, preloade
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.long
 def test_without_home_kernels_are_kept_in_a_private_temporary_directory(container: Container) -> None:
     """One that somebody else has put there is not used."""
     facts = json.loads(container.ooc("doctor --json", OOC_CACHE_DIR="").stdout)
@@ -122,6 +124,7 @@ def test_without_home_kernels_are_kept_in_a_private_temporary_directory(containe
     assert not other.startswith(f"/tmp/ooc-{USER}/")
 
 
+@pytest.mark.long
 def test_a_chosen_cache_that_cannot_be_used_is_told_of(container: Container) -> None:
     """By `ooc doctor`, and by `ooc compile`, which would fill another."""
     unsafe = container.root / "data" / "kernels"

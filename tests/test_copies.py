@@ -119,7 +119,7 @@ def test_a_run_that_was_moved_beside_its_dataset_is_not_forgotten(place: Path, o
     assert tree(place / "moved" / "model") == tree(place / "longer")
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "command", long_but([LONGER.format("run"), "verify run", "topics run", "clean .", APPEND], COMMANDS)
 )
@@ -152,6 +152,7 @@ def test_another_dataset_is_not_taken_for_the_one_of_a_run(place: Path, ooc: Ooc
     assert tree(place / "run" / "model") == tree(place / "longer")
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["moved", "copied"])
 def test_what_is_moved_together_finds_each_other(place: Path, tmp_path: Path, ooc_in, how: str) -> None:
@@ -176,6 +177,7 @@ def test_what_is_moved_together_finds_each_other(place: Path, tmp_path: Path, oo
     succeed(ooc_in(new), "resume runs/judged --iterations 40 --held-out later")
 
 
+@pytest.mark.long
 def test_files_that_may_not_be_read_are_not_called_damaged(place: Path, ooc: Ooc) -> None:
     """Those of another user."""
     hidden = [place / "corpus" / "blocks" / "00000.h5", *(place / "run" / "state").glob("*.cells")]
@@ -205,6 +207,7 @@ def test_an_archive_keeps_all_that_counts(place: Path, ooc: Ooc) -> None:
     assert tree(place / "run" / "model") == tree(place / "longer")
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("part", [".", "state", "state/manifest.json", "metrics.jsonl", "config.json", "model"])
 @pytest.mark.parametrize("cleans", long_but([True], [False, True]))
@@ -230,7 +233,7 @@ def test_an_older_backup_over_a_newer_run(place: Path, ooc: Ooc, part: str, clea
     succeed(ooc, "verify run")
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("part", ["state", "model", "metrics.jsonl", "log.txt", "lock", "options.toml"])
 def test_a_backup_that_lacks_a_part_of_a_run(place: Path, ooc: Ooc, part: str) -> None:
     path = place / "run" / part
@@ -243,6 +246,7 @@ def test_a_backup_that_lacks_a_part_of_a_run(place: Path, ooc: Ooc, part: str) -
     succeed(ooc, "verify run")
 
 
+@pytest.mark.long
 def test_a_backup_made_while_a_training_goes_on(place: Path, ooc: Ooc) -> None:
     """Goes on to what the training itself comes to."""
     shutil.rmtree(place / "run")
@@ -255,6 +259,7 @@ def test_a_backup_made_while_a_training_goes_on(place: Path, ooc: Ooc) -> None:
     succeed(ooc, "verify copy")
 
 
+@pytest.mark.long
 def test_a_dataset_without_the_generation_of_a_run(place: Path, ooc: Ooc) -> None:
     """One from before an append, under a run from after it; then the append is made again."""
     shutil.copytree(place / "corpus", place / "backup")
@@ -276,6 +281,7 @@ def test_a_dataset_without_the_generation_of_a_run(place: Path, ooc: Ooc) -> Non
     assert tree(place / "late" / "model") == model
 
 
+@pytest.mark.long
 def test_an_older_dataset_over_a_newer(place: Path, ooc: Ooc) -> None:
     shutil.copytree(place / "corpus", place / "backup")
     succeed(ooc, APPEND)

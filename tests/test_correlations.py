@@ -68,6 +68,7 @@ def test_threads_find_together_which_correlations_may_be_too_large(seed, threads
     np.testing.assert_array_equal(over, possible)
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(problem=problems(), seed=st.integers(0, 2**32 - 1))
 def test_what_is_noted_late_is_as_if_it_had_been_at_once(problem, seed):

@@ -73,6 +73,7 @@ def test_logistic_regression_cv_takes_the_loss_of_scikit_learn() -> None:
     assert ours.predict(X).tolist() == ours.classes_[(ours.predict_proba(X)[:, 1] > 0.5).astype(int)].tolist()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("loss", ["lasso", "logistic"])
 def test_the_command_makes_the_same_choice(loss: str, tmp_path: Path, ooc: Ooc) -> None:
     """With the same folds, from a table in memory and from the dataset on the disk."""

@@ -24,6 +24,7 @@ def test_the_objective_is_found_among_the_metrics():
     assert objectives([measured]) == []
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("ending", ["png", "svg"])
 def test_two_runs_are_drawn(tmp_path, ending):

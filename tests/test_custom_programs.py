@@ -259,6 +259,7 @@ def test_examples_run_under_mpi_and_are_resumed(name: str, options: dict[str, in
     assert all(alone[array].tobytes() == together[array].tobytes() for array in alone)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 def test_a_stochastic_program_trains_on_shards(matrix: Matrix, ooc: Ooc, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the command, with a worker on each of two ranks: the bits of two workers of one machine."""
@@ -343,6 +344,7 @@ def test_nmf_is_that_of_scikit_learn(matrix: Matrix) -> None:
     assert json.loads(losses)[-1] == pytest.approx(expected / ENTRIES)
 
 
+@pytest.mark.long
 def test_a_killed_program_ends_with_the_same_bytes(matrix: Matrix, ooc: Ooc, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed as soon as something is committed."""
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))

@@ -177,7 +177,7 @@ def test_a_state_of_fewer_values_of_lambda_than_are_solved_ends(place: Path, ooc
     assert (done.returncode, "its arrays do not fit together (4 solutions for 1 values" in done.stderr) == (1, True)
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", [*DATASET, *DATASET.values()])
 def test_a_checksum_whose_key_is_damaged_is_missed(place: Path, ooc: Ooc, name: str) -> None:
     """Of all JSON files: else they would be taken for those of earlier versions, which have none."""
@@ -193,6 +193,7 @@ def test_a_checksum_whose_key_is_damaged_is_missed(place: Path, ooc: Ooc, name: 
     assert ooc("verify", name).returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("times", [12, pytest.param(600, marks=pytest.mark.long)])

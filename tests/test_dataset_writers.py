@@ -442,6 +442,7 @@ for number in (10_000, 50_000):
 """
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_documents(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", MEMORY, str(tmp_path / "out")]
     done = subprocess.run(arguments, capture_output=True, text=True, check=True)

@@ -48,6 +48,7 @@ def designs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Design]:
     return made
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=20)
 @given(seed=st.integers(0, 99), count=st.integers(0, 40), threads=st.integers(1, 3), ahead=st.integers(0, 500))

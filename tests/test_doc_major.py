@@ -58,6 +58,7 @@ def test_rows_always_equal_a_recount(corpus, sampler, update, topics, iterations
         check(chain)
 
 
+@pytest.mark.long
 @settings(slow_disk, max_examples=30)
 @given(corpora(), st.sampled_from([2, 60]))
 def test_blocks_that_are_opened_by_who_updates_the_rows_are_sampled_whole(corpus, topics):

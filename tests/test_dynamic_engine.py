@@ -196,6 +196,7 @@ def test_a_worker_that_is_killed_is_told_while_others_wait_for_it(design):
     assert children() == []
 
 
+@pytest.mark.few(1)
 def test_workers_that_wait_end_with_their_coordinator(design, tmp_path):
     code = f"""
 import os, signal, threading, numpy as np

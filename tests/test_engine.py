@@ -76,7 +76,7 @@ def in_process(dataset, tmp_path_factory) -> dict[str, dict[str, bytes]]:
     return found
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("sampler", "workers", "buffers"),
     [

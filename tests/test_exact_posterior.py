@@ -91,6 +91,7 @@ def named(value: object) -> str:
     return value if isinstance(value, str) else ("immediate", "frozen")[value]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("corpus", "how"), long_but(QUICK[1:], QUICK), ids=named)
 @pytest.mark.parametrize("kernel", long_but(SOME, KERNELS), ids=lambda kernel: kernel.name)
 def test_a_chain_visits_what_the_posterior_says(tmp_path, corpus, how, kernel):

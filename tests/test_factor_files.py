@@ -49,7 +49,7 @@ def trained(path: Path, matrix: Matrix, method: str, chosen, iterations: int = 3
     return model_bytes(path)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", PROGRAMS)
 def test_the_model_is_the_same_to_the_byte(matrix, tmp_path, method):
     """In memory and in a file, by one worker and by three."""
@@ -59,6 +59,7 @@ def test_the_model_is_the_same_to_the_byte(matrix, tmp_path, method):
     assert children() == []
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("method", long_but(["ccd", "sgd"], PROGRAMS))
 def test_a_killed_run_goes_on_in_a_file_or_in_memory(matrix, tmp_path, method):

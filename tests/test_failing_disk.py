@@ -191,7 +191,7 @@ def disturb(library, prepared, tmp_path) -> Callable[..., None]:
 SOME = ["ingest", "design", "train", "streamed", "shard", "repair"]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", long_but([name for name in SOME if name != "streamed"], SOME))
 def test_a_disk_that_fails_at_some_call(disturb, name):
     """At a point, and in a way, that differ each time the test runs."""

@@ -105,7 +105,7 @@ def drawn(cell, words, sample, arguments, rows, derived, counts, word, draws, ke
     return found
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("word", [0, 1], ids=["dense", "table"])
 @pytest.mark.parametrize(
     "kernel", long_but([*EXACT, *PROPOSING[1::2]], [*EXACT, *PROPOSING]), ids=lambda kernel: kernel.name

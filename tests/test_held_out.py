@@ -75,6 +75,7 @@ def test_a_resumed_run_goes_on_evaluating(trained, data, held_out, tmp_path):
     assert model_bytes(run) == model_bytes(trained)
 
 
+@pytest.mark.long
 def test_what_a_kill_leaves_behind_is_removed(trained, tmp_path, data, held_out):
     run = tmp_path / "run"
     with pytest.raises(Interrupted):

@@ -180,7 +180,7 @@ def expected(dataset, tmp_path_factory) -> dict[str, dict[str, bytes]]:
     return {path.name: model_bytes(path) for path in directory.iterdir()}
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("sampler", "workers", "buffers"),
     [("TwoPhase", 2, 0), ("TwoPhase", 2, 2), ("LightLda", 2, 0), ("LightLda", 1, 2), ("SparseLda", 2, 2)],
@@ -193,6 +193,7 @@ def test_the_model_does_not_depend_on_workers_or_memory(dataset, expected, tmp_p
     assert alpha.size == np.unique(alpha).size
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("buffers", [0, 2], ids=["resident", "streamed"])
 def test_an_estimation_is_neither_lost_nor_done_twice(dataset, expected, tmp_path, buffers):

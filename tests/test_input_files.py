@@ -277,6 +277,7 @@ MORE_RATINGS = {
 }  # fmt: skip
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", MORE_RATINGS)
 def test_ratings_are_read(tmp_path, ooc, name):
     content, options, expected = MORE_RATINGS[name]

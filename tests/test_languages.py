@@ -65,7 +65,7 @@ def test_words_are_those_of_each_language(tmp_path: Path, ooc: Ooc) -> None:
     assert list(model.vocabulary_) == sorted(expected)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("language", SEGMENTED)
 def test_words_without_spaces_between_them_are_found(language: str, tmp_path: Path, ooc: Ooc) -> None:
     text, words = SEGMENTED[language]
@@ -149,6 +149,7 @@ def test_collocations_are_kept_by_their_mutual_information(tmp_path: Path, ooc: 
     assert (refused.returncode, "--min-npmi can only be used with --ngrams 2 or more" in refused.stderr) == (2, True)
 
 
+@pytest.mark.long
 def test_the_estimator_takes_the_options_of_the_command(tmp_path: Path, ooc: Ooc) -> None:
     texts = ["Apple pear apple", "apple PEAR plum", "pear fig", "Apple quince x1"]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))

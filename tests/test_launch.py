@@ -246,6 +246,7 @@ def test_a_ward_is_stopped_and_ended(guarded):
     assert process.wait(30) == 128 + signal.SIGKILL
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("how", ["", pytest.param("deaf", marks=pytest.mark.long), "stopped"])
 def test_a_ward_does_not_outlive_who_started_it(guarded, how):
     process, ward = guarded(how)

@@ -56,12 +56,14 @@ class Launched:
         return str(message)
 
 
+@pytest.mark.long
 def test_an_ssh_that_ends_at_once_is_heard_on_a_busy_machine(tmp_path):
     message = Launched(tmp_path, "echo no such host >&2; exit 255", 3, late=True).end()
     assert "could not be reached: no such host" in message
     assert message.splitlines()[-1].endswith("Check with: ssh -- nowhere.invalid true")
 
 
+@pytest.mark.long
 def test_an_ssh_that_leaves_a_process_with_its_output_is_heard(tmp_path):
     """As a script does that is killed while what it called goes on."""
     with nobody_left(tmp_path):
@@ -69,6 +71,7 @@ def test_an_ssh_that_leaves_a_process_with_its_output_is_heard(tmp_path):
     assert "could not be reached: gone" in message
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_launch_whose_ssh_does_not_listen(tmp_path, signum):
     """At once if it comes twice."""

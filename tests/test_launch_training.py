@@ -1,4 +1,4 @@
-"""Topic models trained, and documents ingested, by ranks on this machine: behind a real sshd, and by MPI."""
+"""Topic models trained, and documents ingested, by ranks on this machine behind a real sshd."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ import sys
 import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import xxhash
 from corpora import model_bytes, names_of_words, random_documents
 from launches import ITERATIONS, OPTIONS, WORDS, Launch, expected, interrupt, nobody_left, rank_in, serving, shards_of
-from rings import mpiexec
 
 from benchmarks.sshd import free_port
 from blocks import write_corpus
 from blocks.corpus.dataset import Dataset
 from ooc.runs.run import Run
 from samplers.lda.held_out import FIELD
+
+pytestmark = pytest.mark.ring
 
 
 @pytest.fixture(scope="module")
@@ -192,93 +191,6 @@ def test_the_ranks_of_a_run_go_on_together(place, model):
     done = Launch(place, "--", "resume", "short-{rank}", "--iterations", ITERATIONS).done()
     assert done.returncode == 0, done.stderr
     assert model_bytes(place / "short-0") == model
-
-
-@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
-def test_ranks_that_mpi_starts(place, model):
-    """The same command at all ranks trains the same model; only the first tells it."""
-    pytest.importorskip("mpi4py")
-    command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "ooc", "train", "lda", "shard-{rank}", "mpi-{rank}"]
-    options = [*map(str, OPTIONS), "--transport", "mpi"]
-    common: dict[str, Any] = {"cwd": place, "capture_output": True, "text": True, "timeout": 240}
-    done = subprocess.run([*command, *options], check=False, **common)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(f"{ITERATIONS} iterations") == 1
-    assert model_bytes(place / "mpi-0") == model
-    refused = subprocess.run([*command, *options, "--chains", "2"], check=False, **common)
-    assert refused.returncode != 0
-    assert "--chains 2 cannot be used on several machines" in refused.stderr
-
-
-@pytest.mark.few(1)
-@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
-@pytest.mark.parametrize(
-    ("second", "said"),
-    [
-        (
-            ["train", "lda", "shard-{rank}", "unlike-{rank}", *OPTIONS, "--beta", 0.5],
-            "--beta is not given at rank 0 (HOST), but 0.5",
-        ),
-        (["resume", "unlike-{rank}"], "command is train lda at rank 0 (HOST), but resume"),
-    ],
-)
-def test_ranks_that_mpi_starts_by_unlike_commands(place, second, said):
-    """What differs is named, by all of them."""
-    pytest.importorskip("mpi4py")
-    first = ["train", "lda", "shard-{rank}", "unlike-{rank}", *OPTIONS, "--workers", 2]
-    commands = [
-        ["-n", "1", sys.executable, "-m", "ooc", *map(str, words), "--transport", "mpi"] for words in (first, second)
-    ]
-    command = [str(mpiexec()), *commands[0], ":", *commands[1]]
-    refused = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=240, check=False)
-    assert refused.returncode != 0
-    assert refused.stderr.count(said.replace("HOST", socket.gethostname())) == 2, refused.stderr
-    assert not (place / "unlike-0").exists()
-
-
-def test_mpich_by_the_name_that_debian_gives_it_is_explained(tmp_path, monkeypatch):
-    """Any library by that name does, as it is only looked for."""
-    pytest.importorskip("mpi4py")
-    (tmp_path / "libmpich.so.12").write_bytes(Path(xxhash._xxhash.__file__).read_bytes())
-    command = [sys.executable, "-m", "ooc", "resume", "run", "--transport", "mpi"]
-    monkeypatch.setenv("MPI4PY_LIBMPI", "/nowhere")
-    for path, said in (
-        ("", "and an MPI library"),
-        (str(tmp_path), f"ln -s {tmp_path}/libmpich.so.12 ~/mpi/libmpi.so.12"),
-    ):
-        monkeypatch.setenv("LD_LIBRARY_PATH", path)
-        refused = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert refused.returncode == 2
-        assert "MPI cannot be used: cannot load MPI library" in refused.stderr
-        assert said in refused.stderr
-
-
-@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
-@pytest.mark.long
-def test_a_job_that_runs_out_of_time_commits_and_goes_on(place, monkeypatch):
-    """Its slices are on the disk of the node, which the next job has elsewhere."""
-    pytest.importorskip("mpi4py")
-
-    def job(disk: str, *words: object) -> subprocess.CompletedProcess[str]:
-        (place / disk).mkdir()
-        monkeypatch.setenv("TMPDIR", str(place / disk))
-        command = [str(mpiexec()), "-n", "2", sys.executable, "-m", "ooc", *map(str, words), "--transport", "mpi"]
-        return subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=240, check=False)
-
-    monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + 90)))  # saving is given 60 s of them
-    long = ("train", "lda", "shard-{rank}", "job-{rank}", *OPTIONS, "--iterations", 9**6)
-    stopped = job("disk-0", *long, "--scratch", "node")
-    assert stopped.returncode == 75, stopped.stderr
-    assert "training stops after" in stopped.stderr
-    assert "stopped by the end of the job at iteration" in stopped.stderr
-    assert "everything is saved" in stopped.stderr
-    assert "Continue with: mpirun -n 2 ooc resume job-{rank} --transport mpi" in stopped.stderr
-    assert not (place / "job-0" / "slices").exists()
-    monkeypatch.delenv("SLURM_JOB_END_TIME")
-    more = len(Run(place / "job-0").metrics()) + 5
-    went_on = job("disk-1", "resume", "job-{rank}", "--iterations", more)
-    assert went_on.returncode == 0, went_on.stderr
-    assert len(Run(place / "job-1").metrics()) == more
 
 
 @pytest.mark.long

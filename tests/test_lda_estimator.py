@@ -255,6 +255,7 @@ assert peak() < before + 100, peak() - before
 """
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.skipif(sys.platform != "linux", reason="resident sets are in kilobytes")
 @pytest.mark.parametrize(("count", "memory", "said"), [(3_000_000_000, "8GB", "8,000"), (100_000_000, "400MB", "400")])
@@ -271,6 +272,7 @@ def test_counts_become_tokens_only_if_these_fit(count: int, memory: str, said: s
     assert re.fullmatch(pattern, done.stdout), done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="resident sets are in kilobytes")
 def test_documents_become_tokens_a_few_at_a_time() -> None:
     """40M tokens of documents of 1,000: all at once they were 160 MB."""

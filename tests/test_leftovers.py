@@ -100,6 +100,7 @@ def test_a_run_loses_what_was_not_committed_and_goes_on_to_the_same_bytes(tmp_pa
     assert model_bytes(run.path) == expected
 
 
+@pytest.mark.long
 def test_without_its_state_a_finished_run_can_be_read_and_not_resumed(tmp_path, dataset, ooc):
     lda = ["--topics", 8, "--iterations", 4, "--evaluate-every", 1, "--workers", 1, "--sampler", "gibbs"]
     assert ooc("train", "lda", dataset.path, "run", *lda, "--scratch", "scratch").returncode == 0
@@ -127,6 +128,7 @@ def test_without_its_state_a_finished_run_can_be_read_and_not_resumed(tmp_path, 
     assert ooc("train", "lda", dataset.path, "run", *lda, "--overwrite").returncode == 0
 
 
+@pytest.mark.long
 def test_the_model_that_a_finished_run_has_replaced_goes(tmp_path, dataset, ooc):
     """It is deleted at the end; after a power cut it may be there again."""
     lda = ["--topics", 3, "--iterations", 8, "--evaluate-every", 1, "--workers", 1]
@@ -163,7 +165,7 @@ def test_a_model_of_fewer_iterations_does_not_make_a_run_finished(tmp_path, data
     assert clean(run.path, state=True).skipped == []
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "command",
     [

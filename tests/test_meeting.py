@@ -70,10 +70,12 @@ def join_all(
     return found
 
 
+@pytest.mark.few(1)
 def test_ranks_may_come_late(insecure):
     assert join_all(issue(3, insecure=insecure), insecure=insecure, late=1.0) == ["nothing"] * 3
 
 
+@pytest.mark.few(1)
 def test_a_rank_that_does_not_come_is_named_at_all_others(insecure):
     told = join_all(issue(4, insecure=insecure), insecure=insecure, absent=[2], deadline=1.5)
     assert all(text.startswith("rank 2 (127.0.0.1) ") for text in told), told
@@ -82,6 +84,7 @@ def test_a_rank_that_does_not_come_is_named_at_all_others(insecure):
     assert re.search(r"did not connect to port \d+ of rank 3 in time", told[2])
 
 
+@pytest.mark.few(1)
 def test_who_cannot_reach_the_next_rank_knows_what_may_help(insecure):
     """Both ports and hosts are named, and this counts more than what the other one says, who has only waited."""
     own = issue(2, insecure=insecure)
@@ -117,12 +120,14 @@ def self_made(own: Credentials) -> Credentials:
     return Credentials(own.token, own.authority, *Authority().certify("rank-1"))
 
 
+@pytest.mark.few(1)
 def test_credentials_of_another_run_are_refused(insecure):
     credentials = issue(2, insecure=insecure)
     told = join_all([credentials[0], issue(2, insecure=insecure)[1]], insecure=insecure, deadline=1.0)
     assert "nothing" not in told
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("wrong", [self_made, "those of rank 2"])
 def test_a_rank_with_the_wrong_certificate_does_not_get_in(wrong):
     first, second, third = issue(3)
@@ -411,6 +416,7 @@ def test_a_slice_that_was_changed_on_the_way_is_noticed(insecure):
         rings.until(lambda: rings.told(ring[0].barrier) == told)
 
 
+@pytest.mark.few(1)
 def test_a_cut_of_the_connection_of_slices_alone_is_noticed(insecure):
     """As by a firewall that has forgotten it; a rank that is slow to receive, or has nothing to send, is not blamed."""
     with through_between(issue(2, insecure=insecure), insecure=insecure, patience=1.0) as (ring, between):

@@ -82,6 +82,7 @@ def newest(run: Path) -> dict[str, Any]:
     return {name: value for line in Run(run).metrics() for name, value in line.items()}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("program", TRAIN)
 def test_the_file_has_the_newest_metrics(program: str, place: Path, ooc: Ooc) -> None:
     """Those of a likelihood, too, that the last lines have not."""

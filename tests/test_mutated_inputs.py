@@ -452,7 +452,7 @@ READERS = {
 }  # fmt: skip
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("tries", [FEW, pytest.param(MANY, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", READERS)
 def test_a_changed_file_is_read_right_or_refused(tmp_path, bags, name, tries):

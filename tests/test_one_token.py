@@ -71,7 +71,7 @@ def check(tmp_path, module: str, sampler: str, options: dict, kind: str) -> None
 by_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("module", "sampler", "options"), QUICK, ids=str)
 @by_kind
 def test_a_token_has_the_shares_of_alpha(tmp_path, module, sampler, options, kind):

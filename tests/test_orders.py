@@ -114,6 +114,7 @@ def operate(place: Path, ooc: Ooc, name: str) -> None:
     assert_plain(name, done.returncode, done.stderr)
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "order",

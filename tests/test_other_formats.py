@@ -181,6 +181,7 @@ def test_damaged_archives_are_refused_or_read(name: str, tmp_path: Path) -> None
     assert refused > 200
 
 
+@pytest.mark.long
 def test_a_large_file_in_an_archive_does_not_fill_the_memory(tmp_path: Path, ooc: Ooc) -> None:
     (tmp_path / "zeros").write_bytes(b"word " * (50 << 20))
     with tarfile.open(tmp_path / "in.tar.gz", "w:gz", compresslevel=1) as archive:
@@ -305,6 +306,7 @@ def test_covariates_are_joined_by_name_and_count_in_a_regression(
     np.testing.assert_allclose((np.concatenate(parts) + offsets)[given], whole[given], rtol=1e-6)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

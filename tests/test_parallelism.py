@@ -106,6 +106,7 @@ def test_the_result_is_the_same_to_the_byte_whatever_the_processes(samples, alon
     ]
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_undoes_the_same_passes(samples, alone, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{Path(__file__).parent.parent}")
     run = new_run(tmp_path / "run", samples, spec(), PASSES, 1)

@@ -206,6 +206,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("failure", long_but(QUICK, FAILURES))
 def test_steps_that_are_run_again_end_in_the_same_bytes(

@@ -66,6 +66,7 @@ def test_an_empty_directory_is_filled(command: str, made: Path, tmp_path: Path, 
         shutil.rmtree(place)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("command", MAKING)
 def test_a_directory_with_anything_in_it_is_left(command: str, made: Path, tmp_path: Path, ooc_in: Callable) -> None:
     (tmp_path / "there").mkdir()
@@ -170,6 +171,7 @@ def test_a_run_in_a_mount_point_goes_on(tmp_path: Path, in_mount: Callable) -> N
     assert contents(tmp_path / "found" / "model") == model
 
 
+@pytest.mark.long
 def test_a_mount_point_that_is_filled_is_told(in_mount: Callable) -> None:
     done = in_mount(f"{OOC} ingest text texts.txt $0 --lines && {OOC} ingest text texts.txt $0 --lines")
     assert (done.returncode, "already exists" in done.stderr) == (2, True)

@@ -98,6 +98,7 @@ def train_on_three(directory: Path, shards: list[Dataset], spec: ProgramSpec, it
     return [end - begin for begin, end in pairwise(sent)]
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("topics", [6, 256])
 def test_a_ring_sends_rows_of_random_topics_in_the_bytes_that_were_planned(tmp_path: Path, topics: int) -> None:

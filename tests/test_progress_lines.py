@@ -72,6 +72,7 @@ def place(made: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("command", "step", "units"),
@@ -106,6 +107,7 @@ def test_long_steps_are_told_of(command: str, step: str, units: str, place: Path
     assert all(line.startswith("warning: ") for line in silent.stderr.splitlines())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("quiet", long_but([["--quiet"]], [[], ["--quiet"]]))
 def test_the_log_of_a_run_has_the_same_lines(quiet: list[str], place: Path) -> None:
     done = often(place, *LDA.replace("run", "new").split(), *quiet)

@@ -56,6 +56,7 @@ def run(directory: Path, script: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("hiding", ["blocks.py", "samplers.py", "blocks/__init__.py", "samplers/__init__.py"])
 def test_a_file_that_hides_a_package_is_named(hiding: str, tmp_path: Path) -> None:
     file = tmp_path / hiding

@@ -136,7 +136,7 @@ REPEAT = {"ingest rows", "infer npz", "curves", "export scipy", "export parquet"
 REPEAT |= {"export tomotopy", "export word2vec", "mixtures npz", "mixtures parquet"}
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", long_but(COMMANDS.keys() - REPEAT, COMMANDS))
 def test_every_final_name_is_published(place: Path, library: Path, tmp_path: Path, name: str) -> None:
     if name in NEEDS:

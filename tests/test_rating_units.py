@@ -45,6 +45,7 @@ def fitted(method: str, size: float, regularization: float, iterations: int = 6,
     return estimator.fit((ROWS, COLUMNS, VALUES * size))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("size", long_but(SIZES[-1:], SIZES))
 @pytest.mark.parametrize("method", METHODS)
 def test_errors_go_with_the_ratings(method: str, size: float) -> None:
@@ -59,7 +60,7 @@ def test_errors_go_with_the_ratings(method: str, size: float) -> None:
     assert score / size == pytest.approx(expected, rel=0.25 if method == "sgd" else 0.03)  # sgd: by the first rate
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("power", [-14, 14, 15, 49])
 @pytest.mark.parametrize("method", METHODS[:3])
 def test_ratings_times_a_power_of_four_have_the_factors_times_its_root(method: str, power: int) -> None:
@@ -118,7 +119,7 @@ def test_users_who_come_later_are_solved_for_in_the_unit_of_the_ratings() -> Non
     np.testing.assert_allclose(found, expected, atol=0.05 * expected.std())
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", METHODS)
 def test_at_the_command_line(tmp_path: Path, ooc: Ooc, method: str) -> None:
     for name, size in (("ones", 1.0), ("large", 1e9)):
@@ -148,6 +149,7 @@ def test_at_the_command_line(tmp_path: Path, ooc: Ooc, method: str) -> None:
     assert "unit" not in Run(tmp_path / "ones-run").config["options"]
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("method", long_but(["als", "splash"], METHODS))
 def test_on_a_ring(tmp_path: Path, method: str) -> None:

@@ -102,6 +102,7 @@ def test_what_writes_says_in_a_line_that_it_cannot(
     assert tree(place) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "lost",
     long_but(

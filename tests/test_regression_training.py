@@ -82,6 +82,7 @@ def problem_of(design: Path, loss: str, **options: Any) -> Problem:
 LOSS_OF = {"lasso": "squared", "logistic": "logistic"}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", LOSS_OF)
 @pytest.mark.parametrize("given", [{}, {"share": 0.5}, {"intercept": False}, {"standardize": False}])
 def test_gaps_are_what_they_are_told_to_be(made, tmp_path, kind, given):

@@ -81,7 +81,7 @@ def browser() -> Iterator[Any]:
         yield browser
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("width", "scheme"), long_but([(1280, "light")], product((1280, 400), ("light", "dark"))))
 @pytest.mark.parametrize("name", ["run", "factors", "path", "classes"])
 def test_a_report_can_be_read(folder: Path, browser: Any, name: str, width: int, scheme: str) -> None:
@@ -127,6 +127,7 @@ def test_labels_on_the_map_have_room() -> None:
     assert [row["labelled"] for row in point].count(True) == 1
 
 
+@pytest.mark.long
 def test_a_topic_that_is_too_small_to_be_shown_is_told(
     folder: Path, browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

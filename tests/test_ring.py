@@ -62,7 +62,7 @@ def test_slices_arrive_whole_and_in_order(transport, ranks):
         assert do(rings.pass_slices, sizes) == [sum(sizes)] * ranks
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("size", "count"), [(4_000_000, 40), (100, 300)])
 def test_a_rank_that_does_not_receive_holds_back_the_one_before(transport, size, count):
     """What is on the way is bounded in bytes: a system's buffers for TCP, one slice for MPI."""
@@ -125,6 +125,7 @@ def test_sums_of_more_chunks_than_are_on_their_way_at_a_time():
         assert all((found == 15).all() for found in do(rings.reduce, [np.full(size, rank) for rank in range(ranks)]))
 
 
+@pytest.mark.long
 def test_keys_are_renewed_before_they_have_encrypted_too_much(monkeypatch):
     """While slices and sums go round, and after certificates have ended."""
     monkeypatch.setattr(tcp, "MOST_RECORDS", 40)
@@ -201,6 +202,7 @@ def test_slices_and_sums_do_not_get_into_each_others_way(transport, ranks):
 # What breaks a ring is told to all.
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("ranks", [2, 3, 5])
 def test_the_reason_of_a_failure_reaches_every_call_of_every_rank(transport, ranks):
     with transport.ring(ranks) as do:
@@ -269,6 +271,7 @@ def test_a_rank_that_is_killed_is_named_at_once(fleet, insecure):
         assert set(fleet.answer(rank)) == {"rank 2 (127.0.0.1) closed the connection"}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("insecure", [True, False], ids=["plain", "encrypted"])
 def test_a_rank_that_stands_still_is_named_and_learns_of_it(fleet, insecure):
     fleet.join_tcp(insecure=insecure, patience=PATIENCE)
@@ -282,6 +285,7 @@ def test_a_rank_that_stands_still_is_named_and_learns_of_it(fleet, insecure):
     assert set(fleet.ask([2], "do", lambda _: ("wait_for_failure",))[0]) == silent
 
 
+@pytest.mark.long
 def test_ranks_that_all_stand_still_go_on_together(tmp_path):
     """A machine that sleeps, or a job that is suspended, is no failure."""
     with closing(Fleet(tmp_path, 3, mpi=False)) as fleet:
@@ -294,6 +298,7 @@ def test_ranks_that_all_stand_still_go_on_together(tmp_path):
         fleet.ask(range(3), "close")
 
 
+@pytest.mark.few(1)
 @needs_mpi
 @pytest.mark.parametrize("signum", [signal.SIGSTOP, signal.SIGKILL])
 def test_mpi_leaves_nobody_waiting_for_a_rank_that_is_gone(tmp_path, signum):

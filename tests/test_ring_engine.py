@@ -161,6 +161,7 @@ def test_a_run_goes_on_to_the_same_bytes(tmp_path, shards, buffers):
     assert len({run.metrics()[-1]["log_likelihood_per_token"] for run in (*runs, *whole)}) == 1
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("buffers", [0, 3])
 @pytest.mark.parametrize("kind", ["cells", "h5"])
@@ -196,6 +197,7 @@ def test_ranks_with_other_state_or_none_are_refused(tmp_path, shards):
         train_all(runs)
 
 
+@pytest.mark.long
 def test_s_errors_are_told(tmp_path, shards):
     """Of each macro-step what the totals were off by, as a share of the tokens: with one rank nothing."""
     for ranks, staleness in ((1, 1), (2, 0), (2, 1)):

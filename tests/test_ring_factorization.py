@@ -131,6 +131,7 @@ def test_the_model_is_of_the_whole_and_as_good_as_that_of_one_machine(tmp_path, 
         assert told(run, "objective") == told(runs[0], "objective")
 
 
+@pytest.mark.long
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("method", "options"),
@@ -155,6 +156,7 @@ def test_options_mean_what_they_do_on_one_machine(tmp_path, method, options):
         assert FactorModel(runs[0].path / "model").columns.factors.min() >= 0
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 2])

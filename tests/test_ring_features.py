@@ -65,6 +65,7 @@ def of_ranks(shards: list[RowShard], deed: Any, keeps: bool = False) -> list[Any
     return rings.on_ring(len(shards), of_rank)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_features_are_those_of_the_whole(whole, shards, ranks):
     random = np.random.default_rng(1)
@@ -108,6 +109,7 @@ def test_what_is_kept_of_sparse_columns_neither_is_read_nor_travels_again(whole,
 STANDARDIZED = {"standardize": True, "share": 0.5}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("loss", "options"),
     [

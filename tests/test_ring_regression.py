@@ -61,7 +61,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("kind", "given"), OPTIONS, ids=str)
 def test_the_path_is_that_of_one_machine(made, shards, tmp_path, kind, given):  # noqa: F811
     """But for the order of sums. The last rank has no row that is used, in one of the cases."""
@@ -144,6 +144,7 @@ def test_a_run_stopped_time_and_again_ends_with_the_same_bytes(shards, tmp_path,
         assert leftovers(run) == []
 
 
+@pytest.mark.long
 def test_damage_at_one_rank_takes_all_back(shards, tmp_path, undisturbed):
     runs = train_all(tmp_path, shards["logistic"], "logistic", folds=2)
     newest = max((runs[2] / "state").glob("*.h5"))

@@ -120,6 +120,7 @@ def told(run: Run) -> list[dict[str, Any]]:
     return [{name: line[name] for name in names} for line in run.metrics()]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("degree", [2, 6])
 def test_workers_come_to_what_they_do_on_one_machine(folder: Path, tmp_path: Path, degree: int) -> None:
     """Bit for bit where each machine has one worker, as sums are then added up in the same order."""

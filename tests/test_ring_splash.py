@@ -67,6 +67,7 @@ def runs_of_rows(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> li
         return make_shards(matrix.path, str(tmp_path_factory.mktemp("halves") / "out"), 2)  # type: ignore[return-value]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("degree", [2, 6])
 def test_factors_are_those_that_as_many_workers_find_on_one_machine(matrix, runs_of_rows, tmp_path, degree):
     """Bit for bit where each machine has one worker, as sums are then added up in the same order."""

@@ -86,6 +86,7 @@ def test_the_first_rank_evaluates_and_averages_for_all(tmp_path, data):
     assert not (averaged[1] / "model").exists()
 
 
+@pytest.mark.long
 def test_priors_are_those_of_the_counts_of_all(tmp_path, data):
     """What dense counts of the model before give; whoever goes on after a stop estimates again."""
     paths, _ = data

@@ -24,7 +24,7 @@ from samplers.resume import resume
 ROUNDS: dict[str, Any] = {"ratio": 0.3, "parallelism": 8, "schedule": "priority", "quiet": True, "workers": 1}
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("kind", "given"),
     [

@@ -41,7 +41,7 @@ def test_values_that_are_missing_stay_so():
     assert (part.missing_offsets.tolist(), part.missing_rows.tolist()) == ([0, 2, 2, 3], [0, 4, 0])
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shards", [1, 3])
 def test_shards_have_all_rows_and_know_the_whole(whole, tmp_path, shards):
     out = tmp_path / "shards"
@@ -60,6 +60,7 @@ def test_shards_have_all_rows_and_know_the_whole(whole, tmp_path, shards):
     assert verify_shards(out, progress_bar).problems == []
 
 
+@pytest.mark.few(2)
 def test_a_shard_that_knows_other_labels_is_damaged(whole, tmp_path):
     shard = make_shards(whole.path, str(tmp_path / "shards"), 2)[1]
     manifest = json.loads((shard.path / "manifest.json").read_text())
@@ -69,6 +70,7 @@ def test_a_shard_that_knows_other_labels_is_damaged(whole, tmp_path):
     assert "its labels are not those of its rows" in verify_dataset(Design(shard.path), progress_bar).problems[0]
 
 
+@pytest.mark.few(2)
 def test_what_cannot_be_split_is_told(whole, tmp_path):
     with pytest.raises(RequestError, match="40 rows cannot be split into 41 shards"):
         make_shards(whole.path, str(tmp_path / "shards"), 41)

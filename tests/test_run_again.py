@@ -131,6 +131,7 @@ MAKING = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", MAKING)
 def test_what_is_there_is_left(name: str, made: Path, tmp_path: Path, ooc_in: Callable[[Path], Ooc]) -> None:
     place = made / f"making-{name}"
@@ -165,6 +166,7 @@ PRINTING = {
 QUICK = ["infer lda corpus {} --top 2 --workers 1", "predict lasso design {}"]
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("command", long_but(QUICK, PRINTING))
 def test_what_is_made_goes_to_standard_output_or_a_pipe(command: str, made: Path, tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_without_it_the_model_is_the_last_state(data, tmp_path):
             assert np.array_equal(dense(model.words, 5), chain.counts()[1])
 
 
+@pytest.mark.long
 def test_it_does_not_depend_on_being_resumed(data, tmp_path):
     """In one go, and in three, the second of them with two workers."""
     training.train_lda(data.path, tmp_path / "whole", iterations=9, **OPTIONS)

@@ -59,7 +59,7 @@ def made(made_once, ooc_in) -> Path:
     return made_once("scripts", make)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("model", TRAIN)
 def test_time_that_is_over_has_an_exit_code_of_its_own(model: str, made: Path, tmp_path: Path, ooc: Ooc) -> None:
     """75, not that of an interrupt; JSON says how far the run is, and `resume` goes on to the end."""
@@ -78,6 +78,7 @@ def test_time_that_is_over_has_an_exit_code_of_its_own(model: str, made: Path, t
     assert (done.returncode, json.loads(done.stdout)["iteration"]) == (0, 40), done
 
 
+@pytest.mark.long
 def test_what_succeeds_can_be_silent(tmp_path: Path, ooc: Ooc) -> None:
     write_inputs(tmp_path)
     (tmp_path / "strange.txt").write_text("zzyzx apple the\n\n")

@@ -77,6 +77,7 @@ def test_one_file_serves_all_steps_of_a_pipeline(tmp_path: Path, ooc: Ooc) -> No
     assert json.loads(done.stdout)["iteration"] == 3
 
 
+@pytest.mark.long
 def test_the_nearest_counts(tmp_path: Path, ooc: Ooc) -> None:
     (tmp_path / "a.toml").write_text(PIPELINE)
     file = ("--config", "a.toml")
@@ -99,7 +100,7 @@ def test_the_nearest_counts(tmp_path: Path, ooc: Ooc) -> None:
     assert shown(ooc, "train", "lda", "--config", "a.toml", OOC_CONFIG="nowhere")["topics"][0] == 2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "command", ["train lda --alpha 0.5,0.25 --topics 2", "ingest csv a b --drop x --drop y", "demo"]
 )

@@ -175,6 +175,7 @@ def test_documents_of_very_different_lengths(tmp_path, bags, here):
         make_shards(whole.path, str(tmp_path / "out"), 10)
 
 
+@pytest.mark.long
 def test_many_blocks_stay_whole_and_enough_slices_as_they_are(tmp_path, here):
     documents = [[n % 7, (n * n) % 7, n % 5] for n in range(3000)]
     whole = tiny_dataset(tmp_path / "whole", documents, 7, block_tokens=50, slices=7)
@@ -350,7 +351,7 @@ INPUTS = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", INPUTS)
 def test_shards_are_ingested_at_once(tmp_path, ooc, kind):
     """As the dataset, ingested and split."""

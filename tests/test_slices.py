@@ -128,7 +128,7 @@ def in_memory(dataset, tmp_path_factory) -> dict[tuple[str, str], dict[str, byte
     return found
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("workers", "buffers"), [(1, 0), (2, 2)])
 @pytest.mark.parametrize(("sampler", "update"), SAMPLED)
 def test_the_model_is_the_same_to_the_byte(dataset, in_memory, tmp_path, sampler, update, workers, buffers):

@@ -254,7 +254,7 @@ def half_trained(tmp_path_factory) -> tuple[Run, dict[str, bytes]]:
     return run, model_bytes(whole.path)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("damage", "buffers"),
     [*((damage, 0) for damage in ("header", "rows", "table", "arrays", "cut", "missing")), ("rows", 2), ("arrays", 2)],

@@ -273,6 +273,7 @@ def test_a_function_that_reads_cannot_change_anything_even_by_another_one(matrix
     assert "`shared.t.add(1.0)` cannot be compiled" in told.value.what
 
 
+@pytest.mark.long
 def test_a_place_that_is_not_there_ends_the_run_and_says_where(matrix, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     program = wrong(tmp_path, monkeypatch, "shared.w.add(element.number + 4, 1.0)")

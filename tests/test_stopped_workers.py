@@ -82,6 +82,7 @@ def ended(process: subprocess.Popen[str], workers: list[psutil.Process], number:
 EVERY = list(zip(TRAININGS, [*SIGNALS, signal.SIGINT], strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "number"), long_but(EVERY[::2], EVERY))
 def test_a_training_commits_and_goes_on_later(prepared: Path, tmp_path: Path, name: str, number: int) -> None:

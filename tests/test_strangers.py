@@ -46,6 +46,7 @@ def change(file: Path, **changes: object) -> None:
     file.write_text(json.dumps(content))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("program", ["pydoc:pipepager", "samplers.programs:import_module", "stranger:Evil"])
 def test_no_program_of_a_configuration_is_imported(run: Path, ooc: Ooc, program: str) -> None:
     (run.parent / "stranger.py").write_text("open('PWNED', 'w')\nEvil = dict\n")
@@ -105,6 +106,7 @@ def test_only_what_a_run_owns_is_deleted(run: Path, ooc: Ooc) -> None:
         assert tree(victim) == before
 
 
+@pytest.mark.long
 def test_a_copied_run_leaves_the_state_of_the_first_alone(run: Path, ooc: Ooc) -> None:
     """`cp -r` of a run with --scratch; a moved one takes its state along."""
     place, size = run.parent, "--topics 2 --iterations 4 --workers 1 --sampler two-phase --scratch fast --overwrite"
@@ -126,7 +128,7 @@ def test_a_copied_run_leaves_the_state_of_the_first_alone(run: Path, ooc: Ooc) -
     assert f"again is a copy of {place.resolve()}/moved" in ooc("verify", "again").stderr
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", ["lock", "log.txt", "metrics.jsonl", "state", "model", "config.json"])
 def test_no_link_is_followed_out_of_a_run(run: Path, ooc: Ooc, name: str) -> None:
     place = run.parent
@@ -232,7 +234,7 @@ def test_no_pickle_is_read_unless_it_is_trusted(tmp_path: Path, ooc: Ooc) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lda.model"]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("line", ["{", '"x"', '{"iteration": "one"}', "\xff", "[" * 100_000])
 def test_a_damaged_line_of_the_metrics_is_left_out_and_told(run: Path, ooc: Ooc, line: str) -> None:
     metrics = run / "metrics.jsonl"
@@ -292,6 +294,7 @@ def obeyed(shown: str) -> list[str]:
     return [each for each in shown if each in "\x1b\x07\r\x9b\u202e"]
 
 
+@pytest.mark.long
 def test_a_run_notes_itself_nowhere_but_in_its_dataset(run: Path, ooc: Ooc) -> None:
     """An id that leads elsewhere; a dataset that the run was not begun on; a link in the place of the notes."""
     place = run.parent

@@ -83,6 +83,7 @@ def write_csv(table: pa.Table, path: Path) -> None:
         writer.writerows(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", WRITERS)
 def test_documents_are_those_of_csv(name: str, tmp_path: Path, ooc: Ooc) -> None:
     write_csv(DOCUMENTS.drop_columns(["tags"]), tmp_path / "in.csv")
@@ -97,6 +98,7 @@ def test_documents_are_those_of_csv(name: str, tmp_path: Path, ooc: Ooc) -> None
         assert (tmp_path / "found" / file).read_bytes() == (tmp_path / "expected" / file).read_bytes()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", WRITERS)
 def test_numbers_are_those_of_the_table(name: str, tmp_path: Path, ooc: Ooc) -> None:
     WRITERS[name](NUMBERS, tmp_path / name)
@@ -142,7 +144,7 @@ IDS: dict[str, tuple[pa.Array, list[str]]] = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", long_but(["in.parquet"], ["in.parquet", "in.feather"]))
 @pytest.mark.parametrize("kind", IDS)
 def test_users_and_items_may_be_of_any_type(kind: str, name: str, tmp_path: Path, ooc: Ooc) -> None:
@@ -209,6 +211,7 @@ def test_pairs_of_a_table_are_predicted_as_those_of_csv(tmp_path: Path, ooc: Ooc
     assert (tmp_path / "sections.csv").read_text() == expected
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["in.parquet", "in.feather", "in.arrow"])
 def test_wide_tables_are_read_some_columns_after_the_other(

@@ -162,6 +162,7 @@ def test_killed_at_any_point_a_run_ends_with_the_same_bytes(corpus, expected, tm
     check_finished(run.path, expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sampler", ["LightLda", pytest.param("Gibbs", marks=pytest.mark.long)])
 def test_slices_in_a_file_are_made_anew_after_a_kill(corpus, tmp_path, sampler):
     """Killed twice while its rows lay in a file: the next to hold the run removes or replaces what the killed left, and
@@ -214,6 +215,7 @@ def test_a_worker_that_is_killed_is_named_and_the_run_can_be_resumed(corpus, exp
     check_finished(run.path, expected)
 
 
+@pytest.mark.long
 def test_no_process_outlives_a_killed_template(corpus, expected, tmp_path):
     """The process that the workers were forked from dies: the run goes on or stops, and can be resumed either way."""
     run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
@@ -225,6 +227,7 @@ def test_no_process_outlives_a_killed_template(corpus, expected, tmp_path):
     check_finished(run.path, expected)
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("number", "buffers", "whole_group"),
@@ -432,6 +435,7 @@ def test_metrics_tell_what_happened(tmp_path):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("buffers", [RESIDENT, STREAMED])
 def test_the_seconds_of_an_iteration_add_up(tmp_path, buffers):
     """What an iteration spent, by purpose, is what `elapsed_s` grew by, and what its speed is reckoned from;

@@ -169,6 +169,7 @@ def test_a_single_token_draws_from_the_prior_alone():
     assert not alarmed(np.bincount(state[0, 1:], minlength=3), alpha)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("counted", range(3))
 def test_draw_then_accept_moves_as_the_matrix_says(counted):
     """A token proposed by `draw_group` in its document and judged by `accept_token` in its word, 20,000 times, moves

@@ -153,7 +153,7 @@ def program_of(path: Path, sampler: str, slices: int = 2, **options) -> InProces
     return InProcess(dataset, program_spec(sampler, topics=2, alpha=ALPHA, beta=BETA, **options))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("sampler", SOME_QUICK)
 def test_the_loop_does_what_the_program_does(tmp_path, sampler, update):
@@ -180,6 +180,7 @@ def test_the_loop_does_what_the_program_does(tmp_path, sampler, update):
 BOUNDS = {"delayed": 0.33, "data-parallel": 0.33, "rotation": 0.06}
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize("update", long_but(["data-parallel"], BOUNDS))
 @pytest.mark.parametrize("sampler", SOME_QUICK)
@@ -245,7 +246,7 @@ def two_phase_arguments(chain: InProcess) -> tuple:
     return known, chain.shared["topic_counts"].copy(), chain.state.copy()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mh_steps", [1, 2])
 def test_the_loop_does_what_the_two_phase_program_does(tmp_path, mh_steps):
     """20 iterations from the same start: every token has the same topic and proposals after each."""
@@ -262,6 +263,7 @@ def test_the_loop_does_what_the_two_phase_program_does(tmp_path, mh_steps):
     assert moved > 10
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("mh_steps", "bound"), [(1, 0.23), (2, 0.34)])
 def test_the_bias_of_two_phases_is_bounded(tmp_path, mh_steps, bound):

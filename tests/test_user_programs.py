@@ -229,6 +229,7 @@ def test_a_line_of_the_metrics_is_read_as_it_was_written() -> None:
 # The program of a run
 
 
+@pytest.mark.long
 def test_a_run_whose_program_was_changed_is_told_of_or_refused(matrix, program, tmp_path, ooc: Ooc, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     spec = program()

@@ -67,6 +67,7 @@ def most_held(command: list[str], cwd: Path) -> int:
     return most
 
 
+@pytest.mark.long
 def test_rows_lie_in_a_file_where_memory_does_not_hold_them(wide, tmp_path):
     """Train with the least memory limit, and compare the model's bytes with a training in memory.
 

@@ -94,6 +94,7 @@ def test_any_other_exception_travels_with_its_traceback(deed, argument, named):
     assert "Traceback" in traceback
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("deed", "argument", "ending"),
     [
@@ -121,6 +122,7 @@ def test_a_message_to_a_dead_worker_names_its_death():
             list(one.receive())
 
 
+@pytest.mark.long
 def test_a_hang_becomes_an_error_with_the_stacks(monkeypatch, capfd):
     monkeypatch.setattr(workers, "_GRACE", 0.2)
     with Workers("handlers:deeds", None, 1) as one:
@@ -157,6 +159,7 @@ with workers.Workers("handlers:deeds", None, 1) as one:
 """
 
 
+@pytest.mark.long
 def test_time_while_everybody_is_stopped_does_not_count():
     """As by Ctrl-Z, for longer than an answer may take, when the worker has not begun yet."""
     caller = subprocess.Popen(
@@ -211,6 +214,7 @@ def test_workers_go_when_their_caller_is_killed():
     until(lambda: gone(pids))
 
 
+@pytest.mark.long
 def test_workers_that_are_stopped_before_their_caller_knows_them_go_with_it():
     """It has been interrupted while it waited for them."""
     command = [sys.executable, "-c", "from blocks.workers import Workers; Workers('handlers:stopping', None, 1)"]
@@ -244,6 +248,7 @@ def test_a_target_that_starts_threads_is_refused():
         Workers("handlers:threaded", None, 1)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("argument", "kind", "named"),
     [
