@@ -3,15 +3,19 @@ and small problems of every kind."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
 
 from blocks.errors import RequestError
 from samplers.regression.data.features import features_of_matrix
 from samplers.regression.solver.sparse_regression import LinearModel, SparseRegression
+
+RATIOS = (0.5, 0.1, 0.01)
 
 
 class Problem(NamedTuple):
@@ -126,3 +130,24 @@ def problems(draw: st.DrawFn, loss: str = "squared") -> Problem:
     if draw(st.booleans()):
         options["factors"] = random.choice([0.5, 1.0, 2.0], p)
     return Problem(x, y, loss, options)
+
+
+def solve(problem: Problem, ratios=RATIOS, tolerance=1e-9, **held) -> tuple[np.ndarray, list[LinearModel]]:
+    """Levels, and what is found for each."""
+    found = solver(problem, **held)
+    lambdas = found.largest * np.array(ratios)
+    return lambdas, [found.model(solution) for solution in found.path(lambdas, tolerance)]
+
+
+def null_loss(problem: Problem) -> float:
+    return solver(problem).nothing.fit.loss
+
+
+def fit(peer: Any, *data: Any, **options: Any) -> None:
+    """Assumes that it gets to the end: columns that are nearly the same can be too much for it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        try:
+            peer.fit(*data, **options)
+        except ConvergenceWarning:
+            assume(False)

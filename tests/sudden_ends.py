@@ -13,27 +13,20 @@ object: how often each command was tried, how often it was ended before it was d
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import random
 import re
 import shutil
-import signal
-import struct
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from corpora import tree
-from nursery import nursery
-from processes import until
+from unplugged_disk import Command, Disk
 
-SHUTDOWN, WITHOUT_FLUSHING = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
-SIZE = 100_000_000
 RATE = 1000  # of the clock by which a training that is killed commits
 ONE = "--workers 1"
 LDA = f"--topics 3 --sampler two-phase {ONE} --evaluate-every 40"
@@ -95,36 +88,6 @@ TRIALS = {
 }
 
 
-class Command:
-    """`ooc` as a process that leads a process group."""
-
-    def __init__(self, place: Path, command: str) -> None:
-        reads, writes = os.pipe()
-        with Path(os.devnull).open("r+") as nothing, os.fdopen(writes) as theirs:
-            streams = [nothing.fileno(), nothing.fileno(), theirs.fileno()]
-            self._forked, self._status = nursery().start([*command.split(), "--quiet"], place, streams)
-        self._told, self.pid, self.message = os.fdopen(reads), self._forked.pid, ""
-
-    def wait(self, timeout: float | None = None) -> int | None:
-        """What it has returned: None if it goes on, -9 if it was killed."""
-        self._status.settimeout(timeout)
-        try:
-            return int(self._status.recv(16) or -signal.SIGKILL)
-        except TimeoutError:
-            return None
-
-    def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-
-    def end(self) -> None:
-        """Wait until no process of it is left, which then has closed its standard error."""
-        self.message = self._told.read()
-        self._forked.wait()
-        self._told.close()
-        self._status.close()
-
-
 def ended(place: Path, command: str) -> tuple[int, str]:
     """What a command returns, and what it says on standard error."""
     process = Command(place, command)
@@ -138,47 +101,6 @@ def problem(place: Path, command: str) -> str:
     """What a command that has to succeed says if it does not."""
     code, message = ended(place, command)
     return "" if code == 0 else f"{command}: {code}: {message}"
-
-
-class Disk:
-    """A file system in a file, mounted at `place`."""
-
-    counts = False  # calls
-
-    def __init__(self, directory: Path) -> None:
-        self.image, self.before, self.place = directory / "image", directory / "before", directory / "mount"
-        self.place.mkdir(parents=True)
-        with self.image.open("wb") as file:
-            file.truncate(SIZE)
-        subprocess.run(["mkfs.ext4", "-q", "-F", self.image], check=True)
-        self._mount()
-
-    def _mount(self) -> None:
-        options = "loop,data=writeback,commit=600"  # nothing reaches the disk by itself
-        subprocess.run(["mount", "-o", options, self.image, self.place], check=True)
-
-    def release(self) -> None:
-        # A process that ends lets go of its directory a moment after its files are closed.
-        until(lambda: subprocess.run(["umount", self.place], check=False, capture_output=True).returncode == 0)
-
-    def keep(self) -> None:
-        """What is there now is what is restored."""
-        self.release()
-        subprocess.run(["cp", "--sparse=always", self.image, self.before], check=True)  # without writing what is empty
-
-    def restore(self) -> None:
-        subprocess.run(["cp", "--sparse=always", self.before, self.image], check=True)
-        self._mount()
-
-    def end(self, process: Command) -> None:
-        """Cut the power under a command."""
-        descriptor = os.open(self.place, os.O_RDONLY)
-        fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", WITHOUT_FLUSHING))
-        os.close(descriptor)
-        process.kill()
-        process.end()
-        self.release()
-        self._mount()
 
 
 class Directory:

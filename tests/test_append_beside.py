@@ -74,6 +74,7 @@ def test_a_training_and_what_goes_on_from_it_have_the_generation_that_it_began_w
     assert {name[:5] for name in names(ooc, "new")} == {"first", "secon"}
 
 
+@pytest.mark.long
 def test_a_generation_is_deleted_once_no_run_needs_it(place: Path, ooc: Ooc) -> None:
     """A run that was moved needs it still, for all that an append can tell; one that is replaced does not."""
     corpus = place / "corpus"

@@ -64,6 +64,7 @@ def models(path: Path) -> list[dict[str, bytes]]:
     return [model_bytes(path / f"chain-{number + 1}") for number in range(CHAINS)]
 
 
+@pytest.mark.long
 def test_chains_are_runs_with_seeds_that_follow_each_other(trained, data, tmp_path):
     path, told = trained
     for number in range(CHAINS):

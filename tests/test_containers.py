@@ -142,6 +142,7 @@ def test_a_chosen_cache_that_cannot_be_used_is_told_of(container: Container) -> 
         )
 
 
+@pytest.mark.long
 def test_process_1_commits_when_it_is_told_to_end(container: Container) -> None:
     """By SIGTERM, as `docker stop` does it; `ooc resume` goes on."""
     assert container.ooc("ingest text texts.txt corpus --lines").returncode == 0

@@ -21,6 +21,8 @@ from typer.main import get_command
 from ooc.cli.app import app
 
 LONG = {
+    "tutorial.md",
+    "own-program.md",
     "dynamic_engine.md",
     "scripts.md",
     "input.md",

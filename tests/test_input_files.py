@@ -12,22 +12,17 @@ import csv
 import gzip
 import io
 import re
-import subprocess
-import sys
 import zipfile
 from collections import Counter
 
 import numpy as np
 import pytest
 from designs import read_back as design_back
-from long import long_but
 from numpy.lib import format as npy
 from test_ratings import read_back as ratings_back
-from test_samples import read_back as samples_back
 
 from blocks import Dataset, Design
 from blocks.ratings.matrix import Matrix
-from blocks.samples.samples import Samples
 
 ROWS = [["1", "fig pear"], ["2", "café noir"], ["3", 'a 5" disk'], ["4", "two\nlines, here"], ["5", ""], ["6", "plum"]]
 REVIEWS = "".join(f"{i}\t{chr(34) if i % 5 == 0 else ''}great fig{i}\n" for i in range(40))
@@ -333,34 +328,6 @@ def test_a_record_may_be_as_long_as_the_memory_allows(tmp_path, ooc, bags):
     assert bags(Dataset(tmp_path / "out")) == [Counter(fig=1_000_000, pear=1_000_000)]
 
 
-def test_pipes_are_read_by_the_process_that_has_them(tmp_path):
-    """`<(command)` of a shell is a path that no other process can open."""
-    (tmp_path / "in.txt").write_text("fig pear\nplum\n")
-    for kind in (["text", "--lines"], ["text"]):
-        words = [sys.executable, "-m", "ooc", "ingest", *kind, "<(cat in.txt)", "out", "--overwrite"]
-        done = subprocess.run(
-            ["bash", "-c", " ".join(words)], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        assert f"out: {'2 documents' if '--lines' in kind else '1 document'}, " in done.stdout
-
-
-@pytest.mark.parametrize("closed", long_but(["<&- >&- 2>&-"], ["<&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"]))
-def test_standard_streams_may_be_closed(tmp_path, closed):
-    (tmp_path / "in.txt").write_text("fig pear\nplum\n")
-    words = f"{sys.executable} -m ooc ingest text in.txt out --lines {closed}"
-    done = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert Dataset(tmp_path / "out").documents == 2
-    assert ("2 documents" in done.stdout) == (">&- 2" not in closed)
-
-
-def test_standard_input_may_be_closed(tmp_path):
-    words = f"{sys.executable} -m ooc ingest text - out <&-"
-    done = subprocess.run(["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.splitlines()[0]) == (2, "ooc: standard input is closed")
-
-
 def test_directories_hold_documents_and_other_things(tmp_path, ooc, bags):
     """Hidden files, datasets and runs are left out and counted; links are followed, each directory is read once."""
     texts = tmp_path / "texts"
@@ -405,55 +372,3 @@ def test_tables_without_a_header_have_numbers_for_columns(tmp_path, ooc):
     design = Design(tmp_path / "design")
     assert (design_back(design).tolist(), design.y.tolist()) == ([[2.5], [4.5]], [0, 1])
     assert design.column_names() == ["2"]
-
-
-@pytest.mark.parametrize("symmetry", ["symmetric", "skew-symmetric"])
-@pytest.mark.parametrize("field", ["real", "integer", "pattern"])
-def test_matrices_of_which_a_half_is_given(field, symmetry, tmp_path, ooc):
-    random = np.random.default_rng(1)
-    half = np.tril(random.integers(1, 9, (12, 12)) * (random.random((12, 12)) < 0.3), -1 if "skew" in symmetry else 0)
-    half = (half > 0).astype(int) if field == "pattern" else half
-    lines = [f"{i + 1} {j + 1}" + ("" if field == "pattern" else f" {half[i, j]}") for i, j in np.argwhere(half)]
-    header = f"%%MatrixMarket matrix coordinate {field} {symmetry}\n% a comment\n12 12 {len(lines)}\n"
-    (tmp_path / "in.mtx").write_text(header + "\n".join(lines) + "\n")
-    assert ooc("ingest", "mtx", "in.mtx", "out").returncode == 0
-    expected = half + np.tril(half, -1).T * (-1 if "skew" in symmetry else 1)
-    np.testing.assert_array_equal(design_back(Design(tmp_path / "out")), expected)
-
-
-@pytest.mark.parametrize("by_rows", [False, True])
-def test_svmlight_from_zero_and_with_queries(by_rows, tmp_path, ooc):
-    """Against scikit-learn's reader."""
-    from sklearn.datasets import load_svmlight_file
-
-    text = "2 qid:1 0:1.5 3:2\n1 qid:1 1:4 # a comment\n0 qid:27\n1 2:7\n"
-    (tmp_path / "in.svm").write_text(text)
-    options = ["--by-rows"] if by_rows else []
-    refused = ooc("ingest", "svmlight", "in.svm", "no", *options)
-    assert (refused.returncode, "line 1: index 0" in refused.stderr, "--zero-based" in refused.stderr) == (
-        2,
-        True,
-        True,
-    )
-    made = ooc("ingest", "svmlight", "in.svm", "out", "--zero-based", *options)
-    assert made.returncode == 0, made.stderr
-    assert "note: qid, the query id of a row, is ignored" in made.stderr
-    assert "qid, the query" in ooc("info", "out").stdout
-    (tmp_path / "no.svm").write_text("1 0:1 # qid:3\n")
-    assert ooc("ingest", "svmlight", "no.svm", "without", "--zero-based", *options).stderr == ""
-    x, y = load_svmlight_file(str(tmp_path / "in.svm"), zero_based=True)
-    if by_rows:
-        expected = [
-            (label, {j: row[j] for j in np.flatnonzero(row)}) for label, row in zip(y, x.toarray(), strict=True)
-        ]
-        assert samples_back(Samples(tmp_path / "out")) == expected
-        return
-    design = Design(tmp_path / "out")
-    np.testing.assert_array_equal(design_back(design), x.toarray())
-    np.testing.assert_array_equal(design.y, y)
-    (tmp_path / "in.svm").write_text("1,2 1:1\n")
-    refused = ooc("ingest", "svmlight", "in.svm", "no")
-    assert (refused.returncode, "line 1: expected one label, got '1,2'" in refused.stderr) == (2, True)
-    for line in ("1 qid: 1:1", "1 qid:a 1:1", "1 1:1 qid:3", "1 :1"):
-        (tmp_path / "in.svm").write_text(line + "\n")
-        assert ooc("ingest", "svmlight", "in.svm", "no").returncode == 2

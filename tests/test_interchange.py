@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,15 +34,20 @@ from samplers.topics.model import Model, TopicModel, row_numbers
 
 with warnings.catch_warnings():  # of theirs, which would be errors here
     warnings.simplefilter("ignore")
-    import gensim
     import pyarrow.parquet
-    import pyLDAvis
     import tomotopy
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 TOPICS, DOCUMENTS = 4, 60
 WORDS = [f"wört{number}" for number in range(50)]
 NAMES = [f"document {number}" for number in range(DOCUMENTS)]
+
+
+def peer(name: str) -> Any:
+    """Import a package that not every version of Python has; the test is skipped without it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pytest.importorskip(name, reason=f"{name} is absent: nothing is exchanged with it")
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +163,7 @@ def test_pyldavis_draws_the_topics(run: Path, tmp_path: Path) -> None:
     assert arguments["term_frequency"] == [count for count in dense["words"].sum(axis=1) if count]
     # On a plane of the test's own, as its default way there fails with NumPy 2.5.
     plane = lambda shares: np.linalg.svd(shares - shares.mean(axis=0))[0][:, :2]  # noqa: E731
+    pyLDAvis = peer("pyLDAvis")
     drawn = pyLDAvis.prepare(**arguments, **keywords_of_the_recipe(), n_jobs=1, mds=plane)
     sizes = dense["words"].sum(axis=0)
     assert drawn.topic_coordinates.index.tolist() == drawn.topic_coordinates["topics"].tolist() == [0, 1, 2, 3]
@@ -165,6 +172,7 @@ def test_pyldavis_draws_the_topics(run: Path, tmp_path: Path) -> None:
 
 
 def test_gensim_has_the_same_topics_and_gives_them_back(run: Path, tmp_path: Path) -> None:
+    gensim = peer("gensim")
     export(run, tmp_path / "out", "gensim")
     model, found = open_model(run), gensim.models.LdaModel.load(str(tmp_path / "out" / "lda.model"))
     np.testing.assert_allclose(found.get_topics(), model.word_shares(), rtol=1e-6)
@@ -181,6 +189,7 @@ def test_gensim_has_the_same_topics_and_gives_them_back(run: Path, tmp_path: Pat
 
 
 def test_a_model_that_gensim_trained_is_read(tmp_path: Path) -> None:
+    gensim = peer("gensim")
     texts = [["a", "b", "a"], ["c", "d", "c"], ["a", "b"], ["d", "c"]] * 5
     dictionary = gensim.corpora.Dictionary(texts)
     trained = gensim.models.LdaModel(
@@ -283,6 +292,7 @@ def test_keys_and_topics_of_documents_for_mallet(run: Path, tmp_path: Path) -> N
 
 
 def test_factors_are_vectors_for_gensim_and_tables_for_arrow(factors: Path, tmp_path: Path) -> None:
+    gensim = peer("gensim")
     model = open_factors(factors)
     export(factors, tmp_path / "out", "word2vec")
     for name, side in (("rows", model.rows), ("columns", model.columns)):

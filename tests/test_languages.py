@@ -79,6 +79,7 @@ def test_words_without_spaces_between_them_are_found(language: str, tmp_path: Pa
     assert Dataset(tmp_path / "more").tokens == sum(stopped.values())
 
 
+@pytest.mark.long
 def test_words_that_run_together_are_told_of(tmp_path: Path, ooc: Ooc) -> None:
     texts = {
         "Chinese": "我来到北京清华大学",

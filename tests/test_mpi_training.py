@@ -48,6 +48,7 @@ def test_ranks_that_mpi_starts(place, model):
     assert "--chains 2 cannot be used on several machines" in refused.stderr
 
 
+@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 @pytest.mark.parametrize(

@@ -297,6 +297,7 @@ def test_chains_are_drawn_together(folder: Path, browser: Any) -> None:
     page.close()
 
 
+@pytest.mark.long
 def test_a_run_without_a_model_has_its_curves(folder: Path, ooc_in: Callable[[Path], Ooc]) -> None:
     """As it was killed, with a torn line, and one of a training that diverged; without any line it is refused, and
     nothing is written."""

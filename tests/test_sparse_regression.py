@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from regressions import Problem, gap, objective, problems, solver, violation
-from sklearn.exceptions import ConvergenceWarning
+from regressions import RATIOS, Problem, fit, gap, null_loss, objective, problems, solve, solver, violation
 from sklearn.linear_model import ElasticNet, LogisticRegression
 
 from blocks.errors import RequestError, WorkFailed
@@ -24,19 +21,6 @@ from samplers.regression.solver import correlations, dual_gap, working_sets
 from samplers.regression.solver.sparse_regression import LinearModel, SparseRegression
 from samplers.regression.solver.working_sets import Solution
 from samplers.regression.threads import thread_pool
-
-RATIOS = (0.5, 0.1, 0.01)
-
-
-def solve(problem: Problem, ratios=RATIOS, tolerance=1e-9, **held) -> tuple[np.ndarray, list[LinearModel]]:
-    """Levels, and what is found for each."""
-    found = solver(problem, **held)
-    lambdas = found.largest * np.array(ratios)
-    return lambdas, [found.model(solution) for solution in found.path(lambdas, tolerance)]
-
-
-def null_loss(problem: Problem) -> float:
-    return solver(problem).nothing.fit.loss
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
@@ -103,16 +87,6 @@ def test_a_gap_that_rounding_does_not_allow_is_not_tried_for_ever():
     problem = cancelling(np.random.default_rng(142).standard_normal(6) * [1, 0, 0, 0, 1, 0])
     with contextlib.suppress(WorkFailed):
         solve(problem, tolerance=1e-14)
-
-
-def fit(peer: Any, *data: Any, **options: Any) -> None:
-    """Assumes that it gets to the end: columns that are nearly the same can be too much for it."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", ConvergenceWarning)
-        try:
-            peer.fit(*data, **options)
-        except ConvergenceWarning:
-            assume(False)
 
 
 @settings(max_examples=40)

@@ -59,6 +59,7 @@ def test_no_program_of_a_configuration_is_imported(run: Path, ooc: Ooc, program:
     assert tree(run.parent) == before
 
 
+@pytest.mark.long
 def test_a_program_of_ones_own_goes_on_where_it_is_named(run: Path, ooc: Ooc, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that was changed since is told of, on standard error and in the log."""
     monkeypatch.setenv("PYTHONPATH", str(run.parent))

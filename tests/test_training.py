@@ -6,10 +6,7 @@ import contextlib
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from corpora import (
     small_dataset,
 )
 from long import long_but
+from training_process import PATIENCE, Training, until
 
 from blocks import Dataset, Interrupted, RequestError, write_corpus
 from ooc.loop import Stop
@@ -38,78 +36,8 @@ from ooc.state.layout import Layout
 from ooc.training import PURPOSES, train
 from ooc.workers.worker import ProgramSpec
 
-SCRIPT = Path(__file__).with_name("engine_script.py")
 ITERATIONS = 25
-PATIENCE = 300.0  # seconds until something that must happen is taken not to
 RESIDENT, STREAMED = 0, 3  # buffers
-
-
-def until(happens: Callable[[], Any], what: str) -> None:
-    """Wait for something that must happen."""
-    deadline = time.monotonic() + PATIENCE
-    while not happens():
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        time.sleep(0.002)
-
-
-def alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-class Training:
-    """A training in a process of its own."""
-
-    def __init__(
-        self,
-        run: Path,
-        workers: int,
-        buffers: int,
-        *,
-        mapped: bool = False,
-        checkpoint_s: float = 0.0,
-        environment: dict[str, str] | None = None,
-        program: tuple[str, ...] = (),
-    ) -> None:
-        self.run = run
-        arguments = map(str, (SCRIPT, run, workers, buffers, int(mapped), checkpoint_s, *program))
-        self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", *arguments],
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            env={**os.environ, **(environment or {})},
-        )
-        self.tree: list[psutil.Process] = []
-
-    def iterations(self) -> int:
-        """Lines in the metrics so far."""
-        metrics = self.run / "metrics.jsonl"
-        return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
-
-    def wait_for(self, iteration: int) -> None:
-        """Wait until an iteration is told in the metrics, or all is over; notes the processes there are."""
-        until(lambda: self.iterations() >= iteration or self.process.poll() is not None, f"iteration {iteration}")
-        self.note_tree()
-
-    def note_tree(self) -> None:
-        if self.process.poll() is None:
-            self.tree = psutil.Process(self.process.pid).children(recursive=True)
-
-    def workers(self) -> list[psutil.Process]:
-        """The workers: children of the process they are forked from, which is a child of the training's."""
-        template = psutil.Process(self.process.pid).children()[0]
-        return template.children()
-
-    def end(self, number: signal.Signals | None = None) -> tuple[int, str]:
-        """Send a signal, if any, and wait; returns exit status and what was written. No process may be left."""
-        if number:
-            self.process.send_signal(number)
-        _, told = self.process.communicate(timeout=PATIENCE)
-        until(lambda: not any(map(alive, self.tree)), f"{self.tree} are gone")
-        return self.process.returncode, told
 
 
 @pytest.fixture(scope="module")
