@@ -1,6 +1,6 @@
 # Everything a fresh machine needs is installed here, into $(VENV), from pyproject.toml.
 PYTHON ?= python3
-PYTHONS ?= python3.11 python3.12 python3.13
+PYTHONS ?= python3.11 python3.12 python3.13 python3.14
 VENV ?= .venv
 BIN := $(VENV)/bin
 

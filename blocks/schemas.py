@@ -1,7 +1,8 @@
 """TypedDicts of the JSON files of datasets, runs and models; `blocks.json_files.read_json` validates files against
-them."""
+them.
 
-from __future__ import annotations
+Annotations are not strings here: from Python 3.14 on, msgspec would look for their names where a schema is extended.
+"""
 
 from typing import Annotated, Any, NotRequired, TypedDict
 

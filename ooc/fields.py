@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import get_annotations
 from typing import Any, ClassVar, Literal, get_origin, get_type_hints
 
 import numpy as np
@@ -86,7 +87,7 @@ def fields_of(program: type) -> dict[str, Field]:
 def options_of(program: type) -> dict[str, Any]:
     """Return the types of the options that a user's class declares as annotated attributes."""
     users = [each for each in program.__mro__ if each.__module__.partition(".")[0] not in _OWN]
-    declared = {name for each in users for name in vars(each).get("__annotations__", {})}
+    declared = {name for each in users for name in get_annotations(each)}
     return {
         name: kind
         for name, kind in (get_type_hints(program) if declared else {}).items()

@@ -33,6 +33,7 @@ class DescribedCommand:
 
     def __init__(self, function: Callable[..., None], parameters: Sequence[Parameter | Iterator[Parameter]]) -> None:
         update_wrapper(self, function)
+        self.__annotations__ = {}  # the signature has all; from Python 3.14 on, those of the class would be found
         self._function, self._parameters = function, parameters
 
     @cached_property

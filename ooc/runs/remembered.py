@@ -9,25 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict, TypeVar
-
-from msgspec import Meta
+from typing import Any, TypeVar
 
 from blocks.errors import RequestError
 from blocks.generations import generation_of, has_generation
-from blocks.schemas import NO_NUL
 from blocks.store import Store
 
 AnyStore = TypeVar("AnyStore", bound=Store)
-
-
-class DatasetEntry(TypedDict):
-    """Entry of a dataset in the configuration of a run. relative: path from the run; absent in runs of earlier
-    versions."""
-
-    path: Annotated[str, Meta(min_length=1, pattern=NO_NUL)]
-    identity: str
-    relative: NotRequired[Annotated[str, Meta(min_length=1, pattern=NO_NUL)]]
 
 
 def entry_of(dataset: Store) -> dict[str, str]:

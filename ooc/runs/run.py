@@ -21,23 +21,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from msgspec import Meta
 
 from blocks import stderr
 from blocks.errors import OocError, RequestError, WorkFailed
 from blocks.files import Removed, disk_errors, inode, publish, remove, remove_leftovers
 from blocks.generations import has_generation, refer
 from blocks.json_files import read_json, require_fit, write_json
-from blocks.schemas import NO_NUL, RUN_ID, Count
 from blocks.store import MANIFEST
 from ooc.program import StaticProgram
 from ooc.runs.beginning import OPTIONS
 from ooc.runs.metrics import metrics_line, values_of
 from ooc.runs.previous import MODEL, PREVIOUS, drop_previous
-from ooc.runs.remembered import AnyStore, DatasetEntry, entries_of, moved, open_remembered, place_of
+from ooc.runs.remembered import AnyStore, entries_of, moved, open_remembered, place_of
+from ooc.runs.schemas import Config
 from ooc.runs.scratch import STATE, note_place, owned, remove_scratch, require_owned
 from ooc.state.generations import committed, committed_local_state
 from ooc.state.slice_file import SLICES
@@ -51,38 +50,6 @@ CONFIG = "config.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
 _NAMES = (CONFIG, OPTIONS, STATE, SLICES, METRICS, "log.txt", MODEL, PREVIOUS, LOCK)
-
-
-class Settings(TypedDict):
-    """Settings of the ring, and settings of the observer that all models share."""
-
-    held_out: NotRequired[DatasetEntry | None]
-    staleness: NotRequired[Count]
-    on_node: NotRequired[bool]
-
-
-class HeldOutSettings(TypedDict):
-    """Settings of an observer that evaluates on held-out data."""
-
-    held_out: DatasetEntry | None
-
-
-class Config(TypedDict):
-    """Content of config.json."""
-
-    id: NotRequired[Annotated[str, Meta(pattern=RUN_ID)]]
-    version: str
-    program: str
-    program_source: NotRequired[str | None]
-    options: dict[str, Any]
-    dataset: DatasetEntry
-    iterations: Count
-    evaluate_every: Annotated[int, Meta(ge=1, lt=1 << 53)]
-    extended_at: Count
-    settings: Settings
-    scratch: Annotated[str, Meta(min_length=1, pattern=NO_NUL)] | None
-    finished: bool
-    state_removed: bool
 
 
 class Run:

@@ -10,7 +10,8 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
 from ooc.engine import StaticEngine
-from ooc.runs.run import HeldOutSettings, Run
+from ooc.runs.run import Run
+from ooc.runs.schemas import HeldOutSettings
 from ooc.training import publish_model
 from samplers.factorization.model import row_order
 from samplers.factorization.program import SIDES, FactorizationProgram

@@ -8,7 +8,8 @@ from msgspec import Meta
 
 from blocks.corpus.dataset import Dataset
 from ooc.engine import StaticEngine
-from ooc.runs.run import HeldOutSettings, Run
+from ooc.runs.run import Run
+from ooc.runs.schemas import HeldOutSettings
 from ooc.training import publish_model
 from samplers.lda.averaging import keep_state, publish_average
 from samplers.lda.convergence import evaluations, has_converged

@@ -18,7 +18,8 @@ from ooc.dynamic.schedules import Rule, check
 from ooc.loop import Stop, conclude, interruption, run_steps, together, trained
 from ooc.ring.ring import Ring
 from ooc.runs.new_run import create_run
-from ooc.runs.run import Run, Settings
+from ooc.runs.run import Run
+from ooc.runs.schemas import Settings
 from ooc.workers.worker import ProgramSpec
 from samplers.options import Resources, by_keywords, check_machines, of_several
 from samplers.preparation import announcement, check_dataset, check_limits

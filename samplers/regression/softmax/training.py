@@ -15,7 +15,8 @@ from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
 from ooc.runs.new_run import create_run
 from ooc.runs.remembered import entry_of
-from ooc.runs.run import HeldOutSettings, Run
+from ooc.runs.run import Run
+from ooc.runs.schemas import HeldOutSettings
 from ooc.state.generations import GENERATIONS
 from ooc.stochastic.program import AUTO
 from ooc.training import Callback, publish_model

@@ -1,0 +1,51 @@
+"""TypedDicts of the configuration of a run, which `blocks.json_files.read_json` validates.
+
+Annotations are not strings here: from Python 3.14 on, msgspec would look for their names where a schema is extended.
+"""
+
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from msgspec import Meta
+
+from blocks.schemas import NO_NUL, RUN_ID, Count
+
+
+class DatasetEntry(TypedDict):
+    """Entry of a dataset in the configuration of a run. relative: path from the run; absent in runs of earlier
+    versions."""
+
+    path: Annotated[str, Meta(min_length=1, pattern=NO_NUL)]
+    identity: str
+    relative: NotRequired[Annotated[str, Meta(min_length=1, pattern=NO_NUL)]]
+
+
+class Settings(TypedDict):
+    """Settings of the ring, and settings of the observer that all models share."""
+
+    held_out: NotRequired[DatasetEntry | None]
+    staleness: NotRequired[Count]
+    on_node: NotRequired[bool]
+
+
+class HeldOutSettings(TypedDict):
+    """Settings of an observer that evaluates on held-out data."""
+
+    held_out: DatasetEntry | None
+
+
+class Config(TypedDict):
+    """Content of config.json."""
+
+    id: NotRequired[Annotated[str, Meta(pattern=RUN_ID)]]
+    version: str
+    program: str
+    program_source: NotRequired[str | None]
+    options: dict[str, Any]
+    dataset: DatasetEntry
+    iterations: Count
+    evaluate_every: Annotated[int, Meta(ge=1, lt=1 << 53)]
+    extended_at: Count
+    settings: Settings
+    scratch: Annotated[str, Meta(min_length=1, pattern=NO_NUL)] | None
+    finished: bool
+    state_removed: bool
