@@ -97,7 +97,6 @@ def test_a_training_commits_and_goes_on_later(prepared: Path, tmp_path: Path, na
     assert subprocess.run(resumed, cwd=prepared, capture_output=True, check=False).returncode in (0, 2)
 
 
-@pytest.mark.long
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("name", "number"), [("ingest", signal.SIGTERM), ("infer", signal.SIGHUP)])
 def test_a_command_says_that_it_was_interrupted_and_leaves_nothing(prepared: Path, name: str, number: int) -> None:
