@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blocks.corpus.dataset import Dataset
+from blocks.documents.writing import FOLDER
 from blocks.errors import RequestError
 from blocks.files import (
     Removed,
@@ -29,6 +30,8 @@ from blocks.generations import drop_unreferred, kept_files, references_folder
 from blocks.kinds import open_any
 from blocks.shards.whole import shard_paths
 from blocks.store import MANIFEST
+
+_WRITTEN = ("blocks/*.h5", "index*.h5", "documents*.txt", f"{FOLDER}/*.parquet")
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def remove_strays(root: Path) -> list[Removed]:
     named = {path for path, _ in open_any(root).files()} | {root / MANIFEST} | kept_files(root)
     folders = {path.parent for path in named}
     removed = [gone for folder in sorted({*folders, *references_folder(root)}) for gone in remove_leftovers(folder)]
-    files = (*root.glob("blocks/*.h5"), *root.glob("index*.h5"), *root.glob("documents*.txt"))
+    files = [file for pattern in _WRITTEN for file in root.glob(pattern)]
     strays = [file for file in files if file not in named]
     strays += [folder for folder in root.glob("slices*") if folder not in folders]
     return dropped + removed + [remove(stray) for stray in strays]

@@ -13,7 +13,7 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.plain_numbers import plain_number
 
-_MEMORY = 90 << 20  # bytes of pyarrow and its buffers while reading
+MEMORY = 90 << 20  # bytes of pyarrow and its buffers while reading
 _STREAM = b"\xff\xff\xff\xff"
 _MAGIC = (b"PAR1", b"ARROW1", _STREAM)
 _ROOM = 48 << 20  # bytes that pyarrow may hold while it reads, of columns
@@ -51,7 +51,7 @@ def start_of(path: str) -> bytes:
 
 def arrow_bytes(paths: Iterable[str]) -> int:
     """Return the bytes of memory that pyarrow needs, with its buffers, if one of the files needs it."""
-    return _MEMORY if any(map(is_arrow, paths)) else 0
+    return MEMORY if any(map(is_arrow, paths)) else 0
 
 
 class RowBatch(NamedTuple):
@@ -124,7 +124,7 @@ class ArrowTable:
     @contextmanager
     def _opened(self, columns: Sequence[str] | None = None, coded: Sequence[str] = ()) -> Iterator[_Parquet | _Ipc]:
         """Open the file to read some or all columns. coded: text columns read as dictionaries."""
-        arrow = _arrow()
+        arrow = pyarrow_module()
         try:
             with Path(self.name).open("rb") as file:
                 is_parquet = start_of(self.name).startswith(b"PAR1")
@@ -141,9 +141,7 @@ class _Parquet:
     """An open Parquet file. rows: number of rows in its metadata."""
 
     def __init__(self, file: Any, coded: Sequence[str]) -> None:
-        limits = {"thrift_string_size_limit": _MOST_SCHEMA, "thrift_container_size_limit": _MOST_SCHEMA}
-        reading = {"buffer_size": _BUFFER, "pre_buffer": False, "page_checksum_verification": True}
-        self._table = _arrow().parquet.ParquetFile(file, read_dictionary=list(coded), **reading, **limits)
+        self._table = open_parquet(file, coded)
         told = self._table.metadata
         self.schema, self.rows = self._table.schema_arrow, told.num_rows
         self._groups = [told.row_group(number) for number in range(told.num_row_groups)]
@@ -163,7 +161,14 @@ class _Parquet:
         stored = sum(group.total_byte_size for group in self._groups) // max(self.rows, 1)
         rows = _rows_of_batch(size, stored, row_bytes)
         for batch in self._table.iter_batches(batch_size=rows, columns=columns, use_threads=False):
-            yield _valid(batch).select(columns)
+            yield valid_batch(batch).select(columns)
+
+
+def open_parquet(file: Any, coded: Sequence[str] = ()) -> Any:
+    """Open a Parquet file of a stranger. coded: text columns read as dictionaries."""
+    limits = {"thrift_string_size_limit": _MOST_SCHEMA, "thrift_container_size_limit": _MOST_SCHEMA}
+    reading = {"buffer_size": _BUFFER, "pre_buffer": False, "page_checksum_verification": True}
+    return pyarrow_module().parquet.ParquetFile(file, read_dictionary=list(coded), **reading, **limits)
 
 
 class _Ipc:
@@ -172,7 +177,7 @@ class _Ipc:
     rows = 0
 
     def __init__(self, file: Any, places: list[int] | None) -> None:
-        arrow = _arrow()
+        arrow = pyarrow_module()
         is_stream = file.read(len(_STREAM)) == _STREAM
         file.seek(0)
         options = arrow.ipc.IpcReadOptions(use_threads=False, included_fields=places)
@@ -188,7 +193,7 @@ class _Ipc:
 
     def batches(self, columns: list[str], row_bytes: int, size: int) -> Iterator[Any]:
         """Yield batches of rows."""
-        for part in map(_valid, self._parts):
+        for part in map(valid_batch, self._parts):
             rows = _rows_of_batch(size, part.nbytes // max(part.num_rows, 1), row_bytes)
             for first in range(0, part.num_rows, rows):
                 yield part.slice(first, rows).select(columns)
@@ -196,13 +201,23 @@ class _Ipc:
 
 def texts(column: Any) -> list[str]:
     """Return the values of a column as text; missing values are empty."""
-    return _without_null(column.cast(_arrow().large_string()), "").to_pylist()
+    return _without_null(column.cast(pyarrow_module().large_string()), "").to_pylist()
+
+
+def python_values(column: Any) -> list[Any]:
+    """Return the values of a column as Python objects; None for missing ones. Times are cut to microseconds."""
+    arrow = pyarrow_module()
+    if arrow.types.is_timestamp(column.type) and column.type.unit == "ns":
+        column = column.cast(arrow.timestamp("us", column.type.tz), safe=False)
+    if arrow.types.is_float32(column.type):  # their shortest decimals, as 0.1
+        return [None if value == "" else float(value) for value in texts(column)]
+    return column.to_pylist()
 
 
 def distinct(column: Any) -> tuple[Any, np.ndarray]:
     """Return the distinct values of a column as text, and uint32 (R,), the index of each row's value. Missing values
     are empty text."""
-    arrow = _arrow()
+    arrow = pyarrow_module()
     if (numbers := _close_numbers(column)) is not None:
         return _distinct_numbers(numbers)
     coded = column if arrow.types.is_dictionary(column.type) else _decoded(column).dictionary_encode()
@@ -219,7 +234,7 @@ def distinct(column: Any) -> tuple[Any, np.ndarray]:
 
 def _close_numbers(column: Any) -> np.ndarray | None:
     """Return a column of whole numbers as int64 (R,) if a table over their range is small enough, else None."""
-    if not _arrow().types.is_integer(column.type) or column.null_count or not len(column):
+    if not pyarrow_module().types.is_integer(column.type) or column.null_count or not len(column):
         return None
     numbers = column.to_numpy()
     low, high = int(numbers.min()), int(numbers.max())
@@ -231,7 +246,7 @@ def _distinct_numbers(numbers: np.ndarray) -> tuple[Any, np.ndarray]:
     low = numbers.min()
     used = np.zeros(numbers.max() - low + 1, bool)
     used[numbers - low] = True
-    arrow = _arrow()
+    arrow = pyarrow_module()
     names = arrow.array(np.flatnonzero(used) + low).cast(arrow.string())
     return names, (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[numbers - low]
 
@@ -246,7 +261,7 @@ def trimmed_lines(names: Any, blanks: str) -> bytes | list[str]:
 
     A list if this is ambiguous, because a text is empty or has a line break or NUL.
     """
-    arrow = _arrow()
+    arrow = pyarrow_module()
     trimmed = arrow.compute.utf8_trim(names, blanks)
     lists = arrow.ListArray.from_arrays(arrow.array([0, len(names)], arrow.int32()), trimmed)
     joined = arrow.compute.binary_join(lists, "\n")[0].as_buffer().to_pybytes() + b"\n"
@@ -256,7 +271,7 @@ def trimmed_lines(names: Any, blanks: str) -> bytes | list[str]:
 
 def numbers_of(column: Any) -> np.ndarray:
     """Return the values of a column as numbers, (R,); NaN for missing values and text that is not a number."""
-    arrow = _arrow()
+    arrow = pyarrow_module()
     types, kind = arrow.types, column.type
     if types.is_string(kind) or types.is_large_string(kind):
         numbers = (plain_number(text.strip()) for text in texts(column))
@@ -268,21 +283,22 @@ def numbers_of(column: Any) -> np.ndarray:
     return column.to_numpy(zero_copy_only=False)
 
 
-def _arrow() -> Any:
+def pyarrow_module() -> Any:
+    """Return pyarrow with the modules used here, on one thread; RequestError if it is not installed."""
     try:
         import pyarrow
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError:
         raise RequestError(
-            "reading Parquet and Arrow files needs the package pyarrow, which is not installed",
+            "Parquet and Arrow files, and tables of documents, need the package pyarrow, which is not installed",
             'Install it with: pip install "ooc[parquet]"',
         ) from None
     pyarrow.set_cpu_count(1)
     return pyarrow
 
 
-def _valid(batch: Any) -> Any:
+def valid_batch(batch: Any) -> Any:
     """Return a validated batch: pyarrow trusts offsets in a file, and wrong ones would crash the process."""
     batch.validate(full=True)
     return batch
@@ -295,14 +311,14 @@ def _rows_of_batch(size: int, stored: int, made: int) -> int:
 
 
 def _is_plain(kind: Any) -> bool:
-    types = _arrow().types
+    types = pyarrow_module().types
     if types.is_dictionary(kind):
         return _is_plain(kind.value_type)
     return not (types.is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind) or types.is_null(kind))
 
 
 def _may_be_number(kind: Any) -> bool:
-    types = _arrow().types
+    types = pyarrow_module().types
     if types.is_dictionary(kind):
         return _may_be_number(kind.value_type)
     return not types.is_temporal(kind)
@@ -310,7 +326,7 @@ def _may_be_number(kind: Any) -> bool:
 
 def _decoded(column: Any) -> Any:
     """Return the values of a column with a type that the functions above support."""
-    arrow = _arrow()
+    arrow = pyarrow_module()
     if arrow.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if arrow.types.is_float16(column.type):

@@ -104,8 +104,14 @@ def _of_corpus(dataset: Dataset) -> dict[str, Any]:
         "vocabulary": dataset.vocabulary_size,
         "unused_words": int(np.count_nonzero(np.asarray(dataset.index.frequencies) == 0)),
         "named_documents": "documents" in dataset.manifest["texts"],
+        "table": _of_table(dataset),
         "block_tokens": {"least": int(block_tokens.min()), "most": int(block_tokens.max())},
     }
+
+
+def _of_table(dataset: Dataset) -> dict[str, Any] | None:
+    table = dataset.table()
+    return {"columns": table.kinds, "text": table.text, "bytes": table.bytes} if table else None
 
 
 def size_of(dataset: Store) -> str:
@@ -149,6 +155,9 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
         yield f"documents   {facts['documents']:,} ({facts['empty_documents']:,} empty)"
         yield f"tokens      {facts['tokens']:,}"
         yield f"vocabulary  {facts['vocabulary']:,} words ({facts['unused_words']:,} in no document)"
+        if table := facts["table"]:
+            columns = ", ".join(f"{name} ({kind})" for name, kind in table["columns"].items())
+            yield f"columns     {columns}: {table['bytes']:,} bytes"
     least, most = sizes["least"], sizes["most"]
     yield f"blocks      {facts['blocks']:,} of {least:,}{f' to {most:,}' if most > least else ''} {unit}"
     if "slices" in facts:

@@ -135,6 +135,7 @@ def kept_files(root: Path) -> set[Path]:
     for manifest in root.glob("manifest-*.json"):
         content = read_json(manifest, what="a dataset", schema=SCHEMA, holds=Manifest)
         entries = [content["index"], *content["texts"].values(), *content["blocks"], *content["slices"]]
+        entries += content.get("table", {}).get("files", [])
         files |= {manifest, *(root / entry["file"] for entry in entries)}
     return files
 

@@ -167,6 +167,7 @@ class Store:
             self.manifest["index"],
             *([planted] if planted else []),
             *([shard["index"]] if shard else []),
+            *self.manifest.get("table", {}).get("files", ()),
             *self.manifest["texts"].values(),
             *self.manifest["blocks"],
             *self.manifest["slices"],

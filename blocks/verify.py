@@ -205,6 +205,8 @@ def _in_corpus(dataset: Dataset) -> Iterator[str]:
     names = dataset.document_names()
     if names is not None and len(names) != dataset.documents:
         yield f"{dataset.path}: {len(names)} names for {dataset.documents} documents"
+    if (table := dataset.table()) is not None:
+        yield from table.problems()
     if len(dataset.vocabulary()) != dataset.vocabulary_size:
         yield f"{dataset.path}: the vocabulary does not have {dataset.vocabulary_size} words"
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import count, pairwise
+from itertools import count, pairwise, repeat
 from typing import NamedTuple
 
 from blocks.archives import ArchiveMember, members
-from blocks.arrow_tables import ArrowTable, arrow_table, texts
+from blocks.arrow_tables import ArrowTable, arrow_table, python_values, texts
 from blocks.corpus import records, uci
 from blocks.corpus.json_arrays import begins_array, elements_as_lines
 from blocks.corpus.messages import Chunk, FilesChunk, MembersChunk, Parsed, TextsChunk
 from blocks.corpus.request import CorpusRequest, Settled
 from blocks.delimited import Dialect, dialect_of
 from blocks.directories import Files
+from blocks.documents.kept import Kept
 from blocks.errors import RequestError
 from blocks.ingestion.messages import NOBODY, LinesChunk, SpilledPiece
 from blocks.sources import (
@@ -54,7 +55,7 @@ def chunks_of(
         return _uci_chunks(request.inputs, given, uci_files, opening, most_words, progress)
     if request.reading == "files":
         return _file_chunks(asked.files, request.glob, opening, progress)
-    return _row_chunks(request, opening, progress)
+    return _row_chunks(asked, opening, progress)
 
 
 def _uci_chunks(
@@ -95,19 +96,21 @@ def _ldac_header(source: Source, words: int | None) -> uci.Header:
     return uci.Header(0, words, 0, is_ldac=True)
 
 
-def _row_chunks(request: CorpusRequest, opening: Opening, progress: Progress) -> Iterator[LinesChunk | TextsChunk]:
+def _row_chunks(asked: Settled, opening: Opening, progress: Progress) -> Iterator[LinesChunk | TextsChunk]:
     """Yield chunks of whole lines, or of rows of CSV, Parquet and Arrow files."""
+    request = asked.request
     numbers = count()
     fields = records.JsonFields(request.text_field, request.name_field) if request.kind == "jsonl" else None
+    kept = asked.kept
     for path in request.inputs:
         if request.kind == "csv" and (table := arrow_table(path, progress, opening.query)):
-            yield from _arrow_chunks(numbers, table, request)
+            yield from _arrow_chunks(numbers, table, request, kept)
             continue
         source = Source(path, progress, **opening._asdict(), databases=request.kind == "csv")
         if request.kind == "csv":
             options = request.delimiter, request.quote, not request.no_header
             dialect = Dialect() if source.is_database else dialect_of(path, *options)
-            columns = records.find_columns(source, dialect, request.text_column, request.name_column)
+            columns = records.find_columns(source, dialect, request.text_column, request.name_column, kept)
             yield from _lines(numbers, source, dialect.whole_row, columns)
             continue
         if request.kind == "jsonl" and begins_array(source.peek(len)):
@@ -121,13 +124,18 @@ def _lines(numbers: Iterator[int], source: Source, cut: Cut, form: object) -> It
         yield LinesChunk(next(numbers), source.name, line, data, form)
 
 
-def _arrow_chunks(numbers: Iterator[int], table: ArrowTable, request: CorpusRequest) -> Iterator[TextsChunk]:
+def _arrow_chunks(
+    numbers: Iterator[int], table: ArrowTable, request: CorpusRequest, kept: Kept | None
+) -> Iterator[TextsChunk]:
     records.require_columns(table.name, table.columns, request.text_column, request.name_column)
+    columns = kept.names_of(table.name, table.columns) if kept else []
     wanted = [request.text_column, *([request.name_column] if request.name_column else [])]
-    for first, found in table.batches(wanted):
-        text, *names = map(texts, found)
-        rows = list(zip(text, names[0] if names else [""] * len(text), strict=True))
-        yield TextsChunk(next(numbers), table.name, first + 1, rows)
+    for first, found in table.batches([*wanted, *columns]):
+        text, *names = map(texts, found[: len(wanted)])
+        values = zip(*map(python_values, found[len(wanted) :]), strict=True) if columns else repeat(())
+        rows = (dict(zip(columns, row, strict=True)) for row in values)
+        each = zip(text, names[0] if names else repeat(""), rows, strict=False)
+        yield TextsChunk(next(numbers), table.name, first + 1, list(each))
 
 
 def _file_chunks(files: Files, pattern: str, opening: Opening, progress: Progress) -> Iterator[Chunk]:

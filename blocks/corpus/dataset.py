@@ -5,6 +5,7 @@
     documents.txt     name of document i on line i; absent if the documents have no names
     index.h5          words of each slice, their frequencies, tokens of each cell
     topics.h5         known topics of synthetic documents; absent in others
+    documents/        table of the documents with the columns of --keep, in Parquet files; absent without
     whole.h5          of a shard: its documents in the whole dataset, and the word frequencies there
     blocks/00000.h5   documents of a block, and positions of their tokens in word-major order
     slices/00000.h5   runs of the tokens of a slice's words in all blocks (derived from the blocks)
@@ -27,6 +28,7 @@ from msgspec import Meta
 
 from blocks.arrays import Float32, Int64, Uint32, Uint64
 from blocks.bounds import require, require_below, require_cells, require_offsets, require_runs
+from blocks.documents.table import DocumentTable, TableEntry
 from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
 from blocks.store import OfWhole, Store, each_line, read_lines
 
@@ -115,6 +117,7 @@ class CorpusManifest(Manifest):
     slices: list[ArrayFile]
     planted: NotRequired[ArrayFile]
     shard: NotRequired[CorpusShard]
+    table: NotRequired[TableEntry]
 
 
 class Whole(NamedTuple):
@@ -155,6 +158,7 @@ class Dataset(Store):
         vocab_from: str | Path | None = None,
         text_column: str = "text",
         name_column: str | None = None,
+        keep: str | Sequence[str] = (),
         seed: int = 0,
         memory: int | str | None = None,
         overwrite: bool = False,
@@ -175,6 +179,9 @@ class Dataset(Store):
             A corpus whose vocabulary is kept, as for documents that a model is to be evaluated on.
         text_column, name_column : str
             Columns of the documents and of their names, of data frames and tables of pyarrow.
+        keep : str or sequence of str
+            Columns of data frames, or of ``add(..., columns=...)``, to keep in the table of documents; "text" keeps the
+            texts, "all" keeps everything. Needs pyarrow.
         seed : int
             Shuffles the documents into blocks.
         memory : int or str, optional
@@ -189,7 +196,7 @@ class Dataset(Store):
         Returns
         -------
         context manager of CorpusWriter
-            Whose ``add(documents, names=None)`` adds documents.
+            Whose ``add(documents, names=None, columns=None)`` adds documents.
 
         Raises
         ------
@@ -200,6 +207,7 @@ class Dataset(Store):
 
         columns: dict[str, Any] = {"text_column": text_column, "name_column": name_column}
         base = None if vocab_from is None else str(vocab_from)
+        columns["keep"] = (keep,) if isinstance(keep, str) else tuple(keep)
         chosen = {**columns, "vocab_from": base, "seed": seed, "overwrite": overwrite, **options}
         return create_corpus(str(path), vocabulary=vocabulary, memory=memory, **chosen)
 
@@ -299,6 +307,11 @@ class Dataset(Store):
         """Yield the name of each document one by one; empty if it has none."""
         entry = self.manifest["texts"].get("documents")
         return each_line(self.path / entry["file"], self.documents) if entry else repeat("", self.documents)
+
+    def table(self) -> DocumentTable | None:
+        """Return the table of documents; None if nothing was kept."""
+        entry = self.manifest.get("table")
+        return DocumentTable(self.path, entry, self.documents) if entry else None
 
     def planted_topics(self) -> dict[str, np.ndarray] | None:
         """Return the topics from which synthetic documents were drawn, as `blocks.corpus.synthetic.plant` does."""

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.append import Target, append_to, new_dataset
+from blocks.arrow_tables import MEMORY as ARROW_BYTES
 from blocks.arrow_tables import arrow_bytes
 from blocks.corpus import known, uci
 from blocks.corpus.advice import advice_on
@@ -28,6 +29,7 @@ from blocks.corpus.partition import bucket_count
 from blocks.corpus.request import CorpusRequest, Settled, inputs_told, settled
 from blocks.corpus.vocabulary import ChosenVocabulary, choose, keep_fixed, select
 from blocks.corpus.writer import finish
+from blocks.documents.writing import table_files
 from blocks.errors import RequestError
 from blocks.generations import keep_referred
 from blocks.ingestion.manifest import how_made
@@ -99,7 +101,8 @@ def ingest(
             if target.old and not read.documents and read.total("known"):
                 return target.old
             chosen, blocks = choose_and_shuffle(pipeline, asked, budget, reading, read, together)
-        finish_corpus(target, asked, inputs, read, chosen, blocks, together)
+            table = write_table(pipeline, asked, read)
+        finish_corpus(target, asked, inputs, read, chosen, blocks, table, together)
     return Dataset(request.out)
 
 
@@ -125,6 +128,7 @@ def choose_and_shuffle(
 def _budget(asked: Settled, memory: int | None, workers: int) -> Budget:
     request, base = asked.request, asked.base
     beside = known.NAME_BYTES * base.documents if base and request.append else 0
+    beside += workers * ARROW_BYTES if asked.kept else 0
     return Budget(memory, workers, beside + (arrow_bytes(request.inputs) if request.kind == "csv" else 0))
 
 
@@ -151,6 +155,8 @@ def reading_of(asked: Settled, budget: Budget, target: Target) -> Reading:
         opening=Opening(request.encoding, record, request.query),
         known=known.write_known(target.spill / "known", target.old) if target.old else None,
         skip_known=request.skip_known,
+        kept=asked.kept,
+        share=request.share,
     )
 
 
@@ -189,6 +195,8 @@ def _read(pipeline: IngestionPipeline, asked: Settled, reading: Reading) -> Read
 def _choose(asked: Settled, read: ReadCorpus, together: Together | None) -> ChosenVocabulary:
     request, base = asked.request, asked.base
     if read.documents == 0:
+        if request.share and request.share.held:
+            raise RequestError("--hold-out: no document happens to be held out", "Give a larger share.")
         skipped = read.total("skipped")
         raise RequestError(
             f"{', '.join(request.inputs)}: no documents found"
@@ -241,9 +249,10 @@ def finish_corpus(
     read: ReadCorpus,
     chosen: ChosenVocabulary,
     entries: list[dict[str, Any]],
+    table: dict[str, Any] | None,
     together: Together | None = None,
 ) -> None:
-    """Write the texts and all derived files, then the manifest."""
+    """Write the texts and all derived files, then the manifest. table: of `write_table`."""
     made = _made(asked, inputs, read, chosen, entries)
     frequencies, document_frequencies = chosen.frequencies, chosen.document_frequencies
     texts, blocks = {}, entries
@@ -273,9 +282,27 @@ def finish_corpus(
         part_tokens=old.part_size if old else asked.request.part_tokens,
         generation=target.generation,
         planted=old.manifest.get("planted") if old else None,
+        table=table,
     )
     if together:
         together.wait()
+
+
+def write_table(pipeline: IngestionPipeline, asked: Settled, read: ReadCorpus) -> dict[str, Any] | None:
+    """Write the table of documents; returns its manifest entry with all its files, None if nothing is kept."""
+    if asked.kept is None:
+        return None
+    old = pipeline.target.old.manifest["table"] if pipeline.target.old else None
+    columns = {column["name"]: column["kind"] for column in old["columns"]} if old else None
+    text = asked.kept.text if asked.kept.has_text else None
+    spilled = [chunk.table for chunk in read.chunks if chunk.table and chunk.table.rows]
+    messages = list(table_files(spilled, text, len(old["files"]) if old else 0, columns))
+    files = pipeline.write("writing documents", messages, "file")
+    if old:
+        return {**old, "files": old["files"] + files}
+    kinds = messages[0].kinds if messages else {}
+    listed = [{"name": name, "kind": kind} for name, kind in kinds.items()]
+    return {"columns": listed, "text": text if text in kinds else None, "files": files}
 
 
 def _all_names(target: Target, read: ReadCorpus) -> Iterator[str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from blocks.archives import ArchiveMember
+from blocks.corpus.hold_out import HeldOutShare
 from blocks.corpus.rules import Rules
+from blocks.documents.kept import Kept
+from blocks.documents.writing import SpilledTable
 from blocks.ingestion.messages import LinesChunk, SpilledPiece
 from blocks.sources import Opening
 
@@ -29,6 +32,8 @@ class Reading(NamedTuple):
     opening: Opening = Opening()
     known: str | None = None  # the file of the names that the dataset has, see `blocks.corpus.known`
     skip_known: bool = False
+    kept: Kept | None = None  # columns of the table of documents
+    share: HeldOutShare | None = None  # the documents to read, None for all
 
 
 @dataclass
@@ -51,22 +56,24 @@ class MembersChunk:
 
 @dataclass
 class TextsChunk:
-    """Rows of a table, the first one with number `row`: text and name of each."""
+    """Rows of a table, the first one with number `row`: text, name and values of the kept columns of each."""
 
     number: int
     source: str
     row: int
-    texts: Sequence[tuple[str | list[str], str]] = field(repr=False)
+    texts: Sequence[tuple[str | list[str], str, Mapping[str, Any] | None]] = field(repr=False)
 
 
 @dataclass
 class BagsChunk:
-    """Some documents as words of a fixed vocabulary: ids uint32 (N,), lengths uint32 (D,), and the D names."""
+    """Some documents as words of a fixed vocabulary: ids uint32 (N,), lengths uint32 (D,), and the D names and values
+    of the kept columns."""
 
     number: int
     ids: np.ndarray = field(repr=False)
     lengths: np.ndarray = field(repr=False)
     names: Sequence[str] = field(repr=False)
+    rows: Sequence[Mapping[str, Any]] = field(repr=False)
 
 
 Chunk = LinesChunk | FilesChunk | MembersChunk | TextsChunk
@@ -84,6 +91,7 @@ class Parsed(NamedTuple):
     stop_words: int = 0  # tokens dropped as stop words
     known: int = 0  # documents left out because the dataset has them
     unknown: int = 0  # tokens dropped because a fixed vocabulary lacks their word
+    table: SpilledTable | None = None  # kept columns
 
     @property
     def documents(self) -> int:

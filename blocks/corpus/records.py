@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import compress
@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import orjson
 
 from blocks.delimited import BadRow, Dialect, likely_delimiter, name_of_delimiter
+from blocks.documents.cells import Column
+from blocks.documents.kept import Kept
 from blocks.encodings import likely_encoding
 from blocks.errors import RequestError, quoted
 from blocks.sources import Source
@@ -30,19 +32,29 @@ class ParsedDocuments:
     """The documents of a chunk in order, and the bad records that were skipped."""
 
     skip: bool  # leave bad records out instead of raising
+    kept: Kept | None = None
     texts: list[Text] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    rows: list[Mapping[str, Any]] = field(default_factory=list)  # values of the kept columns
     skipped: int = 0
     first_problem: str = ""
 
-    def add(self, text: Text, name: object = None) -> None:
-        """Append a document."""
+    def add(self, text: Text, name: object = None, row: Mapping[str, Any] | None = None) -> None:
+        """Append a document. row: its values of columns; without it the text is the only one."""
         self.texts.append(text)
         self.names.append("" if name is None else as_name(name))
+        if self.kept is not None:
+            alone = {self.kept.text: text} if self.kept.has_text else {}
+            self.rows.append(self.kept.row(alone if row is None else row))
 
-    def keep(self, which: Sequence[bool]) -> None:
-        """Keep only some of the documents."""
+    def only(self, which: Sequence[bool]) -> None:
+        """Leave out all other documents."""
         self.texts, self.names = list(compress(self.texts, which)), list(compress(self.names, which))
+        self.rows = list(compress(self.rows, which))
+
+    def columns(self, *, typed: bool) -> dict[str, Column]:
+        """Return the kept columns of the documents. typed: whether their values have types."""
+        return self.kept.columns(self.rows, typed=typed) if self.kept is not None else {}
 
     def bad(self, where: str, problem: str, remedy: str = SKIP) -> None:
         """Count a bad record, or raise RequestError."""
@@ -82,10 +94,15 @@ def from_jsonl(data: bytes, source: str, line: int, fields: JsonFields, found: P
         except (json.JSONDecodeError, RecursionError) as error:
             found.bad(f"{source}, line {number}", f"not valid JSON: {error}")
             continue
-        if problem := _problem(record, *fields):
+        if problem := _problem(record, fields.text, fields.name):
             found.bad(f"{source}, line {number}", problem)
             continue
-        found.add(_field(record, fields.text), _name(record, fields.name or "id", text))
+        row = None
+        if found.kept is not None:
+            row = {
+                name: value for name in found.kept.names_in(record) if (value := _field(record, name)) is not _ABSENT
+            }
+        found.add(_field(record, fields.text), _name(record, fields.name or "id", text), row)
 
 
 def _parsed(text: str) -> Any:
@@ -154,6 +171,7 @@ class TextColumns:
     count: int
     text: int
     name: int | None
+    kept: Mapping[str, int] = field(default_factory=dict)
 
 
 def header_row(source: Source, dialect: Dialect) -> list[str]:
@@ -172,11 +190,15 @@ def header_row(source: Source, dialect: Dialect) -> list[str]:
     return names if dialect.header else [str(number) for number in range(1, len(names) + 1)]
 
 
-def find_columns(source: Source, dialect: Dialect, text_column: str, name_column: str | None) -> TextColumns:
+def find_columns(
+    source: Source, dialect: Dialect, text_column: str, name_column: str | None, kept: Kept | None = None
+) -> TextColumns:
     """Take a header row; RequestError, with the existing columns, if one is missing."""
     names = header_row(source, dialect)
     require_columns(source.name, names, text_column, name_column, delimiter_remedy(names, dialect))
-    return TextColumns(dialect, len(names), names.index(text_column), names.index(name_column) if name_column else None)
+    places = {name: names.index(name) for name in (kept.names_of(source.name, names) if kept else ())}
+    name = names.index(name_column) if name_column else None
+    return TextColumns(dialect, len(names), names.index(text_column), name, places)
 
 
 def require_columns(
@@ -200,16 +222,19 @@ def delimiter_remedy(names: Sequence[str], dialect: Dialect) -> str:
 def from_csv(data: bytes, source: str, line: int, columns: TextColumns, found: ParsedDocuments) -> None:
     """Parse one document per row; blank lines are ignored. Raises RequestError for an unclosed quote."""
     for row in _rows(data, source, line, columns, found):
-        found.add(row[columns.text], None if columns.name is None else row[columns.name])
+        kept = {name: row[place] for name, place in columns.kept.items()}
+        found.add(row[columns.text], None if columns.name is None else row[columns.name], kept)
 
 
-def from_rows(rows: Iterable[tuple[Text, str]], source: str, row: int, found: ParsedDocuments) -> None:
-    """Parse one document per text with its name; the first has number `row`."""
-    for number, (text, name) in enumerate(rows, row):
+def from_rows(
+    rows: Iterable[tuple[Text, str, Mapping[str, Any] | None]], source: str, row: int, found: ParsedDocuments
+) -> None:
+    """Parse one document per text with its name and its values of columns; the first has number `row`."""
+    for number, (text, name, values) in enumerate(rows, row):
         if "\0" in text or "\0" in name:
             found.bad(f"{source}, row {number}", *not_text(b"\0"))
         else:
-            found.add(text, name)
+            found.add(text, name, values)
 
 
 def _rows(data: bytes, source: str, line: int, columns: TextColumns, found: ParsedDocuments) -> Iterable[list[str]]:

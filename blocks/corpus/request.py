@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from blocks.append import require_replaceable
+from blocks.arrow_tables import pyarrow_module
 from blocks.corpus import uci
 from blocks.corpus.dataset import Dataset
+from blocks.corpus.hold_out import HeldOutShare
 from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS
 from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, checked_rules
 from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.vocabulary import Filters, require_ngrams
 from blocks.directories import Files, find_files, require_outside, table_files
+from blocks.documents.kept import ALL, TEXT, Kept
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
 from blocks.files import checksum, is_free
@@ -53,8 +56,11 @@ class CorpusRequest:
     vocabulary: Sequence[str] | None = None  # python: all the words that are kept, in this order
     slices: int | None = None  # None to choose by the tokens
     vocab_from: str | None = None
+    vocab_told: str | None = None  # what the manifest says of it, None for the same
     append: bool = False  # to a dataset that is there; to none is to make it
     skip_known: bool = False  # of an append: skip what the dataset already has
+    keep: Sequence[str] = ()  # columns of the table of documents, see `blocks.documents.kept`
+    share: HeldOutShare | None = None  # the documents to ingest, None for all
     seed: int = 0
     block_tokens: int = BLOCK_TOKENS
     part_tokens: int = PART_TOKENS
@@ -71,7 +77,7 @@ class Settled(NamedTuple):
 
     base: dataset whose vocabulary is used, if any. rules: tokenization. words: of a UCI vocabulary file, or as given.
     options: those that influence the result. files: inputs read whole, one document each; none if inputs are read by
-    records.
+    records. kept: columns of the table of documents, None for no table.
     """
 
     request: CorpusRequest
@@ -80,6 +86,7 @@ class Settled(NamedTuple):
     words: list[str] | None
     options: dict[str, Any]
     files: Files
+    kept: Kept | None
 
 
 def settled(request: CorpusRequest, *, together: bool) -> Settled:
@@ -92,6 +99,11 @@ def settled(request: CorpusRequest, *, together: bool) -> Settled:
     _check(request)
     if request.append and (is_free(Path(request.out)) or not Path(request.out).exists()):
         request = replace(request, append=False, skip_known=False)
+    if together and request.keep:
+        raise RequestError(
+            "--keep cannot be used on several machines: shards have no table of documents",
+            "Ingest on one machine, split the dataset with `ooc shard`, and read its documents there.",
+        )
     if together and (request.append or request.vocab_from):
         raise RequestError(
             "--append and --vocab-from cannot be used on several machines, which choose a vocabulary together",
@@ -105,7 +117,7 @@ def settled(request: CorpusRequest, *, together: bool) -> Settled:
     if request.kind == "uci" and request.vocab:
         words = uci.read_vocabulary(request.vocab, request.encoding)
     files = find_files(request.inputs, request.glob) if request.reading == "files" else Files([], {})
-    return Settled(request, base, rules, words, _options_told(request, rules), files)
+    return Settled(request, base, rules, words, _options_told(request, rules), files, _kept_of(request, base))
 
 
 def _check(request: CorpusRequest) -> None:
@@ -191,6 +203,53 @@ def _rules_of(request: CorpusRequest, base: Dataset | None) -> Rules:
     return rules
 
 
+def _named(request: CorpusRequest) -> Kept:
+    """Return the columns of --keep, whose names are separated by commas."""
+    texts = {"jsonl": request.text_field, "csv": request.text_column, PYTHON: request.text_column}
+    text = texts.get(request.kind, TEXT)
+    names = (name.strip() for given in request.keep for name in given.split(","))
+    return Kept(tuple(dict.fromkeys(text if name == TEXT else name for name in names)), text)
+
+
+def _kept_of(request: CorpusRequest, base: Dataset | None) -> Kept | None:
+    """Return the columns to keep: those of the request, or of the dataset that documents are appended to."""
+    kept = _named(request)
+    if base and request.append:
+        kept = _kept_before(kept, base)
+    if not kept.names:
+        return None
+    if request.kind == "uci":
+        raise RequestError(
+            f"{', '.join(kept.names)} cannot be kept of bags of words, which have no texts and columns",
+            "Ingest texts, JSON Lines, CSV or Parquet.",
+        )
+    if request.kind == "text" and not set(kept.names) <= {ALL, TEXT}:
+        raise RequestError(
+            f"{', '.join(kept.names)} cannot be kept: text files only have the text of each document",
+            "Give --keep text, or ingest JSON Lines, CSV or Parquet.",
+        )
+    pyarrow_module()  # to say now that it is missing
+    return kept
+
+
+def _kept_before(asked: Kept, base: Dataset) -> Kept:
+    """Return the columns that a dataset keeps. Raises RequestError if others are asked for."""
+    table = base.table()
+    there = tuple(table.kinds) if table else ()
+    if table and table.text not in (None, asked.text):
+        raise RequestError(
+            f"{base.path} keeps texts as column {table.text!r}; the new ones are called {asked.text!r}",
+            f"Call the text of the new documents {table.text!r}, too.",
+        )
+    if {*asked.names} != {*there} and asked.names not in ((), (ALL,) if there else ()):
+        raise RequestError(
+            f"--keep {','.join(asked.names)}: an append cannot change what {base.path} keeps, which is "
+            f"{', '.join(there) or 'nothing'}",
+            "Leave --keep out.",
+        )
+    return Kept(there, asked.text)
+
+
 def _options_told(request: CorpusRequest, rules: Rules) -> dict[str, Any]:
     """Return the options that influence the result."""
     names = {"uci": ["vocab"], "text": ["lines", "glob"], "jsonl": ["text_field", "name_field", "on_error"]}
@@ -200,7 +259,13 @@ def _options_told(request: CorpusRequest, rules: Rules) -> dict[str, Any]:
         options |= rules._asdict()
     options |= {"stop_words": _stop_words_told(rules)}
     options |= request.filters._asdict()
-    options |= {"vocab_from": request.vocab_from, "seed": request.seed, "block_tokens": request.block_tokens}
+    options |= {"keep": list(_named(request).names)} if request.keep else {}
+    options |= {"hold_out": request.share.share, "held": request.share.held} if request.share else {}
+    options |= {
+        "vocab_from": request.vocab_told or request.vocab_from,
+        "seed": request.seed,
+        "block_tokens": request.block_tokens,
+    }
     return options
 
 

@@ -12,14 +12,16 @@ from typing import Any
 import numpy as np
 
 from blocks.append import Target
-from blocks.corpus.ingestion import ReadCorpus, choose_and_shuffle, finish_corpus, reading_of
+from blocks.arrow_tables import MEMORY as ARROW_BYTES
+from blocks.corpus.ingestion import ReadCorpus, choose_and_shuffle, finish_corpus, reading_of, write_table
 from blocks.corpus.messages import BagsChunk, Parsed, TextsChunk
 from blocks.corpus.records import Text, as_name, token_problem
 from blocks.corpus.request import PYTHON, CorpusRequest, Settled, settled
 from blocks.corpus.vocabulary import Filters
 from blocks.corpus.worker import IngestWorker
+from blocks.documents.kept import ALL
 from blocks.errors import RequestError
-from blocks.given_tables import GivenRows, GivenTable, column_of, is_table, values_of
+from blocks.given_tables import GivenRows, GivenTable, column_of, is_table, names_of, values_of
 from blocks.in_process import InProcess
 from blocks.ingestion.memory import Budget
 from blocks.ingestion.names import merge
@@ -31,6 +33,7 @@ from blocks.sources import CHUNK
 from blocks.store import parts
 
 _DOCUMENTS = "Give a list of texts, or of lists of words."
+_COLUMNS = "Give columns={name: values} with a value for each document."
 _BATCH = 1 << 14  # entries of a matrix of counts whose tokens are written together
 
 
@@ -42,11 +45,16 @@ class CorpusWriter(DatasetWriter):
         self._reading = reading_of(asked, budget, target)
         self._pipeline = IngestionPipeline(InProcess(IngestWorker(self._reading)), target, no_bar)
         self._parsed: list[Parsed] = []
-        self._pending: list[tuple[Text, str]] = []
+        self._pending: list[tuple[Text, str, Mapping[str, Any] | None]] = []
         self._held = self._added = 0  # characters of buffered documents, number of documents
 
     @adding
-    def add(self, documents: Any, names: Iterable[object] | None = None) -> None:
+    def add(
+        self,
+        documents: Any,
+        names: Iterable[object] | None = None,
+        columns: Mapping[str, Iterable[Any]] | None = None,
+    ) -> None:
         """Add documents.
 
         Parameters
@@ -58,6 +66,8 @@ class CorpusWriter(DatasetWriter):
             each word of the vocabulary.
         names : iterable, optional
             A name for each document.
+        columns : mapping of str to iterable, optional
+            Values of each document in the columns that ``create(keep=...)`` keeps; those of a table are its own.
 
         Raises
         ------
@@ -67,20 +77,50 @@ class CorpusWriter(DatasetWriter):
         if is_table(documents):
             request, table = self._asked.request, documents
             documents = column_of(table, request.text_column, "text_column")
+            kept = self._asked.kept
+            if kept and columns is None:
+                columns = {name: table[name] for name in kept.names_of("the table", list(map(str, names_of(table))))}
             if request.name_column:
                 names = column_of(table, request.name_column, "name_column")
         if hasattr(documents, "tocsr") or (isinstance(documents, np.ndarray) and documents.ndim == 2):
-            self._add_counts(documents, names)
+            self._add_counts(documents, names, columns)
             return
         if isinstance(documents, str | bytes | Mapping) or not isinstance(documents, Iterable):
             raise RequestError(f"the documents are {_kind(documents)} {reprlib.repr(documents)}", _DOCUMENTS)
+        rows = self._rows(columns)
         for document, name in _paired(values_of(documents), names, self._added):
             text = _checked(document, self._added)
-            self._pending.append((text, name))
+            self._pending.append((text, name, self._row(rows, text)))
             self._added += 1
             self._held += len(text) if isinstance(text, str) else sum(map(len, text)) + len(text)
             if self._held >= CHUNK:
                 self._flush()
+        if rows is not None and (more := sum(1 for _ in rows)):
+            raise RequestError(f"columns: there are {more} more values than documents", _COLUMNS)
+
+    def _rows(self, columns: Mapping[str, Iterable[Any]] | None) -> Iterator[Mapping[str, Any]] | None:
+        """Return an iterator of the values of each document in the kept columns; None if there are none but texts."""
+        kept = self._asked.kept
+        if columns is not None and kept is None:
+            raise RequestError("columns are given, but none of them is kept", 'Give create() keep="all", or names.')
+        if kept is None or not columns:
+            if kept and (missing := [name for name in kept.names if name not in (ALL, kept.text)]):
+                raise RequestError(f"there is no column {missing[0]!r}, which is to be kept", _COLUMNS)
+            return None
+        names = kept.names_of("columns", [*columns, *([] if kept.text in columns else [kept.text])])
+        given = {name: values_of(columns[name]) for name in names if name in columns}
+        return (dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True))
+
+    def _row(self, rows: Iterator[Mapping[str, Any]] | None, text: Text | None) -> Mapping[str, Any] | None:
+        """Return the values of the next document, whose text is a column of its own."""
+        if rows is None:
+            return None
+        try:
+            row = next(rows)
+        except (StopIteration, ValueError):
+            raise RequestError(f"columns: document {self._added} (counted from 0) has no value", _COLUMNS) from None
+        kept = self._asked.kept
+        return {kept.text: text, **row} if kept and kept.has_text and text is not None else row
 
     def _flush(self) -> None:
         if self._pending:
@@ -88,7 +128,9 @@ class CorpusWriter(DatasetWriter):
             self._parsed += self._pipeline.parse([TextsChunk(0, source, 0, self._pending)])
             self._pending, self._held = [], 0
 
-    def _add_counts(self, counts: Any, names: Iterable[object] | None) -> None:
+    def _add_counts(
+        self, counts: Any, names: Iterable[object] | None, columns: Mapping[str, Iterable[Any]] | None
+    ) -> None:
         vocabulary = self._reading.vocabulary
         if vocabulary is None:
             raise RequestError(
@@ -103,6 +145,7 @@ class CorpusWriter(DatasetWriter):
         if len(given) != table.rows:
             raise _lengths_differ(len(given), table.rows)
         self._flush()
+        values = self._rows(columns)
         end = self._added + table.rows
         for rows in table.sparse(_BATCH, self._added):
             self._require_counts(rows, table)
@@ -113,7 +156,8 @@ class CorpusWriter(DatasetWriter):
                 lengths = np.diff(tokens[first : last + 1]).astype(np.uint32)
                 done = table.rows - (end - self._added)
                 names_ = given[done : done + last - first]
-                self._parsed += self._pipeline.parse([BagsChunk(0, ids, lengths, names_)])
+                of_rows = [self._row(values, None) or {} for _ in range(first, last)]
+                self._parsed += self._pipeline.parse([BagsChunk(0, ids, lengths, names_, of_rows)])
                 self._added += last - first
 
     def _require_counts(self, rows: GivenRows, table: GivenTable) -> None:
@@ -137,7 +181,7 @@ class CorpusWriter(DatasetWriter):
         merged = merge(pipeline.reports(), self._reading.vocabulary)
         read = ReadCorpus(self._parsed, [0] * (len(self._parsed) + 1), merged, {})
         chosen, blocks = choose_and_shuffle(pipeline, asked, self._budget, self._reading, read)
-        finish_corpus(pipeline.target, asked, [], read, chosen, blocks)
+        finish_corpus(pipeline.target, asked, [], read, chosen, blocks, write_table(pipeline, asked, read))
 
 
 def create_corpus(
@@ -151,7 +195,8 @@ def create_corpus(
         asked = settled(
             CorpusRequest(PYTHON, [], out, vocabulary=vocabulary, filters=filters, **options), together=False
         )
-    return streamed(out, asked.request.overwrite, lambda target: CorpusWriter(asked, budget_of(memory), target))
+    budget = budget_of(memory)._replace(beside=ARROW_BYTES if asked.kept else 0)
+    return streamed(out, asked.request.overwrite, lambda target: CorpusWriter(asked, budget, target))
 
 
 def _paired(documents: Iterable[Any], names: Iterable[object] | None, first: int) -> Iterator[tuple[Any, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import compress
 from typing import Any
 
@@ -16,6 +16,8 @@ from blocks.corpus.messages import WORDS, BagsChunk, Chunk, FilesChunk, MembersC
 from blocks.corpus.rules import Rules
 from blocks.corpus.tokens import Tokenizer
 from blocks.corpus.uci import Header
+from blocks.documents.cells import Column
+from blocks.documents.writing import SpilledTable, TableFile, packed, write_table_file
 from blocks.errors import RequestError
 from blocks.ingestion.counts import WordCounter
 from blocks.ingestion.messages import BucketsToWrite, LinesChunk, PieceRun, SortedRun
@@ -41,6 +43,7 @@ class IngestWorker(SortingWorker):
         self._known = KnownNames(reading.known, skip=reading.skip_known) if reading.known else None
         self.tasks |= dict.fromkeys((LinesChunk, FilesChunk, MembersChunk, TextsChunk), self._parse)
         self.tasks[BagsChunk] = self._leave_bags
+        self.tasks[TableFile] = lambda message: write_table_file(self.root, self.spill, message)
         if reading.bags:
             self.tasks[LinesChunk] = self._parse_bags
 
@@ -56,6 +59,7 @@ class IngestWorker(SortingWorker):
 
     def _parse(self, chunk: Chunk) -> Parsed:
         found, known = self._new_documents(chunk)
+        typed = not (isinstance(chunk, LinesChunk) and isinstance(chunk.form, records.TextColumns))
         ids, lengths, stopped, unknown = self._tokenizer(found.texts)
         words = len(self._tokenizer.table)
         self._counts.add(ids, lengths, words)
@@ -64,7 +68,7 @@ class IngestWorker(SortingWorker):
                 f"the vocabulary does not fit in memory: {words} different words so far, at {chunk.source}",
                 "Give a larger --memory, fewer --workers, or a narrower --token-pattern or --ngrams 1.",
             )
-        return self._leave_named(ids, lengths, found.names)._replace(
+        return self._leave_named(ids, lengths, found.names, found.columns(typed=typed))._replace(
             skipped=found.skipped,
             first_problem=found.first_problem,
             stop_words=stopped,
@@ -74,12 +78,22 @@ class IngestWorker(SortingWorker):
 
     def _leave_bags(self, chunk: BagsChunk) -> Parsed:
         self._counts.add(chunk.ids, chunk.lengths, len(self._tokenizer.table))
-        return self._leave_named(chunk.ids, chunk.lengths, chunk.names)
+        columns = self._reading.kept.columns(chunk.rows, typed=True) if self._reading.kept else {}
+        return self._leave_named(chunk.ids, chunk.lengths, chunk.names, columns)
 
-    def _leave_named(self, ids: np.ndarray, lengths: np.ndarray, names: Sequence[str]) -> Parsed:
+    def _leave_named(
+        self, ids: np.ndarray, lengths: np.ndarray, names: Sequence[str], columns: Mapping[str, Column]
+    ) -> Parsed:
         text = "".join(name + "\n" for name in names) if records.any_names(names) else ""
         tail = text.encode("utf-8", "replace")
-        return Parsed([self.leave((lengths, ids), lengths.size, ids.size, tail)], len(tail))
+        values, size = packed(columns) if self._reading.kept else (b"", 0)
+        piece = self.leave((lengths, ids), lengths.size, ids.size, tail + values)
+        table = None
+        if self._reading.kept:
+            at = piece.offset + 4 * (piece.rows + piece.entries) + len(tail)
+            kinds = {name: column.kind for name, column in columns.items()}
+            table = SpilledTable(piece.worker, at, len(values), piece.rows, size, kinds)
+        return Parsed([piece], len(tail), table=table)
 
     def _parse_bags(self, chunk: LinesChunk) -> Parsed:
         header: Header = chunk.form
@@ -96,9 +110,11 @@ class IngestWorker(SortingWorker):
     def _new_documents(self, chunk: Chunk) -> tuple[records.ParsedDocuments, int]:
         """Return the documents of a chunk that the dataset does not have, and the number of others, whose files are not
         read."""
-        found = records.ParsedDocuments(self._reading.skip)
+        found = records.ParsedDocuments(self._reading.skip, self._reading.kept)
         if self._known is None:
             self._read(chunk, found)
+            if self._reading.share:
+                found.only(self._reading.share.has(found.texts))
             return found, 0
         files = 0
         if isinstance(chunk, FilesChunk):
@@ -108,7 +124,7 @@ class IngestWorker(SortingWorker):
             files -= len(chunk.files)
         self._read(chunk, found)
         read = len(found.names)
-        found.keep(self._known.are_new(found.names, chunk.source))
+        found.only(self._known.are_new(found.names, chunk.source))
         return found, files + read - len(found.names)
 
     def _read(self, chunk: Chunk, found: records.ParsedDocuments) -> None:

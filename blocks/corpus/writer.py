@@ -55,6 +55,7 @@ def finish(
     generation: int = 0,
     planted: dict[str, Any] | None = None,
     shard: dict[str, Any] | None = None,
+    table: dict[str, Any] | None = None,
 ) -> None:
     """Write the slices, the index and, last, the manifest over existing blocks.
 
@@ -62,7 +63,7 @@ def finish(
     texts: entries of the "vocabulary" and, if documents have names, the "documents" file. made: how the dataset was
     made. generation: number of appends; files of the generation before are kept, so that the dataset stays valid until
     its manifest is replaced. planted: entry of the known topics of synthetic data. shard: entry "shard" of the
-    manifest, see `blocks.shards.whole`.
+    manifest, see `blocks.shards.whole`. table: entry "table", of a table of documents.
     """
     suffix = f"-{generation}" if generation else ""
     slice_folder = f"slices{suffix}"
@@ -82,4 +83,5 @@ def finish(
         "part_tokens": part_tokens,
     }
     files = Written(index_entry, texts, blocks, slices)
-    write_manifest(root, Dataset, files, counts, made, generation=generation, planted=planted, shard=shard)
+    more: dict[str, Any] = {"planted": planted, "shard": shard, "table": table}
+    write_manifest(root, Dataset, files, counts, made, generation=generation, **more)

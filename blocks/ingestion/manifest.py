@@ -46,11 +46,13 @@ def write_manifest(
     schema: int = SCHEMA,
     planted: Entry | None = None,
     shard: dict[str, Any] | None = None,
+    table: dict[str, Any] | None = None,
 ) -> None:
     """Publish the manifest of a dataset.
 
     counts: additional entries. identified_by: data besides the files that the identity depends on. planted: entry of
-    the known topics of synthetic documents. shard: entry "shard", see `blocks.shards.whole`.
+    the known topics of synthetic documents. shard: entry "shard", see `blocks.shards.whole`. table: entry "table"; the
+    identity does not depend on it, as training does not read it.
     """
     of_shard = [shard["index"]] if shard and not identified_by else []
     content: Any = [
@@ -74,5 +76,6 @@ def write_manifest(
             "blocks": list(files.blocks),
             **({"planted": planted} if planted else {}),
             **({"shard": shard} if shard else {}),
+            **({"table": table} if table else {}),
         },
     )

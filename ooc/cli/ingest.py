@@ -38,7 +38,7 @@ INPUTS = parameter(
 )
 OUT = parameter("out", Annotated[str, typer.Argument(help="Directory of the new dataset.")])
 _CORPUS = (groups.CorpusOptions, groups.BlocksOptions, groups.ShardsOptions, groups.MakingOptions)
-_TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, *_CORPUS)
+_TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, groups.KeptOptions, *_CORPUS)
 
 
 @app.command("uci")
@@ -231,13 +231,22 @@ def _ingest(kind: str, given: dict[str, Any]) -> None:
         given.pop("min_npmi", None),
     )
     shards, as_json, common = given.pop("shards"), given.pop("json"), _how(given)
+    hold_out = given.pop("hold_out", None)
     asked = {name: value for name, value in given.items() if value is not None}
     request = CorpusRequest(kind=kind, filters=filters, **asked)
+    if shards and request.keep:
+        raise RequestError(
+            "--keep and --shards exclude each other: shards have no table of documents",
+            "Ingest without --shards, then split the dataset with `ooc shard`.",
+        )
     if shards and request.append:
         raise RequestError(
             "--append and --shards exclude each other", "Append to the dataset, then split it with `ooc shard`."
         )
     before = identity_or_none(Path(request.out)) if request.append else None
+    if hold_out is not None:
+        _ingest_holding_out(request, hold_out, shards, started, common, as_json=as_json)
+        return
     with session() as here:
         datasets = (_ingest_together if here.ring else _ingest_here)(request, shards, here, common)
     made = datasets[0].manifest["made"]
@@ -248,6 +257,30 @@ def _ingest(kind: str, given: dict[str, Any]) -> None:
     else:
         note(f"nothing was added: {request.out} already has all documents")
     _tell(datasets, shards, started, as_json=as_json, added=added if before else None)
+
+
+def _ingest_holding_out(
+    request: CorpusRequest, share: str, shards: int | None, started: float, common: dict[str, Any], *, as_json: bool
+) -> None:
+    from blocks.corpus.held_out import ingest_holding_out
+    from blocks.corpus.hold_out import parse_share
+
+    with session() as here:
+        if shards or here.ring:
+            raise RequestError(
+                "--hold-out cannot be used with --shards or on several machines",
+                "Ingest on one machine, then split both datasets with `ooc shard`.",
+            )
+        both = ingest_holding_out(request, parse_share(share, "--hold-out"), **common)
+    _note_what_was_left_out(both[0].manifest["made"])
+    if as_json:
+        from blocks.describe import describe
+
+        seconds = round(time.monotonic() - started, 3)
+        print_json(describe(both[0]) | {"held_out": describe(both[1]), "seconds": seconds})
+        return
+    for dataset in both:
+        _tell([dataset], None, started, as_json=False)
 
 
 def _note_what_was_left_out(batch: dict[str, Any]) -> None:

@@ -171,6 +171,29 @@ class RecordsOptions:
     ] = "fail"
 
 
+class KeptOptions:
+    """Options of the texts and columns that a corpus keeps."""
+
+    group = OUTPUT
+
+    keep: Annotated[
+        Sequence[str],
+        Option(
+            "Keep these columns or fields of the documents, separated by commas, such as text,date,category: text is "
+            "the text of a document; all keeps everything.",
+            metavar="COLUMNS",
+        ),
+    ] = ()
+    hold_out: Annotated[
+        str | None,
+        Option(
+            "Hold this share of the documents out, such as 5%, in a second dataset OUT-held-out with the vocabulary of "
+            "the first; chosen by the text of a document and --seed.",
+            metavar="SHARE",
+        ),
+    ] = None
+
+
 class CorpusOptions:
     """Options of the dataset to which documents are added."""
 

@@ -1,0 +1,57 @@
+"""Ingest documents into two datasets with one vocabulary: those for training, and those that are held out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from blocks.append import require_replaceable
+from blocks.corpus.dataset import Dataset
+from blocks.corpus.hold_out import HeldOutShare
+from blocks.corpus.ingestion import ingest
+from blocks.corpus.request import CorpusRequest
+from blocks.corpus.vocabulary import Filters
+from blocks.errors import RequestError
+from blocks.files import publish_directory
+from blocks.sources import is_stream
+
+
+def held_out_path(out: str | Path) -> Path:
+    """Return the place of the documents that are held out of a dataset."""
+    return Path(f"{str(out).rstrip('/')}-held-out")
+
+
+def ingest_holding_out(request: CorpusRequest, share: float, **how: Any) -> tuple[Dataset, Dataset]:
+    """Make two datasets and return them: documents for training, and documents held out, in the words of the first.
+
+    share: of the documents that are held out. how: keyword arguments of `ingest`. Inputs are read twice. The dataset
+    for training appears last, so that both are complete once it is there. Raises RequestError if inputs can be read
+    only once.
+    """
+    out, held_out = Path(request.out), held_out_path(request.out)
+    _check(request)
+    for path in (out, held_out):
+        require_replaceable(path, request.overwrite)
+    with publish_directory(out, overwrite=request.overwrite) as root:
+        made = root / "made"
+        ingest(replace(request, out=str(made), share=HeldOutShare(share, request.seed, held=False)), **how)
+        side = HeldOutShare(share, request.seed, held=True)
+        words = {"filters": Filters(), "vocab_from": str(made), "vocab_told": str(out)}
+        ingest(replace(request, out=str(held_out), share=side, **words), **how)  # type: ignore[arg-type]
+        for path in made.iterdir():
+            path.rename(root / path.name)
+        made.rmdir()
+    return Dataset(out), Dataset(held_out)
+
+
+def _check(request: CorpusRequest) -> None:
+    """Raise RequestError if an option excludes --hold-out, or an input can be read only once."""
+    if request.append or request.vocab_from:
+        raise RequestError(
+            f"--hold-out cannot be used with --{'append' if request.append else 'vocab-from'}", "Leave --hold-out out."
+        )
+    if once := next((path for path in request.inputs if is_stream(path) and not Path(path).is_dir()), None):
+        raise RequestError(
+            f"--hold-out reads the inputs twice, and {once} can be read only once", "Write it to a file first."
+        )

@@ -1,0 +1,1 @@
+"""Tables of documents: their texts and columns, kept beside the blocks of a corpus."""

@@ -1,0 +1,58 @@
+"""Which columns of the inputs of a corpus are kept in its table of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from blocks.documents.cells import Column, column_of_strings, column_of_values
+from blocks.errors import RequestError
+
+ALL = "all"
+TEXT = "text"  # how --keep calls the text of a document, whatever its column is
+
+
+class Kept(NamedTuple):
+    """Columns to keep. names: of columns or fields; only `ALL` for all. text: column with the text of a document, TEXT
+    in inputs without columns."""
+
+    names: tuple[str, ...]
+    text: str
+
+    def names_of(self, source: str, columns: Sequence[str]) -> list[str]:
+        """Return the columns of an input to keep. Raises RequestError, with the existing columns, for a missing one."""
+        if self.names == (ALL,) and ALL not in columns:
+            return list(dict.fromkeys(columns))
+        if missing := [name for name in self.names if name not in columns]:
+            there = ", ".join(map(repr, columns)) or "none"
+            raise RequestError(
+                f"{source} has no column {missing[0]!r}; its columns are {there}", "Choose columns with --keep."
+            )
+        return list(self.names)
+
+    def names_in(self, record: Mapping[str, Any]) -> list[str]:
+        """Return the fields of a JSON object to keep, which need not be there."""
+        if self.names == (ALL,):
+            return list(dict.fromkeys([*record, self.text]))
+        return list(self.names)
+
+    @property
+    def has_text(self) -> bool:
+        """Return whether the texts of documents are kept."""
+        return bool({ALL, self.text} & set(self.names))
+
+    def row(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return values of a document as they are kept: of a text that is a list of words, the words."""
+        words = values.get(self.text)
+        return {**values, self.text: " ".join(words)} if isinstance(words, list) else values
+
+    def columns(self, rows: Sequence[Mapping[str, Any]], *, typed: bool) -> dict[str, Column]:
+        """Return the columns of some documents, given the values of each. typed: whether values have types; those of
+        CSV files and databases do not."""
+        names = dict.fromkeys(name for row in rows for name in row)
+        return {name: self._column(name, (row.get(name) for row in rows), typed) for name in names}
+
+    def _column(self, name: str, values: Iterable[Any], typed: bool) -> Column:
+        if name == self.text:
+            return Column([None if value is None else str(value) for value in values], "text")
+        return column_of_values(values) if typed else column_of_strings(values)

@@ -1,0 +1,152 @@
+"""Read the table of documents: Parquet files of consecutive documents in their original order.
+
+Files may come from a stranger: their sizes, numbers of rows and types are those of the manifest, and what pyarrow reads
+is validated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal, NotRequired, TypedDict
+
+import numpy as np
+
+from blocks.arrow_tables import open_parquet, pyarrow_module, valid_batch
+from blocks.documents.cells import arrow_type
+from blocks.errors import RequestError, WorkFailed
+from blocks.schemas import Count, File
+
+_ROWS = 1 << 16  # of a batch
+
+
+class TableColumn(TypedDict):
+    """Entry of a column in the manifest."""
+
+    name: str
+    kind: Literal["boolean", "integer", "number", "date", "time", "text"]
+
+
+class TableFileEntry(File):
+    """Entry of a file of the table in the manifest."""
+
+    documents: Count
+
+
+class TableEntry(TypedDict):
+    """Entry of the table of documents in the manifest. text: the column with the texts, if they were kept."""
+
+    columns: list[TableColumn]
+    text: NotRequired[str | None]
+    files: list[TableFileEntry]
+
+
+class DocumentTable:
+    """The table of the documents of a dataset. Attributes: `kinds`, type of each column by name; `text`, name of the
+    column with the texts, or None; `rows`; `bytes` of its files.
+
+    root: directory of the dataset. entry: a `TableEntry`. documents: of the dataset. Raises WorkFailed if the table
+    is of other documents.
+    """
+
+    def __init__(self, root: Path, entry: dict[str, Any], documents: int) -> None:
+        self._root, self._files = root, entry["files"]
+        self.kinds: dict[str, str] = {column["name"]: column["kind"] for column in entry["columns"]}
+        self.text: str | None = entry.get("text")
+        self.bytes = sum(file["bytes"] for file in self._files)
+        self._ends = list(accumulate(file["documents"] for file in self._files))
+        self.rows = self._ends[-1] if self._ends else 0
+        if self.rows != documents or len(self.kinds) != len(entry["columns"]) or self.text not in (None, *self.kinds):
+            raise self._damaged(root / "manifest.json", f"its table has {self.rows} rows, expected {documents}")
+
+    def problems(self) -> Iterator[str]:
+        """Yield what is wrong with the files of the table, read from end to end."""
+        try:
+            for _ in self.batches(list(self.kinds)):
+                pass
+        except WorkFailed as error:
+            yield error.what
+
+    def require(self, name: str) -> None:
+        """Raise RequestError, with the existing columns, unless there is a column of that name."""
+        if name not in self.kinds:
+            there = ", ".join(f"{each} ({kind})" for each, kind in self.kinds.items())
+            raise RequestError(f"there is no column {name!r}; the columns are {there}", "Choose one of them.")
+
+    def batches(self, columns: Sequence[str], last: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Yield (number of the first document, arrays of pyarrow by column) in batches. last: number of documents to
+        read, None for all."""
+        for name in columns:
+            self.require(name)
+        first, end = 0, self.rows if last is None else last
+        for number in range(len(self._files)):
+            if first >= end:
+                return
+            with self._opened(number) as file:
+                for batch in file.iter_batches(batch_size=_ROWS, columns=list(columns), use_threads=False):
+                    rows = min(batch.num_rows, end - first)
+                    yield first, self._arrays(batch.slice(0, rows), columns)
+                    first += rows
+
+    def take(self, numbers: np.ndarray | Sequence[int], columns: Sequence[str]) -> dict[str, list[Any]]:
+        """Return values of some documents as Python objects, in the order of the given numbers (from 0)."""
+        for name in columns:
+            self.require(name)
+        wanted = np.asarray(numbers, np.int64)
+        found: dict[str, list[Any]] = {name: [None] * wanted.size for name in columns}
+        order = np.argsort(wanted, kind="stable")
+        starts = [0, *self._ends]
+        for number, (begin, end) in enumerate(zip(starts, self._ends, strict=False)):
+            some = order[np.searchsorted(wanted[order], begin) : np.searchsorted(wanted[order], end)]
+            if some.size:
+                with self._opened(number) as file:
+                    self._take_of(file, wanted - begin, some, found)
+        return found
+
+    def _take_of(self, file: Any, rows: np.ndarray, places: np.ndarray, found: dict[str, list[Any]]) -> None:
+        """Fill in values of one file. rows: int64, of all wanted documents in this file. places: those that it has."""
+        told = file.metadata
+        ends = np.cumsum([told.row_group(group).num_rows for group in range(told.num_row_groups)])
+        groups = np.searchsorted(ends, rows[places], side="right")
+        for group in np.unique(groups).tolist():
+            begin = int(ends[group - 1]) if group else 0
+            inside = places[groups == group]
+            for batch in file.iter_batches(
+                batch_size=_ROWS, row_groups=[group], columns=list(found), use_threads=False
+            ):
+                here = inside[(rows[inside] >= begin) & (rows[inside] < begin + batch.num_rows)]
+                arrays = self._arrays(batch, list(found))
+                for name, values in found.items():
+                    taken = arrays[name].take(pyarrow_module().array(rows[here] - begin)).to_pylist()
+                    for place, value in zip(here.tolist(), taken, strict=True):
+                        values[place] = value
+                begin += batch.num_rows
+
+    def _arrays(self, batch: Any, columns: Sequence[str]) -> dict[str, Any]:
+        valid_batch(batch)
+        return {name: batch.column(place) for place, name in enumerate(batch.schema.names) if name in columns}
+
+    @contextmanager
+    def _opened(self, number: int) -> Iterator[Any]:
+        """Open a file. Raises WorkFailed if it is missing or damaged, or has other rows or columns than it should."""
+        entry, arrow = self._files[number], pyarrow_module()
+        path = self._root / entry["file"]
+        try:
+            if path.stat().st_size != entry["bytes"]:
+                raise self._damaged(path, f"it has {path.stat().st_size} bytes, expected {entry['bytes']}")
+            with path.open("rb") as opened:
+                file = open_parquet(opened)
+                columns = [(field.name, field.type) for field in file.schema_arrow]
+                expected = [(name, arrow_type(kind, arrow)) for name, kind in self.kinds.items()]  # type: ignore[arg-type]
+                if columns != expected or file.metadata.num_rows != entry["documents"]:
+                    raise self._damaged(path, "it has other rows or columns than the manifest says")
+                yield file
+        except FileNotFoundError:
+            raise self._damaged(path, "it is missing") from None
+        except (arrow.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
+            raise self._damaged(path, " ".join(str(error).split())) from None
+
+    def _damaged(self, path: Path, why: str) -> WorkFailed:
+        return WorkFailed(f"{path} is damaged: {why}", f"List all damaged files with: ooc verify {self._root}")
