@@ -25,6 +25,7 @@ LONG = {
     "own-program.md",
     "dynamic_engine.md",
     "scripts.md",
+    "documents-and-groups.md",
     "input.md",
     "vocabulary.md",
     "choosing-topics.md",

@@ -113,7 +113,7 @@ def test_labels_on_the_map_have_room() -> None:
     """None is on another, those of the largest topics are there, and a map that is a point has one."""
     rng = np.random.default_rng(3)
     topics = [
-        {"topic": slot, "top": ["a"], "share": 1 / 400, "largest": 1, "x": x, "y": y}
+        {"topic": slot, "label": "", "top": ["a"], "share": 1 / 400, "largest": 1, "x": x, "y": y}
         for slot, (x, y) in enumerate(rng.normal(size=(400, 2)).tolist())
     ]
     rows = charts(topics, np.eye(400))["map"]["data"]["values"]

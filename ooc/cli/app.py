@@ -21,6 +21,7 @@ from ooc.cli import (
     curves,
     demo,
     doctor,
+    documents,
     factors,
     ingest,
     inspect,
@@ -60,6 +61,9 @@ app.add_typer(settings.app, name="config")
 for command in (
     train.resume,
     results.topics,
+    documents.documents,
+    documents.compare,
+    documents.label,
     results.infer,
     results.evaluate,
     results.export,

@@ -27,7 +27,10 @@ _WIDTH = 32  # of the first column at most
 _SECTIONS = {  # of the commands
     "Data": ["ingest", "info", "verify", "shard", "clean"],
     "Training": ["train", "resume", "plan", "watch", "launch"],
-    "Results": ["topics", "infer", "evaluate", "predict", "recommend", "similar-items", "report", "curves"],
+    "Results": [
+        *("topics", "documents", "compare", "label", "infer", "evaluate"),
+        *("predict", "recommend", "similar-items", "report", "curves"),
+    ],
     "Other programs": ["export", "import"],
     "This machine": ["demo", "doctor", "compile", "config"],
 }

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from ooc.cli.console import Json, Overwrite, print_json, say
+from ooc.cli.results import DataOfRun
 
 
 def report(
@@ -17,21 +18,30 @@ def report(
     out: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PATH", help="HTML file to write [default: RUN.html].")
     ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Add the prevalence of topics by this column of the documents, or by year(COLUMN): see `ooc compare`.",
+        ),
+    ] = None,
+    data: DataOfRun = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Write a report of a run: one HTML page that works offline.
 
-    The page has learning curves, and the topics, factors or coefficients to browse.
+    The page has learning curves, and the topics, factors or coefficients to browse; of topics the documents, with their
+    texts if `ooc ingest --keep text` kept them.
 
-    Example: ooc report run -o report.html
+    Example: ooc report run -o report.html --by 'year(date)'
     """
     from blocks.outputs import require_free
     from samplers.report.page import write_report
 
     path = out or Path(f"{run.resolve().name}.html")
     require_free(path, overwrite=overwrite)
-    size = write_report(run, path)
+    size = write_report(run, path, by=by, data=data)
     print_json({"path": str(path), "bytes": size}) if json else say(
         f"{path}: {size / 1e6:.1f} MB; open it in a browser"
     )

@@ -13,6 +13,12 @@ from ooc.cli.console import Json, Overwrite, Workers, note, print_json, say
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run.")]
 
+DataOfRun = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DATASET", help="Dataset of the training, if it has moved, or if the run was trained on its shards."
+    ),
+]
 Top = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="For mixtures: write only the N largest topics of each document.")
 ]
@@ -29,10 +35,14 @@ def topics(
     documents: Annotated[
         int,
         typer.Option(
-            min=0, metavar="N", help="Number of documents to show for each topic: those with its largest shares."
+            min=0,
+            metavar="N",
+            help="Number of documents to show for each topic: those with its largest shares, with their texts, if `ooc "
+            "ingest --keep text` kept them.",
         ),
     ] = 0,
     largest: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N largest topics.")] = None,
+    data: DataOfRun = None,
     json: Json = False,
 ) -> None:
     """Print the topics with their top words, largest first.
@@ -41,8 +51,12 @@ def topics(
     """
     from samplers.models import open_model
     from samplers.topics.results import describe_topics, topics_table
+    from samplers.topics.strongest import add_texts
 
-    described = describe_topics(open_model(run), top=top, documents=documents)[:largest]
+    model = open_model(run)
+    described = describe_topics(model, top=top, documents=documents)[:largest]
+    if documents or data:
+        add_texts(model, described, data)
     print_json(described) if json else print(topics_table(described))
 
 
@@ -67,9 +81,9 @@ def infer(
 ) -> None:
     """Infer the topic mixtures of new documents.
 
-    Writes a row for each document, in the original order: name, number of tokens and mixture. A document without a
-    known word has 0 tokens and the prior as its mixture. The trained mixtures of the documents of the training are
-    written by `ooc export RUN OUT --format mixtures`.
+    Writes a row for each document, in the original order: name, number of tokens, the columns that `ooc ingest --keep`
+    kept except the text, and mixture. A document without a known word has 0 tokens and the prior as its mixture. The
+    trained mixtures of the documents of the training are written by `ooc export RUN OUT --format mixtures`.
 
     Examples: ooc infer run new mixtures.csv --top 3
 
@@ -81,6 +95,7 @@ def infer(
     from blocks.workers import cores
     from samplers.models import open_model
     from samplers.topics import inference, mixtures
+    from samplers.topics.labels import label_list
 
     mixtures.check_format(out)
     require_free(out, overwrite=overwrite)
@@ -91,7 +106,9 @@ def infer(
         result = inference.infer(
             model, dataset, scratch, workers=workers or cores(), batches=batches, top=top, quiet=console.quiet
         )
-        mixtures.write_mixtures(beside, mixtures.suffix_of(out), result, tokens, names)
+        columns = mixtures.columns_beside(dataset.table(), batches.documents)
+        labels = label_list(model)
+        mixtures.write_mixtures(beside, mixtures.suffix_of(out), result, tokens, names, columns, labels)
     if model.dataset == dataset.identity and tokens.size:
         note(
             f"{run} was trained on {data}: these are newly inferred mixtures, not the trained ones\n"

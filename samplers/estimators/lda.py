@@ -16,6 +16,7 @@ import xxhash
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.from_memory import write_corpus
 from blocks.errors import RequestError
+from blocks.given_tables import values_of
 from ooc.rng import stream_key
 from samplers.estimators.base import byte_count, job_count, told_as
 from samplers.estimators.by_run import RunEstimator, options_of, parameters_of
@@ -28,11 +29,13 @@ from samplers.lda.options import LdaOptions
 from samplers.lda.training import train
 from samplers.models import open_model
 from samplers.topics import fold_in
+from samplers.topics.compare import compare_groups
 from samplers.topics.document_parts import Documents
 from samplers.topics.document_sources import DocumentsInMemory, DocumentsOfDataset
 from samplers.topics.inference import model_topics
 from samplers.topics.mixtures import publish_trained
 from samplers.topics.model import Model, TopicModel
+from samplers.topics.prevalence import Comparison
 
 
 @dataclass(eq=False, repr=False)
@@ -243,6 +246,29 @@ class LatentDirichletAllocation(RunEstimator):
                 "X has no document with two different words of the vocabulary, so there is nothing to predict"
             )
         return math.fsum(likelihoods) / sum(predicted)
+
+    def compare(self, groups: Any, level: float = 0.95) -> Comparison:
+        """Return the prevalence of topics in groups of the training documents, with intervals and differences.
+
+        Parameters
+        ----------
+        groups : iterable
+            A value for each document of the training, such as a column of a data frame; None or NaN leaves it out.
+        level : float
+            Level of the intervals.
+
+        Returns
+        -------
+        samplers.topics.prevalence.Comparison
+            Arrays (groups, topics), and ``rows()``. The method is described in `samplers.topics.prevalence`.
+
+        Raises
+        ------
+        RequestError
+            If `groups` does not have a value for each document.
+        """
+        self._require_fitted()
+        return compare_groups(self.model_, values_of(groups), level=level)
 
     def perplexity(self, X: Any) -> float:
         """Return exp(-score)."""

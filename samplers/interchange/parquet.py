@@ -20,6 +20,7 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.store import parts
 from samplers.factorization.model import Factorization, Side
+from samplers.topics.labels import label_list
 from samplers.topics.model import TopicCountRows, TopicModel, row_numbers
 
 _RUN = 1 << 18  # rows that are written together
@@ -33,7 +34,8 @@ def write_parquet(model: TopicModel | Factorization, directory: Path) -> None:
         return
     totals = model.topic_counts + model.vocabulary_size * model.beta
     topics = {"topic": np.arange(model.topics), "alpha": model.alpha / model.states, "tokens": model.topic_counts}
-    write_table(directory / "topics.parquet", iter([topics | {"unlisted": model.beta / totals}]))
+    named = {"label": labels} if (labels := label_list(model)) else {}
+    write_table(directory / "topics.parquet", iter([topics | {"unlisted": model.beta / totals} | named]))
     write_table(directory / "words.parquet", _of_words(model, totals))
     write_table(directory / "documents.parquet", _of_documents(model))
 
@@ -49,10 +51,11 @@ def write_table(path: Path, batches: Iterator[dict[str, Any]]) -> None:
         writer.close()
 
 
-def _column(arrow: Any, values: list[str] | np.ndarray) -> Any:
+def _column(arrow: Any, values: Any) -> Any:
+    """Return a list of texts, an array or an array of pyarrow as a column."""
     if isinstance(values, list):
         return arrow.array(values, arrow.string())
-    if values.ndim == 1:
+    if isinstance(values, arrow.Array) or values.ndim == 1:
         return values
     flat = np.ascontiguousarray(values).reshape(-1)
     return arrow.FixedSizeListArray.from_arrays(arrow.array(flat), values.shape[1])

@@ -16,13 +16,13 @@ from samplers.factorization import model as factor_model
 from samplers.models import is_own, open_any_model
 from samplers.regression import model as regression_model
 from samplers.regression.softmax import model as softmax_model
-from samplers.report import factors, regression, softmax, topics, training
+from samplers.report import comparison, factors, regression, softmax, topics, training
 from samplers.report.charts import CONFIG, library
 from samplers.report.section import Section
 from samplers.topics import model
+from samplers.topics.compare import training_comparison
 
 VIEWS: dict[str, Callable[[Any], Section]] = {  # section function by kind of model
-    model.KIND: topics.section,
     factor_model.KIND: factors.section,
     regression_model.KIND: regression.section,
     softmax_model.KIND: softmax.section,
@@ -30,15 +30,16 @@ VIEWS: dict[str, Callable[[Any], Section]] = {  # section function by kind of mo
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
-def write_report(path: Path, out: Path) -> int:
+def write_report(path: Path, out: Path, *, by: str | None = None, data: Path | None = None) -> int:
     """Write the report of a run or of several chains and return its size in bytes.
 
-    An unfinished run gives the learning curves so far. Raises RequestError if no iteration is finished yet or a library
-    is missing.
+    An unfinished run gives the learning curves so far. by: column or value to compare topics by, see
+    `samplers.topics.compare`. data: place of the dataset of the training, if it has moved. Raises RequestError if no
+    iteration is finished yet or a library is missing.
     """
     environment, script = _environment(), library()
     chosen = _chosen(path)
-    sections = _sections(path, chosen)
+    sections = _sections(path, chosen, by, data)
     page = environment.get_template("page.html").render(
         name=path.resolve().name,
         version=chosen.config["version"],
@@ -71,7 +72,7 @@ def _chosen(path: Path) -> Run:
     return Run(path / (read_chains(path)["best"] or "chain-1"))
 
 
-def _sections(path: Path, chosen: Run) -> list[Section]:
+def _sections(path: Path, chosen: Run, by: str | None, data: Path | None) -> list[Section]:
     runs = [Run(chain) for chain in chain_paths(path)] if is_chains(path) else [chosen]
     lines = {run.path.name: [_finite(line) for line in found] for run in runs if (found := run.metrics())}
     if not lines:
@@ -79,8 +80,15 @@ def _sections(path: Path, chosen: Run) -> list[Section]:
     sections = [training.section(lines, chosen.config["iterations"])]
     if (chosen.path / "model").exists() and not is_own(chosen):
         opened = open_any_model(chosen.path)
+        if isinstance(opened, model.Model):
+            sections.insert(0, topics.section(opened, data))
+            if by:
+                sections.insert(1, comparison.section(training_comparison(opened, by, None, 0.95, data)))
+            return sections
         if view := VIEWS.get(opened.manifest["kind"]):
             sections.insert(0, view(opened))
+    if by:
+        raise RequestError(f"{path} has no trained topic model to compare by {by}", "Leave --by out.")
     return sections
 
 

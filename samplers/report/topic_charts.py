@@ -31,7 +31,7 @@ def charts(topics: list[dict[str, Any]], correlations: np.ndarray) -> dict[str, 
 def _named(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the fields that all charts need for each topic."""
     return [
-        {"slot": slot, "topic": topic["topic"], "words": ", ".join(topic["top"][:5])}
+        {"slot": slot, "topic": topic["topic"], "words": topic["label"] or ", ".join(topic["top"][:5])}
         for slot, topic in enumerate(topics)
     ]
 

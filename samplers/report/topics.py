@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from samplers.report.section import Section
 from samplers.report.topic_charts import MOST_CORRELATED, charts
+from samplers.topics.excerpts import Pieces
+from samplers.topics.labels import labels_of
 from samplers.topics.model import Model
 from samplers.topics.relevance import LEVELS, Relevant, relevant_words, word_totals
 from samplers.topics.results import top_entries
+from samplers.topics.strongest import add_texts
 from samplers.topics.topic_map import Shares, document_shares, plane, similarities
 
 MOST_TOPICS = 500  # the largest topics are shown
@@ -19,8 +23,8 @@ HOLDERS = 8  # topics shown for a word
 _DIGITS = 6
 
 
-def section(model: Model) -> Section:
-    """Return the section of a trained topic model.
+def section(model: Model, data: Path | None = None) -> Section:
+    """Return the section of a trained topic model. data: place of the dataset of the training, if it has moved.
 
     A slot is the place of a topic in descending order of tokens.
     """
@@ -33,10 +37,12 @@ def section(model: Model) -> Section:
     listed = np.unique(np.concatenate(relevant.words))
     words = _words(model, slots, listed)
     topics = _topics(model, order, relevant, listed, shares, mapped.places)
-    for topic, documents in zip(topics, _documents(model, order), strict=True):
+    labels = labels_of(model)
+    for topic, documents in zip(topics, _documents(model, order, data), strict=True):
         best = np.argsort(-np.array(topic["counts"]), kind="stable")[:TOP]
         topic |= {"documents": documents, "top": [words["vocabulary"][topic["words"][place]] for place in best]}
-    data = {
+        topic["label"] = labels.get(topic["topic"], "")
+    found = {
         "tiles": _tiles(model),
         "all": model.topics,
         "kept": mapped.kept,
@@ -48,7 +54,7 @@ def section(model: Model) -> Section:
         **words,
         "topics": topics,
     }
-    return Section("topics", "Topics", data, charts(topics, shares.correlations))
+    return Section("topics", "Topics", found, charts(topics, shares.correlations))
 
 
 def _tiles(model: Model) -> list[tuple[str, str]]:
@@ -99,17 +105,27 @@ def _neighbours(correlations: np.ndarray, slot: int) -> list[tuple[int, float]]:
     return [(other, round(float(correlations[other]), 3)) for other in order[:NEIGHBOURS] if correlations[other] > 0]
 
 
-def _documents(model: Model, order: np.ndarray) -> list[list[tuple[str, float, int]]]:
-    """Return for each topic the documents with its largest shares: name, share in the trained mixture, tokens."""
+def _documents(model: Model, order: np.ndarray, data: Path | None) -> list[list[tuple[str, float, int, Pieces]]]:
+    """Return for each topic the documents with its largest shares: name, share in the trained mixture, tokens, and the
+    pieces of an excerpt of its text, if texts were kept."""
     names, lengths = model.document_names(), model.document_lengths()
     rows, weights = top_entries(model.documents, model.alpha, DOCUMENTS, per_row=True)
+    topics = order.tolist()
+    listed: list[dict[str, Any]] = [
+        {"topic": k, "documents": [{"document": row} for row in rows[k].tolist() if row >= 0]} for k in topics
+    ]
+    add_texts(model, listed, data)
     return [
         [
-            (names[row] if names else f"document {row + 1:,}", round(weight, 4), int(lengths[row]))
-            for row, weight in zip(rows[k].tolist(), weights[k].tolist(), strict=True)
-            if row >= 0
+            (
+                names[each["document"]] if names else f"document {each['document'] + 1:,}",
+                round(weight, 4),
+                int(lengths[each["document"]]),
+                each.get("pieces", []),
+            )
+            for each, weight in zip(topic["documents"], weights[topic["topic"]].tolist(), strict=False)
         ]
-        for k in order.tolist()
+        for topic in listed
     ]
 
 

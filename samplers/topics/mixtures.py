@@ -11,22 +11,28 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from blocks.documents.cells import arrow_type
+from blocks.documents.table import DocumentTable
 from blocks.errors import RequestError
 from blocks.files import allocate, disk_errors, scratch_directory
 from blocks.npz import write_npz
 from blocks.outputs import is_passed_on, output
 from samplers.interchange.parquet import require_arrow, write_table
 from samplers.topics import fold_in
-from samplers.topics.model import TopicModel, read_only
+from samplers.topics.labels import label_list
+from samplers.topics.model import Model, TopicModel, read_only
+from samplers.topics.run_documents import table_if_kept
 
 FORMATS = (".npz", ".csv", ".jsonl", ".parquet")
+_OURS = frozenset(["name", "names", "tokens", "mixture", "mixtures", "topics", "weights", "rest", "labels"])
 _RUN = 1 << 20  # numbers of a table that are written together
 
 
@@ -36,6 +42,59 @@ class Output(NamedTuple):
     path: str
     dtype: str
     columns: int
+
+
+class ColumnsBeside(NamedTuple):
+    """Kept columns of documents that are written with their mixtures. names: of the columns, without the texts. first:
+    number of the first document."""
+
+    table: DocumentTable
+    names: list[str]
+    first: int
+
+    def typed(self, rows: slice) -> dict[str, Any]:
+        """Return arrays of pyarrow with the values of some of the documents by the name they are written under."""
+        found, arrow = self._taken(rows), require_arrow()
+        kinds: Any = self.table.kinds
+        return {_written_name(name): arrow.array(found[name], arrow_type(kinds[name], arrow)) for name in self.names}
+
+    def plain(self, rows: slice) -> dict[str, list[Any]]:
+        """Return the values of some of the documents as numbers and texts, None for missing ones."""
+        return {_written_name(name): list(map(_plain, values)) for name, values in self._taken(rows).items()}
+
+    def _taken(self, rows: slice) -> dict[str, list[Any]]:
+        return self.table.take(np.arange(self.first + rows.start, self.first + rows.stop), self.names)
+
+    def arrays(self, count: int) -> dict[str, np.ndarray]:
+        """Return all values as arrays for .npz: numbers with NaN for missing ones, else texts."""
+        found = self.plain(slice(0, count))
+        return {
+            name: _as_array(values, self.table.kinds[of])
+            for of, (name, values) in zip(self.names, found.items(), strict=True)
+        }
+
+
+def columns_beside(table: DocumentTable | None, documents: range) -> ColumnsBeside | None:
+    """Return the kept columns of some documents, without their texts; None if there are none."""
+    names = [name for name in table.kinds if name != table.text] if table else []
+    return ColumnsBeside(table, names, documents.start) if table and names else None
+
+
+def _written_name(name: str) -> str:
+    """Return the name of a column in a file, where it is not that of a column of ours."""
+    ours = name in _OURS or name.startswith(("topic_", "weight_"))
+    return f"column_{name}" if ours else name
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value
+
+
+def _as_array(values: list[Any], kind: str) -> np.ndarray:
+    if kind in ("integer", "number", "boolean"):
+        whole = kind == "integer" and None not in values
+        return np.array([np.nan if value is None else value for value in values], np.int64 if whole else np.float64)
+    return np.array(["" if value is None else value for value in values], str)
 
 
 def allocate_mixtures(directory: Path, documents: int, topics: int, top: int | None) -> tuple[Output, ...]:
@@ -73,7 +132,13 @@ def trained(model: TopicModel, directory: Path, top: int | None = None) -> list[
 def write_trained(model: TopicModel, path: Path, suffix: str, top: int | None = None) -> None:
     """Write the trained mixtures of a model; see `write_mixtures`."""
     with scratch_directory(path) as scratch:
-        write_mixtures(path, suffix, trained(model, scratch, top), model.document_lengths(), model.document_names())
+        columns = (
+            columns_beside(table_if_kept(model), range(model.documents.offsets.size - 1))
+            if isinstance(model, Model)
+            else None
+        )
+        found = trained(model, scratch, top), model.document_lengths(), model.document_names()
+        write_mixtures(path, suffix, *found, columns, label_list(model))
 
 
 def publish_trained(model: TopicModel, path: Path, top: int | None = None) -> None:
@@ -97,12 +162,18 @@ def check_format(path: Path) -> None:
 
 
 def write_mixtures(
-    path: Path, suffix: str, result: list[np.ndarray], tokens: np.ndarray, names: Sequence[str] | None
+    path: Path,
+    suffix: str,
+    result: list[np.ndarray],
+    tokens: np.ndarray,
+    names: Sequence[str] | None,
+    beside: ColumnsBeside | None = None,
+    labels: Sequence[str] = (),
 ) -> None:
     """Write mixtures in the format that a suffix stands for.
 
     result: what `trained` or `infer` returned. tokens: int64 (D,), tokens of each document. names: of documents, None
-    for their numbers from 1 on.
+    for their numbers from 1 on. beside: kept columns of the documents, which follow `tokens`. labels: of topics.
 
     .npz: tokens int64 (D,); mixtures float32 (D, K), or topics uint32 (D, T), weights float32 (D, T) and rest float32
     (D,), what is missing to 1; and names (D,) if there are any.
@@ -118,35 +189,45 @@ def write_mixtures(
         columns |= {"topics": result[0], "weights": result[1], "rest": np.maximum(rest, 0.0).astype(np.float32)}
     if suffix == ".npz":
         arrays = {"mixtures" if name == "mixture" else name: array for name, array in columns.items()}
+        arrays |= beside.arrays(tokens.size) if beside else {}
+        arrays |= {"labels": np.array(labels, str)} if labels else {}
         write_npz(path, arrays | ({"names": np.array(names, str)} if names is not None else {}))
     elif suffix == ".parquet":
-        write_table(path, _runs(columns, names))
+        write_table(path, _runs(columns, names, beside.typed if beside else None))
     else:
         with path.open("w", encoding="utf-8", newline="") as file:
             if suffix == ".jsonl":
-                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(columns, names))
+                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(columns, names, beside))
             else:
                 writer = csv.writer(file)
-                writer.writerow(["name", *_header(columns)])
-                writer.writerows(_line(row) for row in _rows(columns, names))
+                given = [_written_name(name) for name in beside.names] if beside else []
+                writer.writerow(["name", "tokens", *given, *_header(columns, labels)])
+                writer.writerows(_line(row, given) for row in _rows(columns, names, beside))
 
 
-def _runs(columns: dict[str, np.ndarray], names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """Yield names and rows of the columns for batches of documents."""
+def _runs(
+    columns: dict[str, np.ndarray], names: Sequence[str] | None, beside: Callable[[slice], dict[str, Any]] | None
+) -> Iterator[dict[str, Any]]:
+    """Yield names and rows of the columns for batches of documents. beside: function that returns kept columns."""
+    rest = {name: array for name, array in columns.items() if name != "tokens"}
     documents = columns["tokens"].size
     step = max(1, _RUN // sum(math.prod(array.shape[1:]) for array in columns.values()))
     for first in range(0, max(documents, 1), step):  # a table without rows has columns, too
         run = slice(first, min(first + step, documents))
         yield {
             "name": names[run] if names is not None else [str(row + 1) for row in range(run.start, run.stop)],
-            **{name: array[run] for name, array in columns.items()},
+            "tokens": columns["tokens"][run],
+            **(beside(run) if beside else {}),
+            **{name: array[run] for name, array in rest.items()},
         }
 
 
-def _rows(columns: dict[str, np.ndarray], names: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+def _rows(
+    columns: dict[str, np.ndarray], names: Sequence[str] | None, beside: ColumnsBeside | None
+) -> Iterator[dict[str, Any]]:
     """Yield the documents one by one, numbers with 6 significant digits, as fixed decimals would lose small shares."""
-    for run in _runs(columns, names):
-        values = [run["name"], *(array.tolist() for array in list(run.values())[1:])]
+    for run in _runs(columns, names, beside.plain if beside else None):
+        values = [each.tolist() if isinstance(each, np.ndarray) else each for each in run.values()]
         for row in zip(*values, strict=True):
             yield {name: _short(value) for name, value in zip(run, row, strict=True)}
 
@@ -157,15 +238,17 @@ def _short(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
-def _header(columns: dict[str, np.ndarray]) -> list[str]:
+def _header(columns: dict[str, np.ndarray], labels: Sequence[str]) -> list[str]:
     if "mixture" in columns:
-        return ["tokens", *(f"topic_{k}" for k in range(columns["mixture"].shape[1]))]
+        size = columns["mixture"].shape[1]
+        return [f"topic_{k} ({labels[k]})" if labels and labels[k] else f"topic_{k}" for k in range(size)]
     pairs = (f"{name}_{t + 1}" for t in range(columns["topics"].shape[1]) for name in ("topic", "weight"))
-    return ["tokens", *pairs, "rest"]
+    return [*pairs, "rest"]
 
 
-def _line(row: dict[str, Any]) -> list[Any]:
+def _line(row: dict[str, Any], given: Sequence[str]) -> list[Any]:
+    first = [row["name"], row["tokens"], *(row[name] for name in given)]
     if "mixture" in row:
-        return [row["name"], row["tokens"], *row["mixture"]]
+        return [*first, *row["mixture"]]
     pairs = chain.from_iterable(zip(row["topics"], row["weights"], strict=True))
-    return [row["name"], row["tokens"], *pairs, row["rest"]]
+    return [*first, *pairs, row["rest"]]

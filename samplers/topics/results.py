@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from blocks.npz import write_npz
 from samplers.factorization.model import Factorization
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax.model import SoftmaxModel
+from samplers.topics.labels import label_list, labels_of
 from samplers.topics.model import TopicCountRows, TopicModel
 
 
@@ -59,11 +61,12 @@ def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict
     words, counts = top_entries(model.words, model.alpha, top, per_row=False)
     rows, shares = top_entries(model.documents, model.alpha, documents, per_row=True) if documents else (None, None)
     mass = model.vocabulary_size * model.beta
-    described = []
+    labels, described = labels_of(model), []
     for k in np.argsort(-model.topic_counts, kind="stable").tolist():
         size = float(model.topic_counts[k])
         topic: dict[str, Any] = {
             "topic": k,
+            "label": labels.get(k),
             "tokens": round(size / model.states),
             "share": size / max(float(model.topic_counts.sum()), 1.0),
             "words": [
@@ -92,11 +95,12 @@ def topics_table(described: list[dict[str, Any]]) -> str:
     lines = []
     for topic in described:
         words = "  ".join(f"{entry['word']} {100 * entry['weight']:.1f}" for entry in topic["words"])
-        lines.append(f"{topic['topic']:>7}  {100 * topic['share']:5.2f}%  {words}")
-        lines.extend(
-            f"{'':17}{100 * entry['weight']:5.1f}%  {entry['name']} ({entry['tokens']:,} tokens)"
-            for entry in topic.get("documents", ())
-        )
+        label = f"{topic['label']}: " if topic["label"] else ""
+        lines.append(f"{topic['topic']:>7}  {100 * topic['share']:5.2f}%  {label}{words}")
+        for entry in topic.get("documents", ()):
+            lines.append(f"{'':17}{100 * entry['weight']:5.1f}%  {entry['name']} ({entry['tokens']:,} tokens)")
+            if "text" in entry:
+                lines += textwrap.wrap(entry["text"], 110, initial_indent=" " * 25, subsequent_indent=" " * 25)
     return "\n".join([f"{'topic':>7}  {'tokens':>6}  words (percent of the topic)", *lines])
 
 
@@ -132,7 +136,7 @@ def _of_topics(model: TopicModel) -> dict[str, np.ndarray]:
     """alpha float64 (K,), beta float64 (), states int64 (), topic_tokens int64 (K,); word_offsets int64 (V+1,),
     word_topics, word_counts: the topics of word i and their counts are at word_offsets[i] : word_offsets[i+1];
     document_offsets int64 (D+1,), document_topics, document_counts likewise; vocabulary (V,) and, if documents have
-    names, document_names (D,), str.
+    names, document_names (D,), str; if topics have labels, labels (K,), str.
     """
     arrays: dict[str, np.ndarray] = {
         "alpha": model.alpha,
@@ -149,4 +153,6 @@ def _of_topics(model: TopicModel) -> dict[str, np.ndarray]:
     }
     if names := model.document_names():
         arrays["document_names"] = np.array(names)
+    if labels := label_list(model):
+        arrays["labels"] = np.array(labels)
     return arrays

@@ -4,6 +4,7 @@ draw("topics").then(views => {
   const percent = (number, digits = 1) => `${(100 * number).toFixed(digits)}%`;
   const counted = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
   const topicButton = (slot, told) => made("button", { textContent: told, onclick: () => choose(slot) });
+  const told = topic => topic.label || topic.top.slice(0, 3).join(", ");
   let chosen = 0, word = null;
 
   /** Sievert and Shirley 2014, section 3.1. */
@@ -41,14 +42,16 @@ draw("topics").then(views => {
   function choose(slot) {
     chosen = slot;
     const topic = topics[slot];
-    element("topic-title").textContent = `Topic ${topic.topic}: ${topic.top.slice(0, 3).join(", ")}`;
+    element("topic-title").textContent = `Topic ${topic.topic}: ${told(topic)}`;
     element("topic-size").textContent = `${percent(topic.share, 2)} of all tokens; the dominant topic of ${counted(topic.largest, "document")}, ` +
       `and at least 10% of ${counted(topic.present, "document")}`;
     element("topic-neighbours").replaceChildren(...topic.neighbours.map(([other, r]) =>
-      topicButton(other, `${topics[other].topic}: ${topics[other].top.slice(0, 3).join(", ")} (${r.toFixed(2)})`)));
-    element("topic-documents").replaceChildren(...topic.documents.map(([name, share, tokens]) =>
+      topicButton(other, `${topics[other].topic}: ${told(topics[other])} (${r.toFixed(2)})`)));
+    element("topic-documents").replaceChildren(...topic.documents.map(([name, share, tokens, pieces]) =>
       made("li", { title: `${tokens.toLocaleString("en")} tokens` },
-        made("span", { className: "note", textContent: `${percent(share, 0)} ` }), name)));
+        made("span", { className: "note", textContent: `${percent(share, 0)} ` }), name,
+        ...(pieces.length ? [made("p", { className: "excerpt" },
+          ...pieces.map(([text, marked]) => marked ? made("mark", { textContent: text }) : text))] : []))));
     showWords();
     signal(views, "chosen", slot);
     for (const row of element("topics-table").tBodies[0].rows) row.setAttribute("aria-current", Number(row.dataset.slot) === slot);

@@ -1,0 +1,129 @@
+"""`ooc documents`, `compare` and `label`: read the documents of topics, compare groups of them, and name topics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ooc.cli.console import Json, Overwrite, print_json, say
+from ooc.cli.results import DataOfRun, RunPath
+
+Where = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CONDITION",
+        help="Condition on the columns of the documents, such as 'year(date) > 2015 and category == \"cs.LG\"'.",
+    ),
+]
+
+
+def documents(
+    run: RunPath,
+    topic: Annotated[int, typer.Option(min=0, metavar="N", help="Number of the topic.")],
+    where: Where = None,
+    number: Annotated[int, typer.Option(min=1, metavar="N", help="Number of documents to list.")] = 10,
+    width: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Number of letters of each text to show; 0 for none.")
+    ] = 400,
+    data: DataOfRun = None,
+    json: Json = False,
+) -> None:
+    """List the documents of the training in which a topic is strongest.
+
+    Shows name, share of the topic and kept columns of each, and the part of its text with most of the topic's words,
+    which are marked by asterisks. Texts and columns are those that `ooc ingest --keep` kept.
+
+    Example: ooc documents run --topic 7 --where 'year(date) > 2015'
+    """
+    from samplers.models import open_model
+    from samplers.topics.strongest import documents_table, listed_documents
+
+    found = listed_documents(open_model(run), topic, number, where=where, width=width, data=data)
+    print_json(found) if json else print(documents_table(found))
+
+
+def compare(
+    run: RunPath,
+    by: Annotated[
+        str,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column to group the documents by, or year(COLUMN), quarter(COLUMN), month(COLUMN), decade(COLUMN).",
+        ),
+    ],
+    where: Where = None,
+    topic: Annotated[
+        list[int] | None, typer.Option(min=0, metavar="N", help="Show only this topic; can be repeated.")
+    ] = None,
+    largest: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N largest topics.")] = None,
+    level: Annotated[float, typer.Option(metavar="SHARE", help="Level of the intervals.")] = 0.95,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Write a table of all topics and groups to this CSV file.")
+    ] = None,
+    data: DataOfRun = None,
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Compare the prevalence of topics between groups of documents, or over time.
+
+    The prevalence of a topic is its mean share in the documents of a group. Intervals contain the variation between
+    documents and the uncertainty of the mixture of each (method of composition). Columns are those that `ooc ingest
+    --keep` kept.
+
+    Examples: ooc compare run --by category
+
+    ooc compare run --by 'year(date)' --topic 7 --csv years.csv
+    """
+    from blocks.outputs import output, require_free
+    from samplers.models import open_model
+    from samplers.topics.compare import chosen_topics, comparison_table, training_comparison, write_comparison
+
+    if csv:
+        require_free(csv, overwrite=overwrite)
+    told = training_comparison(open_model(run), by, where, level, data)
+    if csv:
+        with output(csv) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+            write_comparison(told, file)
+    told = chosen_topics(told, topic, largest)
+    print_json(told) if json else print(comparison_table(told))
+
+
+def label(
+    run: RunPath,
+    topic: Annotated[int | None, typer.Argument(metavar="[TOPIC]", help="Number of a topic.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[LABEL]", help='Its label, such as "clinical trials"; "" removes it.')
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="PATH", help="CSV file with the number and the label of a topic in each row."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Label topics; without a topic, print all labels.
+
+    Labels appear in `ooc topics`, `documents`, `compare`, `infer`, `export` and the report.
+
+    Examples: ooc label run 7 "clinical trials"
+
+    ooc label run --from labels.csv
+    """
+    from blocks.errors import RequestError
+    from samplers.models import open_model
+    from samplers.topics.labels import labels_of, read_label_file, set_labels
+
+    if (topic is None) != (text is None) or (topic is not None and source):
+        raise RequestError(
+            "expected a topic and its label, or --from, or neither", 'For example: ooc label run 7 "law"'
+        )
+    model = open_model(run)
+    given: dict[int, str] = read_label_file(source) if source else {} if topic is None else {topic: text or ""}
+    labels: dict[int, Any] = set_labels(model, given) if given else labels_of(model)
+    if json:
+        print_json({str(number): name for number, name in labels.items()})
+    elif given:
+        say(f"{run}: {len(labels)} of {model.topics} topics have a label")
+    else:
+        print("\n".join(f"{number:>7}  {name}" for number, name in labels.items()) or "no topic has a label")

@@ -1,0 +1,3 @@
+draw("comparison").then(() => {
+  document.getElementById("comparison").dataset.drawn = "";
+});

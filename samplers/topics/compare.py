@@ -1,0 +1,192 @@
+"""Compare the prevalence of topics by columns of the documents; see `samplers.topics.prevalence`."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from blocks.documents.expressions import Expression, selected
+from blocks.documents.table import DocumentTable
+from blocks.errors import RequestError
+from samplers.topics.labels import labels_of
+from samplers.topics.model import Model, TopicModel
+from samplers.topics.prevalence import Comparison, Moments, batches_of, compared
+from samplers.topics.results import describe_topics
+from samplers.topics.run_documents import training_table
+
+_MOST_GROUPS = 1000
+_BATCH = 1 << 16  # documents
+METHOD = "method of composition in closed form, over documents and the posterior of their mixtures"
+
+
+class _Codes(dict[Any, int]):
+    """Numbers of values in the order of their first use."""
+
+    def __init__(self, told: str) -> None:
+        super().__init__()
+        self._told = told
+
+    def __missing__(self, value: Any) -> int:
+        if value is None or type(value).__name__ == "NAType" or value != value:  # noqa: PLR0124, NaN
+            return -1
+        if len(self) == _MOST_GROUPS:
+            raise RequestError(
+                f"{self._told} has more than {_MOST_GROUPS:,} different values",
+                "Compare by fewer groups, as year(date).",
+            )
+        number = self[value] = len(self)
+        return number
+
+
+def compare_by(
+    model: TopicModel, table: DocumentTable, by: str, *, where: str | None = None, level: float = 0.95
+) -> Comparison:
+    """Compare groups of training documents by a column or a value such as year(date).
+
+    where: condition that documents must fulfil. level: of the intervals. Raises RequestError if an expression is wrong,
+    or no document is left.
+    """
+    value = Expression(by, "--by", table.kinds, is_condition=False)
+    condition = Expression(where, "--where", table.kinds, is_condition=True) if where else None
+    codes, moments, missing = _Codes(f"--by {by}"), Moments(model), 0
+    for first, chosen, arrays in selected(table, condition, value.columns, table.rows):
+        coded = value.compute(arrays).dictionary_encode()
+        numbers = np.array([codes[each] for each in coded.dictionary.to_pylist()] + [-1], np.int32)
+        groups = numbers[coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False)]
+        missing += int(np.count_nonzero(chosen & (groups < 0)))
+        groups[~chosen] = -1
+        moments.add(first, groups)
+    return _in_order(moments, codes, by, missing, level)
+
+
+def compare_groups(model: TopicModel, groups: Iterable[Any], *, level: float = 0.95) -> Comparison:
+    """Compare groups of training documents. groups: a value for each document, None to leave one out."""
+    codes, moments, missing, first = _Codes("groups"), Moments(model), 0, 0
+    documents = model.documents.offsets.size - 1
+    for values in batches_of(groups, _BATCH):
+        numbers = np.array([codes[value] for value in values], np.int32)
+        if first + numbers.size > documents:
+            break
+        moments.add(first, numbers)
+        missing += int(np.count_nonzero(numbers < 0))
+        first += numbers.size
+    if first != documents:
+        raise RequestError(
+            f"groups must have a value for each of the {documents:,} documents of the training",
+            "Give None for missing ones.",
+        )
+    return _in_order(moments, codes, "groups", missing, level)
+
+
+def _in_order(moments: Moments, codes: _Codes, by: str, missing: int, level: float) -> Comparison:
+    """Return the comparison with groups in ascending order."""
+    if not 0.0 < level < 1.0:
+        raise RequestError(f"--level must be above 0 and below 1, got {level}")
+    values = list(codes)
+    there = [place for place in range(moments.sizes.size) if moments.sizes[place]]
+    if not there:
+        raise RequestError(
+            f"{by}: no document with tokens is left to compare", "Choose another column, or loosen --where."
+        )
+    try:
+        there.sort(key=values.__getitem__)
+    except TypeError:  # of different types
+        there.sort(key=lambda place: str(values[place]))
+    return compared(moments, by, values, level=level, without_value=missing, order=there)
+
+
+def described(model: Model, found: Comparison) -> dict[str, Any]:
+    """Return a comparison as JSON types: topics in descending order of size, with their groups."""
+    labels, rows = labels_of(model), list(found.rows())
+    topics = []
+    for topic in describe_topics(model, top=5, documents=0):
+        of_topic = rows[topic["topic"] * len(found.groups) : (topic["topic"] + 1) * len(found.groups)]
+        groups = [{name: _json(value) for name, value in row.items() if name != "topic"} for row in of_topic]
+        words = [word["word"] for word in topic["words"]]
+        topics.append(
+            {
+                "topic": topic["topic"],
+                "label": labels.get(topic["topic"]),
+                "words": words,
+                "share": topic["share"],
+                "groups": groups,
+            }
+        )
+    return {
+        "by": found.by,
+        "method": METHOD,
+        "level": found.level,
+        "groups": [
+            {"group": _json(group), "documents": size}
+            for group, size in zip(found.groups, found.documents.tolist(), strict=True)
+        ],
+        "without_value": found.without_value,
+        "without_tokens": found.without_tokens,
+        "topics": topics,
+    }
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, float) and value != value:  # noqa: PLR0124, NaN
+        return None
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+
+
+def comparison_table(told: dict[str, Any]) -> str:
+    """Return a comparison as text."""
+    width = max(len(str(each["group"])) for each in told["groups"])
+    lines = []
+    for topic in told["topics"]:
+        name = topic["label"] or " ".join(topic["words"])
+        lines.append(f"topic {topic['topic']}: {name}")
+        lines += [f"  {group['group']!s:<{width}}  {_numbers(group)}" for group in topic["groups"]]
+    left_out = {"without a value": told["without_value"], "without tokens": told["without_tokens"]}
+    lines.append(
+        f"Mean share of the topic in the documents of a group, with its {told['level']:.0%} interval, and the "
+        "difference from all other documents."
+    )
+    lines.append(f"Intervals: {told['method']}.")
+    lines.append("* q < 0.05, ** q < 0.01: p-values adjusted by Benjamini and Hochberg over all topics and groups.")
+    lines += [f"Left out: {count:,} documents {why}." for why, count in left_out.items() if count]
+    return "\n".join(lines)
+
+
+def _numbers(group: dict[str, Any]) -> str:
+    interval = "" if group["low"] is None else f"[{100 * group['low']:5.2f}, {100 * group['high']:5.2f}]"
+    difference = ""
+    if group["difference"] is not None:
+        stars = "" if group["q"] is None else "**" if group["q"] < 0.01 else "*" if group["q"] < 0.05 else ""
+        difference = f"{100 * group['difference']:+6.2f} {stars}"
+    share, size = f"{100 * group['prevalence']:6.2f}%", f"{group['documents']:>9,} documents"
+    return f"{share}  {interval:<16}  {difference:<10} {size}"
+
+
+def write_comparison(told: dict[str, Any], file: IO[str]) -> None:
+    """Write a comparison as CSV: a row for each topic and group."""
+    names = ("documents", "prevalence", "low", "high", "difference", "difference_low", "difference_high", "p", "q")
+    writer = csv.writer(file)
+    writer.writerow(["topic", "label", "words", "group", *names])
+    for topic in told["topics"]:
+        for group in topic["groups"]:
+            numbers = [f"{group[name]:.6g}" if isinstance(group[name], float) else group[name] for name in names]
+            writer.writerow([topic["topic"], topic["label"] or "", " ".join(topic["words"]), group["group"], *numbers])
+
+
+def chosen_topics(told: dict[str, Any], topics: Sequence[int] | None, largest: int | None) -> dict[str, Any]:
+    """Return a described comparison of some topics. Raises RequestError for unknown ones."""
+    there = {topic["topic"] for topic in told["topics"]}
+    if unknown := [topic for topic in topics or () if topic not in there]:
+        raise RequestError(f"there is no topic {unknown[0]}", f"Topics have numbers from 0 to {len(there) - 1}.")
+    chosen = [topic for topic in told["topics"] if not topics or topic["topic"] in topics]
+    return told | {"topics": chosen[:largest]}
+
+
+def training_comparison(
+    run_model: Model, by: str, where: str | None, level: float, data: Path | None
+) -> dict[str, Any]:
+    """Return the described comparison of the documents that a model was trained on."""
+    return described(run_model, compare_by(run_model, training_table(run_model, data), by, where=where, level=level))

@@ -1,0 +1,75 @@
+"""Labels that a person gave to the topics of a model: labels.json in its run, or in an imported model."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
+
+from blocks.errors import RequestError
+from blocks.json_files import read_json, write_json
+from ooc.runs.run import CONFIG
+from samplers.topics.model import Model
+
+FILE = "labels.json"
+_LONGEST = 200  # letters
+_SCHEMA = 1
+
+
+class LabelsFile(TypedDict):
+    """Content of labels.json: labels by the number of the topic."""
+
+    labels: dict[
+        Annotated[str, Meta(pattern=r"^[0-9]{1,10}\Z")], Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
+    ]
+
+
+def labels_of(model: Any) -> dict[int, str]:
+    """Return the labels of topics by number; none for a model in memory."""
+    if not isinstance(model, Model) or not (path := _file(model)).exists():
+        return {}
+    content = read_json(path, what="labels of topics", schema=_SCHEMA, holds=LabelsFile)
+    return {int(topic): label for topic, label in content["labels"].items() if int(topic) < model.topics}
+
+
+def label_list(model: Any) -> list[str]:
+    """Return the label of each topic, empty for none; an empty list if no topic has one."""
+    labels = labels_of(model)
+    return [labels.get(topic, "") for topic in range(model.topics)] if labels else []
+
+
+def set_labels(model: Model, given: dict[int, str]) -> dict[int, str]:
+    """Set labels of some topics, empty to remove one; returns all labels. Raises RequestError for unknown topics."""
+    for topic, label in given.items():
+        if not 0 <= topic < model.topics:
+            raise RequestError(f"there is no topic {topic}", f"Topics have numbers from 0 to {model.topics - 1}.")
+        if len(label) > _LONGEST:
+            raise RequestError(f"the label of topic {topic} has {len(label)} letters; at most {_LONGEST} are allowed")
+    labels = {**labels_of(model), **{topic: " ".join(label.split()) for topic, label in given.items()}}
+    labels = {topic: labels[topic] for topic in sorted(labels) if labels[topic]}
+    write_json(_file(model), {"schema": _SCHEMA, "labels": {str(topic): label for topic, label in labels.items()}})
+    return labels
+
+
+def read_label_file(path: Path) -> dict[int, str]:
+    """Return the labels in a CSV file of topic and label, with or without a header. Raises RequestError."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise RequestError(f"{path} cannot be read: {error}", "Give a CSV file of topic and label.") from None
+    found = {}
+    for number, row in rows[bool(rows and not rows[0][1][0].strip().isdecimal()) :]:
+        if len(row) < 2 or not row[0].strip().isdecimal():
+            raise RequestError(
+                f"{path}, row {number}: {','.join(row)!r} is not a topic and a label", "Write 7,the label."
+            )
+        found[int(row[0])] = row[1]
+    return found
+
+
+def _file(model: Model) -> Path:
+    run = model.path.parent
+    return (run if (run / CONFIG).exists() else model.path) / FILE

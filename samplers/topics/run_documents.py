@@ -1,0 +1,55 @@
+"""The documents that a topic model was trained on: the dataset of its run, and its table of documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from blocks.corpus.dataset import Dataset
+from blocks.documents.table import DocumentTable
+from blocks.errors import OocError, RequestError
+from blocks.generations import generation_of
+from ooc.runs.run import CONFIG, Run
+from samplers.topics.model import Model
+
+_AGAIN = "Ingest the documents again with --keep into another directory, and name it with --data."
+
+
+def training_dataset(model: Model, data: Path | None = None) -> Dataset:
+    """Return the dataset that a model was trained on, of the same generation.
+
+    data: its place; by default the one that the configuration of the run names. Raises RequestError if it is not there,
+    or of other documents.
+    """
+    run = model.path.parent
+    if data is None and not (run / CONFIG).exists():
+        raise RequestError(f"{model.path} does not say which dataset it was trained on", "Name it with --data.")
+    place = data or Run(run).dataset_path
+    if not place.exists():
+        raise RequestError(f"{place}, the dataset of {model.path}, does not exist", "Give its place with --data.")
+    dataset = Dataset(generation_of(place, model.dataset))
+    documents = model.documents.offsets.size - 1
+    if dataset.identity != (model.dataset or dataset.identity) or dataset.documents != documents:
+        raise RequestError(
+            f"{place} is not the dataset that {model.path} was trained on, or has changed since",
+            "Name the dataset of the training with --data; of shards, the whole dataset.",
+        )
+    return dataset
+
+
+def training_table(model: Model, data: Path | None = None) -> DocumentTable:
+    """Return the table of the documents that a model was trained on. Raises RequestError if nothing was kept."""
+    dataset = training_dataset(model, data)
+    table = dataset.table()
+    if table is None:
+        raise RequestError(f"{dataset.path} keeps no texts and columns of its documents", _AGAIN)
+    return table
+
+
+def table_if_kept(model: Model, data: Path | None = None) -> DocumentTable | None:
+    """Return the table of the documents of the training; None if there is none, or the dataset is gone."""
+    if data is not None:
+        return training_table(model, data)
+    try:
+        return training_dataset(model).table()
+    except OocError:
+        return None
