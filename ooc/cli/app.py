@@ -33,6 +33,7 @@ from ooc.cli import (
     results,
     settings,
     shard,
+    sweep,
     train,
     watch,
 )
@@ -64,6 +65,7 @@ for command in (
     documents.documents,
     documents.compare,
     documents.label,
+    sweep.sweep,
     results.infer,
     results.evaluate,
     results.export,

@@ -26,7 +26,7 @@ _ORDER = (_ARGUMENTS, _OPTIONS, MODEL, TRAINING, EVALUATION, ADVANCED, *_DATA, R
 _WIDTH = 32  # of the first column at most
 _SECTIONS = {  # of the commands
     "Data": ["ingest", "info", "verify", "shard", "clean"],
-    "Training": ["train", "resume", "plan", "watch", "launch"],
+    "Training": ["train", "sweep", "resume", "plan", "watch", "launch"],
     "Results": [
         *("topics", "documents", "compare", "label", "infer", "evaluate"),
         *("predict", "recommend", "similar-items", "report", "curves"),

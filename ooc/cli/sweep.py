@@ -1,0 +1,117 @@
+"""`ooc sweep`: train topic models with several numbers of topics and seeds, and compare them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ooc.cli import console
+from ooc.cli.console import Json, Workers, note, print_json
+
+
+def sweep(
+    data: Annotated[Path, typer.Argument(help="Corpus made by `ooc ingest`.")],
+    out: Annotated[Path, typer.Argument(help="Directory of the sweep; continues one that is there.")],
+    topics: Annotated[
+        str, typer.Option(metavar="LIST", help="Numbers of topics, separated by commas, such as 10,20,50.")
+    ],
+    seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Number of seeds for each number of topics.")] = 1,
+    iterations: Annotated[int, typer.Option(min=1, metavar="N", help="Passes over the data.")] = 100,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATASET",
+            help="Held-out documents for the perplexity [default: DATA-held-out of --hold-out, if it is there].",
+        ),
+    ] = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory limit of each training.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Plot to write: .png, .svg or .pdf; an existing one is replaced."),
+    ] = None,
+    workers: Workers = None,
+    json: Json = False,
+) -> None:
+    """Compare topic models with several numbers of topics.
+
+    Trains OUT/topics-K-seed-S for each, one after the other. A sweep that was interrupted, or gets more topics or
+    seeds, continues with the same command. Writes OUT/sweep.csv: perplexity on held-out documents, coherence (NPMI,
+    C_v), diversity, exclusivity, and stability: the common top words of topics matched between seeds.
+
+    Example: ooc sweep corpus sweep --topics 10,20,50,100 --seeds 3 --plot sweep.png
+    """
+    from blocks.corpus.dataset import Dataset
+    from blocks.corpus.held_out import held_out_path
+    from blocks.outputs import output
+    from blocks.workers import cores
+    from ooc.runs.curves import check_plot
+    from ooc.runs.run import Run
+    from samplers.topics.sweep import advice, evaluated, plot_sweep, summary, sweep_table, write_sweep
+
+    numbers = _numbers(topics)
+    if plot:
+        check_plot(plot)
+    corpus = Dataset(data)
+    place = held_out or (held_out_path(data) if held_out_path(data).exists() else None)
+    held = Dataset(place) if place else None
+    out.mkdir(parents=True, exist_ok=True)
+    more = [*(("--memory", memory) if memory else ()), *(("--workers", str(workers)) if workers else ())]
+    rows = []
+    for number in numbers:
+        runs: list[dict[str, Any]] = []
+        for seed in range(seeds):
+            run = out / f"topics-{number}-seed-{seed}"
+            if not _is_trained(run, corpus.identity, iterations):
+                note(f"training {run}")
+                _train(
+                    data, run, ["--topics", str(number), "--seed", str(seed), "--iterations", str(iterations), *more]
+                )
+            found = evaluated(run, corpus, held, workers or cores(), quiet=console.quiet)
+            runs.append(found | {"elapsed_s": Run(run).last_metrics()["elapsed_s"]})
+        rows.append(summary(number, runs))
+    with output(out / "sweep.csv") as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        write_sweep(rows, file)
+    if plot:
+        with output(plot) as beside:
+            plot_sweep(rows, beside, plot.suffix)
+    told = {"rows": rows, "advice": advice(rows), "held_out": str(place) if place else None}
+    print_json(told) if json else print(f"{sweep_table(rows)}\n{told['advice']}")
+
+
+def _numbers(text: str) -> list[int]:
+    """Return distinct numbers of topics in ascending order. Raises RequestError."""
+    from blocks.errors import RequestError
+
+    listed = [each.strip() for each in text.split(",")]
+    if not all(each.isascii() and each.isdecimal() and int(each) > 0 for each in listed):
+        raise RequestError(
+            f"--topics must be numbers separated by commas, got {text!r}", "For example: --topics 10,20,50"
+        )
+    return sorted(set(map(int, listed)))
+
+
+def _is_trained(run: Path, identity: str, iterations: int) -> bool:
+    """Return whether a run of the sweep is finished. identity: of the dataset."""
+    from ooc.runs.run import CONFIG, Run
+
+    if not (run / CONFIG).exists():
+        return False
+    config = Run(run).config
+    return config["finished"] and (config["dataset"]["identity"], config["iterations"]) == (identity, iterations)
+
+
+def _train(data: Path, run: Path, options: list[str]) -> None:
+    """Train a run, or go on with it, as `ooc train lda --resume`. Raises RequestError or WorkFailed if it fails."""
+    from blocks.errors import Interrupted, RequestError, WorkFailed
+
+    command = [sys.executable, "-m", "ooc", "train", "lda", str(data), str(run), "--resume", "--quiet", *options]
+    code = subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode
+    remedy = "The message is above; the same command continues the sweep."
+    if code in (Interrupted.exit_code, -2):
+        raise Interrupted(f"{run} was interrupted", "The same command continues the sweep.")
+    if code:
+        raise (RequestError if code == RequestError.exit_code else WorkFailed)(f"training {run} failed", remedy)
