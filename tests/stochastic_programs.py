@@ -150,7 +150,7 @@ class Naive:
 
     def run(self, degree: int) -> None:
         """A pass of so many workers."""
-        rounds = [program.rounds_of("process", DegreeChoice(degree)) for program in self.programs]
+        rounds = [program.stages.rounds("process", DegreeChoice(degree)) for program in self.programs]
         for of_machines in zip(*rounds, strict=True):
             tasks = [
                 (machine, task)

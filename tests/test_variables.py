@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from ooc.stochastic.combination import Gathered, combine, gather, gather_and_combine
 from ooc.stochastic.variable_arrays import (
     Shared,
     committed_specs,
@@ -20,16 +21,7 @@ from ooc.stochastic.variable_arrays import (
     unchanged_variable,
     variable_of,
 )
-from ooc.stochastic.variables import (
-    WEIGHTS,
-    Gathered,
-    begin,
-    combine,
-    gather,
-    gather_and_combine,
-    storage,
-    unpacked,
-)
+from ooc.stochastic.variables import WEIGHTS, begin, storage, unpacked
 
 SHAPES: list[tuple[int, ...]] = [(), (5,), (37,), (3, 4)]
 FACTORS = [0.0, 1.0, 0.5, 2.0, -1.0, 0.1, 1e-60, 1e60, -3.7]

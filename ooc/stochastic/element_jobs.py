@@ -15,25 +15,12 @@ from ooc import user_functions
 from ooc.program import Arrays, Job
 from ooc.rng import stream_key
 from ooc.stochastic import element_loops
+from ooc.stochastic.combination import Gathered, combine, gather, gather_and_combine
 from ooc.stochastic.degrees import DegreeChoice, total
 from ooc.stochastic.elements import KINDS, Visits, elements_of, tiny_block
 from ooc.stochastic.tasks import Combine, Gather, HeldOutLosses, Keep, Process, Restore, RestoreLocal
 from ooc.stochastic.variable_arrays import gathered_of, make_queue, slots_of, spare, unchanged_variable, variable_of
-from ooc.stochastic.variables import (
-    FULL,
-    KEPT,
-    LOST,
-    SCALE,
-    STATE,
-    WEIGHTS,
-    Gathered,
-    Queue,
-    begin,
-    combine,
-    gather,
-    gather_and_combine,
-    place_of,
-)
+from ooc.stochastic.variables import FULL, KEPT, LOST, SCALE, STATE, WEIGHTS, Queue, begin, place_of
 
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
@@ -87,7 +74,7 @@ class ElementJobs:
             return self._values(job)
         trial = job.phase == program.trial.name
         choice = DegreeChoice(*arrays["choice"].tolist())
-        task = program.stages_of(job.phase, choice)[job.stage][job.part]
+        task = program.stages.of(job.phase, choice)[job.stage][job.part]
         began, finite = time.perf_counter(), True
         if isinstance(task, Keep | Restore):
             self._copy(task, arrays)

@@ -2,7 +2,7 @@
 
 A program defines `process(element, weight, shared, local)`. Each of m workers processes a share of the elements, each
 with m times its weight, starting from the shared variables; at the end of each round the results of all workers are
-combined by equation 9 (see `ooc.stochastic.variables`). m is a property of the run; processes take workers as they
+combined by equation 9 (see `ooc.stochastic.combination`). m is a property of the run; processes take workers as they
 become free. On a ring each machine has m / R workers for the elements of its shard, and results are summed over all
 machines.
 """
@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
-from itertools import pairwise
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,41 +22,19 @@ from blocks.npz import write_npz
 from ooc.fields import Field, fields_of, options_of, set_options
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from ooc.stochastic.checks import check_declared, check_sizes
-from ooc.stochastic.degrees import (
-    MADE,
-    TO_MAKE,
-    TO_UNDO,
-    DegreeChoice,
-    choose,
-    fewer,
-    group_sizes,
-    is_worse,
-    total,
-    undone,
-)
+from ooc.stochastic.combination import Gathered
+from ooc.stochastic.degrees import MADE, TO_MAKE, DegreeChoice, choose, fewer, is_worse, total, undone
 from ooc.stochastic.elements import elements_before, elements_of_whole, entry_bounds
-from ooc.stochastic.tasks import (
-    Combine,
-    Gather,
-    HeldOutLosses,
-    Process,
-    Stage,
-    check_stage,
-    cut,
-    keep_stages,
-    pass_stages,
-    trial_stages,
-    undo_stages,
-)
+from ooc.stochastic.phase_stages import TESTS, PhaseStages
+from ooc.stochastic.tasks import Combine, Gather, HeldOutLosses, Process, cut
 from ooc.stochastic.variable_arrays import Shared, committed_specs, slot_specs, spare
-from ooc.stochastic.variables import Gathered, unpacked
+from ooc.stochastic.variables import unpacked
 from ooc.workers.shared_arrays import ArraySpec
 
 AUTO = "auto"
 MOST_PARALLELISM = 16  # default upper bound of trials
 _SLOTS_BYTES = 1 << 28  # of the workers of a batch, about
 _SHARE_BYTES, _MOST_SHARES = 1 << 23, 16  # of the variables, that one job combines
-_TESTS = 16  # jobs that find the loss of some elements
 _GROUPS = 8  # of a trial, at most
 TIMES = ("computing_s", "waiting_s", "communicating_s")
 
@@ -129,8 +106,9 @@ class StochasticProgram(StaticProgram):
         self.everywhere = elements_of_whole(dataset) if on_ring else self.elements
         self.before = elements_before(dataset) if on_ring else 0
         check_sizes(self)
+        self.stages = PhaseStages(self)
         self.initial = (self.start, self.check) if self.adaptive else (self.start,)
-        self.phases = (self.trial, *self._attempts()) if self.adaptive else (self.passes,)
+        self.phases = (self.trial, *self.stages.attempts()) if self.adaptive else (self.passes,)
         self.reading_phases = tuple(Phase(name, "block", writes=False) for name in self.functions)
         self._choice = DegreeChoice(self.first_degree)  # choice for the present phase, in the coordinator
         self._stage = 0  # of it, the next that ends
@@ -218,8 +196,8 @@ class StochasticProgram(StaticProgram):
         if self.adaptive:
             specs |= {spare(name): specs[name] for name in (*self.committed, *self.restored)}
             specs["tried"] = ArraySpec((_GROUPS, 2), "float64")
-            specs["tests"] = ArraySpec((2, _TESTS), "float64")  # losses, and elements, of the present stage
-            specs["checked"] = ArraySpec((2, _TESTS), "float64")  # losses of the sample at first, and after the pass
+            specs["tests"] = ArraySpec((2, TESTS), "float64")  # losses, and elements, of the present stage
+            specs["checked"] = ArraySpec((2, TESTS), "float64")  # losses of the sample at first, and after the pass
         return specs
 
     @cached_property
@@ -291,65 +269,17 @@ class StochasticProgram(StaticProgram):
         self._choice = DegreeChoice(*shared["choice"].tolist())
         self._stage, self._losses, self._finite = 0, [], True
 
-    @lru_cache(maxsize=4)  # noqa: B019, a program lives as long as its process
-    def rounds_of(self, phase: str, choice: DegreeChoice) -> list[list[Stage]]:
-        """Return the stages of a phase, round by round."""
-        if phase == self.check.name:
-            return [[check_stage(self.elements, _TESTS)]]
-        if phase == self.trial.name:
-            among = self._groups(choice.degree), self.slots, self.shares, _TESTS, self.machines
-            is_due = choice.passes >= choice.next_trial
-            return trial_stages(self.elements, self.rounds, *among) if is_due else []
-        rounds = pass_stages(self._runs(choice.degree), choice.degree, self.slots, self.shares)
-        if not self.adaptive:
-            return rounds
-        if choice.status == MADE:
-            return []
-        first = [keep_stages(self.shares)]
-        if choice.status == TO_UNDO:
-            bounds = cut(0, self.elements, self.rounds) if self.restored else []
-            first = undo_stages(bounds, _TESTS, self.shares)
-        return [*first, *rounds, [check_stage(self.elements, _TESTS)]]
-
-    def _attempts(self) -> Iterator[Phase]:
-        """Yield the attempts of a pass: with the present degree, then with fewer workers each time."""
-        yield self.passes
-        degree = self.most // self.machines
-        while degree > 1:
-            degree = fewer(degree, self.most // self.machines)
-            yield self.passes
-
-    def _runs(self, degree: int) -> list[list[int]]:
-        """Return the bounds of the elements of this machine's workers, round by round.
-
-        With one round, and shards that are ranges of the whole dataset, workers have the same elements as on one
-        machine.
-        """
-        here = degree // self.machines
-        if self.rounds == 1 and self.before is not None:
-            bounds = cut(0, self.everywhere, degree)[self.machine * here :][: here + 1]
-            return [[bound - self.before for bound in bounds]]
-        return [cut(first, last, here) for first, last in pairwise(cut(0, self.elements, self.rounds))]
-
-    def _groups(self, degree: int) -> list[int]:
-        """Return the number of workers of each group of a trial, equally many on each machine."""
-        return [self.machines * size for size in group_sizes(degree // self.machines, self.most // self.machines)]
-
-    def stages_of(self, phase: str, choice: DegreeChoice) -> list[Stage]:
-        """Return the stages of a phase."""
-        return [stage for stages in self.rounds_of(phase, choice) for stage in stages]
-
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         if not phase.staged:
             return [range(0 if phase is self.start else parts)]
-        return [range(len(stage)) for stage in self.stages_of(phase.name, self._choice)]
+        return [range(len(stage)) for stage in self.stages.of(phase.name, self._choice)]
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:
-        rounds = self.rounds_of(phase.name, self._choice) if phase.staged else []
+        rounds = self.stages.rounds(phase.name, self._choice) if phase.staged else []
         return stage + 1 in np.cumsum([len(stages) for stages in rounds])
 
     def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
-        first = self.stages_of(phase.name, self._choice)[stage][0]
+        first = self.stages.of(phase.name, self._choice)[stage][0]
         if isinstance(first, HeldOutLosses):
             return [shared["tests"]]
         if isinstance(first, Gather) and first.ends:
@@ -364,7 +294,7 @@ class StochasticProgram(StaticProgram):
     ) -> dict[str, float]:
         if not phase.staged:
             return {}
-        stages = self.stages_of(phase.name, self._choice)
+        stages = self.stages.of(phase.name, self._choice)
         first = stages[self._stage][0]
         self._stage += 1
         seconds = [done.seconds for done in answers]
@@ -388,7 +318,7 @@ class StochasticProgram(StaticProgram):
         if phase is self.check:
             shared["checked"][:] = shared["tests"][0]
         elif phase is self.trial:
-            groups = self._groups(choice.degree)
+            groups = self.stages.groups(choice.degree)
             shared["tried"][:] = 0
             shared["tried"][: len(groups)] = np.column_stack((groups, self._losses))
             shared["choice"][:] = choose(choice, groups, self._losses)

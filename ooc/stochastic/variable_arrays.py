@@ -9,8 +9,9 @@ import numpy as np
 
 from blocks.errors import RequestError
 from ooc.program import Arrays
+from ooc.stochastic.combination import Gathered, Slots
 from ooc.stochastic.operators import FIXED_KINDS, KINDS
-from ooc.stochastic.variables import STATE, Gathered, Queue, Slots, Unchanged, WorkerVariable, storage
+from ooc.stochastic.variables import STATE, Queue, Unchanged, WorkerVariable, storage
 from ooc.workers.shared_arrays import ArraySpec
 
 _TYPES = ("float64", "float32")
