@@ -19,6 +19,8 @@ from ooc.ring.replication import is_replicated
 from ooc.ring.ring import Ring
 from ooc.runs.new_run import create_run
 from ooc.runs.run import Run
+from ooc.state.generations import GENERATIONS
+from ooc.state.layout import Layout
 from ooc.training import Callback
 from ooc.user_programs import is_dynamic
 from ooc.workers.worker import ProgramSpec
@@ -75,6 +77,16 @@ def train(
     if dynamic:
         return train_columns(run, plan, resources, ring, callback)
     return train_planned(run, plan, None, resources, ring, callback)
+
+
+def disk_needed(data: Path, target: str, settings: Sequence[str]) -> int:
+    """Return the largest number of bytes of generations that a new run of a program keeps on a ring."""
+    find_beside()
+    dataset = open_any(data)
+    program = ProgramSpec(target, _values(settings)).build(dataset)
+    arrays = program.shared_arrays()
+    committed = sum(arrays[name].bytes for name in program.primary_arrays())
+    return GENERATIONS * (committed + int(Layout(dataset.cells, program.local_state()).tile_positions[-1]))
 
 
 def find_beside() -> None:

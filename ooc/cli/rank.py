@@ -169,11 +169,14 @@ def _hello(task: dict[str, Any], chosen: RingCommand, run: Path, address: str, p
 
 def _disk_needed(chosen: RingCommand, data: Path) -> int:
     """Return the largest number of bytes that a new run can take on the disk."""
+    from samplers import custom_program
     from samplers.factorization import training as factorization_training
     from samplers.lda import training as lda_training
     from samplers.regression.path import plan as path_plan
     from samplers.regression.softmax import training as softmax_training
 
+    if chosen.name == "train program":
+        return custom_program.disk_needed(data, chosen.parameters["program"], chosen.parameters["settings"] or ())
     if chosen.name in ("train lasso", "train logistic"):
         return path_plan.disk_needed(data, chosen.parameters["folds"] or 0)
     if chosen.name == "train softmax":
