@@ -7,7 +7,7 @@ from pydoc_data.topics import topics
 
 import numpy as np
 
-from ooc import Dataset, Matrix, Samples
+from ooc import Dataset, Design, Matrix, Samples
 
 
 def documents(path):
@@ -34,12 +34,20 @@ def samples(path):
         writer.add(points, np.sign(points @ random.normal(size=10)))
 
 
+def design(path):
+    """1,000 rows of 20 columns, of which the first five, with coefficients above 0, and noise make y."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(1000, 20))
+    with Design.create(path) as writer:
+        writer.add(x, x[:, :5] @ np.arange(1, 6) + random.normal(size=1000))
+
+
 def arguments(kind, *defaults):
     """The command line's arguments; if there are none, a dataset and a run in a directory that is gone afterwards."""
     if sys.argv[1:]:
         return sys.argv[1:]
     directory = Path(arguments.directory.name)
-    {"documents": documents, "ratings": ratings, "samples": samples}[kind](directory / kind)
+    {"documents": documents, "ratings": ratings, "samples": samples, "design": design}[kind](directory / kind)
     return [str(directory / kind), str(directory / "run"), *map(str, defaults)]
 
 

@@ -3,8 +3,6 @@
 Minimises |y - X b|^2 / 2 over b >= 0 by coordinate descent: b_j <- max(b_j - x_j' r / |x_j|^2, 0), with r = X b - y.
 """
 
-import sys
-
 import numpy as np
 
 from ooc import DynamicProgram, Field, fit
@@ -33,5 +31,8 @@ class NNLS(DynamicProgram):
 
 
 if __name__ == "__main__":
-    data, run = sys.argv[1:]
-    fit(NNLS, data, run, iterations=100)
+    from example_data import arguments
+
+    data, run = arguments("design")
+    run = fit(NNLS, data, run, iterations=100)
+    print(f"|y - X b|^2 / 2 is {run.last_metrics()['objective']:.4f}")

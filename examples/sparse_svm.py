@@ -4,8 +4,6 @@ Minimises |w|_1 + cost * sum_i max(0, 1 - y_i x_i'w)^2 by coordinate descent: a 
 2 cost |x_j|^2, then soft thresholding (Fan et al., LIBLINEAR, 2008, without their line search).
 """
 
-import sys
-
 import numpy as np
 
 from ooc import DynamicProgram, Field, fit
@@ -39,5 +37,9 @@ class SparseSVM(DynamicProgram):
 
 
 if __name__ == "__main__":
-    data, run, cost = sys.argv[1:]
-    fit(SparseSVM, data, run, options={"cost": float(cost)}, iterations=200)
+    from example_data import arguments
+
+    data, run, cost = arguments("design", 0.01)
+    run = fit(SparseSVM, data, run, options={"cost": float(cost)}, iterations=200)
+    told = run.last_metrics()
+    print(f"objective {told['objective']:.4f}, coefficients that are not 0: {told['nonzeros']}")

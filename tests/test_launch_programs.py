@@ -1,4 +1,4 @@
-"""User programs of each engine, launched over ssh as real processes, one of which is killed, and resumed."""
+"""Examples of each engine, launched over ssh as real processes, one of which is killed, and resumed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from ooc import fit
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 ENDLESS = 100_000
-# By engine: program, dataset, options of the program.
+# Name: program, dataset, options of the program. Those on samples train on shards.
 PROGRAMS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "static": ("nmf:NMF", "ratings", {"rank": 3}),
-    "dynamic": ("group_lasso:GroupLasso", "design", {"penalty": 30.0, "parallelism": 8, "tolerance": 1e-300}),
-    "stochastic": ("svm:Pegasos", "samples", {"parallelism": 2}),
+    "nmf": ("nmf:NMF", "ratings", {"rank": 3}),
+    "group_lasso": ("group_lasso:GroupLasso", "design", {"penalty": 30.0, "parallelism": 8, "tolerance": 1e-300}),
+    "svm": ("svm:Pegasos", "samples", {"parallelism": 2}),
+    "fm": ("fm:FactorizationMachine", "samples", {"parallelism": 2}),
+    "online_kmeans": ("online_kmeans:OnlineKMeans", "samples", {"parallelism": 2, "clusters": 3}),
 }
 
 
@@ -45,33 +47,34 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("engine", PROGRAMS)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_launched_program_that_is_killed_comes_to_the_bits_of_one_machine(
-    engine: str, place: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of two ranks is killed during a training; the launch that resumes it ends a few iterations later."""
-    target, data, options = PROGRAMS[engine]
-    shards = {"on_ring": "true"} if engine == "stochastic" else {}
-    settings = [f"--set={name}={value}" for name, value in (options | shards).items()]
-    run, given = f"{engine}-{{rank}}", "shard-{rank}" if shards else data
+    """One of two ranks is killed during a training; the launch that resumes it ends a few iterations later. The one
+    machine has two workers and little memory."""
+    target, data, options = PROGRAMS[name]
+    shards = {"on_ring": "true"} if data == "samples" else {}
+    settings = [f"--set={option}={value}" for option, value in (options | shards).items()]
+    run, given = f"{name}-{{rank}}", "shard-{rank}" if shards else data
     with nobody_left(place):
         train = ["train", "program", target, given, run, *settings, "--iterations", ENDLESS, "--workers", 1]
         launch = Launch(place, "--", *train)
-        launch.until_trained(place / f"{engine}-1")
+        launch.until_trained(place / f"{name}-1")
         rank_in(place).kill()
         done = launch.done()
     assert done.returncode == 1
     assert "(one) was killed by SIGKILL" in done.stderr
-    reached = max(_iterations(place / f"{engine}-{rank}") for rank in range(2)) + 3
+    reached = max(_iterations(place / f"{name}-{rank}") for rank in range(2)) + 3
     resume = ["resume", run, "--program", target, "--iterations", reached, "--workers", 1]
     done = Launch(place, "--", *resume).done()
     assert done.returncode == 0, done.stderr
     monkeypatch.syspath_prepend(place)
     monkeypatch.setenv("PYTHONPATH", str(place))
-    alone = place / f"{engine}-alone"
-    fit(target, place / data, alone, options=options, iterations=reached, workers=1, quiet=True)
-    assert model_bytes(alone) == model_bytes(place / f"{engine}-0")
-    assert not (place / f"{engine}-1" / "model").exists()
+    alone = place / f"{name}-alone"
+    fit(target, place / data, alone, options=options, iterations=reached, workers=2, memory="300MB", quiet=True)
+    assert model_bytes(alone) == model_bytes(place / f"{name}-0")
+    assert not (place / f"{name}-1" / "model").exists()
 
 
 def _iterations(run: Path) -> int:

@@ -18,8 +18,17 @@ from ooc.stochastic import element_loops
 from ooc.stochastic.combination import Gathered, combine, gather, gather_and_combine
 from ooc.stochastic.degrees import DegreeChoice, total
 from ooc.stochastic.elements import KINDS, Visits, elements_of, tiny_block
+from ooc.stochastic.functions import only_adds
 from ooc.stochastic.tasks import Combine, Gather, HeldOutLosses, Keep, Process, Restore, RestoreLocal
-from ooc.stochastic.variable_arrays import gathered_of, make_queue, slots_of, spare, unchanged_variable, variable_of
+from ooc.stochastic.variable_arrays import (
+    gathered_of,
+    make_queue,
+    slots_of,
+    sole_variable,
+    spare,
+    unchanged_variable,
+    variable_of,
+)
 from ooc.stochastic.variables import FULL, KEPT, LOST, SCALE, STATE, WEIGHTS, Queue, begin, place_of
 
 if TYPE_CHECKING:
@@ -50,6 +59,7 @@ class ElementJobs:
         self._constants = {name: constant(value) for name, value in program.constants().items()}
         self._work = {name: x.spec(0).zeros() for name, x in program.locals.items() if x.per == "work"}
         self._loops = element_loops.load(program, self._names())
+        self._sole = program.most == 1 and only_adds(program)
         self._block = lru_cache(maxsize=2)(lambda number: elements_of(program.dataset.block(number)))
 
     def _names(self) -> element_loops.DeclaredNames:
@@ -112,14 +122,7 @@ class ElementJobs:
     def process(self, task: Process, arrays: Arrays, passes: int, *, trial: bool = False) -> None:
         """Do the work of one worker. passes: number of earlier passes."""
         program, queue = self._program, make_queue(self._program.delays)
-        in_place = is_alone(task.degree, trial)
-        variables = [
-            variable_of(name, declared, arrays, number, task.slot, queue, in_place=in_place)
-            for number, (name, declared) in enumerate(program.declared.items())
-        ]
-        for variable in variables:
-            begin(variable.store, in_place)
-        shared = self._loops.Shared(*variables, *self._constants.values())
+        shared = self._shared(arrays, task.slot, queue, in_place=is_alone(task.degree, trial))
         weight = task.degree if program.strategy == "reweight" else 1
         for block, *where in self._stretches(task.first, task.last, arrays, passes):
             self._ask_ahead(block)
@@ -184,6 +187,8 @@ class ElementJobs:
 
     def _set(self, name: str, arrays: Arrays, rows: tuple[int, int], task: Combine, *, trial: bool = False) -> None:
         """Set rows of a variable to the combined value, and of its mean, if it has one and this is no trial."""
+        if self._sole:
+            return  # it is there
         base = arrays[name]
         none = np.empty((0, base.shape[1]))
         mean = none if trial else arrays.get(f"{name}.mean", none)
@@ -239,6 +244,20 @@ class ElementJobs:
         block = self._block(stretch.block)
         getattr(self._loops, f"{name}_elements")(block, stretch.visits, shared, stretch.local, found)
         return found
+
+    def _shared(self, arrays: Arrays, slot: int, queue: Queue, *, in_place: bool = False) -> Any:
+        """Return `shared` of the worker in a slot, which begins from v. in_place: it is the only one, and changes v."""
+        declared = list(enumerate(self._program.declared.items()))
+        if self._sole:
+            variables = [sole_variable(each, arrays[name], number, queue) for number, (name, each) in declared]
+        else:
+            variables = [
+                variable_of(name, each, arrays, number, slot, queue, in_place=in_place)
+                for number, (name, each) in declared
+            ]
+            for variable in variables:
+                begin(variable.store, in_place)
+        return self._loops.Shared(*variables, *self._constants.values())
 
     def _unchanged(self, bases: Arrays) -> Any:
         queue = make_queue(0)
@@ -300,13 +319,7 @@ class ElementJobs:
         stretch = ElementRange(
             0, Visits(0, 0, 0, 0, stream_key(program.seed)), self._local(kept), self._delayed(arrays)
         )
-        variables = [
-            variable_of(name, declared, arrays, number, 0, queue)
-            for number, (name, declared) in enumerate(program.declared.items())
-        ]
-        for variable in variables:
-            begin(variable.store, False)
-        shared = self._loops.Shared(*variables, *self._constants.values())
+        shared = self._shared(arrays, 0, queue)
         block = tiny_block(program.dataset)
         with user_functions.reported(type(program), ("process", *program.functions)):
             self._loops.process_elements(block, stretch.visits, 1, shared, stretch.local, queue, stretch.kept)

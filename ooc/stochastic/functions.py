@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blocks.errors import RequestError
@@ -16,6 +18,7 @@ from ooc.user_functions import Function, assigned, read
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
 
+_OTHER_CHANGES = re.compile(r"\b(multiply|average|delayed_add|late_add)\b")
 _CHANGES = "Shared variables change only by add, delayed_add and multiply."
 
 
@@ -38,6 +41,16 @@ def check_functions(program: StochasticProgram) -> None:
             }
         )
         _check_operators(function, program, shared)
+
+
+def only_adds(program: StochasticProgram) -> bool:
+    """Return whether shared variables are changed by immediate additions alone.
+
+    `process` and all that it calls are in one file, which is searched for other operators.
+    """
+    if any(declared.delayed or declared.averaged for declared in program.declared.values()):
+        return False
+    return not _OTHER_CHANGES.search(Path(read(type(program), "process").file).read_text())
 
 
 def _check_operators(function: Function, program: StochasticProgram, shared: str) -> None:

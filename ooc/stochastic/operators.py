@@ -1,7 +1,8 @@
 """Shared variables as the functions of a program see them, with the operators (Splash, 4.2) as methods.
 
-`process` has `Scalar`, `Vector` and `Table`; read-only functions have `FixedScalar` and so on. The methods are compiled
-where compiled functions call them, and also work without the compiler.
+`process` has `Scalar`, `Vector` and `Table`, or `SoleScalar` and so on if there is one worker and the program only adds
+to its variables; read-only functions have `FixedScalar` and so on. The methods are compiled where compiled functions
+call them, and also work without the compiler.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from ooc.stochastic.variables import (
     CHUNK,
     INVERSE,
     SCALE,
-    Unchanged,
+    PlainVariable,
     WorkerVariable,
     add,
     add_late,
     add_row,
     delay,
+    is_beyond,
     is_outside,
     multiply,
     prefetch_row,
@@ -166,7 +168,7 @@ class TableRow(NamedTuple):
 class FixedScalar(NamedTuple):
     """A read-only shared number."""
 
-    store: Unchanged
+    store: PlainVariable
 
     def get(self) -> float:
         """Return the value."""
@@ -176,7 +178,7 @@ class FixedScalar(NamedTuple):
 class FixedVector(NamedTuple):
     """A read-only shared one-dimensional array."""
 
-    store: Unchanged
+    store: PlainVariable
 
     def get(self, place: int) -> float:
         """Return the value at an index; 0 if it does not exist."""
@@ -187,7 +189,7 @@ class FixedVector(NamedTuple):
 class FixedTable(NamedTuple):
     """A read-only shared two-dimensional array."""
 
-    store: Unchanged
+    store: PlainVariable
 
     def get(self, row: int, column: int) -> float:
         """Return the value at a row and a column; 0 if they do not exist."""
@@ -218,8 +220,94 @@ class FixedRow(NamedTuple):
         return self.values[column]
 
 
+class SoleScalar(NamedTuple):
+    """A shared number of the only worker."""
+
+    store: PlainVariable
+
+    def get(self) -> float:
+        """Return the present value."""
+        return np.float64(self.store.values[0, 0])
+
+    def add(self, delta: float) -> None:
+        """Add: v <- v + delta."""
+        self.store.values[0, 0] += delta
+
+
+class SoleVector(NamedTuple):
+    """A shared one-dimensional array of the only worker."""
+
+    store: PlainVariable
+
+    def get(self, place: int) -> float:
+        """Return the present value at an index; 0 if it does not exist."""
+        row, column = place >> _SHIFT, place & _PLACE
+        return (
+            0.0
+            if is_beyond(self.store, place, self.store.places, row, column)
+            else np.float64(self.store.values[row, column])
+        )
+
+    def add(self, place: int, delta: float) -> None:
+        """Add: v[place] <- v[place] + delta."""
+        row, column = place >> _SHIFT, place & _PLACE
+        if not is_beyond(self.store, place, self.store.places, row, column):
+            self.store.values[row, column] += delta
+
+
+class SoleTable(NamedTuple):
+    """A shared two-dimensional array of the only worker."""
+
+    store: PlainVariable
+
+    def get(self, row: int, column: int) -> float:
+        """Return the present value at a row and a column; 0 if they do not exist."""
+        return 0.0 if is_outside(self.store, row, column) else np.float64(self.store.values[row, column])
+
+    def get_row(self, row: int, into: np.ndarray) -> None:
+        """Copy the first present values of a row into `into`, (n,)."""
+        if not is_outside(self.store, row, into.size - 1):
+            for column in range(into.size):
+                into[column] = self.store.values[row, column]
+
+    def row_view(self, row: int) -> SoleRow:
+        """Return a row to read and add to; the first one if it does not exist."""
+        values = self.store.values
+        return SoleRow(values[0 if is_beyond(self.store, row, len(values), row, 0) else row])
+
+    def prefetch(self, row: int) -> None:
+        """Prefetch a row that will soon be read or added to."""
+        prefetch_row(self.store, row)
+
+    def add(self, row: int, column: int, delta: float) -> None:
+        """Add: v[row, column] <- v[row, column] + delta."""
+        if not is_outside(self.store, row, column):
+            self.store.values[row, column] += delta
+
+    def add_row(self, row: int, deltas: np.ndarray) -> None:
+        """Add: v[row, :n] <- v[row, :n] + deltas, (n,)."""
+        if not is_outside(self.store, row, deltas.size - 1):
+            for column in range(deltas.size):
+                self.store.values[row, column] += deltas[column]
+
+
+class SoleRow(NamedTuple):
+    """A row of a shared table of the only worker; indices are not checked."""
+
+    values: np.ndarray
+
+    def get(self, column: int) -> float:
+        """Return the present value at a column."""
+        return self.values[column]
+
+    def add(self, column: int, delta: float) -> None:
+        """Add: v[column] <- v[column] + delta."""
+        self.values[column] += delta
+
+
 KINDS: tuple[Any, ...] = (Scalar, Vector, Table)  # by the number of dimensions
 FIXED_KINDS: tuple[Any, ...] = (FixedScalar, FixedVector, FixedTable)
+SOLE_KINDS: tuple[Any, ...] = (SoleScalar, SoleVector, SoleTable)
 OPERATORS = (
     "get",
     "get_row",
@@ -237,7 +325,7 @@ OPERATORS = (
 def _let_compiled_functions_call(name: str) -> None:
     """Let compiled functions call a method of all classes that have it; numba inlines it, as a call would take as long
     as twenty additions."""
-    everything = (*KINDS, *FIXED_KINDS, TableRow, FixedRow)
+    everything = (*KINDS, *FIXED_KINDS, *SOLE_KINDS, TableRow, FixedRow, SoleRow)
     bodies = {kind: inlined_kernel(getattr(kind, name)) for kind in everything if hasattr(kind, name)}
 
     options = {"forceinline": True, "_nrt": False, "error_model": "numpy"}

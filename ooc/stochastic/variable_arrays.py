@@ -10,8 +10,8 @@ import numpy as np
 from blocks.errors import RequestError
 from ooc.program import Arrays
 from ooc.stochastic.combination import Gathered, Slots
-from ooc.stochastic.operators import FIXED_KINDS, KINDS
-from ooc.stochastic.variables import STATE, Queue, Unchanged, WorkerVariable, storage
+from ooc.stochastic.operators import FIXED_KINDS, KINDS, SOLE_KINDS
+from ooc.stochastic.variables import STATE, PlainVariable, Queue, WorkerVariable, storage
 from ooc.workers.shared_arrays import ArraySpec
 
 _TYPES = ("float64", "float32")
@@ -93,7 +93,12 @@ def unchanged_variable(declared: Shared, base: np.ndarray, number: int, queue: Q
     """Return a read-only variable."""
     values = base.view()
     values.setflags(write=False)
-    return FIXED_KINDS[len(declared.shape)](Unchanged(number, math.prod(declared.shape), values, queue))
+    return FIXED_KINDS[len(declared.shape)](PlainVariable(number, math.prod(declared.shape), values, queue))
+
+
+def sole_variable(declared: Shared, base: np.ndarray, number: int, queue: Queue) -> Any:
+    """Return a variable of the only worker, which adds to v itself."""
+    return SOLE_KINDS[len(declared.shape)](PlainVariable(number, math.prod(declared.shape), base, queue))
 
 
 def make_queue(delays: int) -> Queue:

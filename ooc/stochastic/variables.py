@@ -71,8 +71,8 @@ def note(mistake, which, number, row, column):
         mistake[0], mistake[1], mistake[2], mistake[3] = which, number, row, column
 
 
-class Unchanged(NamedTuple):
-    """A read-only variable; see `WorkerVariable` for the fields."""
+class PlainVariable(NamedTuple):
+    """A variable whose values are v: read-only, or of the only worker; see `WorkerVariable` for the fields."""
 
     number: int
     places: int
@@ -85,6 +85,15 @@ def is_outside(store, row, column):
     """Return whether a position does not exist, and record the mistake."""
     width = store.values.shape[1]
     outside = row < 0 or column < 0 or column >= width or row * width + column >= store.places
+    if unlikely(outside):
+        note(store.queue.mistake, OUTSIDE, store.number, row, column)
+    return outside
+
+
+@inlined_kernel
+def is_beyond(store, place, count, row, column):
+    """Return whether a place is not in range(count), and record a position as a mistake: with fewer comparisons."""
+    outside = place < 0 or place >= count
     if unlikely(outside):
         note(store.queue.mistake, OUTSIDE, store.number, row, column)
     return outside
