@@ -3,16 +3,15 @@
     python -m benchmarks.own_programs --entries 4e6
 
 A plain loop calls the kernels of the example on arrays in memory; the factorization machine, whose `process` the engine
-compiles, is written again as a plain kernel. Prints the processor time of an iteration of each, and the speed of ooc
-relative to the plain loop. An iteration is timed as the difference between a longer and a short training, so that
-starting and compiling do not count. Trainings of the two alternate, and medians are printed.
+compiles, is written again as a plain kernel. Prints the processor time of an iteration of each, for ooc that of all its
+processes, and the speed of ooc relative to the plain loop. The first iterations do not count, and with them starting
+and compiling. Trainings of the two alternate, and medians are printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import statistics
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import psutil
 
 from benchmarks.report import describe_machine, machine, table
 from blocks import Matrix, Samples
@@ -31,7 +31,7 @@ from ooc import fit
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 sys.path.append(str(EXAMPLES))
 
-FEW = 2  # iterations of a short training
+FEW = 2  # iterations that do not count
 RANK = 10
 
 
@@ -51,8 +51,9 @@ def options() -> argparse.Namespace:
 
 
 def used() -> float:
-    """Return the processor seconds of this process and of its child processes that have ended."""
-    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    """Return the processor seconds of this process and of the processes below it."""
+    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
 
 
 def made(directory: Path, entries: int) -> tuple[Matrix, Samples]:
@@ -154,24 +155,35 @@ def plain_fm(samples: Samples) -> Callable[[int], None]:
     return run
 
 
-def beyond(run: Callable[[int], object], iterations: int) -> float:
-    """Return the processor seconds per iteration, from the difference between a longer and a short training."""
-    took = []
-    for count in (FEW, FEW + iterations):
-        before = used()
-        run(count)
-        took.append(used() - before)
-    return (took[1] - took[0]) / iterations
+def seconds_of(plain: Callable[[int], object], iterations: int) -> float:
+    """Return the processor seconds per iteration of a plain loop."""
+    before = used()
+    plain(iterations)
+    return (used() - before) / iterations
 
 
-def trained(target: str, data: Any, directory: Path, given: dict[str, Any]) -> Callable[[int], object]:
-    def run(iterations: int) -> object:
-        path = directory / f"run-{time.monotonic_ns()}"
-        return fit(
-            target, data, path, options=given, iterations=iterations, evaluate_every=10**6, workers=1, quiet=True
-        )
+def trained(target: str, data: Any, directory: Path, given: dict[str, Any]) -> Callable[[int], float]:
+    """Return a function that trains a program for some iterations, and returns the processor seconds of each."""
 
-    return run
+    def train(iterations: int) -> float:
+        marks: dict[int, float] = {}
+
+        def mark(line: dict[str, Any]) -> None:
+            if line["iteration"] in (FEW, FEW + iterations):
+                marks[line["iteration"]] = used()
+
+        path, count = directory / f"run-{time.monotonic_ns()}", FEW + iterations
+        training: dict[str, Any] = {
+            "options": given,
+            "iterations": count,
+            "evaluate_every": 10**6,
+            "workers": 1,
+            "quiet": True,
+        }
+        fit(target, data, path, callback=mark, **training)
+        return (marks[FEW + iterations] - marks[FEW]) / iterations
+
+    return train
 
 
 def main() -> None:
@@ -192,7 +204,7 @@ def main() -> None:
         found = []
         for what, (plain, ooc) in contests.items():
             plain(1)  # compiles
-            rounds = [(beyond(plain, args.iterations), beyond(ooc, args.iterations)) for _ in range(args.rounds)]
+            rounds = [(seconds_of(plain, args.iterations), ooc(args.iterations)) for _ in range(args.rounds)]
             plainly, engine = (statistics.median(times) for times in zip(*rounds, strict=True))
             ratios = sorted(one / other for one, other in rounds)
             found.append({"program": what, "plain_s": plainly, "ooc_s": engine, "speed": ratios[len(ratios) // 2]})

@@ -46,7 +46,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield folder
 
 
-@pytest.mark.long
+@pytest.mark.ring
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_launched_program_that_is_killed_comes_to_the_bits_of_one_machine(
     name: str, place: Path, monkeypatch: pytest.MonkeyPatch
