@@ -101,6 +101,7 @@ class RoundLoop:
         self._checker = Checker(rule, rows, rows if program.design.dense else program.design.entries / columns)
         self._first = self._held = 0
         self._random: dict[int, np.random.Generator] = {}
+        self._waves: dict[tuple[int, int], Wave] = {}  # updated, but not applied yet: by round and wave
         self.samples = 0
 
     def run(self, first: int, last: int, parameters: int) -> Iterator[bool]:
@@ -109,7 +110,7 @@ class RoundLoop:
         Yields True after each poll that finds other workers not ready, False after each step. Raises Stopped if another
         process has failed.
         """
-        self._first, self._held = first, parameters
+        self._first, self._held, self._waves = first, parameters, {}
         self._random = {scheduler: generator(self._rule.seed, first, scheduler) for scheduler in self._mine}
         for scheduler in self._mine:
             add_up(self._priorities_of(scheduler), self._trees[scheduler])
@@ -184,11 +185,12 @@ class RoundLoop:
         )
 
     def _update(self, step: Step) -> None:
-        self.samples += self._program.update(self._wave(step))
+        wave = self._waves[step.round, step.wave] = self._wave(step)
+        self.samples += self._program.update(wave)
         raise_to(self._counters, 2 * self._pipeline.schedulers + self._number, self._mark(step))
 
     def _aggregate(self, step: Step) -> None:
-        wave, scheduler = self._wave(step), step.round % self._pipeline.schedulers
+        wave, scheduler = self._waves[step.round, step.wave], step.round % self._pipeline.schedulers
         self._program.aggregate(wave)
         bound(wave.priorities)
         places = wave.parameters // self._pipeline.schedulers
@@ -196,7 +198,7 @@ class RoundLoop:
         raise_to(self._counters, self._pipeline.schedulers + scheduler, self._mark(step))
 
     def _apply(self, step: Step) -> None:
-        self._program.apply(self._wave(step))
+        self._program.apply(self._waves.pop((step.round, step.wave)))
 
     def start(self, parameters: int) -> None:
         """Compute the row arrays in this worker's bands from the initial values of `parameters` parameters."""

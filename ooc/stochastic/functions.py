@@ -18,7 +18,7 @@ from ooc.user_functions import Function, assigned, read
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
 
-_OTHER_CHANGES = re.compile(r"\b(multiply|average|delayed_add|late_add)\b")
+_OTHER_CHANGES = re.compile(rb"\b(multiply|average|delayed_add|late_add)\b")
 _CHANGES = "Shared variables change only by add, delayed_add and multiply."
 
 
@@ -50,7 +50,7 @@ def only_adds(program: StochasticProgram) -> bool:
     """
     if any(declared.delayed or declared.averaged for declared in program.declared.values()):
         return False
-    return not _OTHER_CHANGES.search(Path(read(type(program), "process").file).read_text())
+    return not _OTHER_CHANGES.search(Path(read(type(program), "process").file).read_bytes())
 
 
 def _check_operators(function: Function, program: StochasticProgram, shared: str) -> None:
