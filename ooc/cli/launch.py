@@ -16,6 +16,30 @@ from blocks import stderr
 from blocks.errors import RequestError
 from ooc.cli.session import quoted_run
 
+Hosts = Annotated[
+    Path, typer.Option(metavar="PATH", help="File with a line for each rank: user@host:port dir=PATH cores=N ...")
+]
+Patience = Annotated[
+    float, typer.Option(metavar="SECONDS", help="Stop all ranks when one has been silent for this many seconds.")
+]
+Restarts = Annotated[
+    int, typer.Option(min=0, help="Go on so often when a rank was lost, from the newest state that all have.")
+]
+Insecure = Annotated[
+    bool,
+    typer.Option("--insecure", help="Do not encrypt the connections between ranks; only for a private network."),
+]
+Ports = Annotated[
+    str | None,
+    typer.Option(metavar="FIRST-LAST", help="Ports at which ranks listen, open in the firewall [default: any]."),
+]
+SshConfig = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH", help="Configuration file of ssh, instead of ~/.ssh/config.", exists=True, dir_okay=False
+    ),
+]
+
 
 def launch(
     context: typer.Context,
@@ -25,29 +49,12 @@ def launch(
             metavar="COMMAND", help="Command to run, without `ooc`: train lda ..., resume RUN or ingest text ..."
         ),
     ],
-    hosts: Annotated[
-        Path, typer.Option(metavar="PATH", help="File with a line for each rank: user@host:port dir=PATH cores=N ...")
-    ],
-    patience: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Stop all ranks when one has been silent for this many seconds.")
-    ] = 8.0,
-    restarts: Annotated[
-        int, typer.Option(min=0, help="Go on so often when a rank was lost, from the newest state that all have.")
-    ] = 0,
-    insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Do not encrypt the connections between ranks; only for a private network."),
-    ] = False,
-    ports: Annotated[
-        str | None,
-        typer.Option(metavar="FIRST-LAST", help="Ports at which ranks listen, open in the firewall [default: any]."),
-    ] = None,
-    ssh_config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH", help="Configuration file of ssh, instead of ~/.ssh/config.", exists=True, dir_okay=False
-        ),
-    ] = None,
+    hosts: Hosts,
+    patience: Patience = 8.0,
+    restarts: Restarts = 0,
+    insecure: Insecure = False,
+    ports: Ports = None,
+    ssh_config: SshConfig = None,
 ) -> None:
     """Run a command on several machines together, over ssh.
 
