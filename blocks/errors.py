@@ -61,6 +61,11 @@ RAISE_LIMIT = "Raise the limit, for example with: ulimit -v unlimited"
 STOPPED = (Interrupted.exit_code, TimeOver.exit_code)
 
 
+def error_of(exit_code: int) -> type[OocError]:
+    """Return the class of errors with which a command ends that has this exit code."""
+    return {kind.exit_code: kind for kind in (RequestError, Interrupted, TimeOver)}.get(exit_code, WorkFailed)
+
+
 def out_of_memory(error: BaseException) -> WorkFailed | None:
     """Return an explained error for a lack of memory, with the limit of the process, if any; None for other errors."""
     if not isinstance(error, MemoryError) and getattr(error, "errno", None) != errno.ENOMEM:

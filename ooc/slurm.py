@@ -49,9 +49,10 @@ def check_ranks(ranks: int) -> None:
         )
 
 
-def starter(ranks: int) -> str:
-    """Return the command that starts `ranks` ranks as these were started."""
-    return f"{'srun' if _TASKS in os.environ else 'mpirun'} -n {ranks}"
+def starter(ranks: int, otherwise: str = "") -> str:
+    """Return the command that starts `ranks` ranks as these were started. otherwise: what started them if not srun."""
+    command = "srun" if _TASKS in os.environ else otherwise
+    return f"{command} -n {ranks} " if command else ""
 
 
 def node_directory() -> Path:

@@ -122,7 +122,8 @@ class Options:
 
 MODEL, TRAINING, EVALUATION, ADVANCED = "Model", "Training", "Evaluation", "Advanced training"  # headings of help
 INPUT, WORDS, LAYOUT = "Input", "Words and vocabulary", "Layout of the dataset"
-RESOURCES, OUTPUT, GENERAL = "Resources", "Output", "General options"
+RESOURCES, SEVERAL = "Resources", "Several machines"
+OUTPUT, GENERAL = "Output", "General options"
 
 SEED_HELP = "Random seed; the same seed gives the same model, bit for bit (scikit-learn's random_state)."
 Seed = Annotated[int, Option(SEED_HELP, least=0, group=TRAINING, parameter="random_state")]

@@ -26,6 +26,7 @@ from samplers.lda.training import train_lda
 
 TOPICS, ITERATIONS, WORDS = 6, 60, 90
 LONG = 240.0  # seconds until something that must happen is taken not to
+PRIORS = {"alpha": 0.2, "seed": 3}
 OPTIONS = ("--topics", TOPICS, "--iterations", ITERATIONS, "--alpha", 0.2, "--seed", 3, "--workers", 1)
 
 
@@ -40,7 +41,7 @@ def shards_of(folder: Path, count: int) -> list[Dataset]:
 def expected(folder: Path, shards: Sequence[Dataset], iterations: int = ITERATIONS) -> dict[str, bytes]:
     """The model that one process comes to, whose ranks are threads."""
     folder.mkdir()
-    options = {"topics": TOPICS, "iterations": iterations, "alpha": 0.2, "seed": 3, "workers": 1, "quiet": True}
+    options = {"topics": TOPICS, "iterations": iterations, **PRIORS, "workers": 1, "quiet": True}
     runs = [folder / f"run-{rank}" for rank in range(len(shards))]
     on_ring(len(runs), lambda ring: train_lda(shards[ring.rank].path, runs[ring.rank], ring=ring, **options))
     return model_bytes(runs[0])

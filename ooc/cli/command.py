@@ -28,7 +28,10 @@ from ooc.cli.help import in_order, usage_of, write_commands, write_options
 from ooc.cli.variables import variable
 from samplers.options import GENERAL, OUTPUT
 
-_NOT_NOTED = ("overwrite", "resume", "quiet", "json", "watch", "transport")  # how it is told and begun, not what it is
+_NOT_NOTED = {  # how it is told and begun, not what it is
+    *("overwrite", "resume", "quiet", "json", "watch", "transport"),
+    *("rendezvous", "key-file", "ring-rank", "ring-size", "join-timeout", "patience"),
+}
 TYPED_ONLY = ("program", "ssh-config", "trust-pickle")  # let other code run: no file and no variable may say so
 
 
@@ -134,7 +137,7 @@ class TrainingCommand(Command):
             return super().invoke(ctx)
         from ooc.cli.watch import watching
 
-        if ctx.params.get("transport"):
+        if ctx.params.get("transport") or ctx.params.get("rendezvous"):
             raise RequestError("--watch can only be used on one machine", "Watch the run of a rank with: ooc watch RUN")
         ctx.params["quiet"] = True
         result = io.StringIO()

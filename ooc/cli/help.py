@@ -16,13 +16,14 @@ from samplers.options import (
     MODEL,
     OUTPUT,
     RESOURCES,
+    SEVERAL,
     TRAINING,
     WORDS,
 )
 
 _ARGUMENTS, _OPTIONS = "Arguments", "Options"
 _DATA = (INPUT, WORDS, LAYOUT)
-_ORDER = (_ARGUMENTS, _OPTIONS, MODEL, TRAINING, EVALUATION, ADVANCED, *_DATA, RESOURCES, OUTPUT, GENERAL)
+_ORDER = (_ARGUMENTS, _OPTIONS, MODEL, TRAINING, EVALUATION, ADVANCED, *_DATA, RESOURCES, SEVERAL, OUTPUT, GENERAL)
 _WIDTH = 32  # of the first column at most
 _SECTIONS = {  # of the commands
     "Data": ["ingest", "info", "verify", "shard", "clean"],

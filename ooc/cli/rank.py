@@ -124,16 +124,14 @@ def _join(launcher: LauncherConnection, task: dict[str, Any], chosen: RingComman
 
 def _listen(address: str, ports: list[int] | None) -> socket.socket:
     """Return the socket on which this rank listens, at one of the given ports if any are given."""
-    from ooc.ring.handshake import listen
+    from ooc.ring.handshake import listen_at
 
     first, last = ports or (0, 0)
-    for port in range(first, last + 1):
-        for host in (address, ""):  # where others find this machine may be known to a router only
-            with contextlib.suppress(OSError):
-                return listen(host, port)
-    raise RequestError(
-        f"--ports {first}-{last}: no port of these is free at {address}", "Give as many as a host has ranks."
-    )
+    if (listening := listen_at(address, range(first, last + 1))) is None:
+        raise RequestError(
+            f"--ports {first}-{last}: no port of these is free at {address}", "Give as many as a host has ranks."
+        )
+    return listening
 
 
 def _hello(task: dict[str, Any], chosen: RingCommand, run: Path, address: str, port: int) -> dict[str, Any]:

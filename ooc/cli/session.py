@@ -1,11 +1,12 @@
-"""The ring on which a command runs, if any: that of `ooc launch` or of MPI."""
+"""The ring on which a command runs, if any: that of `ooc launch`, of a rendezvous or of MPI."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from inspect import Parameter
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
@@ -13,27 +14,32 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 import typer
 
 from blocks import stderr
-from blocks.errors import Interrupted, OocError, RequestError
+from blocks.errors import OocError, RequestError
 from ooc.cli.options import parameter, read
 from ooc.cli.registry import commands
 from ooc.cli.settings import settings, spelled_out
-from samplers.options import RESOURCES, Options, Resources, check_machines, described, of_several
+from samplers.options import SEVERAL, Options, Resources, check_machines, described, of_several
 
 if TYPE_CHECKING:
     from ooc.ring.ring import Ring
 
 RANK = "{rank}"  # in a path: the number of the rank
-TRANSPORT = parameter(
-    "transport",
-    Annotated[
-        str | None,
-        typer.Option(
-            metavar="mpi",
-            help="Train on several machines: set on each rank that mpirun or srun starts.",
-            rich_help_panel=RESOURCES,
-        ),
-    ],
-    None,
+
+
+def _option(name: str, kind: Any, metavar: str, help: str) -> Parameter:
+    declared = typer.Option(metavar=metavar, help=help, rich_help_panel=SEVERAL)
+    return parameter(name, Annotated[kind | None, declared], None)
+
+
+TRANSPORT = "transport"
+RING = (  # options of the processes that a scheduler starts, one on each machine
+    _option("rendezvous", str, "HOST:PORT", "Train on several machines that meet here, where rank 0 listens."),
+    _option("key_file", Path, "PATH", "File with the key that all ranks share (openssl rand -hex 32)."),
+    _option("ring_rank", int, "N", "Number of this rank, from 0 [default: from RANK, SLURM_PROCID, PMI_RANK, ...]."),
+    _option("ring_size", int, "N", "Number of ranks [default: from WORLD_SIZE, SLURM_NTASKS, PMI_SIZE, ...]."),
+    _option("join_timeout", float, "SECONDS", "Wait this long for all ranks to come [default: 600]."),
+    _option("patience", float, "SECONDS", "Stop when a rank has been silent for this long [default: 8]."),
+    _option(TRANSPORT, str, "mpi", "Train on several machines by MPI: set on each rank that mpirun or srun starts."),
 )
 
 
@@ -120,45 +126,88 @@ def same_everywhere(kind: type[Options], given: Mapping[str, Any]) -> dict[str, 
 def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) -> Iterator[Session]:
     """Yield the session of a command until the command is done.
 
-    given: parameters of the command, including `transport` and `run` if MPI may start it. asked: values that must be
-    equal on all ranks, by name.
+    given: parameters of the command, including those of RING and `run` if a scheduler may start it. asked: values that
+    must be equal on all ranks, by name.
     """
-    transport = given.get("transport")
+    transport, rendezvous = given.get(TRANSPORT), given.get("rendezvous")
     if _launched:
         yield _launched[-1]
+    elif rendezvous is not None:
+        if transport is not None:
+            raise RequestError("--rendezvous and --transport exclude each other", "Leave one of them out.")
+        ring = _meet(given)
+        with _on_ring(ring, given["run"], _how(ring.ranks, "", _options_to_meet(given)), asked) as here:
+            yield here
+    elif given_alone := next((name for name in _OF_RENDEZVOUS if given.get(name) is not None), None):
+        raise RequestError(
+            f"--{given_alone.replace('_', '-')} is for ranks that meet", "Add --rendezvous HOST:PORT, or leave it out."
+        )
     elif transport is None:
         yield Session()
     elif transport == "mpi":
-        with _started_by_mpi(given["run"], asked) as here:
+        from ooc import slurm
+        from ooc.ring import mpi
+
+        ring = mpi.join()
+        slurm.check_ranks(ring.ranks)
+        with _on_ring(ring, given["run"], _how(ring.ranks, "mpirun", "--transport mpi"), asked) as here:
             yield here
     else:
         raise RequestError(f"--transport {transport}: there is mpi", "Over ssh and TCP, use: ooc launch")
 
 
+_OF_RENDEZVOUS = ("key_file", "ring_rank", "ring_size", "join_timeout", "patience")
+
+
+def _meet(given: Mapping[str, Any]) -> Ring:
+    """Return the ring of the ranks that meet at --rendezvous."""
+    from ooc.launch.rendezvous import join, rendezvous
+
+    if given["key_file"] is None:
+        raise RequestError(
+            "--rendezvous needs the key that all ranks share",
+            "Make one: (umask 077; openssl rand -hex 32 > ring.key), and give it to all ranks: --key-file ring.key",
+        )
+    times = {name: given[name] for name in ("join_timeout", "patience") if given[name] is not None}
+    return join(rendezvous(given["rendezvous"], given["key_file"], given["ring_rank"], given["ring_size"], **times))
+
+
+def _options_to_meet(given: Mapping[str, Any]) -> str:
+    """Return the options that all ranks have for another command whose ranks meet in the same way."""
+    names = ("rendezvous", "key_file", "ring_size")
+    told = {f"--{name.replace('_', '-')}": str(given[name]) for name in names if given[name] is not None}
+    return shlex.join(word for option in told.items() for word in option)
+
+
+def _how(ranks: int, starter: str, options: str) -> tuple[str, str]:
+    """Return what comes before and after a command that runs on all ranks. starter: what started them if not srun."""
+    from ooc import slurm
+
+    return slurm.starter(ranks, starter), options
+
+
 @contextmanager
-def _started_by_mpi(run: Path, asked: dict[str, str]) -> Iterator[Session]:
+def _on_ring(ring: Ring, run: Path, how: tuple[str, str], asked: dict[str, str]) -> Iterator[Session]:
+    """Yield the session of a rank that a scheduler has started. how: see `_how`, to continue the run."""
     from ooc import slurm
     from ooc.launch.preflight import check_start
-    from ooc.ring import mpi
+    from ooc.ring.ring import RingFailed, taking_part
 
-    ring = mpi.join()
-    try:
-        slurm.check_ranks(ring.ranks)
-        check_start(ring, asked)
-        here = Session(ring, quiet=ring.rank > 0, time=slurm.time_to_train())
-        if here.time and here.is_first:
-            stderr.note(f"the time of this job is limited: training stops after {here.time:,.0f} s")
-        yield here
-        ring.barrier()
-    except BaseException as error:
-        if isinstance(error, OocError) and of_several(ring):
-            again = f"{slurm.starter(ring.ranks)} ooc resume {quoted_run(run)} --transport mpi"
-            error.remedy = error.remedy.replace(f"ooc resume {placed(run, ring.rank)}", again)
-        if not isinstance(error, Interrupted):  # which all ranks have agreed on
-            ring.fail(error.what if isinstance(error, OocError) else type(error).__name__)
-        raise
-    finally:
-        ring.close()
+    with closing(ring):
+        check_start(ring, asked)  # all ranks raise the same error
+        with taking_part(ring):
+            here = Session(ring, quiet=ring.rank > 0, time=slurm.time_to_train())
+            if here.time and here.is_first:
+                stderr.note(f"the time of this job is limited: training stops after {here.time:,.0f} s")
+            try:
+                yield here
+            except OocError as error:
+                mine, again = placed(run, ring.rank), f"{how[0]}ooc resume {quoted_run(run)} {how[1]}"
+                if of_several(ring):
+                    error.remedy = error.remedy.replace(f"ooc resume {mine}", again)
+                if type(error) is RingFailed and (mine / "config.json").exists():
+                    error.remedy = f"All ranks stop. When the cause is fixed, continue with: {again}"
+                raise
 
 
 class RingCommand(NamedTuple):
@@ -216,11 +265,12 @@ def choose(arguments: Sequence[str]) -> RingCommand:
             parameters = command.make_context(last, list(rest), parent=context).params
             if kind := getattr(command.callback, "kind", None):
                 check_machines(kind, parameters, several=True)
-            if parameters.get("transport"):
-                raise RequestError(
-                    "--transport cannot be used with `ooc launch`, whose ranks are connected over TCP",
-                    "Leave --transport out.",
-                )
+            for option in ("transport", "rendezvous"):
+                if parameters.get(option):
+                    raise RequestError(
+                        f"--{option} cannot be used with `ooc launch`, which connects the ranks itself",
+                        f"Leave --{option} out.",
+                    )
             if parameters.get("watch"):
                 raise RequestError(
                     "--watch can only be used on one machine",

@@ -11,7 +11,7 @@ import typer
 from blocks.plurals import count_of
 from ooc.cli.console import JSON, print_json, say
 from ooc.cli.options import DescribedCommand, on_ring, options, parameter, read, takes
-from ooc.cli.session import TRANSPORT, same_everywhere, session
+from ooc.cli.session import RING, same_everywhere, session
 from samplers.factorization.options import FactorizationOptions
 from samplers.lda.options import LdaOptions
 from samplers.options import Options, ProgramOptions, Resources, ResumeOptions
@@ -44,7 +44,7 @@ def trains(name: str, kind: type[Options], data: str) -> Callable[[Callable[...,
     of_data = parameter("data", Annotated[Path, typer.Argument(help=data)])
 
     def decorate(function: Callable[..., None]) -> DescribedCommand:
-        command = on_ring(takes(of_data, RUN, options(kind), TRANSPORT, options(Resources), JSON)(function))
+        command = on_ring(takes(of_data, RUN, options(kind), options(Resources), *RING, JSON)(function))
         command.kind = kind
         return app.command(name)(command)
 
@@ -122,7 +122,7 @@ _ROWS = parameter("data", Annotated[Path, typer.Argument(help="A corpus, a matri
 
 @app.command("program")
 @on_ring
-@takes(PROGRAM, _ROWS, RUN, options(ProgramOptions), TRANSPORT, options(Resources), JSON)
+@takes(PROGRAM, _ROWS, RUN, options(ProgramOptions), options(Resources), *RING, JSON)
 def train_program(**given: Any) -> None:
     """Train with a program of your own, a class derived from ooc.StaticProgram.
 
@@ -148,8 +148,8 @@ def _train(command: str, train: Train, kind: type[Options], given: dict[str, Any
 @takes(
     RUN,
     options(ResumeOptions),
-    TRANSPORT,
     options(Resources, names=("workers", "memory_bytes", "max_time", "quiet")),
+    *RING,
     JSON,
 )
 def resume(**given: Any) -> None:

@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from blocks import stderr
-from blocks.errors import STOPPED, Interrupted, OocError, RequestError, TimeOver, WorkFailed
+from blocks.errors import STOPPED, Interrupted, OocError, WorkFailed, error_of
 from blocks.interpreters import ENDING
 from ooc.launch.hosts import Host
 from ooc.launch.preflight import Hello, check
@@ -36,7 +36,6 @@ _MAX_CONNECTING = 8  # connections that are not let in yet: an sshd drops some o
 _MAX_TRIES = 6  # to connect, where an sshd drops a connection nevertheless
 _LONGEST_PAUSE = 60.0  # seconds before a restart
 _CLEAR = "\r\x1b[K"  # the line of a terminal on which the progress bar is
-_ERRORS = {kind.exit_code: kind for kind in (WorkFailed, RequestError, Interrupted, TimeOver)}
 
 
 class LaunchRequest(NamedTuple):
@@ -311,14 +310,14 @@ class Launcher:
         if report is None:
             begun = remote.rank in self._hellos
             return WorkFailed(f"{remote.name} {remote.ending(begun)}", self._go_on() if begun else remote.remedy)
-        if report.ring or report.code not in _ERRORS:
+        if report.ring:
             return WorkFailed(report.what, self._go_on())
         if report.code in STOPPED:
-            return _ERRORS[report.code](report.what, report.remedy)
+            return error_of(report.code)(report.what, report.remedy)
         remedy = report.remedy
         if report.code == 1 and self._request.resume not in remedy:
             remedy = "\n".join(filter(None, [remedy, self._go_on()]))
-        return _ERRORS[report.code](f"{remote.name}: {report.what}", remedy)
+        return error_of(report.code)(f"{remote.name}: {report.what}", remedy)
 
     def is_transient(self, *, is_restart: bool) -> bool:
         """Return whether a restart may succeed: a rank was lost after all had connected, or has not come back yet."""

@@ -82,8 +82,9 @@ def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]
     if any(hello.shard for hello in hellos):  # else all have the whole; commands that need shards refuse that
         places = [f"{name}: {hello.data}" for name, hello in zip(names, hellos, strict=True)]
         check_order(places, [hello.shard for hello in hellos])
-    _check_addresses(hellos, names)
-    return _check_clocks(names, clocks)
+    remedy = "Give an address that they can reach in its line of --hosts: address=IP"
+    check_addresses([hello.address for hello in hellos], [hello.hostname for hello in hellos], names, remedy)
+    return check_clocks(names, clocks)
 
 
 def check_packages(names: Sequence[str], packages: Sequence[dict[str, str]]) -> None:
@@ -138,17 +139,19 @@ def check_order(places: Sequence[str], shards: Sequence[dict[str, Any] | None]) 
             )
 
 
-def _check_addresses(hellos: Sequence[Hello], names: Sequence[str]) -> None:
-    local = [ipaddress.ip_address(hello.address).is_loopback for hello in hellos]
-    if any(local) and not (all(local) and len({hello.hostname for hello in hellos}) == 1):
-        name = names[local.index(True)]
-        raise RequestError(
-            f"{name} is at {hellos[local.index(True)].address}, which other machines cannot reach",
-            "Give an address that they can reach in its line of --hosts: address=IP",
-        )
+def check_addresses(addresses: Sequence[str], hostnames: Sequence[str], names: Sequence[str], remedy: str) -> None:
+    """Raise RequestError if a rank is at an address that only its own machine reaches, unless all are on one machine.
+
+    names: rank and host of each rank, for messages.
+    """
+    local = [ipaddress.ip_address(address).is_loopback for address in addresses]
+    if any(local) and not (all(local) and len(set(hostnames)) == 1):
+        first = local.index(True)
+        raise RequestError(f"{names[first]} is at {addresses[first]}, which other machines cannot reach", remedy)
 
 
-def _check_clocks(names: Sequence[str], clocks: Sequence[float]) -> list[str]:
+def check_clocks(names: Sequence[str], clocks: Sequence[float]) -> list[str]:
+    """Return warnings about clocks; RequestError if one is too far off. clocks: seconds ahead of this machine."""
     warnings = []
     for name, ahead in zip(names, clocks, strict=True):
         told = f"the clock of {name} is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine"

@@ -1,7 +1,9 @@
-"""Certificate authority of one run. Its private key is in memory only while certificates are issued."""
+"""Certificate authority of one run, or of all who have a key. Its private key is in memory only while certificates are
+issued."""
 
 from __future__ import annotations
 
+import hmac
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -10,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 _VALID = timedelta(days=1)  # ranks show them once, when they meet
 _CLOCKS = timedelta(hours=1)  # by which clocks may differ
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256 (FIPS 186-4, D.1.2.3)
 _USES = (
     "digital_signature",
     "content_commitment",
@@ -24,10 +27,14 @@ _USES = (
 
 
 class Authority:
-    """A certificate authority. certificate: its own certificate, PEM."""
+    """A certificate authority. certificate: its own certificate, PEM.
 
-    def __init__(self) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
+    shared: 32 random bytes from which its private key is derived, so that all who have them are one authority; a new
+    key by default.
+    """
+
+    def __init__(self, shared: bytes | None = None) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1()) if shared is None else _derived(shared)
         self._name = _name("one run of ooc")
         self.certificate = self._signed(
             self._certificate(self._name, self._key.public_key(), "key_cert_sign").add_extension(
@@ -57,6 +64,13 @@ class Authority:
 
     def _signed(self, certificate: x509.CertificateBuilder) -> str:
         return certificate.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
+
+
+def _derived(shared: bytes) -> ec.EllipticCurvePrivateKey:
+    """Return the private key that a shared key stands for: a number below the order of the curve; 512 bits modulo 256
+    are uniform."""
+    number = int.from_bytes(hmac.digest(shared, b"ooc: authority of a rendezvous", "sha512"))
+    return ec.derive_private_key(1 + number % (_ORDER - 1), ec.SECP256R1())
 
 
 def _name(text: str) -> x509.Name:

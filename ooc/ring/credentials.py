@@ -9,12 +9,16 @@ from __future__ import annotations
 import os
 import secrets
 import ssl
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from blocks.errors import RequestError
 
+if TYPE_CHECKING:
+    from ooc.ring.authority import Authority
+
 MOST_RECORDS = 1 << 23  # of TLS, that one key of AES-GCM encrypts: fewer than the 2**24.5 of RFC 8446, 5.5
 RECORD_BYTES = 1 << 14  # of a record at most
+NO_CHECK_TIME: Any = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL
 
 
 class Credentials(NamedTuple):
@@ -72,6 +76,20 @@ def issue(ranks: int, *, insecure: bool = False) -> list[Credentials]:
     token = secrets.token_hex(32)
     if insecure:
         return [Credentials(token)] * ranks
+    authority = _authority()
+    return [Credentials(token, authority.certificate, *authority.certify(rank_name(rank))) for rank in range(ranks)]
+
+
+def of_holders(shared: bytes, name: str) -> Credentials:
+    """Make credentials that prove to other holders of a shared key, 32 random bytes, that this process has it, too.
+
+    name: in the certificate. The other end has to accept them at any time (NO_CHECK_TIME), whatever the clocks.
+    """
+    authority = _authority(shared)
+    return Credentials("", authority.certificate, *authority.certify(name))
+
+
+def _authority(shared: bytes | None = None) -> Authority:
     try:
         from ooc.ring.authority import Authority
     except ImportError:
@@ -79,8 +97,7 @@ def issue(ranks: int, *, insecure: bool = False) -> list[Credentials]:
             "an encrypted ring needs the package cryptography, which is not installed on this machine",
             "Install it with: python -m pip install 'ooc[ring]'",
         ) from None
-    authority = Authority()
-    return [Credentials(token, authority.certificate, *authority.certify(rank_name(rank))) for rank in range(ranks)]
+    return Authority(shared)
 
 
 def _nameless_file(data: bytes) -> int:

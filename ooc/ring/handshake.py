@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import itertools
 import os
 import socket
 import ssl
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 from ooc.ring.control import farewell
-from ooc.ring.credentials import Credentials, certified_name, rank_name
+from ooc.ring.credentials import NO_CHECK_TIME, Credentials, certified_name, rank_name
 from ooc.ring.ring import Failure, Unreachable
 
 CONTROL, SLICES = PURPOSES = (0, 1)  # purposes of connections
@@ -30,7 +31,6 @@ _LONGER = 2.0  # seconds that who waits for the previous rank leaves that one to
 _RETRY = 0.1  # seconds until a rank that was not there is looked for again
 _GLANCE = 0.1  # seconds until the door notices that it is to close
 _PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # seconds of silence, between probes; how many
-_NO_CHECK_TIME: Any = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL
 _NONCE = 32
 _HELLO = struct.Struct(f"<8sIIB{_NONCE}s")  # version, rank, ranks, purpose, nonce
 _VERSION = b"ooc-rng1"
@@ -58,6 +58,17 @@ def listen(host: str = "", port: int = 0) -> socket.socket:
     return socket.create_server((host, port), family=family)
 
 
+def listen_at(address: str, ports: Iterable[int]) -> socket.socket | None:
+    """Return a socket on which the previous rank can connect, at the first free one of some ports; None if none is.
+
+    address: IP address of this machine, which may be known to a router only.
+    """
+    for port, host in itertools.product(ports, (address, "")):
+        with contextlib.suppress(OSError):
+            return listen(host, port)
+    return None
+
+
 def meet(
     manners: Authentication, listening: socket.socket, addresses: Sequence[Address], failure: Failure, until: float
 ) -> Links:
@@ -71,7 +82,11 @@ def meet(
         try:
             for purpose in PURPOSES:
                 made[purpose] = unused.enter_context(_find(addresses[manners.next], manners, purpose, until))
-            links = Links(door.wait(until + _LONGER), made)
+            if not door.wait(lambda inside: len(inside) == len(PURPOSES), until + _LONGER):
+                port = listening.getsockname()[1]
+                what = f"did not connect to port {port} of rank {manners.rank} in time{door.refusal}"
+                raise Absent(manners.previous, what, "")
+            links = Links(door.take(), made)
         except Absent as absent:
             rank, reason, remedy = absent.args
             failure.record(rank, reason)
@@ -132,8 +147,8 @@ class Authentication:
                 raise PermissionError(f"it is {certified_name(connection)}, not {rank_name(self.previous)}")
         nonce = os.urandom(_NONCE)
         connection.sendall(nonce)
-        hello = _read(connection, _HELLO.size, until)
-        proof = _read(connection, _PROOF, until)
+        hello = read_exactly(connection, _HELLO.size, until)
+        proof = read_exactly(connection, _PROOF, until)
         if not hmac.compare_digest(proof, self._proof(b"hello", nonce, hello)):
             raise PermissionError("it does not have the token of this run")
         version, rank, ranks, purpose, _ = _HELLO.unpack(hello)
@@ -146,15 +161,15 @@ class Authentication:
         try:
             if self._client is not None:
                 connection = self._client.wrap_socket(connection, server_hostname=rank_name(self.next))
-            nonce = _read(connection, _NONCE, until)
+            nonce = read_exactly(connection, _NONCE, until)
             hello = _HELLO.pack(_VERSION, self.rank, self.ranks, purpose, os.urandom(_NONCE))
             connection.sendall(hello + self._proof(b"hello", nonce, hello))
-            if not hmac.compare_digest(_read(connection, _PROOF, until), self._proof(b"welcome", nonce, hello)):
+            if not hmac.compare_digest(read_exactly(connection, _PROOF, until), self._proof(b"welcome", nonce, hello)):
                 raise PermissionError("the process there does not have the token of this run")
         except BaseException:
             connection.close()
             raise
-        return _ready(connection)
+        return ready(connection)
 
     def renew(self, connection: socket.socket, *, accepted: bool) -> ssl.SSLSocket:
         """Return a new TLS connection with new keys, after both ends have requested it.
@@ -164,7 +179,7 @@ class Authentication:
         """
         context = self._server if accepted else self._client
         assert context
-        context.verify_flags |= _NO_CHECK_TIME
+        context.verify_flags |= NO_CHECK_TIME
         return context.wrap_socket(
             socket.socket(fileno=connection.detach()),
             server_side=accepted,
@@ -182,18 +197,29 @@ class Authentication:
         return hmac.digest(self._token, b"".join(parts), "sha256")
 
 
-class Acceptor:
-    """Accept the previous rank once for each purpose, and refuse all other connections.
+class Greeter(Protocol):
+    """Protocol of `Acceptor` for the authentication of peers; its methods raise OSError or ValueError if it fails."""
 
-    Pending handshakes are limited in number and time; the oldest is dropped, as a neighbour needs no time.
+    def receive(self, stranger: socket.socket) -> socket.socket:
+        """Return the connection to use with a peer that has connected; nothing is exchanged yet."""
+
+    def greet(self, connection: socket.socket) -> tuple[int, bytes]:
+        """Verify an accepted connection; returns a number for it and the welcome message to answer."""
+
+
+class Acceptor:
+    """Accept connections that a greeter lets in, the last one of each number, and refuse all others.
+
+    Pending handshakes are limited in number and time; the oldest is dropped, as a rank needs no time. refusal: end of
+    an error message, about the last connection that was refused.
     """
 
-    def __init__(self, listening: socket.socket, manners: Authentication) -> None:
+    def __init__(self, listening: socket.socket, manners: Greeter) -> None:
         self.inside: dict[int, socket.socket] = {}
+        self.refusal = ""
         self._listening, self._manners = listening, manners
         self._crowd: dict[socket.socket, threading.Thread] = {}  # in the order in which they came
         self._changed = threading.Condition()
-        self._refusal = ""
         self._closed = False
         self._thread = threading.Thread(target=self._open, name="ring-door", daemon=True)
 
@@ -201,16 +227,26 @@ class Acceptor:
         self._thread.start()
         return self
 
-    def wait(self, until: float) -> dict[int, socket.socket]:
-        """Wait for the connections of the previous rank; returns them by purpose."""
+    def wait(self, complete: Callable[[Mapping[int, socket.socket]], bool], until: float) -> bool:
+        """Wait until the accepted connections, by number, are complete; returns whether they are by the deadline."""
         with self._changed:
-            left = until - time.monotonic()
-            if not self._changed.wait_for(lambda: len(self.inside) == len(PURPOSES), left):
-                port = self._listening.getsockname()[1]
-                what = f"did not connect to port {port} of rank {self._manners.rank} in time{self._refusal}"
-                raise Absent(self._manners.previous, what, "")
+            return self._changed.wait_for(lambda: complete(self.inside), until - time.monotonic())
+
+    def accepted(self) -> dict[int, socket.socket]:
+        """Return the accepted connections by number."""
+        with self._changed:
+            return dict(self.inside)
+
+    def take(self) -> dict[int, socket.socket]:
+        """Return the accepted connections by number; the caller has to close them."""
+        with self._changed:
             inside, self.inside = self.inside, {}
         return inside
+
+    def drop(self, number: int) -> None:
+        """Close an accepted connection."""
+        with self._changed:
+            self.inside.pop(number).close()
 
     def _open(self) -> None:
         self._listening.settimeout(_GLANCE)
@@ -223,7 +259,7 @@ class Acceptor:
                 time.sleep(_GLANCE)
                 continue
             try:
-                self._admit(self._manners.receive(stranger), str(address[0]))
+                self._admit(self._manners.receive(stranger), str(address[0]).removeprefix("::ffff:"))
             except OSError:
                 stranger.close()
 
@@ -245,17 +281,17 @@ class Acceptor:
         try:
             purpose, welcome = self._manners.greet(stranger)
         except (OSError, ValueError) as error:
-            self._refusal = f"; a connection from {host} was refused: {error}"
+            self.refusal = f"; a connection from {host} was refused: {error}"
         with self._changed:
             waited = self._crowd.pop(stranger, None) is not None and not self._closed
             if purpose is None or not waited:
                 stranger.close()
                 return
-            if purpose in self.inside:  # the previous rank has given that one up
+            if purpose in self.inside:  # the peer has given that one up
                 self.inside[purpose].close()
             with contextlib.suppress(OSError):
                 stranger.sendall(welcome)
-            self.inside[purpose] = _ready(stranger)
+            self.inside[purpose] = ready(stranger)
             self._changed.notify_all()
 
     def __exit__(self, *_: object) -> None:
@@ -278,7 +314,7 @@ def hang_up(connection: socket.socket) -> None:
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
-def _read(connection: socket.socket, size: int, until: float) -> bytes:
+def read_exactly(connection: socket.socket, size: int, until: float) -> bytes:
     """Read exactly `size` bytes before a deadline."""
     data = bytearray(size)
     filled = 0
@@ -291,7 +327,7 @@ def _read(connection: socket.socket, size: int, until: float) -> bytes:
     return bytes(data)
 
 
-def _ready(connection: socket.socket) -> socket.socket:
+def ready(connection: socket.socket) -> socket.socket:
     """Set the options of a connected socket.
 
     Buffer sizes are left to the kernel, which grows them to megabytes on fast connections. Keepalive probes keep

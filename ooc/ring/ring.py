@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 import numpy as np
 
 from blocks import workers
-from blocks.errors import WorkFailed
+from blocks.errors import Interrupted, WorkFailed
 
 PATIENCE = 8.0  # seconds without a sign of life of a rank
 _RANK = struct.Struct("<I")
@@ -194,6 +195,20 @@ class StoppedWorkers:
             if pid is None
             else f"failed: its worker process {pid} has been stopped (SIGSTOP) for {self._patience:g} s"
         )
+
+
+@contextmanager
+def taking_part(ring: Ring) -> Iterator[None]:
+    """Leave a ring at the end, together with the other ranks; inform them if this rank fails."""
+    try:
+        yield
+        ring.barrier()
+    except BaseException as error:
+        if not isinstance(error, Interrupted):  # which all ranks have agreed on
+            ring.fail(reason_of(error))
+        raise
+    finally:
+        ring.close()
 
 
 class LocalRing:

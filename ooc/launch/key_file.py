@@ -1,0 +1,40 @@
+"""Read the file with the key that the ranks of a rendezvous share."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+from blocks.errors import RequestError
+
+_DIGITS = 64  # hexadecimal, of 32 bytes
+_MOST_BYTES = 1 << 10  # that are read of a file
+_LEAST_DIFFERENT = 16  # bytes: of 32 random ones, fewer are different once in 10**15
+_HOW = "Make a key that only you can read: (umask 077; openssl rand -hex 32 > ring.key)"
+
+
+def read_key(path: Path) -> bytes:
+    """Return the key in a file, 32 bytes. Raises RequestError if it is not secret or no key.
+
+    As ssh does, refuse a file of this user that others can read or write.
+    """
+    try:
+        with path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            if found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) & 0o077:
+                raise RequestError(
+                    f"--key-file {path}: its permissions {stat.S_IMODE(found.st_mode):04o} are too open, others could"
+                    " read the key",
+                    f"Restrict them with: chmod 600 {path}",
+                )
+            text = file.read(_MOST_BYTES).strip()
+    except OSError as error:
+        raise RequestError(f"--key-file {path} cannot be read: {error.strerror}", _HOW) from None
+    if not re.fullmatch(rb"[0-9A-Fa-f]{%d}" % _DIGITS, text):
+        raise RequestError(f"--key-file {path}: expected {_DIGITS} hexadecimal digits and no more", _HOW)
+    key = bytes.fromhex(text.decode())
+    if len(set(key)) < _LEAST_DIFFERENT:
+        raise RequestError(f"--key-file {path}: the key is not random, it could be guessed", _HOW)
+    return key

@@ -1,0 +1,48 @@
+"""The number of a rank and of all ranks, as schedulers tell the processes that they start."""
+
+from __future__ import annotations
+
+import os
+
+from blocks.errors import RequestError
+
+_MOST_RANKS = 1 << 16
+_VARIABLES = (  # of the rank and the number of ranks; those of what starts a process inside another come first
+    ("RANK", "WORLD_SIZE"),  # PyTorch, and many scripts
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("JOB_COMPLETION_INDEX", ""),  # an Indexed Job of Kubernetes, which does not tell how many
+)
+
+
+def place(rank: int | None = None, ranks: int | None = None) -> tuple[int, int]:
+    """Return the number of this rank and the number of ranks, by default those that the environment tells."""
+    for name, size in _VARIABLES:
+        told = name in os.environ and (size in os.environ or ranks is not None)
+        if told or (rank is not None and size in os.environ):
+            rank = _number(name) if rank is None else rank
+            ranks = _number(size) if ranks is None else ranks
+            break
+    if rank is None or ranks is None:
+        missing = "which rank it is" if rank is None else "how many ranks there are"
+        raise RequestError(
+            f"--rendezvous: this process cannot tell {missing}",
+            "Give --ring-rank and --ring-size, or start it with a scheduler that sets RANK and WORLD_SIZE, SLURM_PROCID"
+            " and SLURM_NTASKS, OMPI_COMM_WORLD_RANK and _SIZE, PMI_RANK and PMI_SIZE, or JOB_COMPLETION_INDEX"
+            " (with --ring-size).",
+        )
+    if not 0 <= rank < ranks <= _MOST_RANKS:
+        raise RequestError(
+            f"--rendezvous: this process is rank {rank} of {ranks}",
+            "Ranks are counted from 0, so the last is one less than their number.",
+        )
+    return rank, ranks
+
+
+def _number(variable: str) -> int:
+    value = os.environ[variable]
+    if not value.isascii() or not value.isdecimal():
+        raise RequestError(f"the environment variable {variable} must be a number, but is {value!r}")
+    return int(value)
