@@ -1,0 +1,82 @@
+"""Run a function or a command as one rank of a ring whose ranks meet by a key, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from blocks.errors import error_of
+from ooc.launch.rendezvous import JOIN_TIMEOUT, Rendezvous, join
+from ooc.launch.rendezvous import rendezvous as meeting_of
+from ooc.launch.supervised import run_supervised
+from ooc.ring.ring import PATIENCE, Ring, taking_part
+
+
+def run(
+    task: Callable[[Ring], Any] | Sequence[str],
+    *,
+    rendezvous: str,
+    key_file: str | Path,
+    rank: int | None = None,
+    ranks: int | None = None,
+    join_timeout: float = JOIN_TIMEOUT,
+    patience: float = PATIENCE,
+) -> Any:
+    """Run a function or a command of ooc as one rank of a ring; every rank calls this function.
+
+    Parameters
+    ----------
+    task : callable or sequence of str
+        A function that is called with the ring, for example to pass it on to `ooc.fit`. Or the arguments of a command
+        of ooc, such as ``["train", "lda", "shard-{rank}", "run-{rank}", "--topics", "100"]``, which runs in a process
+        of its own.
+    rendezvous : str
+        "host:port" at which rank 0 listens, and to which the other ranks connect.
+    key_file : str or Path
+        File with the key that all ranks share: 64 hexadecimal digits that only its owner may read.
+    rank, ranks : int, optional
+        Number of this rank, from 0, and number of all ranks; by default as the scheduler says in RANK and WORLD_SIZE,
+        SLURM_PROCID and SLURM_NTASKS, or others (docs/schedulers.md).
+    join_timeout : float
+        Seconds to wait for all ranks.
+    patience : float
+        Seconds of silence after which a rank counts as lost.
+
+    Returns
+    -------
+    object
+        What the function returns; None for a command.
+
+    Raises
+    ------
+    RequestError
+        If the ranks do not fit together, or the command is refused.
+    WorkFailed
+        If a rank does not come in time or is lost (RingFailed), or the command fails.
+    Interrupted
+        If the command was stopped with its state saved, by a signal or because its time was over (TimeOver).
+    """
+    meeting = meeting_of(rendezvous, key_file, rank, ranks, join_timeout=join_timeout, patience=patience)
+    if callable(task):
+        ring = join(meeting)
+        with taking_part(ring):
+            return task(ring)
+    code = run_supervised([*task, *options_of(meeting, key_file)])
+    if code:
+        told = f"`ooc {' '.join(task[:2])}` of rank {meeting.rank} ended with exit code {code}"
+        raise error_of(code)(told, "Its message is on standard error.")
+    return None
+
+
+def options_of(meeting: Rendezvous, key_file: str | Path) -> list[str]:
+    """Return the options with which a command takes part."""
+    told = {
+        "rendezvous": meeting.at,
+        "key-file": key_file,
+        "ring-rank": meeting.rank,
+        "ring-size": meeting.ranks,
+        "join-timeout": meeting.join_timeout,
+        "patience": meeting.patience,
+    }
+    return [f"--{name}={value}" for name, value in told.items()]
