@@ -31,6 +31,7 @@ LONG = {
     "choosing-topics.md",
     "larger-than-memory.md",
     "several-machines.md",
+    "schedulers.md",
     "moving.md",
     "factorization.md",
     "regression.md",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import os
 import random
+import secrets
 import shutil
 import signal
 import subprocess
@@ -15,8 +16,13 @@ from pathlib import Path
 import orjson
 import pytest
 from conftest import Ooc
-from corpora import tree
+from corpora import model_bytes, tree
+from launches import shards_of
 from long import long_but
+from rings import on_ring
+
+from benchmarks.sshd import free_port
+from samplers.lda.training import train_lda
 
 PIPELINES = Path(__file__).resolve().parent.parent / "examples" / "pipelines"
 WORDS = (["apple", "pear", "plum", "fruit", "cherry"], ["goal", "team", "ball", "match", "league"])
@@ -208,3 +214,74 @@ def test_a_task_of_slurm_is_queued_again_until_its_model_is_done(tmp_path: Path,
     assert (tmp_path / "scontrol.txt").read_text() == "requeue 77_3\n"
     assert 'memory = "800MiB"' in (tmp_path / "topics-3" / "options.toml").read_text()
     assert tree(tmp_path / "topics-3" / "model") == tree(tmp_path / "straight" / "model")
+
+
+SRUN = """#!/bin/sh
+# Start two tasks, and exit with the largest of their codes.
+shift
+for rank in 0 1; do
+    SLURM_PROCID=$rank SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 "$@" & tasks="$tasks $!"
+done
+worst=0
+for task in $tasks; do wait "$task"; code=$?; [ $code -gt $worst ] && worst=$code; done
+exit $worst
+"""
+
+
+def trained_by_threads(tmp_path: Path, ranks: int) -> dict[str, bytes]:
+    """The model of a ring in one process, by the options of the examples."""
+    runs = [tmp_path / f"expected-{rank}" for rank in range(ranks)]
+    options = {"topics": 1000, "iterations": 40, "workers": 1, "quiet": True}
+    on_ring(ranks, lambda ring: train_lda(tmp_path / f"shard-{ring.rank}", runs[ring.rank], ring=ring, **options))
+    return model_bytes(runs[0])
+
+
+@pytest.mark.long
+def test_a_ring_of_slurm_is_queued_again_until_its_model_is_done(tmp_path: Path) -> None:
+    shards_of(tmp_path, 2)
+    add_program(tmp_path / "bin", "srun", SRUN)
+    scontrol = '#!/bin/sh\nif [ "$1" = show ]; then echo localhost; else echo "$*" >> scontrol.txt; fi\n'
+    add_program(tmp_path / "bin", "scontrol", scontrol)
+    job = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NODELIST": "localhost", "SLURM_CPUS_PER_TASK": "1"}
+    job |= {"OOC_ITERATIONS": "40", "PATH": path_of(tmp_path / "bin")}
+
+    def run(**more: str) -> None:
+        environment = {**os.environ, **job, **more}
+        command = ["bash", PIPELINES / "slurm-ring.sh", "shard-{rank}", "run-{rank}"]
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+
+    run(OOC_MAX_TIME="0.5")
+    assert (tmp_path / "scontrol.txt").read_text() == "requeue 4711\n"
+    assert not (tmp_path / "run-0/model").exists()
+    run()
+    assert model_bytes(tmp_path / "run-0") == trained_by_threads(tmp_path, 2)
+    assert not list(tmp_path.glob("*.key"))
+    assert (tmp_path / "scontrol.txt").read_text().count("\n") == 1
+
+
+@pytest.mark.long
+def test_pods_of_the_manifest_of_kubernetes_train_one_model(tmp_path: Path) -> None:
+    """Each is a process with the arguments and the environment that Kubernetes would give its container."""
+    yaml = pytest.importorskip("yaml")
+    service, job = yaml.safe_load_all((PIPELINES / "kubernetes.yaml").read_text())
+    ranks, pod = job["spec"]["completions"], job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    given = {each["name"]: each["value"] for each in container["env"]}
+    assert (job["spec"]["completionMode"], job["spec"]["parallelism"]) == ("Indexed", ranks)
+    assert given["OOC_RENDEZVOUS"].split(":")[0] == f"{job['metadata']['name']}-0.{service['metadata']['name']}"
+    assert pod["subdomain"] == service["metadata"]["name"]
+    shards_of(tmp_path, ranks)
+    (tmp_path / "key").write_text(secrets.token_hex(32))
+    (tmp_path / "key").chmod(0o400)
+    given |= {"OOC_RENDEZVOUS": f"localhost:{free_port()}", "OOC_KEY_FILE": "key", "OOC_ITERATIONS": "40"}
+    arguments = [word.replace("/data/shards/", "").replace("/data/", "") for word in container["args"]]
+    pods = [
+        subprocess.Popen(
+            [sys.executable, "-m", "ooc", *arguments, "--workers=1"],
+            cwd=tmp_path,
+            env={**os.environ, **given, "JOB_COMPLETION_INDEX": str(rank)},
+        )
+        for rank in range(ranks)
+    ]
+    assert [each.wait(240) for each in pods] == [0] * ranks
+    assert model_bytes(tmp_path / "topics-0") == trained_by_threads(tmp_path, ranks)
