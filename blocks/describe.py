@@ -154,7 +154,7 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
         sizes, unit = facts["block_tokens"], "tokens"
         yield f"documents   {facts['documents']:,} ({facts['empty_documents']:,} empty)"
         yield f"tokens      {facts['tokens']:,}"
-        yield f"vocabulary  {facts['vocabulary']:,} words ({facts['unused_words']:,} in no document)"
+        yield f"vocabulary  {count_of(facts['vocabulary'], 'word')} ({facts['unused_words']:,} in no document)"
         if table := facts["table"]:
             columns = ", ".join(f"{name} ({kind})" for name, kind in table["columns"].items())
             yield f"columns     {columns}: {table['bytes']:,} bytes"
@@ -201,8 +201,8 @@ def _how(made: dict[str, Any], title: str, held: str = "") -> Iterator[str]:
     if options:
         yield f"            {options}"
     for why, what in made.get("dropped", {}).items():
-        words = f"{what['words']:,} words, " if "words" in what else ""
-        yield f"            {why} dropped {words}{what['tokens']:,} tokens"
+        words = f"{count_of(what['words'], 'word')}, " if "words" in what else ""
+        yield f"            {why} dropped {words}{count_of(what['tokens'], 'token')}"
     for why in ("duplicates", "unknown"):
         if made.get(why):
             yield f"            {count_of(made[why], 'rating')} left out: {_WHY[why]}"

@@ -57,11 +57,19 @@ def import_numba() -> None:
     """Import numba, in a process of this project without scipy, which saves 0.25 s.
 
     Numba imports scipy for its version and for BLAS in `np.correlate`. For users who import this project scipy stays
-    available.
+    available. Raises RequestError if the address space is too small, or the system denies executable memory.
     """
     _require_address_space()
-    with _hidden("scipy") if ours else nullcontext():
-        import numba.np.arraymath  # noqa: F401
+    try:
+        with _hidden("scipy") if ours else nullcontext():
+            import numba.np.arraymath  # noqa: F401
+    except PermissionError as error:
+        if error.filename:
+            raise
+        raise RequestError(
+            "this system denies executable memory, which compiled kernels need",
+            "Allow it for Python: with systemd remove MemoryDenyWriteExecute=yes; with SELinux permit execmem.",
+        ) from error
 
 
 def _require_address_space() -> None:

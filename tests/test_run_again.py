@@ -113,7 +113,13 @@ def test_another_or_a_longer_dataset_is_told(place: Path, made: Path, ooc: Ooc) 
     assert moved.returncode == 0, moved.stderr  # it holds the same
     (place / "more.jsonl").write_text('{"text": "apple pear plum"}\n')
     assert ooc("ingest", "jsonl", "more.jsonl", "corpus", "--append").returncode == 0
-    refused = ooc(*command)
+    model = models(place / "run")
+    done = ooc(*command, "--json")
+    assert (done.returncode, json.loads(done.stdout)["iteration"]) == (0, 30)
+    assert "warning: run is finished, without the data appended to corpus since" in done.stderr
+    assert models(place / "run") == model
+    assert ooc("resume", "run", "--iterations", 31, "--max-time", 1e-6).returncode == 75
+    refused = ooc(*command, "--iterations", 31)
     assert (refused.returncode, "corpus was appended to after run was started" in refused.stderr) == (2, True)
     assert ooc("ingest", "text", made / "texts.jsonl", "other", "--lines").returncode == 0
     refused = ooc(*[word if word != "corpus" else "other" for word in command])

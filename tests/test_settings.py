@@ -100,6 +100,20 @@ def test_the_nearest_counts(tmp_path: Path, ooc: Ooc) -> None:
     assert shown(ooc, "train", "lda", "--config", "a.toml", OOC_CONFIG="nowhere")["topics"][0] == 2
 
 
+def test_filters_of_a_file_give_way_to_a_vocabulary(tmp_path: Path, ooc: Ooc) -> None:
+    """They chose the vocabulary of the first dataset; with both on the command line, neither is left out."""
+    (tmp_path / "texts.jsonl").write_text('{"text": "pear apple"}\n{"text": "apple"}\n')
+    (tmp_path / "a.toml").write_text("min-df = 2\nmax-vocab = 3\n")
+    ingest = ("ingest", "jsonl", "texts.jsonl")
+    assert ooc(*ingest, "corpus", "--config", "a.toml").returncode == 0
+    done = ooc(*ingest, "new", "--config", "a.toml", "--vocab-from", "corpus", "--json")
+    assert (done.returncode, json.loads(done.stdout)["vocabulary"]) == (0, 1), done.stderr
+    (tmp_path / "both.toml").write_text('min-df = 2\nvocab-from = "corpus"\n')
+    for both in (["--vocab-from", "corpus", "--min-df", "2"], ["--config", "both.toml"]):
+        refused = ooc(*ingest, "other", *both)
+        assert (refused.returncode, "when the vocabulary is given" in refused.stderr) == (2, True)
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "command", ["train lda --alpha 0.5,0.25 --topics 2", "ingest csv a b --drop x --drop y", "demo"]

@@ -56,6 +56,23 @@ def test_estimators_need_no_room_in_shared_memory(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+DENY_EXECUTION = """
+import ctypes, os, sys
+os._exit(77) if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) else os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def test_denied_executable_memory_is_named(tmp_path: Path) -> None:
+    """As by MemoryDenyWriteExecute of systemd: PR_SET_MDWE of Linux 6.3."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    words = [sys.executable, "-c", DENY_EXECUTION, "-m", "ooc", "train", "lda", "corpus", "run", "--topics", "2"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode == 77:
+        pytest.skip("NO MEMORY IS DENIED: this kernel is before 6.3")
+    assert done.returncode == 2
+    assert done.stderr.startswith("ooc: this system denies executable memory, which compiled kernels need\n")
+
+
 TRAIN = ["train", "lda", "corpus", "--topics", "3", "--iterations", "2", "--workers", "2"]
 
 

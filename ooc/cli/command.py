@@ -242,6 +242,13 @@ def source_of(ctx: Any, name: str) -> str:
     return source.name if source else "DEFAULT"
 
 
+def is_overruled(ctx: Any, name: str, by: str) -> bool:
+    """Return whether the parameter `by` comes from a source that takes precedence over the source of `name`, such as
+    the command line over a config file."""
+    order = ("COMMANDLINE", "ENVIRONMENT", "DEFAULT_MAP", "DEFAULT")
+    return order.index(source_of(ctx, by)) < order.index(source_of(ctx, name))
+
+
 def _hint(ctx: Any, param: Any) -> str | None:
     """Return the name of a parameter for an error message; None for click's own hint."""
     if (source := source_of(ctx, param.name)) == "ENVIRONMENT":

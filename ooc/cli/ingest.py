@@ -14,6 +14,7 @@ from blocks.errors import RequestError
 from blocks.plurals import count_of
 from ooc.cli import design, shard
 from ooc.cli import ingest_options as groups
+from ooc.cli.command import is_overruled
 from ooc.cli.console import JSON, note, print_json, progress_bar, say
 from ooc.cli.options import on_ring, options, parameter, takes
 from ooc.cli.session import Session, session
@@ -36,6 +37,7 @@ INPUTS = parameter(
         list[str], typer.Argument(help="Input files, plain or compressed (.gz, .xz, .zst, .zip); - is standard input.")
     ],
 )
+CONTEXT = parameter("context", typer.Context)
 OUT = parameter("out", Annotated[str, typer.Argument(help="Directory of the new dataset.")])
 _CORPUS = (groups.CorpusOptions, groups.BlocksOptions, groups.ShardsOptions, groups.MakingOptions)
 _TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, groups.KeptOptions, *_CORPUS)
@@ -48,15 +50,16 @@ _TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, 
     OUT,
     options(groups.BagsOptions, groups.EncodedOptions, groups.StopWordsOptions, groups.VocabularyOptions, *_CORPUS),
     JSON,
+    CONTEXT,
 )
-def ingest_uci(**given: Any) -> None:
+def ingest_uci(context: typer.Context, **given: Any) -> None:
     """Ingest bags of words: lines of document, word and count.
 
     The format of the UCI collections, with a header of three lines; LDA-C files, one document per line, are read, too.
 
     Example: ooc ingest uci docword.nips.txt.gz nips --vocab vocab.nips.txt
     """
-    _ingest("uci", given)
+    _ingest("uci", given, context)
 
 
 @app.command("text")
@@ -69,26 +72,27 @@ def ingest_uci(**given: Any) -> None:
     OUT,
     options(groups.TextFilesOptions, groups.EncodedOptions, *_TEXT),
     JSON,
+    CONTEXT,
 )
-def ingest_text(**given: Any) -> None:
+def ingest_text(context: typer.Context, **given: Any) -> None:
     """Ingest text files: a document per file, or per line.
 
     Example: ooc ingest text papers/ corpus --glob '*.txt' --min-df 5
     """
-    _ingest("text", given)
+    _ingest("text", given, context)
 
 
 @app.command("jsonl")
 @on_ring
-@takes(INPUTS, OUT, options(groups.JsonLinesOptions, groups.EncodedOptions, *_TEXT), JSON)
-def ingest_jsonl(**given: Any) -> None:
+@takes(INPUTS, OUT, options(groups.JsonLinesOptions, groups.EncodedOptions, *_TEXT), JSON, CONTEXT)
+def ingest_jsonl(context: typer.Context, **given: Any) -> None:
     """Ingest JSON Lines: each line is an object with a document.
 
     A file can also be one JSON array of such objects.
 
     Example: ooc ingest jsonl papers.jsonl.gz corpus --text-field abstract --max-vocab 100000
     """
-    _ingest("jsonl", given)
+    _ingest("jsonl", given, context)
 
 
 _NUMBERS = (groups.NumberColumnsOptions, groups.ColumnsOptions, groups.ColumnBlocksOptions)
@@ -97,8 +101,8 @@ _TABLE = (groups.TextColumnsOptions, groups.TableOptions, groups.EncodedOptions,
 
 @app.command("csv")
 @on_ring
-@takes(INPUTS, OUT, options(*_NUMBERS, *_TABLE, *_TEXT), JSON)
-def ingest_csv(**given: Any) -> None:
+@takes(INPUTS, OUT, options(*_NUMBERS, *_TABLE, *_TEXT), JSON, CONTEXT)
+def ingest_csv(context: typer.Context, **given: Any) -> None:
     """Ingest CSV, TSV, Parquet or Arrow: each row is a document.
 
     With --target it makes a design matrix of columns of numbers. For a directory all Parquet and Arrow files in it are
@@ -116,7 +120,7 @@ def ingest_csv(**given: Any) -> None:
         raise RequestError(
             f"--{unfit.replace('_', '-')} can only be used for a design matrix", "Name the column of y with --target."
         )
-    _ingest("csv", given)
+    _ingest("csv", given, context)
 
 
 app.command("svmlight")(design.svmlight)
@@ -218,18 +222,17 @@ def _how(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ingest(kind: str, given: dict[str, Any]) -> None:
+def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
     from blocks.corpus.request import CorpusRequest
     from blocks.corpus.vocabulary import Filters
     from blocks.generations import identity_or_none
 
     started = time.monotonic()
-    filters = Filters(
-        _documents(given.pop("min_df"), "--min-df"),
-        _documents(given.pop("max_df"), "--max-df"),
-        given.pop("max_vocab"),
-        given.pop("min_npmi", None),
-    )
+    chosen = {name: given.pop(name, None) for name in Filters._fields}
+    if given["vocab_from"]:
+        chosen |= {name: None for name in chosen if is_overruled(context, name, "vocab_from")}
+    documents = {name: _documents(chosen[name], f"--{name.replace('_', '-')}") for name in ("min_df", "max_df")}
+    filters = Filters(**chosen | documents)
     shards, as_json, common = given.pop("shards"), given.pop("json"), _how(given)
     hold_out = given.pop("hold_out", None)
     asked = {name: value for name, value in given.items() if value is not None}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from blocks import stderr
 from blocks.errors import RequestError
 from blocks.generations import has_generation
 from blocks.store import Store
@@ -16,11 +17,12 @@ from ooc.workers.worker import ProgramSpec
 def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: Store) -> None:
     """Raise RequestError with the differences unless two configurations describe the same training.
 
-    path: of the run. old: its configuration. new: configuration of the requested run. dataset: of the requested run.
+    path: of the run. old: its configuration. new: configuration of the requested run. dataset: of the requested run; if
+    it was appended to since, a finished run stays as it is, with a warning.
     """
     began = old["dataset"]["identity"]
-    if began != dataset.identity:
-        grew = has_generation(dataset.path, began)
+    grew = began != dataset.identity and has_generation(dataset.path, began)
+    if began != dataset.identity and not (grew and old["finished"]):
         raise RequestError(
             f"{dataset.path} was appended to after {path} was started"
             if grew
@@ -32,6 +34,8 @@ def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: 
             f"{path} was started with other options: {'; '.join(different)}",
             f"Give the same options, continue the run with `ooc resume {path}`, or replace it with --overwrite.",
         )
+    if grew:
+        stderr.warn(f"{path} is finished, without the data appended to {dataset.path} since; --overwrite trains again")
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:

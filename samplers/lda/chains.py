@@ -108,9 +108,11 @@ def _require_same_chains(
             f"--chains {chains}: {path} has {len(paths)} chains", f"Give --chains {len(paths)}, or choose another name."
         )
     config = run_config(path, dataset, spec, "", scratch=None, **configured)
-    require_same(path, Run(paths[0]).config, config, dataset)
-    for chain in paths:
-        Run(chain).move_datasets(dataset.path, None)
+    runs = [Run(chain) for chain in paths]
+    unfinished = [run for run in runs if not run.config["finished"]]
+    require_same(path, [*unfinished, *runs][0].config, config, dataset)
+    for run in runs:
+        run.move_datasets(dataset.path, None)
 
 
 def extend_chains(path: Path, iterations: int) -> None:
