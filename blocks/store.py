@@ -26,6 +26,9 @@ NEWEST = 2  # of all of them
 MANIFEST = "manifest.json"
 
 
+_NAMES = {"matrix": "dataset of ratings", "sample set": "dataset of samples"}  # of kinds, in messages
+
+
 class OfWhole(NamedTuple):
     """Data of the whole dataset that a shard has; see `blocks.shards.whole`."""
 
@@ -66,7 +69,8 @@ class Store:
         what = "a dataset made by `ooc ingest`"
         self.manifest = read_json(file, what=what, schema=self.schema, holds=Kind)
         if self.manifest["kind"] != self.kind:
-            raise RequestError(f"{self.path} is a {self.manifest['kind']}; expected a {self.kind}")
+            found, expected = (_NAMES.get(kind, kind) for kind in (self.manifest["kind"], self.kind))
+            raise RequestError(f"{self.path} is a {found}; expected a {expected}")
         require_fit(file, self.manifest, self.holds)
         self.looked_through: set[str] = set()  # files whose numbers are known to be in range, see `blocks.bounds`
         self.identity: str = self.manifest["identity"]

@@ -180,7 +180,7 @@ class StaticProgram:
     phases: Sequence[Phase] = ()  # phases of one iteration
     reading_phases: Sequence[Phase] = ()  # phases of `measure` and `export`, which change nothing
     exported: Sequence[Phase] = ()  # the phases that `export` sweeps, in that order
-    state_name = "numbers of samples"  # plural name of the local state, for plans
+    state_name = "local state of the samples"  # for plans
     trains_on_shards = False  # each rank of a ring has a shard, and phases set what travels; else all have all data
 
     def __init__(self, dataset: Any, **options: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from blocks import memory
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
-from blocks.plurals import count_of
+from blocks.plurals import count_of, rate_text, seconds_text, size_text
 from ooc.plan.disk_speed import measure_disk
 from ooc.plan.forecast import Speeds, forecast
 from ooc.plan.memory_plan import make_plan
@@ -23,8 +23,8 @@ from samplers.preparation import MEMORY_SHARE
 _LATER = 20  # an iteration in which topics have become sharper
 _ASSUMED = (  # of several machines
     "documents are split evenly, and all machines have the speeds above",
-    "word frequencies follow Zipf's law with exponent 1.1; the counts sent are those of topics that start at random, of"
-    " learned ones there are fewer",
+    "word frequencies follow Zipf's law with exponent 1.1; initial topics are random (learned ones need fewer bytes to"
+    " send)",
     "slices are sent and received at full speed during sampling: the slowest of the three sets the time",
 )
 
@@ -92,6 +92,7 @@ def plan_lda(
         if sampler == "auto"
         else "chosen by --sampler",
         "memory_bytes": plan.bytes,
+        "state_name": program.state_name,
         "residency": list(plan.reasons),
         "dataset_bytes": dataset.data_bytes,
         **{field: value for field, value in asdict(found).items() if field != "data_bytes"},
@@ -108,12 +109,12 @@ def _why(names: list[str], sampler: str, topics: int, vocabulary: int, machines:
     if machines > 1:
         return "the only sampler that streams its state on several machines"
     size = 4 * topics * vocabulary
-    dense = f"topic-word counts take {_size(size)}"
+    dense = f"topic-word counts take {size_text(size)}"
     if sampler != names[0]:
-        return f"{dense}, with which sparse-gibbs does not fit the memory budget"
+        return f"{dense}, with which sparse-gibbs does not fit the memory limit"
     if sampler == "two-phase" and size <= SMALL:
         return "the only sampler of auto that takes the given options"
-    small = f"the {_size(SMALL)} up to which sparse-gibbs is faster"
+    small = f"the {size_text(SMALL)} up to which sparse-gibbs is faster"
     return f"{dense}, {'within' if sampler == 'sparse-gibbs' else 'more than'} {small}"
 
 
@@ -128,38 +129,36 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield f"corpus     {corpus}{each}"
     yield f"grid       {count_of(facts['blocks'], 'block')} x {count_of(facts['slices'], 'slice')}"
     yield f"sampler    {facts['sampler']}: {facts['why']}"
-    yield f"memory     {_size(facts['memory_bytes'])} with {count_of(facts['workers'], 'worker')}"
+    yield f"memory     {size_text(facts['memory_bytes'])} with {count_of(facts['workers'], 'worker')}"
     yield from (f"           {reason}" for reason in facts["residency"])
-    yield (
-        f"disk       dataset {_size(facts['dataset_bytes'])}; topics and proposals {_size(facts['state_bytes'])} "
-        "for each saved state, of which there are up to three"
-    )
-    yield f"iteration  {facts['iteration_s']:,.1f} s, limited by {facts['limit']}; in parallel:"
-    speed = f"{facts['tokens_of_machine']:,} tokens at {facts['assumed_tokens_per_s'] / 1e6:.1f}M per second and worker"
-    yield f"           sampling  {facts['sampling_s']:,.1f} s: {speed}"
-    if "assumed_disk" in facts:
-        parts = {
-            "dataset read": facts["dataset_read_bytes"],
-            "topics and proposals read": facts["read_bytes"],
-            "written": facts["written_bytes"],
-            "counts read and written": facts["rows_bytes"],
-        }
-        moved = (
-            ", ".join(f"{part} {_size(size)}" for part, size in parts.items() if size) or "nothing is read or written"
-        )
-        yield f"           disk      {facts['disk_s']:,.1f} s: {moved}, at {_size(facts['assumed_disk'])}/s"
-    if "assumed_network" in facts:
-        first, later = (_size(facts[name]) for name in ("sent_bytes", f"sent_bytes_{_LATER}th"))
-        sent = f"{first} of word counts sent in the first iteration, {later} in the {_LATER}th"
-        yield f"           network   {facts['network_s']:,.1f} s: {sent}, at {_size(facts['assumed_network'])}/s"
+    saved = f"{size_text(facts['state_bytes'])} for each saved state, of which there are up to three"
+    yield f"disk       dataset {size_text(facts['dataset_bytes'])}; {saved}"
+    yield from _told_of_time(facts)
     if machines > 1:
-        yield f"rate       {facts['tokens'] / facts['iteration_s'] / 1e6:,.1f}M tokens per second on all machines"
+        yield f"rate       {rate_text(facts['tokens'] / facts['iteration_s'], 'tokens')} on all machines"
         yield from (f"assumes    {assumption}" for assumption in _ASSUMED)
 
 
-def _size(size: float) -> str:
-    """Return bytes with about three digits, in the units of the options."""
-    for unit, bytes_ in (("TB", 1e12), ("GB", 1e9)):
-        if size >= bytes_:
-            return f"{size / bytes_:,.1f} {unit}"
-    return f"{size / 1e6:,.1f} MB"
+def _told_of_time(facts: dict[str, Any]) -> Iterator[str]:
+    """Yield the time of an iteration, and of each of its parts, as lines of text."""
+    named = [name for name in ("sampling", "disk", "network") if name == "sampling" or f"assumed_{name}" in facts]
+    slowest = f", set by {facts['limit']}, the slowest of these in parallel:" if len(named) > 1 else ":"
+    yield f"iteration  {seconds_text(facts['iteration_s'])}{slowest}"
+    speed = f"{rate_text(facts['assumed_tokens_per_s'], 'tokens')} per worker"
+    tokens = count_of(facts["tokens_of_machine"], "token")
+    yield f"           sampling  {seconds_text(facts['sampling_s'])}: {tokens} at {speed}"
+    if "assumed_disk" in facts:
+        parts = {
+            "dataset read": facts["dataset_read_bytes"],
+            f"{facts['state_name']} read": facts["read_bytes"],
+            "written": facts["written_bytes"],
+            "counts read and written": facts["rows_bytes"],
+        }
+        moved = ", ".join(f"{part} {size_text(size)}" for part, size in parts.items() if size)
+        at = f"at {size_text(facts['assumed_disk'])}/s"
+        yield f"           disk      {seconds_text(facts['disk_s'])}: {moved or 'nothing is read or written'}, {at}"
+    if "assumed_network" in facts:
+        first, later = (size_text(facts[name]) for name in ("sent_bytes", f"sent_bytes_{_LATER}th"))
+        sent = f"{first} of word counts sent in the first iteration, {later} in the {_LATER}th"
+        at = f"at {size_text(facts['assumed_network'])}/s"
+        yield f"           network   {seconds_text(facts['network_s'])}: {sent}, {at}"

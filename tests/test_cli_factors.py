@@ -239,7 +239,9 @@ def test_what_is_of_another_kind_is_refused(trained: Path, ooc: Ooc) -> None:
     """Topics of ratings, factors of documents."""
     (trained / "texts.txt").write_text("apple pear plum\ngoal team ball\n")
     assert ooc("ingest", "text", "texts.txt", "corpus", "--lines").returncode == 0
-    assert_refused(ooc("train", "mf", "corpus", "new", "--rank", 2), "expected a matrix")
+    assert_refused(
+        ooc("train", "mf", "corpus", "new", "--rank", 2), "corpus is a corpus; expected a dataset of ratings"
+    )
     assert_refused(ooc("train", "lda", "ratings", "new", "--topics", 2), "expected a corpus")
     assert_refused(ooc("topics", "run"), "expected a topic model")
     assert ooc("train", "lda", "corpus", "topics", "--topics", 2, "--iterations", 2).returncode == 0

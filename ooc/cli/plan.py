@@ -174,9 +174,15 @@ def _of_corpus(data: Path | None, asked: PlanOptions) -> tuple[dict[str, Any], I
 
 
 def _design(data: Path) -> Design | None:
-    """Return the dataset if it is a design matrix, else None."""
+    """Return the dataset if it is a design matrix, None if it is a corpus; RequestError for other kinds."""
+    from blocks.corpus.dataset import Dataset
     from blocks.design.design import Design
     from blocks.kinds import open_any
 
     found = open_any(data)
-    return found if isinstance(found, Design) else None
+    if isinstance(found, (Dataset, Design)):
+        return found if isinstance(found, Design) else None
+    raise RequestError(
+        f"{data}: ooc plan can only estimate trainings on a corpus or a design matrix",
+        "Train for one iteration: ooc train prints the time and the memory that it took.",
+    )

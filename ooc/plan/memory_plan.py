@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.plurals import count_of
+from blocks.plurals import count_of, size_text
 from blocks.store import Store
 from ooc.program import StaticProgram
 from ooc.ring.packets import SLOTS, PacketSlots
@@ -83,21 +83,20 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
     reasons: list[str] = []
     streamed: list[str] = []
     if layout.row_bytes:
-        whole = _mb(layout.rows * layout.row_bytes)
-        one = _mb(_state_bytes(layout, 1))
-        through = f"are streamed from disk through {buffers} buffers of {one}"
-        reasons.append(f"{program.state_name} ({whole}) {through if buffers else 'stay in memory'}")
+        whole = size_text(layout.rows * layout.row_bytes)
+        buffered = f"streamed from disk through {buffers} buffers of {size_text(_state_bytes(layout, 1))}"
+        reasons.append(f"{program.state_name} ({whole}): {buffered if buffers else 'in memory'}")
         streamed += [f"the training state ({whole}) is streamed from disk"] if buffers else []
     if model:
-        filed = f"is kept in a file, with up to {_mb(two)} of it in memory"
-        reasons.append(f"the model ({_mb(model)}) {filed if mapped else 'stays in memory'}")
-        streamed += [f"the model ({_mb(model)}) is kept in a file"] if mapped else []
+        filed = f"in a file, up to {size_text(two)} of it in memory"
+        reasons.append(f"model ({size_text(model)}): {filed if mapped else 'in memory'}")
+        streamed += [f"the model ({size_text(model)}) is kept in a file"] if mapped else []
     if start:
-        counts = f"the counts of the start ({_mb(start)}, freed before the first iteration)"
-        filed = f"are kept in a file, with up to {_mb(filed_start)} of them in memory"
-        reasons.append(f"{counts} {filed if start_mapped else 'stay in memory'}")
-        streamed += [f"{counts} are kept in a file"] if start_mapped else []
-    reasons.append(f"processes and their buffers take {_mb(fixed + later)}")
+        counts = f"counts that find the initial topics ({size_text(start)}, freed before the first iteration)"
+        filed = f"in a file, up to {size_text(filed_start)} of them in memory"
+        reasons.append(f"{counts}: {filed if start_mapped else 'in memory'}")
+        streamed += [f"the {counts} are kept in a file"] if start_mapped else []
+    reasons.append(f"processes and their buffers: {size_text(fixed + later)}")
     return Plan(
         workers, not buffers, buffers, size, tuple(reasons), mapped, memory, False, tuple(streamed), start_mapped
     )

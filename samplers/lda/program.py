@@ -59,7 +59,7 @@ class Lda(StaticProgram):
         word_histograms,
     )
     exported: Sequence[Phase] = (word_rows, document_rows)
-    state_name = "topics and proposals"
+    state_name = "topics of the tokens"
     columns = 1  # of the local state: the topic, and what a sampler keeps with it
 
     def __init__(

@@ -38,6 +38,7 @@ class TwoPhase(WarmStart):
     def __init__(self, *args: Any, mh_steps: int = 2, **options: Any) -> None:
         super().__init__(*args, **options)
         self.columns = 1 + check_steps(mh_steps)
+        self.state_name = "topics and proposals of the tokens"
         self._large: np.ndarray | None = None
 
     def delta_arrays(self) -> dict[str, ArraySpec]:

@@ -74,7 +74,14 @@ def _tiles(lines: Lines, planned: int) -> list[tuple[str, str]]:
         ("training time", f"{last['elapsed_s']:,.1f} s"),
         ("peak memory", f"{max(line['memory_bytes'] for line in lines) / 1e6:,.0f} MB"),
     ]
-    return tiles + [(title(name), f"{last[name]:.5g}") for name in objectives(lines)[:1] if name in last]
+    return tiles + [
+        (_in_lower_case(title(name)), f"{last[name]:.5g}") for name in objectives(lines)[:1] if name in last
+    ]
+
+
+def _in_lower_case(title: str) -> str:
+    """Return a title as it stands within a sentence; acronyms such as RMSE keep their capitals."""
+    return title if title[:2].isupper() else title[:1].lower() + title[1:]
 
 
 def _peak(lines: Lines) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,10 +12,10 @@ import numpy as np
 from blocks import memory
 from blocks.design.design import Design
 from blocks.errors import RequestError
-from blocks.plurals import count_of
+from blocks.plurals import count_of, rate_text, seconds_text, size_text
 from ooc.plan.disk_speed import measure_disk
 from samplers.regression.data.design_features import DesignFeatures
-from samplers.regression.path.plan import disk_needed, plan_path
+from samplers.regression.path.plan import LEAST_ROOM, disk_needed, plan_path
 from samplers.regression.program import RegressionProgram
 from samplers.regression.solver.working_sets import FURTHER
 
@@ -27,7 +28,7 @@ _COPIES, _SORTED, _SCALED = 16, 8, 8  # bytes of each of its entries; if it is s
 _TRIAL = 1 << 22  # entries that are read to find the speed
 _ASSUMED = (
     f"all columns are read in {_FIRST:g} passes for the first lambda and {_EACH:g} for each further lambda"
-    " (measured: 9 to 12 for 100 lambdas, up to 15 for a single small lambda)",
+    " (measured: 9 to 12 passes for 100 lambdas, up to 15 for a single small lambda)",
     f"a working set has three columns for each nonzero coefficient, and each column is visited {_VISITS} times per"
     " lambda; correlated columns take several times as long",
     "columns have average lengths, and on average over the path half of the final coefficients are nonzero",
@@ -78,6 +79,7 @@ def plan_regression(
         "assumed_nonzeros": nonzeros,
         "memory_bytes": plan.held - _SPARE + copies * largest * at_once,
         "held_bytes": plan.held,
+        "least_memory_bytes": plan.held + LEAST_ROOM,
         "room_bytes": plan.room,
         "fitting_columns": min(plan.room // at_once // max(copies * cells // design.columns, 1), design.columns),
         "dataset_bytes": design.data_bytes,
@@ -133,25 +135,20 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield f"design     {rows} x {columns}, {count_of(facts['entries'], 'entry', 'entries')}"
     nonzeros = f"{count_of(facts['assumed_nonzeros'], 'nonzero coefficient')} at its end"
     yield f"path       {count_of(facts['lambdas'], 'lambda')}{folds}, {nonzeros}"
-    workers = count_of(facts["workers"], "worker")
-    yield f"memory     about {_size(facts['memory_bytes'])} (within {WITHIN:.0%}) with {workers}"
-    yield f"           --memory has to hold {_size(facts['held_bytes'])} and the columns of the working set:"
-    fitting = f"which hold {count_of(facts['fitting_columns'], 'column')} at a time"
-    yield f"           {_size(facts['room_bytes'])} are left for the working set, {fitting}"
-    state = f"state {_size(facts['state_bytes'])} in up to three saved states"
-    yield f"disk       dataset {_size(facts['dataset_bytes'])}; {state}"
-    yield (
-        f"reads      {_size(facts['read_bytes'])} in {facts['passes']:.1f} passes,"
-        f" {_size(facts['lambda_bytes'])} per lambda"
-    )
-    speed = f"{facts['assumed_entries_per_s'] / 1e6:,.0f}M entries per second and worker"
-    yield f"time       {facts['path_s']:,.1f} s, a rough estimate (within a factor of several):"
-    yield f"           all columns  {facts['looking_s']:,.1f} s, at {speed}"
+    workers, least = count_of(facts["workers"], "worker"), f"{math.ceil(facts['least_memory_bytes'] / 1e6):,} MB"
+    yield f"memory     about {size_text(facts['memory_bytes'])} (within {WITHIN:.0%}) with {workers}"
+    yield f"           --memory must be at least {least}; what it allows beyond {size_text(facts['held_bytes'])} is for"
+    fitting = count_of(facts["fitting_columns"], "column")
+    yield f"           working sets: {size_text(facts['room_bytes'])}, enough for {fitting} at a time"
+    saved = f"up to three saved states, {size_text(facts['state_bytes'])} in all"
+    yield f"disk       dataset {size_text(facts['dataset_bytes'])}; {saved}"
+    each = f"{size_text(facts['lambda_bytes'])} per lambda"
+    yield f"reads      {size_text(facts['read_bytes'])} in {facts['passes']:.1f} passes over the dataset, {each}"
+    speed = f"{rate_text(facts['assumed_entries_per_s'], 'entries')} per worker"
+    yield f"time       {seconds_text(facts['path_s'])}; the actual time can be several times as long, or as short:"
+    yield f"           all columns   {seconds_text(facts['looking_s'])}, at {speed}"
     if "assumed_disk" in facts:
-        yield f"           disk         {facts['disk_s']:,.1f} s, in parallel, at {_size(facts['assumed_disk'])}/s"
-    yield f"           working sets {facts['solving_s']:,.1f} s"
+        at = f"at {size_text(facts['assumed_disk'])}/s"
+        yield f"           disk          {seconds_text(facts['disk_s'])}, in parallel, {at}"
+    yield f"           working sets  {seconds_text(facts['solving_s'])}"
     yield from (f"assumes    {assumption}" for assumption in _ASSUMED)
-
-
-def _size(size: float) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

@@ -15,7 +15,7 @@ from samplers.regression.program import RegressionProgram
 from samplers.regression.rounds.solver import round_bytes
 
 _PROCESS = 170_000_000  # bytes of the process that has loaded the kernels
-_ROOM = 16_000_000  # bytes of the columns that are worked on: without them there is no use to begin
+LEAST_ROOM = 16_000_000  # bytes for working sets, below which a training is refused
 
 _STATE_OF_COLUMN = 13  # bytes of a generation per column: known cosine, and whether the column is a candidate
 _STATE_OF_ROW = 208  # residuals
@@ -36,11 +36,11 @@ def plan_path(
     """Return the plan of a path. rule: of rounds, if any. Raises RequestError if the memory limit is too small."""
     workers, budget = workers or cores(), budget_of(memory_bytes)
     held = _PROCESS + program.bytes() + (round_bytes(program, rule, workers) if rule else 0)
-    if held + _ROOM > budget:
+    if held + LEAST_ROOM > budget:
         left_out = (
             "--schedule, which holds all columns in memory," if rule else "--cross-validate" if program.folds else ""
         )
-        least = -(-(held + _ROOM) // 10**6)
+        least = -(-(held + LEAST_ROOM) // 10**6)
         raise RequestError(
             f"--memory {budget / 1e6:,.0f} MB is too small for {count_of(program.design.columns, 'column')}: it must be"
             f" at least {least:,} MB",
