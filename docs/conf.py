@@ -6,16 +6,21 @@ import importlib.metadata
 import re
 import sys
 from pathlib import Path
+from typing import Any
+
+import docutils.nodes
+import latex2mathml.converter
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent)]
 
 project = "ooc"
 author = "the authors of ooc"
 release = importlib.metadata.version("ooc")
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 
 myst_enable_extensions = ["attrs_inline", "colon_fence", "dollarmath"]
 myst_heading_anchors = 3
+html_math_renderer = "mathml"
 smartquotes = False  # options begin with two hyphens
 default_role = "literal"  # docstrings put code between single backticks
 highlight_language = "none"
@@ -63,7 +68,17 @@ def _says_nothing(*given: object) -> bool | None:
     return True if (getattr(thing, "__doc__", "") or "").startswith("Alias for field number") else None
 
 
-def setup(app: object) -> None:
-    app.connect("source-read", _fill)  # type: ignore[attr-defined]
-    app.connect("autodoc-process-docstring", _as_prose, priority=400)  # type: ignore[attr-defined]
-    app.connect("autodoc-skip-member", _says_nothing)  # type: ignore[attr-defined]
+def _write_formula(translator: Any, node: Any) -> None:
+    """Write a formula as MathML, which browsers show without a script from elsewhere."""
+    tag, display = ("div", "block") if isinstance(node, docutils.nodes.math_block) else ("span", "inline")
+    translator.body.append(
+        f'<{tag} class="math">{latex2mathml.converter.convert(node.astext(), display=display)}</{tag}>'
+    )
+    raise docutils.nodes.SkipNode
+
+
+def setup(app: Any) -> None:
+    app.add_html_math_renderer("mathml", (_write_formula, None), (_write_formula, None))
+    app.connect("source-read", _fill)
+    app.connect("autodoc-process-docstring", _as_prose, priority=400)
+    app.connect("autodoc-skip-member", _says_nothing)

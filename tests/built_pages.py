@@ -10,19 +10,24 @@ _VOID = ("area", "base", "br", "col", "hr", "img", "input", "link", "meta", "sou
 
 
 class BuiltPage(HTMLParser):
-    """A page that Sphinx made. title: its first heading. prose: its main part, without code and math."""
+    """A page that Sphinx made. title: its first heading. prose: its main part, without code and math. loaded: addresses
+    of the scripts, styles and pictures that a browser loads with it."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
         self.title, self.text, self.prose = "", "", ""
         self.links: list[str] = []
+        self.loaded: list[str] = []
         self._open: list[tuple[str, bool]] = []  # elements, and whether what is in them is verbatim
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if address := found.get("src") or (tag == "link" and found.get("rel") != "canonical" and found.get("href")):
+            self.loaded.append(address)
         if tag in _VOID:
             return
-        classes = (dict(attrs).get("class") or "").split()
+        classes = (found.get("class") or "").split()
         self._open.append((tag, tag in _VERBATIM or "math" in classes or "headerlink" in classes))
         if tag == "a":
             self.links.append("")
@@ -49,6 +54,7 @@ class BuiltPage(HTMLParser):
             *_matches("a formula that is none", r".*\$.*\$.*", self.prose),
         ]
         files = [link for link in self.links if re.search(r"\.(md|html)$", link)]
+        found += [f"loaded from elsewhere: {each}" for each in self.loaded if re.match(r"(https?:)?//", each)]
         return found + [f"a link that reads as a file: {link}" for link in files]
 
 

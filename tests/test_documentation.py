@@ -183,6 +183,7 @@ def built_page(site: Path, page: Path) -> BuiltPage:
         ("<p>| a | b | | --- | --- |</p>", "a table that is none"),
         ("<p>see <a href='files.html'>files.md</a></p>", "a link that reads as a file"),
         ("<p>then $$ x = 1 $$</p>", "a formula that is none"),
+        ("<script src='https://cdn.example.org/math.js'></script>", "loaded from elsewhere"),
         ("<p>in <code>sum\\_i</code>, <pre>a | --- | b</pre> and <span class='math'>\\(\\frac\\_2\\)</span></p>", ""),
         ("<p>it is <strong>so</strong>: <a href='files.html'>Files</a></p>", ""),
     ],
