@@ -24,6 +24,7 @@ LONG = {
     "tutorial.md",
     "own-program.md",
     "dynamic_engine.md",
+    "gallery.md",
     "scripts.md",
     "documents-and-groups.md",
     "input.md",
