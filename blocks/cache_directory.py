@@ -48,7 +48,7 @@ def open_directory(version: str, *, writable: bool = False) -> Path | None:
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """Write a file beside `path`, then rename it; only its owner can write to it, whatever the umask."""
+    """Write a temporary file next to `path`, then rename it. Only its owner can write to it, for any umask."""
     beside = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex}")
     try:
         with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o644)) as file:

@@ -1,4 +1,4 @@
-"""The decorators of kernels: import them from nowhere else. What they compile is kept, see `blocks.kernel_cache`."""
+"""Decorators of all kernels. Compiled code is cached, see `blocks.kernel_cache`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _let_kernels_call(compiled: Any, bare: Any) -> None:
     """Have other kernels call `bare` instead.
 
     Numba would compile a kernel for Python whoever calls it, and anew for each constant that it is called with. That
-    is no faster, as constants are known where the call is inlined, and compiling takes half as long again.
+    would not be faster, as constants are known where the call is inlined, and compiling would take half as long again.
     """
 
     def get_call_template(args: Sequence[types.Type], kws: Mapping[str, types.Type]) -> Any:

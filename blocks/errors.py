@@ -79,12 +79,13 @@ def out_of_memory(error: BaseException) -> WorkFailed | None:
 
 
 def reworded(error: OocError, change: Callable[[str], str]) -> OocError:
-    """The same error with other words."""
+    """Return the error with another text."""
     return type(error)(change(error.what), change(error.remedy))
 
 
 def in_parameters(text: str, names: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Options of the command line in a text get the names of parameters. names: of those that are called otherwise."""
+    """Return a text in which options of the command line are replaced by parameter names. names: parameters that have a
+    different name, by option."""
 
     def parameter(option: re.Match[str]) -> str:
         name = option[2].replace("-", "_")

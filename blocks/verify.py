@@ -125,7 +125,8 @@ def _repair(dataset: Dataset | Matrix | Samples, report: VerificationReport) -> 
 
 
 def _columns(matrix: Matrix, first: int, last: int) -> Iterator[Entries]:
-    """Yield the entries of some columns in each block in turn, by column, with places in the matrix."""
+    """Yield, for each block, the entries of some columns, sorted by column, with the places of their rows in the
+    matrix."""
     for number, place in enumerate(matrix.index.block_bounds[:-1].tolist()):
         entries = column_order(matrix.block(number))
         mine = slice(*np.searchsorted(entries.columns, (first, last)))

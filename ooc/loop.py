@@ -60,7 +60,7 @@ class Stop:
 def interruption(run: Run, reason: str | None, told: str, remedy: str, ring: Ring | None) -> Interrupted:
     """Return the exception for a training that stops for a reason.
 
-    told: what is saved, for the message. ring: on a ring, rank 0 carries the data for `--json`.
+    told: description of what is saved, for the message. ring: on a ring, rank 0 carries the data for `--json`.
     """
     kind = TimeOver if reason in (MAX_TIME, JOB_END) else Interrupted
     facts = {"run": str(run.path), "stopped": reason, **run.last_metrics()}

@@ -1,4 +1,4 @@
-"""Gather the names of rows or documents on a ring: each rank sends those of its shard to rank 0."""
+"""Gather the names of rows or documents on a ring: each rank sends the names of its shard to rank 0."""
 
 from __future__ import annotations
 

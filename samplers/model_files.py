@@ -60,7 +60,7 @@ class ModelFiles:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Read the manifest of a model of any kind, of which its class validates the rest later."""
+    """Read the manifest of a model of any kind; the model's class validates the rest of it later."""
     return read_json(path / MANIFEST, what="a trained model", schema=SCHEMA, holds=Kind)
 
 

@@ -1,4 +1,5 @@
-"""Descriptions of options: each is the annotation of a field of a frozen dataclass, and stands nowhere else.
+"""Descriptions of options: the annotations of the fields of frozen dataclasses, the only place that describes an
+option.
 
 They define the option of the command and its help, the key in config files and the variable (`ooc.cli.options`), the
 argument of the training function in Python (`by_keywords`), the check of the value, what several machines refuse, and

@@ -53,7 +53,7 @@ TARGETS = frozenset([*map(target, [*_PLACES, *_RING_NAMES]), *_CLASSES])
 
 
 def current(named: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the present target and options for those of an earlier version."""
+    """Return the present target and options, given target and options of an earlier version."""
     module, _, name = named.partition(":")
     if module == __name__ and name in _RING_NAMES:
         return target(_RING_NAMES[name]), options | {"on_ring": True}

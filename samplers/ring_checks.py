@@ -26,7 +26,7 @@ from samplers.programs import computes_alike
 def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> None:
     """Raise RequestError on all ranks unless each has its part of the same training.
 
-    options: of the program, those that are equal on all ranks, if not all are.
+    options: options of the program that are equal on all ranks; None if all are.
     """
     dataset = run.dataset(open_any)
     if any(gather_values(ring, dataset.shards > 1)):

@@ -16,7 +16,7 @@ from blocks.ingestion.manifest import Written, write_manifest
 
 
 def write_slice(root: Path, file_name: str, blocks: Sequence[Block], first: int, last: int) -> dict[str, Any]:
-    """Collect from all blocks and publish the runs of the words of rank `first` to `last` (exclusive)."""
+    """Publish the runs of the words of rank `first` to `last` (exclusive), collected from all blocks."""
     found = [np.searchsorted(block.words, (first, last)) for block in blocks]
     ranks = np.concatenate([block.words[low:high] for block, (low, high) in zip(blocks, found, strict=True)])
     starts = np.concatenate([block.word_offsets[low:high] for block, (low, high) in zip(blocks, found, strict=True)])

@@ -1,8 +1,8 @@
-"""Mean, norm and standard deviation of each column of a block under weights of the rows: several of them in one pass.
+"""Mean, norm and standard deviation of each column of a block, for several weightings of the rows in one pass.
 
-A subset of the rows, as the training rows of a fold, is a weight of 1 for its rows and 0 for the others. With weights w
-that add up to W, the mean is sum(w x) / W, the norm sqrt(sum(w x^2)) and the deviation sqrt(sum(w (x - mean)^2) / W),
-exactly 0 if all values that count are the same. A value that is missing counts as the mean of those that are not.
+A subset of the rows, such as the training rows of a fold, has weights of 1 for its rows and 0 for the others. With
+weights w that add up to W, the mean is sum(w x) / W, the norm sqrt(sum(w x^2)) and the deviation sqrt(sum(w (x -
+mean)^2) / W), exactly 0 if all values with a weight are equal. A missing value counts as the mean of the others.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ def add_up(rows, values, weights, sums):
 
 @unmanaged_kernel
 def finish(rows, values, weights, sums, counts, totals, moments):
-    """Fill moments, float64 (3, K). counts and totals: of rows and of weights with 0 in those rows that are not given;
-    what they are short of the weights' own is missing."""
+    """Fill moments, float64 (3, K). counts, totals: numbers and weights of the rows with a value, zero or not; the rest
+    of the weights belongs to missing values."""
     for kind in range(weights.totals.size):
         zeros = counts[kind] - sums.counts[kind]
         mean = sums.values[kind] / totals[kind] if sums.counts[kind] else 0.0

@@ -48,7 +48,7 @@ class WordTable:
         return int(self._state[_WORDS])
 
     def __len__(self) -> int:
-        """Words, without stop words where all others are fixed."""
+        """Return the number of words; stop words count only if the vocabulary is not fixed."""
         return self._stops[0] if self._closed else self._numbered
 
     @property
@@ -68,9 +68,9 @@ class WordTable:
     ) -> tuple[np.ndarray, np.ndarray, int, int]:
         """Number the words of documents.
 
-        text: UTF-8, END_BYTE after each document. letters: what each byte is taken for (WORDS, LOWER_WORDS or LINES).
-        shortest: bytes of a word that counts. stop: whether stop words are left out, or are words as others. Returns
-        the numbers of the tokens uint32 (N,), tokens of each document uint32 (D,), and how many tokens were left out as
+        text: UTF-8, END_BYTE after each document. letters: map of each byte (WORDS, LOWER_WORDS or LINES). shortest:
+        smallest number of bytes of a word. stop: leave out stop words, or treat them like other words. Returns the
+        numbers of the tokens uint32 (N,), tokens of each document uint32 (D,), and how many tokens were left out as
         stop words and as unknown.
         """
         buffer = np.frombuffer(text.translate(letters), np.uint8)

@@ -84,7 +84,7 @@ class Reader:
         return Fields(_used(users, of_users[good]), _used(items, of_items[good]), chunk.values[good])
 
     def _text_alone(self, data: bytes, source: str, line: int) -> bytes:
-        """Return the lines with those that are not UTF-8 text emptied."""
+        """Return the lines; lines that are not valid UTF-8 are empty."""
         if is_text(data):
             return data
         lines = data.split(b"\n")

@@ -237,7 +237,7 @@ def _numbers(owners: np.ndarray, shard: int) -> Iterator[np.ndarray]:
 
 
 def _columns(whole: Dataset | Matrix, shards: int) -> RankedColumns:
-    """Return the columns of the whole, in more slices if it has too few for a ring."""
+    """Return the columns of the whole dataset, divided into more slices if a ring needs more than it has."""
     columns, least = columns_of(whole), least_slices(shards)
     if whole.slice_count >= least:
         return columns

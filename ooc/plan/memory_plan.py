@@ -126,13 +126,13 @@ def _fixed_bytes(program: StaticProgram, workers: int) -> int:
 
 
 def _later_bytes(program: StaticProgram) -> int:
-    """Bytes of the arrays that the start does not use, but for those kept by slices."""
+    """Return the bytes of the arrays that the start does not use, without sliced arrays."""
     specs = program.shared_arrays()
     return sum(specs[name].bytes for name in {*program.later_arrays()} - {*program.sliced_arrays()})
 
 
 def start_bytes(program: StaticProgram, workers: int) -> tuple[int, int]:
-    """Bytes of the arrays that only the start uses: all in memory, and what is in memory if some lie in a file."""
+    """Return the bytes that the arrays of the start take in memory: if all are in memory, and if some are in a file."""
     specs = program.shared_arrays()
     whole = sum(specs[name].bytes for name in program.start_arrays())
     filed = sum(specs[name].bytes for name in program.filed_arrays())

@@ -288,8 +288,9 @@ def remove_uncommitted(directory: Path, *, but: Path | None = None) -> list[Remo
 def committed(directory: Path) -> list[dict[str, Any]]:
     """Return the entries of the newest generation and the one before.
 
-    If the files of the newest are missing, as in a copy made during a training, the entries of existing ones. Raises
-    WorkFailed if there are no valid entries, RequestError for files of another version of ooc.
+    If the files of the newest generation are missing, as in a copy made during a training, return the entries of
+    existing generations. Raises WorkFailed if there are no valid entries, RequestError for files of another version of
+    ooc.
     """
     path = directory / MANIFEST
     try:

@@ -89,12 +89,12 @@ def add_worker(slots, slot, row, late_times, gathered, place):
 
 @unmanaged_kernel
 def combine(gathered, base, rows, degree, accumulate, into, mean):
-    """Set some rows to what all workers have come to (Splash, equation 9):
+    """Set some rows to the combined values of all workers (Splash, equation 9):
 
         v <- 1/m * sum_i (Gamma_i * v + Delta_i) + sum_i T_i
            = 1/m * (sum_i (Gamma_i * v + Delta_i + T_i) + (m - 1) * sum_i T_i)
 
-    accumulate: what all have changed is added up instead (equation 5). base: (rows, width), v. into: (rows, width),
+    accumulate: add up the changes of all workers instead (equation 5). base: (rows, width), v. into: (rows, width),
     which may be `base`. mean: float64 (rows, width), or (0, width): the sum of all iterates, to be added to.
     """
     for row in range(*rows):

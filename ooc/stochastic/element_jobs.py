@@ -186,7 +186,8 @@ class ElementJobs:
                 before[:] = now
 
     def _set(self, name: str, arrays: Arrays, rows: tuple[int, int], task: Combine, *, trial: bool = False) -> None:
-        """Set rows of a variable to the combined value, and of its mean, if it has one and this is no trial."""
+        """Set rows of a variable, and of its mean if it has one, to the combined value; a trial leaves the mean
+        unchanged."""
         if self._sole:
             return  # it is there
         base = arrays[name]
@@ -338,7 +339,8 @@ class ElementJobs:
 
 
 def is_alone(degree: int, trial: bool) -> bool:
-    """Return whether a worker may change the shared variables in place: it is the only one, and this is no trial."""
+    """Return whether a worker may change the shared variables in place: it is the only worker, and this is not a
+    trial."""
     return degree == 1 and not trial
 
 

@@ -1,6 +1,6 @@
-"""Shared variables as one worker of the stochastic engine has them, and the operators that change them (Splash, 4.2).
+"""A worker's copy of the shared variables of the stochastic engine, and the operators that change it (Splash, 4.2).
 
-A worker begins with what all had at the last synchronisation, v. After any sequence of operators its variable is
+A worker starts from the common value v of the last synchronisation. After any sequence of operators its variable is
 
     Gamma * v + Delta + T                                                                     (Splash, equation 7)
 
@@ -10,7 +10,7 @@ and add one place of x. A row that the worker has not touched is v, times `kept`
 0. So neither a beginning nor a reset copies anything: rows whose stamp is not the epoch are taken from v when they are
 first added to. Stamps are bytes, so that they stay in the cache beside the rows; every 255 epochs all are cleared.
 
-What a user calls are the methods of `ooc.stochastic.operators`.
+Users call the methods of `ooc.stochastic.operators`.
 """
 
 from __future__ import annotations

@@ -171,8 +171,8 @@ class Dispatcher:
         return [answers[part] for part in message.parts]
 
     def _tell(self, messages: Sequence[Message]) -> dict[int, int]:
-        """Queue messages for units to every worker, each starting at another unit; returns the number of answers per
-        unit.
+        """Queue messages for all units to every worker, starting at a different unit for each worker; returns the
+        number of answers per unit.
 
         Workers that run at the same time should be far apart, as documents of one block have tokens in the same cache
         lines. If parts are answered one by one, each message is queued twice, so that a worker computes while one

@@ -80,8 +80,8 @@ def drop(part: np.ndarray) -> None:
 
 
 def write_back(part: np.ndarray) -> None:
-    """Write what was changed of a shared array to the file that it lies in, and wait until that is done; in memory
-    nothing is done."""
+    """Write the changed pages of a shared array to its file, and wait until they are written; do nothing for an array
+    in memory."""
     whole, first = _file_of(part)
     if whole is not None and part.nbytes:
         begin = first // mmap.PAGESIZE * mmap.PAGESIZE

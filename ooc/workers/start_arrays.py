@@ -17,7 +17,7 @@ Specs = Mapping[str, ArraySpec]
 
 
 class StartArrays(Mapping[str, np.ndarray]):
-    """The arrays that only the phases of `initial` use, and those that none of these uses, all zero at first.
+    """Arrays used only by the phases of `initial`, and arrays used only after them; all zero at first.
 
     Parameters
     ----------

@@ -67,7 +67,7 @@ class MatrixFactorization(RunEstimator):
     max_iter : int
         Number of passes over the data.
     evaluate_every : int
-        Compute the objective every so many iterations.
+        Number of iterations between evaluations of the objective.
     n_jobs, memory, random_state, verbose, warm_start, callbacks
         See `samplers.estimators.by_run.RunEstimator`.
 

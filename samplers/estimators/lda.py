@@ -58,11 +58,11 @@ class LatentDirichletAllocation(RunEstimator):
     sampler, mh_steps, proposal, update, start, parallelism, sync_per_pass
         Sampling algorithm and its options, as of `ooc train lda` (docs/sampling.md).
     optimize_every : int
-        Estimate both priors every so many iterations (docs/training.md), 0 for fixed priors.
+        Number of iterations between estimates of both priors (docs/training.md); 0 for fixed priors.
     burn_in : int, optional
         Iterations before the first estimate of the priors; default 20.
     evaluate_every : int
-        Compute the log-likelihood every so many iterations.
+        Number of iterations between evaluations of the log-likelihood.
     stop_words : str, list of str or None
         Languages such as "english" or "german,french", the path of a file, or a list of words; for texts.
     lowercase : bool

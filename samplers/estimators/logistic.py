@@ -158,7 +158,8 @@ class LogisticRegression(LinearEstimator):
     def _read_two_classes(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[BlockFeatures, np.ndarray, np.ndarray | None]:
-        """Return the same with labels as float64; raises RequestError for more than two classes."""
+        """Return X, y with labels 0 and 1 as float64, and the weights; raises RequestError for more than two
+        classes."""
         features, labels, weights = self._read_classes(X, y, sample_weight)
         if self.classes_.size > 2:
             raise RequestError(

@@ -121,7 +121,8 @@ class StochasticGradient(GradientDescent):
         return (*SIDES, "row_squares", "column_squares")
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
-        """Return the rows of blocks that rotate together, which are written afterwards; columns change all the time."""
+        """Return the rows of blocks that rotate together: they can be written to the file once the blocks are done.
+        Columns change all the time."""
         return {"rows": np.add.reduceat(super().sliced_arrays()["rows"], self.rounds[:-1])}
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:

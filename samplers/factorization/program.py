@@ -1,15 +1,15 @@
-"""Matrix factorization as a program of the static engine: what its methods have in common.
+"""Base class of the methods of matrix factorization, as programs of the static engine.
 
 A value is approximated by the mean of all values, the biases of its row and its column, and the inner product of their
 factors; mean and biases are optional. The objective is
 
     sum_(i,j) (a_ij - mean - b_i - c_j - w_i . h_j)^2 + lambda * (sum_i n_i |w_i, b_i|^2 + sum_j n_j |h_j, c_j|^2)
 
-over the entries that are known. With the penalty "entry" n is how many of them the row or column has (Zhou and others,
-AAIM 2008); with "row" it is 1 (DESIGN: STRADS supplement, equation 2).
+over the known entries. With the penalty "entry", n is the number of known entries of the row or column (Zhou and
+others, AAIM 2008); with "row" it is 1 (STRADS supplement, equation 2).
 
 Factors and biases lie in two shared arrays, rows by place and columns by rank, as `samplers.factorization.rows` says.
-Both are primary state, and may lie in a file; a row is written by the one job that has it, while nobody reads it."""
+Both are primary state, and may be kept in a file. Each row is written by one job only, while no other job reads it."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def summed_percentile_ranks(
     user without factors counts as 0.5.
 
     rows: float32 (D, R), columns: float32 (I, R): factors. row_places: int64, position of each user's factors by line,
-    -1 for none. column_places: those of each item, by rank.
+    -1 for none. column_places: positions of each item's factors, by rank.
     """
     total = weights = 0.0
     for number in range(held_out.block_count):

@@ -1,10 +1,10 @@
 """Matrix factorization by coordinate descent and least squares on a ring of machines (STRADS supplement, section 2).
 
-A machine has some of the rows, see `blocks.shards.splitting`, and their factors; every machine has those of all
-columns. The best rows depend on nobody else. A column has entries on all machines: each tells the sums over its own
-(equations 4 and 5), these are added up round the ring, and all of them take the same step. That is done for all columns
-of a slice at a time. The paper takes all of a column's factors at once, with sums from before; here they come one after
-the other, as coordinate descent does, which never raises the objective.
+A machine has some of the rows (see `blocks.shards.splitting`) and their factors, and the factors of all columns. Rows
+are updated without communication. A column has entries on all machines: each machine computes the sums over its own
+entries (equations 4 and 5), the sums are added up over the ring, and all machines do the same update, for all columns
+of a slice at once. The paper updates all factors of a column at once, from the sums before; here the factors are
+updated one after the other (coordinate descent), which never increases the objective.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class StagedColumns(GatheredRows, FactorizationProgram):
         return SIDES
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """Return the bytes sent: sums on their way round, and the results."""
+        """Return the bytes sent: partial sums, and the final sums."""
         return 2 * 8 * self.sums * (self.stages - 1) * self.dataset.columns
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:

@@ -1,14 +1,14 @@
 """Matrix factorization by stochastic gradient descent: kernels.
 
-The objective is sum_(u,i) (a_ui - w_u . h_i)^2 + lambda * (n_u |w_u|^2 + n_i |h_i|^2) over what is known, so a step at
-one rating a_ui, with e = a_ui - w_u . h_i, goes along e * h_i - lambda * w_u and e * w_u - lambda * h_i.
+The objective is sum_(u,i) (a_ui - w_u . h_i)^2 + lambda * (n_u |w_u|^2 + n_i |h_i|^2) over the known ratings, so a step
+for one rating a_ui, with e = a_ui - w_u . h_i, goes along e * h_i - lambda * w_u and e * w_u - lambda * h_i.
 
-How far is adapted row by row, with few numbers to keep (Chin, Zhuang, Juan and Lin, PAKDD 2015): a row's rate is the
-first one divided by the root of the sum of the mean squares of its gradients so far. That is kept for the first
-`LEADING` places and for the others apart: biases, see `samplers.factorization.rows`, are among the first, and their
-gradients are so large that all others would take too short steps. In the first pass there are only the leading places:
-they find what rows and columns are like on average; the others, whose sums would be spoiled by errors that large, begin
-from there.
+Learning rates are adapted per row, with two numbers a row (Chin, Zhuang, Juan and Lin, PAKDD 2015): the rate of a row
+is the initial rate divided by the root of the sum of the mean squares of its gradients so far. The sum is kept
+separately for the first `LEADING` places and for the others: the leading places include the biases (see
+`samplers.factorization.rows`), whose gradients are so large that the other places would take too short steps. The first
+pass updates the leading places only, which find the averages of rows and columns: the large errors of this pass would
+spoil the sums of the other places.
 """
 
 from __future__ import annotations
@@ -157,13 +157,13 @@ def open_row(ratings, last, d, place, open_rows):
 
 @unmanaged_kernel
 def sweep_cell(ratings, last, rows, others, row_squares, other_squares, steps, open_rows):
-    """A step at each rating of a cell; returns the sum of the squares of their errors before it.
+    """Do a step for each rating of a cell; returns the sum of the squared errors before the steps.
 
-    A step waits for the one before it if they are in the same row or column. So two rows take turns, one of them up its
-    columns and one down: they meet but once.
-    ratings: Ratings, `following` is moved on to the next slice. last: the rank after the last of the slice. rows:
-    float32 (D, R), others: float32 (I, R), by rank. row_squares float32 (D, 2), other_squares float32 (I, 2): sums of
-    the mean squares of the gradients so far, of the leading places and of the others. open_rows: int64 (3, 2), work.
+    A step waits for the step before it if both have the same row or column. So two rows alternate, one with ascending
+    and one with descending columns: they share a column at most once. ratings: Ratings, `following` is moved on to the
+    next slice. last: the rank after the last of the slice. rows: float32 (D, R), others: float32 (I, R), by rank.
+    row_squares float32 (D, 2), other_squares float32 (I, 2): sums of the mean squares of the gradients so far, of the
+    leading places and of the others. open_rows: int64 (3, 2), work.
     """
     loss, d, turn = 0.0, next_row(ratings, last, 0), 0
     taking_turns, at, left = open_rows[0], open_rows[1], open_rows[2]

@@ -1,8 +1,8 @@
 """Conjugate gradients for rows whose entries are on several machines: kernels.
 
-As `samplers.factorization.als`, A w = b with A = G + lambda I + sum_j e_j h_j h_j' and b = sum_j t_j h_j, but the sums
-over the entries of a row are told before they are used, so that others can be added. So is G times a vector, where G is
-a sum, too: each machine gives its share of it.
+Like `samplers.factorization.als`, solve A w = b with A = G + lambda I + sum_j e_j h_j h_j' and b = sum_j t_j h_j, but
+the sums over the entries of a row are returned before they are used, so that the sums of other machines can be added.
+The product of G and a vector is returned likewise: G is a sum over machines, too.
 """
 
 from __future__ import annotations

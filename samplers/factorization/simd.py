@@ -1,7 +1,7 @@
-"""Sixteen floats at a time, a line of the cache: vectors in registers of the processor, for kernels on rows of factors.
+"""SIMD vectors of sixteen floats, a cache line, for kernels on rows of factors.
 
-Left to the compiler, a loop that writes two rows is split in a part in vectors, taken only if the rows prove to lie
-apart, and a rest one by one, which for short rows is most of it.
+The compiler splits a loop that writes two rows into a vectorized part, used only if the rows do not overlap, and a
+scalar remainder, which is most of the loop for short rows.
 
     load(array, index)            sixteen elements of a one-dimensional contiguous float32 array: a lane
     store(array, index, lane)     write them

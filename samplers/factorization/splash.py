@@ -1,11 +1,12 @@
 """Matrix factorization by stochastic gradients of the items' vectors alone, as a stochastic program (Splash, 6.2).
 
-The vector u of a user is always the best for what the items' vectors v are now, so that the objective is one of these:
+The vector u of a user is always the optimal one for the present vectors v of the items, so the objective is a function
+of v:
 
     sum_i min_u [ sum_j (u . v_j - (a_ij - mean))^2 + lambda |u|^2 + lambda * sum_j |v_j|^2 ]      (equation 18)
 
-over the items j that user i has rated. A step goes along its gradient, at the rates of AdaGrad; a user of weight m is m
-of them. Items begin with random unit vectors of which no coordinate is below 0.
+over the items j that user i has rated. A step follows its gradient, with the learning rates of AdaGrad; a user of
+weight m counts as m users. Items start with random unit vectors of nonnegative coordinates.
 
 Ratings that are far from 1 are trained in a unit s, see `samplers.factorization.units`: items stay as they are, users
 are u / s, and divided by s^2 the objective has lambda for users and lambda / s^2 for items.
@@ -254,7 +255,8 @@ def solve_user(element, shared, local):
 def solve(gram, right):
     """Solve a symmetric positive definite system by Cholesky factorization, in place.
 
-    gram: float64 (R, R), of which the lower half is read; then the factor. right: float64 (R,), then the solution.
+    gram: float64 (R, R); its lower half is read, and replaced by the factor. right: float64 (R,), replaced by the
+    solution.
     """
     for k in range(right.size):
         for column in range(k + 1):

@@ -1,4 +1,5 @@
-"""MALLET's files of a topic model: its state, from which it can go on, topic keys and topics of documents.
+"""MALLET's files of a topic model: its state, from which MALLET can continue training, topic keys and topics of
+documents.
 
     corpus.txt      a document on each line, as `mallet import-file` reads it with --keep-sequence --preserve-case
                     --token-regex '\\S+'
@@ -31,7 +32,7 @@ _BLANKS = re.compile(r"\s+")
 
 
 def write_mallet(model: TopicModel, directory: Path, tokens: Assignments | None) -> None:
-    """Write all files into an empty directory; those of tokens only if there are any."""
+    """Write all files into an empty directory; files about tokens only if there are tokens."""
     names = [_BLANKS.sub("_", name) for name in _names(model)]
     write_keys(model, directory / "topic-keys.txt")
     with (directory / "doc-topics.txt").open("w", encoding="utf-8") as file:

@@ -4,12 +4,12 @@ The conditional falls into a part with only the document's topics and a rest, dr
 
     p(k) ~ n_kd^- * (n_kw^- + beta) / (n_k^- + V*beta)  +  alpha_k * (n_kw^- + beta) / (n_k^- + V*beta)
 
-Proposals come from q, the same with the table's weights_k, alpha_k over an older n_k + V*beta, in the rest, and
+Proposals come from q, which in the second part has the table's weights_k, alpha_k over an older n_k + V*beta, so that
 
     p(k) / q(k)  =  (n_kd^- + alpha_k) / (n_kd^- + weights_k * (n_k^- + V*beta))
 
-so that a move s -> t is accepted with the probability min(1, p(t) q(s) / (p(s) q(t))). The table's n_kw are those of
-the row that stands in the ratio, the token itself taken out of both.
+A move s -> t is accepted with the probability min(1, p(t) q(s) / (p(s) q(t))). Table and ratio use the same row n_kw;
+the token itself is taken out of both.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Detect convergence of a chain from its metrics only, so that a resumed run decides alike."""
+"""Detect convergence of a chain from its metrics only, so that a resumed run makes the same decision."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def measure(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def evaluations(lines: Sequence[dict[str, Any]], every: int, after: int = 0) -> list[float]:
-    """Return the values of `measure` at multiples of `every` after an iteration.
+    """Return the values of `measure` at iterations above `after` that are multiples of `every`.
 
-    An evaluation between multiples was the last of a shorter training.
+    Others are left out: they are the last evaluations of shorter trainings.
     """
     field = measure(lines)
     return [

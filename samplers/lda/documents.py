@@ -1,4 +1,4 @@
-"""What all document-major samplers do with a document and with the rows of its words: kernels.
+"""Kernels of all document-major samplers on documents and on the rows of their words.
 
 A block is laid out document by document first. Then, cell by cell, each document is *opened* (its topics counted), its
 tokens of the cell are sampled one after the other, each taken out and put back, and it is *closed*. The counts of a

@@ -159,8 +159,8 @@ def digamma_rise(counts, times, weight):
 def improve_prior(prior, outcomes, observed, bounds):
     """Do one step of Minka's fixed point; returns the largest relative change.
 
-    prior: float64 (P,), changed: a weight for each outcome, or (1,) for all outcomes alike. observed: Observed, with
-    the counts of P parameters. bounds: Bounds.
+    prior: float64 (P,), changed: a weight for each outcome, or (1,), a common weight of all outcomes. observed:
+    Observed, with the counts of P parameters. bounds: Bounds.
     """
     share = outcomes / prior.size
     fall = share * digamma_rise(observed.totals, observed.total_times, prior.sum() * share)

@@ -69,7 +69,7 @@ def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, pr
     arguments.
 
     word_tables: of all words, or, in place, room for one table, which is made for every token: O(K). scratch:
-    TableScratch. prior: of the topics in a document; alpha: the same as float64 (K,). proposal: CYCLE, WORD or
+    TableScratch. prior: of the topics in a document; alpha: this prior as float64 (K,). proposal: CYCLE, WORD or
     DOCUMENT. steps: word proposals, document proposals, or pairs of both per token. key: random stream, 4 draws per
     step.
     """

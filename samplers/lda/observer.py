@@ -58,7 +58,7 @@ class LdaObserver:
                 self._run.log(f"iteration {iteration}: {message}")
 
     def _is_due(self, iteration: int) -> bool:
-        """Return whether a state may be one of those that are averaged at the end."""
+        """Return whether a state may be part of the average at the end."""
         states = self._settings["average"]
         if states == 1 or iteration % self._every:
             return False

@@ -1,12 +1,12 @@
 """Document-major LDA on a ring of machines: slice-outer, block-inner.
 
-On one machine a block has all slices in turn (see `samplers.lda.doc_major`); slices that did so on a ring would go
-round once for every block. So here a slice, while it is at a machine, has all its blocks in turn: the rows of its words
-are unpacked, each block's tokens of them are sampled over frozen rows, which then take them in, and in the end the rows
-are packed and go on. They count exactly the tokens of all machines: only the summary row is stale.
+On one machine each block visits all slices (see `samplers.lda.doc_major`); on a ring, slices would then have to go
+round once for every block. So here each slice, while it is at a machine, visits all blocks: the rows of its words are
+unpacked; for each block, its tokens of these words are sampled with frozen rows, which are then updated; and in the end
+the rows are packed and sent on. Rows count exactly the tokens of all machines: only the summary row is stale.
 
-The counts of a document are those of all its tokens, in whatever slice; so their topics, and words, stay in memory,
-document by document: 4 bytes a token and a topic. They are laid out when a run begins or goes on.
+The counts of a document include its tokens in all slices, so the topics and words of all tokens stay in memory,
+document by document: 4 bytes a token, plus the topic. They are laid out when a run is started or resumed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPEN = "open"  # the step before all others: what the rows count the tokens of 
 
 
 class RingDocMajor(RingLda, DocMajor):
-    """Mixin before a program of `samplers.lda.doc_major`, in its mode delayed. Rows are those of one slice at a
+    """Mixin before a program of `samplers.lda.doc_major`, in its mode delayed. Rows are kept for one slice at a
     time."""
 
     whole_blocks = False

@@ -23,7 +23,7 @@ from samplers.lda.program import Lda, tokens_of_words
 
 
 class RingLda(GatheredDocuments, Lda):
-    """Mixin before a sampler's program; subclasses add `phases`, in one of which slices are changed.
+    """Mixin before a sampler's program; subclasses add `phases`, one of which changes the slices.
 
     The last column of the state is the topic under which the row of a token's word counts it.
     """
@@ -66,7 +66,7 @@ class RingLda(GatheredDocuments, Lda):
         return np.array(rooms, np.int64)
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """Return the bytes of the rows of all words, except of slices that come to rest."""
+        """Return the bytes of the rows of all words, without slices that are not passed on."""
         at_random = travelling_rows.random_bytes(self._all_frequencies, self.topics)
         return round(at_random * travelling_rows.sharpened(iteration) * (machines - 1) / machines)
 

@@ -1,12 +1,12 @@
 """Document-major LDA whose model is a mean over the states of the chain, the later weighing more.
 
-One state is one draw, and so partly noise. The mean over the iterations t = 1, 2, ... predicts
-better, and forgets how the chain began if later states weigh more (polynomial-decay averaging; Shamir and Zhang, ICML
-2013, section 4):
+A state is one draw, and so partly noise. The mean over the iterations t = 1, 2, ... predicts better, and forgets the
+start of the chain if later states weigh more (polynomial-decay averaging; Shamir and Zhang, ICML 2013, section 4):
 
     mean_1 = n_1,   mean_t = (1 - rho_t) * mean_{t-1} + rho_t * n_t,   rho_t = (DECAY + 1) / (t + DECAY)
 
-in which n_t weighs about t^DECAY. Only the counts of words are averaged: a document's are those of the last state.
+in which n_t weighs about t^DECAY. Only the counts of words are averaged: the counts of documents are from the last
+state.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Smola, KDD 2014, section 3):
     p(k) ~ n_kd^- * phi_k  +  alpha_k * phi_k,   phi_k = (n_kw^- + beta) / (n_k^- + V*beta)
 
 All alpha_k together weigh as much as a few tokens, so the rest is seldom drawn: then, and only then, the row is walked.
-Its sum is known beforehand for each word of a cell whose rows are frozen, but for the token itself, which is taken out
-of it. So every draw is from the exact conditional, given the rows, and there are no proposals to judge.
+Its sum is computed in advance for each word of a cell with frozen rows, and corrected for the token itself. So every
+draw is from the exact conditional, given the rows, and no proposal has to be accepted.
 
 `scales` holds 1 / (n_k + V*beta). While a token is out and frozen rows still count it under its topic s, scales[s] is
 

@@ -1,7 +1,7 @@
 """SparseLDA: O(K_d + K_w) a token (Yao, Mimno and McCallum, KDD 2009, section 3.4).
 
-The conditional falls into three buckets, of which the first hardly changes, the second has only the document's topics
-and the third only the word's:
+The conditional is split into three buckets: the first hardly changes, the second has only the document's topics, the
+third only the word's:
 
     p(k) ~ alpha_k*beta / (n_k^- + V*beta)  +  n_kd^-*beta / (n_k^- + V*beta)
            +  n_kw^- * (n_kd^- + alpha_k) / (n_k^- + V*beta)

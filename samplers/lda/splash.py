@@ -2,11 +2,11 @@
 
 Each token has ten topics, drawn independently, that count a tenth each (over-sampling). Counts are in tenths: whole
 numbers, and exactly so, as a worker's tenths of weight m are divided by m when workers are combined. A token that is
-sampled is taken out of the counts first, with all ten topics: additions that were delayed since they were
-drawn (equations 12 and 13). What a document counts is its own: a document of weight m is m documents like it, each with
-its mixture, and not one of m times the length.
+sampled is taken out of the counts first, with all ten topics: additions that were delayed since they were drawn
+(equations 12 and 13). The counts of a document are not weighted: a document of weight m stands for m such documents,
+each with its own mixture, not for one that is m times as long.
 
-Of one worker and one topic a token it is the sampler of `samplers.lda.gibbs`.
+With one worker and one topic per token this is the sampler of `samplers.lda.gibbs`.
 """
 
 from __future__ import annotations

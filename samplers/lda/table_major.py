@@ -1,7 +1,8 @@
 """Document-major LDA with proposals from alias tables of the rows of words, see `samplers.lda.word_tables`.
 
-Tables are made for each cell, or each iteration, from rows that are frozen while proposals are drawn. Those of a cell
-are dropped with it: there is room for one slice. If rows are updated in place, tables are made for every token, O(K).
+Tables are made for each cell, or each iteration, from rows that are frozen while proposals are drawn. Tables of a cell
+are dropped after it: only one slice's tables are kept. If rows are updated in place, tables are made for every token,
+O(K).
 """
 
 from __future__ import annotations

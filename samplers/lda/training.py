@@ -54,9 +54,9 @@ def train(
     """Train a topic model of the dataset `data` in the new run directory `path`.
 
     ring: several machines that all call this with their own shard and run directory and the same options; rank 0 has
-    the held-out documents, and writes the model. callback: see `ooc.training.train`; of one chain. Returns the last
-    line of the metrics; of several chains that of the best, with their comparison. Raises RequestError, on all ranks
-    and before anything is written, if an option is wrong.
+    the held-out documents, and writes the model. callback: see `ooc.training.train`; only for a single chain. Returns
+    the last line of the metrics; for several chains, that of the best chain with the comparison of all. Raises
+    RequestError, on all ranks and before anything is written, if an option is wrong.
     """
     ring = of_several(ring)
     check_machines(LdaOptions, vars(options), several=ring is not None)
@@ -159,7 +159,7 @@ def _spec(
 def _spec_of(
     sampler: str, options: LdaOptions, of_all: dict[str, Any], given: dict[str, Any], dataset: Dataset, *, on_ring: bool
 ) -> ProgramSpec:
-    """The program of a sampler. of_all: options of every sampler; given: those of some."""
+    """Return the program of a sampler. of_all: options of every sampler; given: options of some samplers."""
     if options.average is not None and not on_ring and sampler in TAKES["running_mean"]:
         given = given | {"running_mean": False}
     given = initial_topics(sampler, options.topics, dataset.vocabulary_size, given, on_ring=on_ring)

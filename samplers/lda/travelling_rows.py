@@ -1,15 +1,16 @@
-"""The word phase of the two-phase sampler where a word's tokens are on several machines: kernels.
+"""Kernels of the two-phase sampler's word phase when the tokens of a word are on several machines.
 
-What a machine must know of a word is its row n_kw, summed over all machines; it travels with the slice. A machine that
-has it puts right what its own document phase has changed since the row was here, walks the proposals of its tokens (see
-`samplers.lda.two_phase`; the counts are those of the row, whoever's tokens they are of), counts where they ended, draws
-new proposals from the row, and hands it on. So a row is not stale but for what document phases of machines that it
-comes to later have changed. A token's last column is the topic that the row has it under.
+A machine needs a word's row n_kw, summed over all machines, which travels with the slice. A machine that receives the
+row applies the changes of its own document phase since the last visit, walks the proposals of its tokens (see
+`samplers.lda.two_phase`; with the counts of the row, which include the tokens of all machines), counts the new topics,
+draws new proposals from the row, and sends it on. So the only changes that a row lacks are those of the document phases
+of machines that it has yet to visit. The last column of a token is the topic under which the row counts it.
 
-A row travels as bytes: how many follow, in four; then an entry for each of its topics, ascending: a byte of which four
-bits say how far the topic is from the one before, and four what it counts, either less one; 15 stands for 15 and what
-follows, a number of seven bits a byte, the lowest first, of which the last has the highest bit clear. Most entries
-take one byte. The rows of a part's words come one after the other; so a worker reads what came and writes what goes on.
+A row travels as bytes: their number in four bytes, then an entry for each topic, in ascending order. An entry is a
+byte: four bits for the distance from the topic before, four bits for the count, each minus one. 15 means 15 plus a
+number that follows, seven bits a byte, the lowest first, with the highest bit clear in its last byte. Most entries take
+one byte. The rows of a part's words follow each other; so a worker reads the arriving bytes and writes the leaving
+bytes in one pass.
 """
 
 from __future__ import annotations
@@ -422,9 +423,9 @@ def random_bytes(frequencies: np.ndarray, topics: int) -> int:
 
 
 def sharpened(iteration: int) -> float:
-    """Return the bytes of rows in an iteration, from 1, as a share of `random_bytes`: a power law fitted to two-phase
-    sampling.
+    """Return the bytes of rows in an iteration (counted from 1) as a share of `random_bytes`, by a power law fitted to
+    two-phase sampling.
 
-    It was measured to be at most a fifth too high, and an eighth too low (docs/benchmarks.md).
+    Measured: at most a fifth too high or an eighth too low (docs/benchmarks.md).
     """
     return float(0.955 * iteration**-0.225)

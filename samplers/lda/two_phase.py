@@ -222,9 +222,9 @@ def count_run(rows, topics, counted):
 def accept_run(rows, prior, totals, counts, found, size, key, draw):
     """Accept or reject the proposals of tokens, and store new topics in place of proposals.
 
-    The old topics are still needed. rows: state of the tokens. counts: int32 (K,), added to. found: uint32 (K,), topics
-    counted so far, `size` in number. draw: the first of M draws per token. Returns the number of tokens that changed
-    topic, and the new size.
+    Old topics stay in place, as they are still needed. rows: state of the tokens. counts: int32 (K,), added to. found:
+    uint32 (K,), topics counted so far, `size` in number. draw: the first of M draws per token. Returns the number of
+    tokens that changed topic, and the new size.
     """
     changed, proposals = 0, np.uint64(rows.shape[1] - 1)
     for i in range(rows.shape[0]):

@@ -160,7 +160,7 @@ def choose_word_entry(tables, place, mass, smoothing_mass, key):
 def settle_word(tables, place, chosen, own, own_count, key):
     """Return a topic from q_w, given the entry of `choose_word_entry`, which may be a cache miss.
 
-    own: topic of which the table has one token too many (-1: none); own_count: its n_kw in the table. A draw of this
+    own: topic that the table counts one token too often (-1: none); own_count: its n_kw in the table. A draw of this
     topic from the table is repeated with probability 1 / own_count.
     """
     n = np.uint64(1)

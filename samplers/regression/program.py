@@ -161,10 +161,11 @@ class RegressionProgram:
     def build(
         self, threads: int, room: int, limit: Limit, ring: Ring | None
     ) -> tuple[Sequence[DesignFeatures | RingFeatures], list[SparseRegression]]:
-        """Return the regression of all rows, then those of the training rows of each fold, each with its own features.
+        """Return the regression of all rows, then a regression of the training rows of each fold, each with its own
+        features.
 
-        room: bytes for the columns of all working sets. limit: of all of them. ring: ranks that do this together, each
-        with its shard, one regression after the other.
+        room: bytes for the columns of all working sets. limit: common limit of all regressions. ring: ranks that solve
+        together, each with its shard, one regression after the other.
         """
         every = np.ones(self.design.rows) if self.weights is None else self.weights
         weights = [self.weights, *(every - held_out for held_out in self.held_out)]

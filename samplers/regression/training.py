@@ -61,11 +61,11 @@ def train(
 
     options: level: lambda; or ratio: of lambda to the largest; or length and least: of a path, and the ratio of its
     last value. unpenalized: names of columns, or numbers if they have no names. weights, rows: see
-    `blocks.design.row_files`. folds: of a cross-validation. schedule, parallelism, rho: of rounds of the dynamic engine
-    that solve for one lambda, see `ooc.dynamic.schedules`; None for the solver of working sets. The others are as in
-    `SparseRegression`. ring: of machines that do it together, each with its shard and a run of its own; weights and
-    rows are of the rows of the whole. Returns the last line of the metrics. Raises RequestError, before anything is
-    written, if an option is wrong.
+    `blocks.design.row_files`. folds: of a cross-validation. schedule, parallelism, rho: rounds of the dynamic engine
+    that solve for one lambda, see `ooc.dynamic.schedules`; None for the solver with working sets. For the others see
+    `SparseRegression`. ring: machines that train together, each with its shard and its own run; weights and rows refer
+    to the rows of the whole. Returns the last line of the metrics. Raises RequestError, before anything is written, if
+    an option is wrong.
     """
     if resources.on_node:
         raise RequestError("--scratch node cannot be used for regressions", "Leave --scratch out, or give a directory.")

@@ -48,7 +48,8 @@ def section(model: FactorModel) -> Section:
 
 
 def _strengths(model: FactorModel) -> dict[str, Any]:
-    """Chart the singular values of W H', the product of all factors, the same in any basis of the factors."""
+    """Chart the singular values of W H', the product of all factors, which do not depend on the basis of the
+    factors."""
     products = [side.factors.T.astype(float) @ side.factors for side in (model.rows, model.columns)]
     squares = np.linalg.eigvals(products[0] @ products[1]).real
     strengths = np.sqrt(np.sort(np.maximum(squares, 0.0))[::-1])

@@ -22,7 +22,8 @@ _LOSSES = {
 def section(model: SoftmaxModel) -> Section:
     """Return the section of a trained model.
 
-    The softmax does not change if all classes' weights are shifted alike: their mean over classes is subtracted.
+    The softmax does not change if the same number is added to the weights of all classes, so their mean over classes is
+    subtracted.
     """
     weights = np.asarray(model.arrays["weights"], np.float32)
     if model.loss == "softmax":

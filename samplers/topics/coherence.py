@@ -11,8 +11,8 @@ Both and Hinneburg, "Exploring the space of topic coherence measures" (WSDM 2015
 Deviation: Röder et al. count in windows that slide over the text (10 words for NPMI, 110 for C_v). A bag of words has
 no order, so a document is one window here: values compare with each other, not with published ones.
 
-Where the formula has no value: a pair that stands in every document has NPMI 1 (the limit), and a pair with a word
-that stands in no document has 0. A topic with fewer than two top words has no coherence.
+Where the formula is undefined: a pair that occurs in every document has NPMI 1 (the limit), and a pair with a word that
+occurs in no document has 0. A topic with fewer than two top words has no coherence.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PairCountTask(NamedTuple):
 
 
 def places_of_words(words: np.ndarray, vocabulary_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each word of the vocabulary stands among the top words.
+    """Return the places of each word of the vocabulary among the top words.
 
     words: int64 (K, T). Returns offsets, int64 (V+1,), and places, int64, k * T + t: those of word i are
     places[offsets[i] : offsets[i+1]].

@@ -1,4 +1,4 @@
-"""Documents for a trained model, from a dataset or memory, in parts that threads take in turn.
+"""Documents for a trained model, from a dataset or memory, in parts for the threads of a pool.
 
 Attributes: `count`, number of documents; `word_ids` uint32, vocabulary position of each rank; `parts`, arguments for
 `read`; `largest`, approximate tokens of the largest part.

@@ -110,10 +110,10 @@ def likely_topics(words, times, model, scratch):
 
 @kernel
 def document_arrays(words, model, active, place):
-    """What `sweep` works on, before the first sweep: float32 (2U + 3, W), W > A a multiple of LANES.
+    """Return the array that `sweep` works on, before the first sweep: float32 (2U + 3, W), W > A a multiple of LANES.
 
-    words: uint32 (U,). active: int64 (A,). place: int32 (K,), the places of the topics in `active`; the others have -1,
-    so what is theirs goes to the last column, which has no topic and a scale of 0.
+    words: uint32 (U,). active: int64 (A,). place: int32 (K,), the places of the topics in `active`; all others have -1,
+    so their expected counts go to the last column, which has no topic and a scale of 0.
     """
     work = np.zeros((2 * words.size + 3, (active.size // LANES + 1) * LANES), np.float32)
     alpha, scale, beta = work[-2], work[-1], np.float32(model.beta)
@@ -178,7 +178,7 @@ def fold_in(words, times, model, scratch):
 
 @reordered_kernel
 def sweep(work, width, times):
-    """One CVB0 update of each of a document's words, in turn; returns how far tokens moved, in tokens.
+    """Do one CVB0 update of each word of a document; returns the L1 change of the expected topic counts, in tokens.
 
     work: float32 (2U + 3, W), the first `width` columns of which are in use: phi (U rows), gamma (U rows) and n_k, both
     updated, alpha, and a row to work in. times: float32 (U,). All in one array: whether a loop runs as vectors, and so

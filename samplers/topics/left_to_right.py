@@ -1,4 +1,4 @@
-"""The probability of documents under a trained topic model, left to right: kernels.
+"""Kernels of the left-to-right estimate of the probability of documents under a trained topic model.
 
 Wallach, Murray, Salakhutdinov and Mimno, "Evaluation methods for topic models" (ICML 2009), section 3.4 and algorithm
 3. p(w) = prod_n p(w_n | w_<n) is estimated with R particles z^(r). At position n each particle draws the topics of all
@@ -65,8 +65,8 @@ class DocumentTables(NamedTuple):
 class Particles(NamedTuple):
     """R particles; each keeps the S <= min(N, K) topics of its tokens in slots, some of which may be empty.
 
-    slots: uint32 (R, N), of each position before the current one. sizes: int64 (R,), slots in use. Of each slot: topics
-    and columns, uint32 (R, S); base and counts n_k, float64 (R, S).
+    slots: uint32 (R, N), of each position before the current one. sizes: int64 (R,), slots in use. For each slot:
+    topics and columns, uint32 (R, S); base and counts n_k, float64 (R, S).
     """
 
     slots: np.ndarray
@@ -155,7 +155,8 @@ def slot_for(topic, topics, counts, size):
 
 @kernel
 def advance(n, particles, r, document, prior, weights, key):
-    """Take particle r to position n: the topics before it are drawn again, then its own. Returns p_n, positions from 0.
+    """Advance particle r to position n: draw the topics of the positions before it again, then its own. Returns p_n,
+    positions from 0.
 
     weights: float64 (S,), scratch. key: the particle's stream, of which draws n*(n+1)/2 and the n after it are used.
     """

@@ -1,9 +1,9 @@
-"""Topic mixtures of documents: those that a model was trained with, and the files that any are written to.
+"""Topic mixtures of documents: of the training documents, and their file formats.
 
-Of a document of the training there are two mixtures theta_k = (n_k + alpha_k) / (N + abar). In the trained one n_k
-counts the document's tokens by the topics that training ended with (the mean over states, of an averaged model); in
-the folded-in one of `samplers.topics.inference` it is the expectation under the trained topics of words. Of a document
-without tokens both are the prior, alpha_k / abar.
+A training document has two mixtures theta_k = (n_k + alpha_k) / (N + abar). In the trained mixture, n_k counts the
+document's tokens by their topics at the end of training (for an averaged model, the mean over states); in the folded-in
+mixture of `samplers.topics.inference`, n_k is the expectation under the trained topics of words. For a document without
+tokens both are the prior, alpha_k / abar.
 """
 
 from __future__ import annotations

@@ -218,11 +218,11 @@ def write_model(
     """Write a model into an empty directory.
 
     word_rows, document_rows: (sizes uint32, rows uint64 as topic << 32 | count), by rank and by block, as the phases
-    give them; or, if states were `averaged`, in the original order. They are spooled to disk and put in order there, so
-    memory grows by 36 bytes for each row alone. document_order: the original number of each document of document_rows,
-    in pieces, where they are not those of `dataset` alone, but of a whole that it is a shard of; it is asked for when
-    there are no more document_rows. document_names: then the lines with the names of all, if they have any. If
-    topic_counts are float64, the counts of words are the bits of float32.
+    give them; or, if states were `averaged`, in the original order. They are sorted externally, so memory grows by only
+    36 bytes for each row. document_order: only if `dataset` is a shard and document_rows are of the whole dataset: the
+    original number of each document of document_rows, in pieces, read after all document_rows. document_names:
+    likewise, the lines with the names of all documents, if they have names. If topic_counts are float64, the counts of
+    words are the bits of float32.
     """
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": alpha, "topic_counts": topic_counts})

@@ -1,4 +1,4 @@
-"""How topics lie to each other: a map of their distances, and the correlations of their shares in documents.
+"""A map of the distances between topics, and the correlations of their shares in documents.
 
 The map is classical scaling (Torgerson 1952) of Hellinger distances, which are Euclidean: that of topics k and l is
 
@@ -101,7 +101,7 @@ def _add_roots(offsets, topics, counts, slots, beta, products, sums):
 
 @kernel
 def _add_shares(offsets, topics, counts, slots, products, sums, largest, present):
-    """Add products of the topic shares of documents in the same way; returns the number of documents with tokens."""
+    """Add the products of the documents' topic shares; returns the number of documents with tokens."""
     size, documents = sums.size, 0
     values, places = np.empty(size), np.empty(size, np.int64)
     for row in range(offsets.size - 1):

@@ -1,8 +1,8 @@
 """Read columns of mapped blocks in advance, in one of two ways.
 
-Many columns: a thread touches everything between them, so the kernel reads ahead in large pages, far cheaper than many
-small ones. Few columns: only they are requested; touching one would make the kernel read what follows, up to most of a
-design for a hundredth of it.
+Many columns: a thread touches all pages between them, so that the operating system reads ahead in large requests, which
+cost far less than many small ones. Few columns: only their pages are requested, without touching them: the operating
+system would read ahead after each, and could read most of a design for a hundredth of its columns.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The columns of a design matrix split by rows over the ranks of a ring, with the interface of the whole.
 
 Results of each rank's rows are summed over the ring in the order of ranks. Every rank makes the same calls and gets the
-same results, so the same solver on all of them, which has y and other row data of the whole, finds the same solution:
-that of one machine except for the order of sums. Gathered columns come from all ranks.
+same results. So the solver, which runs on every rank with y and other row data of the whole dataset, finds the same
+solution on all ranks, equal to that of one machine except for rounding. Gathered columns have the rows of all ranks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _COPIES = 4  # of the columns that are gathered, held at a time: with a rank's o
 
 
 class RingFeatures:
-    """`Features` of a design of which this rank has a shard; see DesignFeatures for the parameters, which count own
-    rows. keeps: kept columns, with all rows, are not sent again."""
+    """`Features` of a design, given this rank's shard; see DesignFeatures for the parameters, which count own rows.
+    keeps: kept columns, with all rows, are not sent again."""
 
     def __init__(self, shard: RowShard, ring: Ring, threads: int, room: int, *, keeps: bool = False) -> None:
         self.rows, self.count = shard.rows, shard.columns

@@ -1,4 +1,4 @@
-"""Columns of a design matrix in memory, and what solvers do with one of them at a time.
+"""Columns of a design matrix in memory, and the operations of solvers on a single column.
 
     SparseColumns       entries other than zero
     DenseColumns        all values
@@ -12,7 +12,7 @@
     ask(columns, chosen, i)          has the processor fetch what is needed of the columns chosen a little after the
                                      i-th, of sparse ones, which are short and may lie far apart
 
-All are compiled for the kind of columns that a kernel is given. Vectors are float64 (n,), of n rows, which are samples.
+All functions are compiled for each kind of columns. Vectors are float64 (n,), with an element for each row (sample).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Products of a vector and the Gram matrix A' A of some columns, the active set.
 
-Of sparse columns, row by row: the sum over rows a of a (a . d). Each entry serves both products while it is at hand,
-and a thread that has rows of its own needs nothing of the others but their sums, which are as long as the active set.
-Rows with the same number of entries come together: most have a few, and the processor would guess the ends of their
-loops wrong. Of dense columns, and of sparse ones with values in many rows, the image A d is found first, each thread
-having columns of its own: sorting their entries by rows takes as long as some products, which are not as much faster
-then.
+Sparse columns: row by row, as the sum of a (a . d) over the rows a. Each entry is loaded once for both products, and a
+thread works on its own rows; only the threads' sums, as long as the active set, have to be added up. Rows are grouped
+by their number of entries: most rows have a few, and branch prediction would fail at the ends of their loops. Dense
+columns, and sparse columns with values in many rows: the image A d is computed first, with columns divided among the
+threads. Sorting their entries by rows would take as long as several products, and gain less.
 
 Rows, or columns, come in parts, see `samplers.regression.linear_algebra.pairwise_sum`.
 """

@@ -1,6 +1,7 @@
-"""The logistic loss, its derivatives by the scores of the rows, and the best coefficients of columns without a penalty.
+"""The logistic loss, its derivatives with respect to the scores of the rows, and the optimal coefficients of
+unpenalized columns.
 
-All arrays are float64; roots are those of the weights of the n rows, y is 0 or 1 in each.
+All arrays are float64. roots: square roots of the weights of the n rows. y: 0 or 1 for each row.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def find_target(residual, roots, curvatures, factors, target):
 
 @reordered_kernel
 def derivatives_with(free, scores, columns, y, roots, residual, curvatures, work):
-    """Do the same as `derivatives`, with coefficients (k,) of columns (k, n) added to the scores."""
+    """Like `derivatives`, with the product of coefficients (k,) and columns (k, n) added to the scores."""
     copy(scores, work.scores)
     for k in range(free.size):
         for i in range(scores.size):

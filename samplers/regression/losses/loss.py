@@ -1,13 +1,13 @@
-"""Losses of regressions, as functions of the scores z = X b + U a of the rows: X are the columns with a penalty, U
-those without, the intercept among them.
+"""Losses of regressions, as functions of the scores z = X b + U a of the rows: X are the penalized columns, U the
+unpenalized columns, including the intercept.
 
     Squared    1/2 sum_i w_i (y_i - z_i)^2
     Logistic   sum_i w_i (log(1 + exp(z_i)) - y_i z_i), all y_i being 0 or 1
 
-A residual is minus the derivative of the loss by the score of a row, over the root of its weight: root w_i (y_i - z_i),
-and root w_i (y_i - p_i) with p_i = 1 / (1 + exp(-z_i)). It is orthogonal to the columns of U (rows times root w_i), as
-their coefficients a are always the best for the b at hand. Scaled by s, such that all |x_j . root w r| s are at most
-what the penalty allows, it is a point of the dual problem.
+A residual is minus the derivative of the loss with respect to the score of a row, divided by the root of its weight:
+root w_i (y_i - z_i), and root w_i (y_i - p_i) with p_i = 1 / (1 + exp(-z_i)). It is orthogonal to the columns of U
+(rows times root w_i), as the coefficients a are always optimal for the present b. Scaled by s so that no |x_j . root w
+r| s exceeds the penalty, it is a feasible point of the dual problem.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ class PathTraining(SolverSteps):
     """The path of one run in one process, as `ooc.loop.TrainingSteps`, with its metrics.
 
     An iteration of the `cursor` is a lambda, a phase is a step towards the next. stop: reason to end early; a step that
-    lasts a second longer is abandoned, except for what it has found. rule: of rounds of the dynamic engine, if they
-    solve it; an iteration is then one step of these. ring: ranks that train together; all have the same state, which
-    each commits to its own run; rank 0 publishes the model.
+    takes a second longer is abandoned, but the solutions that it has found are kept. rule: schedule of the dynamic
+    engine's rounds, if the rounds solve the problem; an iteration is then one step of the rounds. ring: ranks that
+    train together; all have the same state, which each commits to its own run; rank 0 publishes the model.
     """
 
     def __init__(
@@ -65,7 +65,8 @@ class PathTraining(SolverSteps):
         return self._solver.done
 
     def begin(self) -> None:
-        """Find the lambdas and commit. Raises Stopped if that is abandoned, as there is nothing to commit yet."""
+        """Compute the lambdas and commit. Raises Stopped if the computation is abandoned, as there is nothing to commit
+        yet."""
         if not self._goes_on:
             self._solver.begin()
             self._warn_of_nothing()

@@ -1,15 +1,17 @@
-"""Newton's method on the active set of a `Quadratic`: its coefficients that are not 0, all at once, by a factorisation.
+"""Newton's method on the active set (the nonzero coefficients) of a `Quadratic`: one step for all coefficients, by a
+factorization.
 
 With the signs s fixed, the objective is quadratic in them, and their best values solve
 
     (A^T A + diag(l2)) d = A^T r - l1 s - l2 b
 
-Coefficients that come to 0 on the way stay there and leave the set, if the objective is lower for it; if not, the step
-ends where the first of them does. Conjugate gradients are faster where many columns are not far from orthogonal; where
-columns depend on each other and the penalty is weak, they do not arrive.
+Coefficients that reach 0 during the step are set to 0 and leave the set, if that lowers the objective; otherwise the
+step ends where the first coefficient reaches 0. Conjugate gradients are faster for many nearly orthogonal columns, but
+do not converge if columns are dependent and the penalty is weak.
 
-A^T A is factorised by Cholesky's method with pivots. Columns that depend on those before them, but for rounding, keep
-their coefficients while these are solved for; then each is moved along the direction in which only the penalty changes.
+A^T A is factorized by pivoted Cholesky decomposition. Columns that are linear combinations of the columns before them,
+up to rounding, keep their coefficients in the solution; then each is moved along the direction in which only the
+penalty changes.
 """
 
 from __future__ import annotations
@@ -133,7 +135,7 @@ def first_to_leave(active, coefficients, work):
 
 @reordered_kernel
 def move(problem, active, length, leaves, coefficients, residual, work):
-    """Move by `length` along the direction; the coefficient `leaves` and those that cross 0 are set to 0.
+    """Move by `length` along the direction; the coefficient `leaves` and all coefficients that cross 0 are set to 0.
 
     The residual takes up rounding errors of the coefficients, as in conjugate gradients.
     """
@@ -187,8 +189,8 @@ def find_newton_direction(rank, work):
 def find_flat_direction(size, rank, residual, work):
     """Compute the direction of a dependent column along which only the penalty changes; returns whether there is one.
 
-    It is that of the column whose penalty decreases fastest, and leads far beyond the point where a coefficient reaches
-    0.
+    The chosen column is the one whose penalty decreases fastest; the direction leads far beyond the point where a
+    coefficient reaches 0.
     """
     factor, order, along = work.factor, work.order, work.values
     steepest, place = _FLAT * math.sqrt(residual.size * inner(residual, residual)), -1

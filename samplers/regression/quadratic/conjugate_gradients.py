@@ -1,12 +1,13 @@
-"""Conjugate gradients on the active set of a `Quadratic` that the signs of its coefficients span.
+"""Conjugate gradients on the active set of a `Quadratic`, with the signs of the coefficients fixed.
 
 With the signs fixed, the objective is quadratic in the coefficients that are not 0. Steps are preconditioned by the
 curvatures, and each direction is made conjugate to the one before (Hestenes and Stiefel, J. Res. NBS 1952, section 5).
-Coefficients that come past 0 leave the active set: they are where they are while the others go on, and are put to 0
-together at the end, as the directions would have to begin anew each time. Coordinate descent finds active sets fast but
-goes slowly to the best point of one if columns are correlated; this is the reverse.
+Coefficients that cross 0 leave the active set: they keep their values while the others change, and are all set to 0 at
+the end, as the directions would have to be restarted each time. Coordinate descent finds active sets fast but converges
+slowly within one if columns are correlated; with conjugate gradients it is the reverse.
 
-The threads of a pool take a step together: each multiplies by rows of its own, and adds up for coefficients of its own.
+The threads of a pool share each step: each thread multiplies by its own rows, and adds up the sums of its own
+coefficients.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def sweep(problem, chosen, coefficients, residual, shift):
     """Update the chosen coefficients, int64 (m,), in turn; returns how many changed sign or became (non)zero.
 
     coefficients: float64 (W,), and residual: float64 (n,), are changed. shift: float64 (k,), coordinates of the
-    residual along the basis meanwhile.
+    residual along the basis during the sweep.
     """
     shift[:] = 0.0
     turned = 0

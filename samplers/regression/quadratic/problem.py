@@ -1,10 +1,10 @@
-"""Least squares with an l1 penalty on few columns, all in memory: the problem that every solver here comes down to.
+"""Least squares with an l1 penalty on a few columns in memory: the problem that all solvers of this package solve.
 
     minimise over b   1/2 |t - A b|^2 + sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2
 
-where t and the columns of A are what a projection leaves of them: on what is orthogonal to some columns without
-penalty, the intercept among them. A is not projected, as that would fill it; the inner products of its columns with an
-orthonormal basis of those are kept instead. A residual is what is left of t - A b, projected.
+where t and the columns of A are projected on the orthogonal complement of some unpenalized columns, including the
+intercept. A itself is not projected, as it would become dense; the inner products of its columns with an orthonormal
+basis of the unpenalized columns are kept instead. The residual is t - A b, projected.
 
 With r the residual and c_j = a_j . r - l2_j b_j, the point s r is feasible for the dual problem if s |c_j| <= l1_j for
 all j, and the gap between both objectives is a sum of terms that are not negative:

@@ -5,8 +5,8 @@ Objective, over columns x_j that are scaled to norm 1 and, with an intercept, ce
     1/2 ||y - sum_j x_j b_j||^2 + sum_j (penalty_j |b_j| + ridge_j / 2 b_j^2)
     b_j <- S(x_j' r + b_j, penalty_j) / (1 + ridge_j)
 
-Columns are held as they are. What centring them adds to the residual r is the same in all rows, and so has no part in
-products with centred columns: the residual that is kept is without it.
+Columns are held without centring. Centring would add a constant to all rows of the residual r, which does not affect
+products with centred columns, so the residual is kept without it.
 """
 
 from __future__ import annotations
@@ -99,9 +99,9 @@ class LassoRounds(RoundProgram):
 def lasso_changes(parameters, sums, scales, penalties, ridges, coefficients, nearness, changes, priorities):
     """Update coefficients from the products of their columns with the residual.
 
-    parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. Of all parameters, float64 (m,): scales,
-    penalties, ridges; changed: coefficients; set for these parameters: nearness. Set: priorities float64 (c,), and
-    changes float64 (c,), factors of the held columns to add to the residual.
+    parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. scales, penalties, ridges: float64 (m,), of all
+    parameters. coefficients: float64 (m,), changed. nearness: float64 (m,), set for these parameters. priorities:
+    float64 (c,), set. changes: float64 (c,), set to the factors of the held columns to add to the residual.
     """
     for i in range(parameters.size):
         j = parameters[i]

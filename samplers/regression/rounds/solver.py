@@ -169,7 +169,8 @@ class RoundSolver:
             )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the state to resume from; one-dimensional arrays. Of earlier steps only their number is kept."""
+        """Return the state to resume from, as one-dimensional arrays. Only the number of earlier steps is kept, not
+        their results."""
         steps = {"levels": self.lambdas, "steps": np.array([self.solved]), "bound": np.array([self._bound])}
         rounds = {f"rounds.{name}": array for name, array in self._engine.committed().items()}
         return steps | path_arrays(self.models) | rounds

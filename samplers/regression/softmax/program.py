@@ -3,10 +3,11 @@
 The scores of a sample x are w_k . x + b_k for each class k. Losses: "softmax", minus the logarithm of the softmax at
 the label; "hinge" and "squared" are one class against the rest, summed over classes, with targets 1 and -1.
 
-Rates are those of AdaGrad (Duchi, Hazan and Singer 2011): rate / sqrt(delta + sum of squared gradients), for each
-weight. Without delta a first step is as long for a gradient of a thousandth as for one of 1, and rare words are
-believed at once. A sample of weight m is m of them with the same gradient. The penalty regularization / 2 * |w|^2 for
-each sample is one multiplication of all weights, at the rate rate / sqrt(t) after t samples.
+Learning rates follow AdaGrad (Duchi, Hazan and Singer 2011): rate / sqrt(delta + sum of squared gradients), for each
+weight. Without delta the first step would be as long for a gradient of 0.001 as for a gradient of 1, and rare words
+would get large weights at once. A sample of weight m counts as m samples with the same gradient. The penalty
+regularization / 2 * |w|^2 for each sample is one multiplication of all weights, at the rate rate / sqrt(t) after t
+samples.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Objective and dual bound of a regression, from the columns whose correlations are larger than allowed or that have
-coefficients.
+"""Objective and dual bound of a regression, from the columns whose correlations exceed the penalty or whose
+coefficients are not 0.
 
     minimise over b, a   loss(X b + U a) + sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2
 
 The dual point is the residual, times the largest scale up to 1 for which |x_j . r - l2_j b_j| scale <= l1_j for all j:
-the squares are rows of their own, root l2_j times b_j, of which l2_j b_j is the residual.
+the ridge terms are treated as additional rows, root l2_j times b_j, with residuals l2_j b_j.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def steepest_of_block(slopes, gains, lam, l1, norms, steepest):
 
 @reordered_kernel
 def steepest_of_columns(chosen, slopes, gains, lam, l1, norms, scattered):
-    """Do the same as `steepest_slope`. scattered: float64 (2, BLOCK), work."""
+    """Like `steepest_slope`, block by block. scattered: float64 (2, BLOCK), working memory."""
     steepest = 1.0
     scattered[0] = l1[0]  # of all, if they have the same
     for begin in range(0, chosen.size, BLOCK):

@@ -43,8 +43,8 @@ class Solutions(NamedTuple):
 class MultinomialRegression:
     """A regression of labels, int64 (n,), 0 to K - 1, all of which occur, on features.
 
-    Other arguments as of `SparseRegression`, with one entry per column for all classes. Raises RequestError.
-    Attributes: `limit`, of the solvers of all classes; `constant`, as of `SparseRegression`.
+    For the other arguments see `SparseRegression`; they have one entry per column for all classes. Raises RequestError.
+    Attributes: `limit`, of the solvers of all classes; `constant`, see `SparseRegression`.
     """
 
     def __init__(
@@ -133,8 +133,8 @@ class MultinomialRegression:
         return np.stack([solution.fit.scores for solution in classes]) + _free_of(classes) @ self._free
 
     def _judged(self, lam: float, classes: list[Solution], bound: float) -> Solutions:
-        """Return the same coefficients with the best unpenalized ones, and the duality gap of all classes. bound: known
-        lower bound on the objective."""
+        """Return the coefficients with the optimal unpenalized coefficients, and the duality gap of all classes. bound:
+        known lower bound on the objective."""
         fixed = np.stack([solution.fit.scores for solution in classes])
         loss, residuals, free = self._fit_free(fixed, _free_of(classes))
         costs = [each.regression.penalty.at(lam, of.support) for each, of in zip(self._of, classes, strict=True)]

@@ -1,11 +1,11 @@
-"""Lasso, elastic net and l1 logistic regression as their users state them, and paths of lambdas.
+"""Lasso, elastic net and l1-penalized logistic regression, in the parametrization of their users, and paths of lambdas.
 
     minimise over b, a    loss(a + X b) + lambda sum_j f_j s_j (share |b_j| + (1 - share) / 2 s_j |b_j|^2)
 
 with the losses of `samplers.regression.losses.squared` and `samplers.regression.losses.logistic`, which are sums over
-the rows, not means. s_j is the standard deviation of column j if columns are standardised, and 1 if not: the
-coefficients are always those of the columns as they are. f_j is 1 unless told otherwise; columns for which it is 0 have
-no penalty, nor has the intercept a."""
+the rows, not means. s_j is the standard deviation of column j if columns are standardized, else 1: coefficients are
+always on the scale of the original columns. The penalty factor f_j is 1 by default; columns with factor 0, and the
+intercept a, have no penalty."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class SparseRegression:
     loss: "squared", or "logistic", for which y is 0 or 1. weights: of the rows, float64 (n,), not negative. share: of
     |b_j| in the penalty, above 0, up to 1. factors: f, float64 (p,), not negative. moments: of the columns, if they are
     known. Raises RequestError. Attributes: `constant`, int64, columns that are left out as they have the same value in
-    all rows, but for those of sparse designs that are empty; `unpenalised`, int64, those whose factor is 0.
+    all rows, except empty columns of sparse designs; `unpenalised`, int64, columns with factor 0.
     """
 
     def __init__(

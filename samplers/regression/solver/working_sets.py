@@ -2,9 +2,9 @@
 
     minimise over b, a   loss(X b + U a) + lam * (sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2)
 
-A problem on few columns, the working set, is solved, and the others are looked at; those that break the optimality
-conditions most come into the set. It ends when a dual point shows that no more than `target` can be gained. (The scheme
-of BLITZ, Johnson and Guestrin, ICML 2015, and of celer, Massias, Gramfort and Salmon, ICML 2018.)
+The problem is solved on a few columns, the working set; then the other columns are checked, and those that violate the
+optimality conditions most are added. This ends when a dual point shows that the objective is within `target` of the
+optimum. (The scheme of BLITZ, Johnson and Guestrin, ICML 2015, and of celer, Massias, Gramfort and Salmon, ICML 2018.)
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class WorkingSet:
     def following(self, lam: float, read: float, missed: np.ndarray) -> WorkingSet:
         """Return a working set for a further lambda, before this one is verified.
 
-        read: lambda at which correlations were last read. missed: int64, ascending, columns known to be needed besides
-        those of the strong rule.
+        read: lambda at which correlations were last read. missed: int64, ascending, columns known to be needed that the
+        strong rule leaves out.
         """
         regression, every = self.regression, self.regression.usable
         most = regression.size(self.support, FURTHER)
@@ -229,8 +229,8 @@ class WorkingSet:
         return self.gap <= self.target
 
     def wants(self) -> Wanted:
-        """Return the correlations to read. Those of the support are needed for its ridge, if any; else they are within
-        their limits without being read."""
+        """Return the columns whose correlations are to be read. The support needs them only with a ridge penalty:
+        without it they are known to be within their limits."""
         return Wanted(self.fit.residual, self.lam, self.support if self._costs.l2.any() else self.support[:0])
 
     def screen(self, gap: float) -> None:

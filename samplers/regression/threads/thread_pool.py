@@ -82,8 +82,8 @@ class ThreadPool:
         self._worker_threads = [WorkerThread(partial(_stay_on, cores), looks) for cores in self._cores[1:]]
 
     def run(self, kernel: Callable[..., object], *arguments: Any) -> None:
-        """Run a kernel, whose first argument is the `Member`, on all threads; on the caller's alone for some time after
-        long waits. The result must be the same."""
+        """Run a kernel, whose first argument is the `Member`, on all threads, or for some time after long waits on the
+        caller's thread alone. The result of the kernel must not depend on the number of threads."""
         if self.size == 1:
             kernel(*self.members, *arguments)
             return
@@ -140,7 +140,7 @@ ALONE = ThreadPool(1)
 
 
 def since_start(told):
-    """Return the nanoseconds since the machine started. told: int64 (2,), work."""
+    """Return the nanoseconds since the machine started. told: int64 (2,), working memory."""
     _read_clock(_MONOTONIC, told.ctypes.data)
     return 1_000_000_000 * told[0] + told[1]
 
