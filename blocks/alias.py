@@ -9,7 +9,7 @@ from blocks.compiled import kernel
 
 @kernel
 def alias_table(weights):
-    """Alias table of float64 (K,) weights: `cut` float64 (K,) and `alias` uint32 (K,).
+    """Return the alias table of weights, float64 (K,): `cut` float64 (K,) and `alias` uint32 (K,).
 
     To draw: x uniform in [0, K), k = floor(x); k if x - k < cut[k], else alias[k].
     """

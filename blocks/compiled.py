@@ -16,7 +16,7 @@ _CALLED_FROM_KERNELS: Any = {"no_cfunc_wrapper": True, "no_cpython_wrapper": Tru
 
 
 def _cached(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """A decorator: `numba.njit` with that cache."""
+    """Return the decorator `numba.njit` with the kernel cache."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         compiled: Any = numba.njit(**options, **_CALLED_FROM_PYTHON)(function)

@@ -59,7 +59,8 @@ def kept() -> dict[str, Any]:
 
 @contextmanager
 def alone(lock: Path) -> Iterator[None]:
-    """Exclude other processes that would compile the same: ranks on one machine start together."""
+    """Hold a lock, so that ranks that start together on one machine do not compile the same kernels at the same
+    time."""
     with lock.open("w") as file:
         with suppress(OSError):  # not every file system has locks
             fcntl.flock(file, fcntl.LOCK_EX)

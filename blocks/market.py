@@ -39,7 +39,7 @@ def _mirrored(entries: np.ndarray, factor: int) -> np.ndarray:
 
 
 def _wrong(line: bytes, form: Market) -> tuple[str, str]:
-    """What is wrong with a line that the kernel could not read, and what to do."""
+    """Return the error in a line that the kernel could not read, and its remedy."""
     fields = words(line)
     if len(fields) != form.fields or not all(map(is_number, fields)):
         return f"expected `{_MEANING[form.fields - 1]}`, got {quoted(line)}", "Correct the line."

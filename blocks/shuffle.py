@@ -13,7 +13,7 @@ from blocks.corpus.partition import DROPPED
 
 @kernel
 def bucket_of(document, seed, buckets):
-    """The bucket of a document: splitmix64 of its number and the seed, modulo the number of buckets."""
+    """Return the bucket of a document: splitmix64 of its number and the seed, modulo the number of buckets."""
     z = np.uint64(document) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed) * np.uint64(0xD1B54A32D192ED03)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -23,7 +23,7 @@ def bucket_of(document, seed, buckets):
 
 @kernel
 def buckets_of(numbers, seed, buckets):
-    """The bucket of each sample, int64 (n,), given their numbers, uint64 (n,)."""
+    """Return the bucket of each sample, int64 (n,), given their numbers, uint64 (n,)."""
     found = np.empty(numbers.size, np.int64)
     for place in range(numbers.size):
         found[place] = bucket_of(numbers[place], seed, buckets)

@@ -18,7 +18,7 @@ _UNIT = 2.0**-53
 
 @inlined
 def bits(key, n):
-    """The n-th 64 random bits of the stream `key` (both uint64)."""
+    """Return the n-th 64 random bits of the stream `key` (both uint64)."""
     x = key + n * _GOLDEN
     x = (x ^ (x >> np.uint64(30))) * _FIRST
     x = (x ^ (x >> np.uint64(27))) * _SECOND
@@ -27,12 +27,12 @@ def bits(key, n):
 
 @inlined
 def uniform(key, n):
-    """The n-th uniform number of the stream `key`, in [0, 1)."""
+    """Return the n-th uniform number of the stream `key`, in [0, 1)."""
     return (bits(key, n) >> np.uint64(11)) * _UNIT
 
 
 def stream_key(*numbers: int) -> np.uint64:
-    """The key of the stream for a tuple of integers, such as (seed, iteration, phase, unit, part)."""
+    """Return the key of the stream for a tuple of integers, such as (seed, iteration, phase, unit, part)."""
     state = 0
     for number in numbers:
         state = _mix((state ^ number) & _MASK)

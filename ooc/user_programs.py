@@ -54,7 +54,7 @@ def build(target: str, dataset: Any, options: dict[str, Any]) -> StaticProgram:
 
 
 def is_dynamic(target: str) -> bool:
-    """Whether a program, "module:Class", is one of users for the dynamic engine."""
+    """Return whether a program, "module:Class", is a user's program for the dynamic engine."""
     from ooc.dynamic.program import DynamicProgram  # whose modules are seldom needed
 
     return issubclass(find(target), DynamicProgram)

@@ -8,7 +8,7 @@ from blocks.corpus.dataset import Block
 
 
 def document_counts(block: Block, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The different words of documents first, ..., last - 1 of a block.
+    """Return the different words of the documents `first` to `last` (exclusive) of a block.
 
     Returns offsets int64 (D+1,), where each document begins, from 0; the ranks of its words uint32 (N,), ascending; and
     how often each occurs float32 (N,).

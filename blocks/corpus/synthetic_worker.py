@@ -21,7 +21,7 @@ from blocks.ingestion.counts import WordCounter
 
 
 def stick_tables(offsets: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Alias tables of all topics, see `alias_table`; `alias` counts from the first stick of a topic.
+    """Return the alias tables of all topics, see `alias_table`; `alias` counts from the first stick of a topic.
 
     offsets: int64 (K+1,). probabilities: float32 (n,). Returns cut float32 (n,) and alias uint32 (n,).
     """

@@ -109,7 +109,7 @@ def read_row(text, at, marks, places, largest, cells, y):
 
 @unmanaged_kernel
 def field_end(text, at, separator, quote):
-    """Where the field that begins at `at` ends, and the line breaks between its quotes.
+    """Return the end of the field that begins at `at`, and the number of line breaks between its quotes.
 
     It ends at -1 if its quote is not closed, or if text follows the closing one. text: uint8, ends with a line break.
     """

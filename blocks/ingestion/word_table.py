@@ -57,7 +57,7 @@ class WordTable:
         return int(self._ends[self._numbered])
 
     def words(self) -> bytes:
-        """All words in the order of their numbers, one per line."""
+        """Return all words in the order of their numbers, one per line."""
         return b"\n".join(
             bytes(self._letters[begin:end])
             for begin, end in zip(self._ends[: len(self)], self._ends[1 : len(self) + 1], strict=True)
@@ -115,7 +115,7 @@ def _hash_of(letters, begin, end):
 
 @inlined
 def shift_of(slots):
-    """By how much a hash is shifted to be the number of a slot."""
+    """Return the number of bits by which a hash is shifted to give a slot number."""
     return np.uint64(64) - np.uint64(np.round(np.log2(slots.size)))
 
 

@@ -117,12 +117,12 @@ def require_one_base(request: RatingsRequest) -> None:
 
 
 def base_of(request: RatingsRequest) -> Matrix | None:
-    """The matrix whose names are kept, if any."""
+    """Return the dataset whose users and items are kept, if any."""
     return Matrix(path) if (path := request.names_from or request.items_from) else None
 
 
 def reading_of(request: RatingsRequest, budget: Budget, target: Target) -> RatingsReading:
-    """How workers read the ratings."""
+    """Return the settings by which workers read the ratings."""
     room = budget.names_bytes(_BYTES_OF_ENTRY * RUN)
     low, high = max(request.low, -LARGEST), min(request.high, LARGEST)
     return RatingsReading(str(target.spill), low, high, request.on_error == "skip", room)

@@ -239,7 +239,7 @@ def split_line(text, at, end, marks, order, fields):
 
 @inlined
 def is_separator(text, at, separator):
-    """Whether a separator of fields begins at `at`; text: uint8, ends with a line break."""
+    """Return whether a field separator begins at `at`. text: uint8, ends with a line break."""
     if separator == TWO_COLONS:
         return text[at] == _COLON and text[at + 1] == _COLON
     return text[at] == separator or (separator == BLANK and text[at] == TAB)
@@ -247,7 +247,8 @@ def is_separator(text, at, separator):
 
 @unmanaged_kernel
 def quoted_field(text, at, end, quote):
-    """Where a field that begins with a quote at `at` begins and ends, as `split_line` has it, and what follows it.
+    """Return begin and end of the content of a quoted field (see `split_line`), and the position after it. at: position
+    of the opening quote.
 
     It is empty, and its own quote follows, if the field is not closed before `end`.
     """
@@ -262,7 +263,7 @@ def quoted_field(text, at, end, quote):
 
 @unmanaged_kernel
 def is_index(text, place, size):
-    """Whether a whole number from 1 to `size`, written without zeros before it, stands there. place: begin and end."""
+    """Return whether a field is a whole number from 1 to `size` without leading zeros. place: begin and end."""
     number = 0
     for at in range(place[0], place[1]):
         if not 48 <= text[at] <= 57 or (number == 0 and text[at] == 48) or number > size:
@@ -273,7 +274,7 @@ def is_index(text, place, size):
 
 @kernel
 def join_names(text, places, quote):
-    """Names one after the other, a line break after each, then END.
+    """Return the names, each with a line break after it, then END.
 
     text: uint8. places: int64 (n, 2), where each begins and ends; one that begins with a quote has quotes in it, of two
     of which one is meant. Returns uint8.

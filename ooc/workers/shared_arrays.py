@@ -92,7 +92,7 @@ class SharedArrays(Mapping[str, np.ndarray]):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Say of memory of this process that there was too little."""
+        """Explain a failed allocation of memory of this process."""
         try:
             yield
         except OSError as error:

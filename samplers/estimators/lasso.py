@@ -60,7 +60,7 @@ class ElasticNet(LinearEstimator):
         return self
 
     def _read_numbers(self, X: Any, y: Any, sample_weight: Any) -> tuple[BlockFeatures, np.ndarray, np.ndarray | None]:
-        """The columns, y and the weights of the rows, float64 (n,)."""
+        """Return the columns, y and the sample weights, float64 (n,)."""
         features, y = self._read(X, y)
         return features, read_numbers(y, features.rows), read_weights(sample_weight, features.rows)
 

@@ -158,7 +158,7 @@ def _first_unusable(values: np.ndarray) -> str:
 
 
 def products(table: FeatureTable, coefficients: np.ndarray) -> np.ndarray:
-    """The scores X B', float64 (n, K), of coefficients B, float64 (K, p)."""
+    """Return the scores X B', float64 (n, K), of coefficients B, float64 (K, p)."""
     if not isinstance(table.values, CsrRows):
         return table.values.astype(np.float64, copy=False) @ coefficients.T
     offsets, columns, values = table.values

@@ -43,14 +43,14 @@ class ConjugateGradientScratch(NamedTuple):
 
 @reordered_kernel
 def add(total, weight, row):
-    """total += weight * row, float32 (R,); the total may be float64."""
+    """Add: total += weight * row, float32 (R,); the total may be float64."""
     for k in range(total.size):
         total[k] += weight * row[k]
 
 
 @reordered_kernel
 def multiply(gram, regularization, vector, image):
-    """image = (G + lambda I) vector. gram: float32 (R, R), or (0, 0) for 0. image: float32 or float64 (R,)."""
+    """Compute image = (G + lambda I) vector. gram: float32 (R, R), or (0, 0) for 0. image: float32 or float64 (R,)."""
     for k in range(vector.size):
         image[k] = regularization * vector[k]
     for k in range(gram.shape[0]):

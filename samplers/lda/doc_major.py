@@ -173,7 +173,7 @@ class DocMajor(WarmStart):
         return 0
 
     def rows_counted(self, job: Job, words: np.ndarray) -> None:
-        """Hook: update data that a sampler derives from rows, after the rows of some words were recounted."""
+        """Update data that a sampler derives from rows (a hook), after the rows of some words were recounted."""
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
         if job.phase != self.documents.name:
@@ -207,7 +207,7 @@ class DocMajor(WarmStart):
         find_words(block.words[mine], offsets, job.shared["position_words"])
 
     def words_found(self, job: Job, words: np.ndarray) -> None:
-        """Hook: update data that a sampler derives from the rows of a block's words, before any of its tokens is
+        """Update data that a sampler derives from the rows of a block's words (a hook), before its first token is
         sampled."""
 
     def _lay_out(self, job: Job, block: Block, bounds: np.ndarray) -> None:

@@ -79,7 +79,7 @@ def _map(topics: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _labels(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Say for each topic whether it has a label on the map: it overlaps no label of a larger topic.
+    """Return for each topic whether it has a label on the map: only if the label overlaps no label of a larger topic.
 
     near: slots of the topics whose label would overlap this one; while such a topic is selected, this label is hidden.
     """

@@ -124,7 +124,7 @@ def document_frequencies(words: np.ndarray, dataset: Dataset) -> np.ndarray:
 
 
 def npmi_matrix(frequencies: np.ndarray, pairs: np.ndarray, documents: int) -> np.ndarray:
-    """NPMI of all pairs of a topic's T top words: float64 (T, T), symmetric.
+    """Return the NPMI of all pairs of a topic's T top words: float64 (T, T), symmetric.
 
     frequencies: int64 (T,), documents of each word. pairs: int64 (T*(T-1)/2,), documents of each pair.
     """
@@ -141,12 +141,12 @@ def npmi_matrix(frequencies: np.ndarray, pairs: np.ndarray, documents: int) -> n
 
 
 def npmi(matrix: np.ndarray) -> float:
-    """Mean NPMI over the pairs of different words. matrix: float64 (T, T), of `npmi_matrix`."""
+    """Return the mean NPMI over the pairs of different words. matrix: float64 (T, T), of `npmi_matrix`."""
     return float(matrix[np.tril_indices(len(matrix), -1)].mean())
 
 
 def c_v(matrix: np.ndarray) -> float:
-    """C_v (Röder et al., section 3): one-set segmentation, NPMI vectors, cosine, mean.
+    """Return C_v (Röder et al., section 3): one-set segmentation, NPMI vectors, cosine, mean.
 
     The vector of a word holds its NPMI with each of the top words, itself included; that of the set is the sum over
     its words (eq. 7, gamma = 1). The result is the mean cosine of a word's vector and the set's (0 with a vector 0).
@@ -157,7 +157,8 @@ def c_v(matrix: np.ndarray) -> float:
 
 
 def diversity(words: np.ndarray) -> float:
-    """Different words among all top words, over the number of top words: Dieng, Ruiz and Blei (TACL 2020), section 6.
+    """Return the number of different top words divided by the number of top words (Dieng, Ruiz and Blei, TACL 2020,
+    section 6).
 
     words: int64 (K, T), at least one of them >= 0. They use T = 25.
     """
@@ -166,7 +167,8 @@ def diversity(words: np.ndarray) -> float:
 
 
 def coherence(words: np.ndarray, dataset: Dataset, *, workers: int, quiet: bool = False) -> dict[str, Any]:
-    """NPMI and C_v of each topic with at least two top words (None for others), and their means over these topics.
+    """Return NPMI and C_v of each topic with at least two top words (None for others), and their means over these
+    topics.
 
     words: int64 (K, T), the top words. `unseen_top_words`: different top words that stand in no document.
     """

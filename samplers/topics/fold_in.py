@@ -155,7 +155,7 @@ def drop_topics(work, active):
 
 @kernel
 def fold_in(words, times, model, scratch):
-    """Expected topic counts of a document.
+    """Compute the expected topic counts of a document.
 
     words: uint32 (U,), its different words. times: int64 (U,), how often each occurs. model: Topics. scratch: Scratch.
     Returns the topics that take part, int64 (A,) ascending, and their counts n_k, float64 (A,), which sum to the
@@ -206,7 +206,7 @@ def sweep(work, width, times):
 
 @kernel
 def different_words(ranks, word_ids, words, times):
-    """The different words of a document, whose tokens' ranks come sorted; returns how many.
+    """Find the different words of a document, given the sorted ranks of its tokens; returns their number.
 
     ranks: uint32 (n,). word_ids: uint32 (V,), word of each rank. words: uint32 (n,) and times: int64 (n,), set.
     """
@@ -223,7 +223,7 @@ def different_words(ranks, word_ids, words, times):
 
 @kernel
 def document_mixtures(offsets, ranks, word_ids, model, mixtures, rows):
-    """Topic mixtures theta_k = (n_k + alpha_k) / (N + abar) of the documents of a part.
+    """Compute the topic mixtures theta_k = (n_k + alpha_k) / (N + abar) of the documents of a part.
 
     offsets: int64 (D+1,), where each document begins in `ranks`, uint32. mixtures: float32 (all documents, K), set in
     the rows that `rows`, uint64 (D,), names.
@@ -240,7 +240,7 @@ def document_mixtures(offsets, ranks, word_ids, model, mixtures, rows):
 
 @kernel
 def document_top_topics(offsets, ranks, word_ids, model, topics, weights, rows):
-    """The largest entries of the topic mixtures, as `document_mixtures` computes them, largest first.
+    """Compute the largest entries of the topic mixtures (see `document_mixtures`), in descending order.
 
     topics: uint32 (all documents, T) and weights: float32 (all documents, T), set in the rows that `rows` names.
     """
@@ -258,7 +258,7 @@ def document_top_topics(offsets, ranks, word_ids, model, topics, weights, rows):
 
 @kernel
 def trained_mixtures(offsets, topics, counts, alpha, mixtures):
-    """Topic mixtures theta_k = (n_k + alpha_k) / (N + abar) of D documents whose counts are known.
+    """Compute the topic mixtures theta_k = (n_k + alpha_k) / (N + abar) of D documents from known counts.
 
     offsets: int64 (D+1,), topics and counts: sparse rows n_kd. alpha: float64 (K,). mixtures: float32 (D, K), set.
     """
@@ -270,7 +270,7 @@ def trained_mixtures(offsets, topics, counts, alpha, mixtures):
 
 @kernel
 def trained_top_topics(offsets, topics, counts, alpha, top_topics, weights):
-    """The largest entries of the topic mixtures, as `trained_mixtures` computes them, largest first.
+    """Compute the largest entries of the topic mixtures (see `trained_mixtures`), in descending order.
 
     top_topics: uint32 (D, T) and weights: float32 (D, T), set.
     """
@@ -316,7 +316,7 @@ def set_top_topics(best, active, counts, alpha, total, by_prior, place):
 
 @kernel
 def completion_likelihood(offsets, ranks, word_ids, model, numbers, key):
-    """Document completion: predict half of each document's different words from the other half.
+    """Predict half of each document's different words from the other half (document completion).
 
     numbers: uint64 (D,), original number of each document: with `key` it decides which words are observed. Returns
     the log-likelihood of the predicted tokens, and their number.

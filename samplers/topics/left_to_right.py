@@ -79,7 +79,7 @@ class Particles(NamedTuple):
 
 @kernel
 def active_topics(words, model, place):
-    """The topics that occur in the rows of some words, ascending: int64 (A,).
+    """Return the topics that occur in the rows of some words, ascending: int64 (A,).
 
     place: int32 (K,), all -1; set to each topic's place in the result.
     """
@@ -104,14 +104,14 @@ def active_topics(words, model, place):
 
 @kernel
 def prior_of_topics(model):
-    """The Prior of a model (`samplers.topics.fold_in.FoldInModel`)."""
+    """Return the `Prior` of a model (`samplers.topics.fold_in.FoldInModel`)."""
     base = model.beta * model.scale
     return TopicPrior(base, np.cumsum(model.alpha * base), model.alpha.sum())
 
 
 @kernel
 def word_tables(words, model, active, place):
-    """`Document.seen` and `Document.cumulated` of the different words of a document, uint32 (U,)."""
+    """Return `Document.seen` and `Document.cumulated` for the different words of a document, uint32 (U,)."""
     seen = np.zeros((words.size, active.size + 1))
     cumulated = np.zeros((words.size, active.size + 1))
     for j in range(words.size):
@@ -125,7 +125,7 @@ def word_tables(words, model, active, place):
 
 @kernel
 def shuffled_tokens(times, key):
-    """int64 (N,): each j of 0..U-1 `times[j]` times, in random order (Fisher and Yates)."""
+    """Return int64 (N,): each j of 0..U-1 `times[j]` times, in random order (Fisher and Yates)."""
     tokens = np.repeat(np.arange(times.size), times)
     for i in range(tokens.size - 1, 0, -1):
         j = bits(key, np.uint64(i)) % np.uint64(i + 1)
@@ -135,7 +135,8 @@ def shuffled_tokens(times, key):
 
 @inlined
 def draw_of_prior(x, j, document, prior):
-    """The topic at x of the terms alpha_k * phi_kw of the different word j, cumulated: the seen part, then the base."""
+    """Return the topic at position x of the cumulated terms alpha_k * phi_kw of the different word j: first the seen
+    part, then the base."""
     seen = document.cumulated[j, document.active.size]
     if x < seen:
         return document.active[np.searchsorted(document.cumulated[j], x, side="right") - 1]
@@ -144,7 +145,7 @@ def draw_of_prior(x, j, document, prior):
 
 @inlined
 def slot_for(topic, topics, counts, size):
-    """The slot of a topic, or else the first that is empty, which may be a new one."""
+    """Return the slot of a topic, else the first empty slot, which may be a new one."""
     empty, slot = size, 0
     while slot < size and topics[slot] != topic:
         if empty == size and counts[slot] == 0.0:
@@ -195,7 +196,7 @@ def advance(n, particles, r, document, prior, weights, key):
 
 @kernel
 def offspring(likelihoods, u):
-    """Systematic resampling: int64 (R,), how many descendants each particle has, R in all.
+    """Return the number of descendants of each particle by systematic resampling, int64 (R,), R in all.
 
     likelihoods: float64 (R,). u: uniform in [0, 1). The mean over u is R * likelihoods / likelihoods.sum().
     """
@@ -256,7 +257,7 @@ def document_log_likelihood(document, prior, count, key):
 
 @kernel
 def left_to_right_likelihood(offsets, ranks, word_ids, model, numbers, particles, key):
-    """Estimates of log p(w) of the documents of a part.
+    """Estimate log p(w) of the documents of a part.
 
     offsets: int64 (D+1,), where each document begins in `ranks`, uint32, sorted in each. word_ids: uint32 (V,), word of
     each rank. model: `samplers.topics.fold_in.FoldInModel`. numbers: uint64 (D,), original number of each

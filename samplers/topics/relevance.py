@@ -70,7 +70,8 @@ def _counts_of(offsets, topics, counts, topic, words, found):
 
 @kernel
 def _most_relevant(offsets, topics, counts, slots, masses, beta, levels, top_words, top_values):
-    """offsets, topics, counts: of words. slots: int64 (K,). masses: float64 (K,), n_k + V beta. levels: float64 (L,).
+    """Find the most relevant words of some topics. offsets, topics, counts: of words. slots: int64 (K,). masses:
+    float64 (K,), n_k + V beta. levels: float64 (L,).
 
     top_words: int64 (S, L, T), -1 where there are fewer, and top_values, float64, -inf there: both set, best first; of
     equal ones the first words.

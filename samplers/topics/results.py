@@ -19,7 +19,8 @@ from samplers.topics.model import TopicCountRows, TopicModel
 
 @kernel
 def _top_entries(offsets, topics, counts, alpha, per_row, top_rows, top_weights):
-    """For each topic, the rows in which it weighs most, heaviest first; of equal ones the first rows.
+    """Return for each topic the rows with its largest weights, in descending order; among equal weights, the first
+    rows.
 
     offsets, topics, counts: sparse rows. alpha: float64 (K,). per_row: whether weights are shares of the row,
     (n + alpha_k) / (n_row + abar), or plain counts. top_rows: int64 (K, T), -1 where there are fewer; top_weights:

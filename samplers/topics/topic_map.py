@@ -35,7 +35,7 @@ class Shares(NamedTuple):
 
 
 def similarities(model: Model, slots: np.ndarray) -> np.ndarray:
-    """B of the module docstring: float64 (S, S).
+    """Return B of the module docstring: float64 (S, S).
 
     slots: int64 (K,), the place of each topic in the answer, or -1 for one that is left out.
 
@@ -54,7 +54,7 @@ def similarities(model: Model, slots: np.ndarray) -> np.ndarray:
 
 
 def plane(similar: np.ndarray) -> Map:
-    """Classical scaling of the distances sqrt(1 - similar), float64 (S, S), to a plane.
+    """Place topics in a plane by classical scaling of the distances sqrt(1 - similar), float64 (S, S).
 
     The largest coordinate of each axis is positive, so that the map does not depend on the solver's signs.
     """

@@ -29,7 +29,7 @@ EQUAL = 1e-14  # of the loss, or of the objective: rounding
 
 
 class FreeFitMemory(NamedTuple):
-    """Working memory."""
+    """Working memory of `fit_free`."""
 
     free: FreeColumns
     scores: np.ndarray  # (n,), all of them
