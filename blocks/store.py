@@ -29,7 +29,7 @@ MANIFEST = "manifest.json"
 _NAMES = {"matrix": "dataset of ratings", "sample set": "dataset of samples"}  # of kinds, in messages
 
 
-class OfWhole(NamedTuple):
+class WholeFile(NamedTuple):
     """Data of the whole dataset that a shard has; see `blocks.shards.whole`."""
 
     numbers: Uint64  # (D,)

@@ -145,7 +145,7 @@ class Training:
         iteration = engine.cursor.iteration
         if iteration > run.config["iterations"]:
             raise WorkFailed(
-                f"{run.path}: the state is at iteration {iteration}, after the last of {run.config['iterations']}",
+                f"{run.path}: the state is at iteration {iteration}, but the run has only {run.config['iterations']}",
                 "Restore the run from a copy, or train again.",
             )
         self._told = self._go_back_to(iteration)

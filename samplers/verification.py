@@ -31,7 +31,7 @@ def verify_run(run: Run) -> VerificationReport:
         if unreadable(model.rglob("*")):
             continue
         if not ProgramSpec(program := run.config["program"], {}).is_known:
-            unchecked.append(f"{model}: {program} has written it, which is no part of ooc, without checksums")
+            unchecked.append(f"{model}: written without checksums by {program}, which is not part of ooc")
             continue
         of_model = list(open_any_model(model).problems())
         problems += of_model

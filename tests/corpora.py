@@ -25,7 +25,7 @@ from ooc.runs.new_run import create_run
 from ooc.runs.run import Run
 from ooc.state.generations import Generations
 from ooc.state.layout import Layout
-from ooc.state.passes import RESIDENT, Resident
+from ooc.state.passes import RESIDENT, ResidentState
 from ooc.workers.engine_options import Switches
 from ooc.workers.shared_arrays import SharedArrays
 from ooc.workers.work_queue import CLAIMED, Claims, claims_spec
@@ -136,7 +136,7 @@ class InProcess:
     def __init__(self, dataset: Dataset, spec: ProgramSpec) -> None:
         self.dataset, self.program = dataset, spec.build(dataset)
         self._layout = Layout(dataset.index.cells, self.program.local_state())
-        specs = Resident.specs(self._layout) | self.program.shared_arrays()
+        specs = ResidentState.specs(self._layout) | self.program.shared_arrays()
         specs |= {CLAIMED: claims_spec(1)}
         specs |= own_arrays(self.program, 0)
         rooms = travelling_rooms(dataset, self.program) if travels(self.program) else []

@@ -364,7 +364,7 @@ REFUSED = {
     ),
     "no derived": ("sums = 2", "derive = staticmethod(lambda row, shared: 0)", "Least has no derived field per row"),
     "a gap": ("def objective", "def gap", "line 4: Least has a `gap`, but no `objective`"),
-    "a group": ("sums = 2", "group = 7", "has 20 columns, which is no multiple of group=7"),
+    "a group": ("sums = 2", "group = 7", "has 20 columns, which is not a multiple of group=7"),
     "sums": ("sums = 2", "sums = 0", "line 4: sums=0; expected 1 to 256"),
     "parameters": (
         "x, row, sums, shared",

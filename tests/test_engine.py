@@ -31,7 +31,7 @@ from blocks.memory import parse_size
 from blocks.workers import WorkerDied
 from ooc.plan.memory_plan import make_plan
 from ooc.state.generations import Generations
-from ooc.state.passes import RESIDENT, Resident
+from ooc.state.passes import RESIDENT, ResidentState
 from ooc.training import train
 from ooc.workers.engine_options import Switches
 from ooc.workers.shared_arrays import SharedArrays
@@ -219,8 +219,8 @@ def committed_state(engine, dataset, run, copy):
     """Local state and primary arrays of the newest generation, read from a copy, and the copy."""
     shutil.copytree(run.path / "state", copy)
     generations = Generations(copy, dataset, engine._layout)
-    shared = SharedArrays(Resident.specs(engine._layout))
-    Resident(engine._layout, shared).load(generations)
+    shared = SharedArrays(ResidentState.specs(engine._layout))
+    ResidentState(engine._layout, shared).load(generations)
     return shared[RESIDENT], generations.arrays(), generations
 
 

@@ -181,7 +181,7 @@ def test_classes_are_weighted_as_in_scikit_learn(class_weight: Any) -> None:
         (Lasso(penalty_factor=[0] * 30), "penalty_factor must not be 0 for all columns"),
         (Lasso(penalty_factor="adaptive"), "penalty_factor must be numbers"),
         (LogisticRegression(class_weight="even"), "class_weight must be None, 'balanced' or a dict"),
-        (LogisticRegression(class_weight={"maybe": 2}), "class_weight has 'maybe', which is no class of y"),
+        (LogisticRegression(class_weight={"maybe": 2}), "class_weight has 'maybe', which is not a class of y"),
         (LogisticRegression(class_weight={"yes": -2}), "class_weight must be finite and at least 0, got -2"),
         (LogisticRegression(class_weight={"yes": 0}), "y must have 2 classes among the rows whose weight is above 0"),
     ],

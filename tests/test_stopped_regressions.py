@@ -16,7 +16,7 @@ from blocks import Design
 from ooc.runs.run import Run
 from samplers import Lasso, LogisticRegression
 from samplers.regression.path.solver import PathSolver
-from samplers.regression.solver.limit import Limit, Stopped
+from samplers.regression.solver.limit import Limit, LimitReached
 from samplers.regression.training import program_of, train_regression
 
 ROOM = 1 << 26
@@ -39,7 +39,7 @@ def test_stopped_at_any_look_they_go_on_to_the_same_solutions(kind: str, made: P
                 begun = True
             else:
                 solver.step()
-        except Stopped:
+        except LimitReached:
             stops += 1
             kept = {name: array.copy() for name, array in solver.arrays().items()} if begun else None
             solver = PathSolver(program, 1, ROOM, limit)

@@ -247,11 +247,11 @@ def test_a_run_whose_program_was_changed_is_told_of_or_refused(matrix, program, 
     assert f"warning: the source file of {spec.target} has changed since run was started" in done.stderr
     before = (tmp_path / "run" / "state" / "manifest.json").read_bytes()
     for old, new, told in (
-        ("self.dataset.rows", "7", "as 'sums' the run has 30 float64, the program 7 float64"),
+        ("self.dataset.rows", "7", "'sums' is 30 float64 in the run, but 7 float64 in the program"),
         (
             "class Sums(StaticProgram):",
             'class Sums(StaticProgram):\n    def local_state(self):\n        return LocalState("int32", 1)\n',
-            "as 'local_state' the run has 0 uint8, the program 1 int32",
+            "'local_state' is 0 uint8 in the run, but 1 int32 in the program",
         ),
     ):
         file.write_text(PROGRAM.replace(old, new))

@@ -30,7 +30,7 @@ from blocks.arrays import Float32, Int64, Uint32, Uint64
 from blocks.bounds import require, require_below, require_cells, require_offsets, require_runs
 from blocks.documents.table import DocumentTable, TableEntry
 from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
-from blocks.store import OfWhole, Store, each_line, read_lines
+from blocks.store import Store, WholeFile, each_line, read_lines
 
 if TYPE_CHECKING:
     from blocks.corpus.streaming import CorpusWriter
@@ -74,7 +74,7 @@ class Planted(NamedTuple):
     probabilities: Float32  # (n,)
 
 
-class CorpusTexts(TypedDict):
+class CorpusTextFiles(TypedDict):
     """Entries of the text files in the manifest."""
 
     vocabulary: File
@@ -108,7 +108,7 @@ class CorpusBlock(ArrayFile):
 class CorpusManifest(Manifest):
     """Manifest of a corpus."""
 
-    texts: CorpusTexts
+    texts: CorpusTextFiles
     documents: Count
     tokens: Count
     vocabulary_size: Count
@@ -140,7 +140,7 @@ class Dataset(Store):
     unit = "tokens"
     rate = "tokens_per_s"
     holds = CorpusManifest
-    whole_holds = OfWhole
+    whole_holds = WholeFile
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)

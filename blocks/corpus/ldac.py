@@ -24,8 +24,8 @@ def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGES
     if bad.any():
         at = int(np.argmax(bad))
         term, count = pairs[at].tolist()
-        range_ = f"term {term} is not in the vocabulary, which has the terms 0 to {words - 1}"
-        what = range_ if count >= 1 else f"count {count} is not 1 or more"
+        range_ = f"the term must be from 0 to {words - 1}, as in the vocabulary; got {term}"
+        what = range_ if count >= 1 else f"the count must be at least 1, got {count}"
         raise RequestError(f"{source}, line {lines[documents[at]][0]}: {what}")
     rows = np.column_stack([documents + 1, pairs[:, 0] + 1, pairs[:, 1]])
     lengths = np.bincount(documents, weights=pairs[:, 1], minlength=terms.size).astype(np.int64)

@@ -114,12 +114,12 @@ def _explained(lines: list[bytes], bad: int, source: str, line: int, header: Hea
         return RequestError(f"{where}: expected `document word count` in whole numbers, got {quoted(lines[bad])}")
     if not 1 <= document <= header.documents:
         return RequestError(
-            f"{where}: document {document} is not in 1 to {header.documents}, the range that the header says"
+            f"{where}: the document must be from 1 to {header.documents}, as the header says; got {document}"
         )
     if not 1 <= word <= header.words:
-        return RequestError(f"{where}: word {word} is not in 1 to {header.words}, the range that the header says")
+        return RequestError(f"{where}: the word must be from 1 to {header.words}, as the header says; got {word}")
     if not 1 <= count < LARGEST:
         return RequestError(
-            f"{where}: count {count} is not 1 or more", "Leave out the line of a word that does not occur."
+            f"{where}: the count must be at least 1, got {count}", "Leave out the line of a word that does not occur."
         )
     return not_sorted(where, document)

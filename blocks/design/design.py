@@ -67,7 +67,7 @@ class DesignIndex(NamedTuple):
     offsets: Float64 = np.empty(0)  # (p,), offset of each column; (0,) if all are 0
 
 
-class OfWholeDesign(NamedTuple):
+class WholeDesignFile(NamedTuple):
     """Data of the whole design matrix that a shard has; see `blocks.design.row_shards`."""
 
     y: Float64  # (n,)
@@ -76,7 +76,7 @@ class OfWholeDesign(NamedTuple):
     deviations: Float64  # (p,)
 
 
-class DesignTexts(TypedDict):
+class DesignTextFiles(TypedDict):
     """Entry of the names file in the manifest."""
 
     columns: NotRequired[File]
@@ -107,7 +107,7 @@ class DesignBlock(ArrayFile):
 class DesignManifest(Manifest):
     """Manifest of a design matrix."""
 
-    texts: DesignTexts
+    texts: DesignTextFiles
     rows: Count
     columns: Count
     entries: Count
@@ -135,7 +135,7 @@ class Design(Store):
     unit = "entries"
     rate = "samples_per_s"
     holds = DesignManifest
-    whole_holds = OfWholeDesign
+    whole_holds = WholeDesignFile
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)

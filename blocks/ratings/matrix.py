@@ -23,7 +23,7 @@ import numpy as np
 from blocks.arrays import Float32, Int64, Uint32
 from blocks.bounds import require, require_below, require_cells, require_offsets
 from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
-from blocks.store import OfWhole, Store, count_lines, read_lines
+from blocks.store import Store, WholeFile, count_lines, read_lines
 
 if TYPE_CHECKING:
     from blocks.ratings.streaming import RatingsWriter
@@ -91,7 +91,7 @@ class MatrixBlock(ArrayFile):
     longest: Count
 
 
-class MatrixTexts(TypedDict):
+class MatrixTextFiles(TypedDict):
     """Entries of the name files in the manifest."""
 
     rows: File
@@ -101,7 +101,7 @@ class MatrixTexts(TypedDict):
 class MatrixManifest(Manifest):
     """Manifest of a matrix."""
 
-    texts: MatrixTexts
+    texts: MatrixTextFiles
     rows: Count
     columns: Count
     entries: Count
@@ -136,7 +136,7 @@ class Matrix(Store):
     unit = "entries"
     rate = "samples_per_s"
     holds = MatrixManifest
-    whole_holds = OfWhole
+    whole_holds = WholeFile
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)

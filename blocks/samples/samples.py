@@ -43,7 +43,7 @@ class SampleIndex(NamedTuple):
     labels: Float64  # (L,), distinct labels, ascending; (0,) if there are more than `MOST_LABELS`
 
 
-class OfWholeSamples(NamedTuple):
+class WholeSamplesFile(NamedTuple):
     """Data of the whole sample set that a shard has; see `blocks.samples.shards`."""
 
     numbers: Uint64  # (D,)
@@ -97,7 +97,7 @@ class Samples(Store):
     unit = "entries"
     rate = "samples_per_s"
     holds = SamplesManifest
-    whole_holds = OfWholeSamples
+    whole_holds = WholeSamplesFile
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)

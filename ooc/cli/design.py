@@ -29,7 +29,7 @@ OUT = parameter("out", Annotated[str, typer.Argument(help="Directory of the new 
 @takes(
     INPUTS,
     OUT,
-    options(groups.ColumnsOptions, groups.SvmlightOptions, groups.ColumnBlocksOptions, groups.MakingOptions),
+    options(groups.ColumnsOptions, groups.SvmlightOptions, groups.ColumnBlocksOptions, groups.DatasetOptions),
     JSON,
 )
 def svmlight(**given: Any) -> None:
@@ -66,7 +66,7 @@ def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
     tell(facts, f"{held}\n{count_of(facts['blocks'], 'block')}", started, as_json)
 
 
-@takes(INPUT, OUT, options(groups.TargetOptions, groups.ColumnBlocksOptions, groups.MakingOptions), JSON)
+@takes(INPUT, OUT, options(groups.TargetOptions, groups.ColumnBlocksOptions, groups.DatasetOptions), JSON)
 def mtx(**given: Any) -> None:
     """Ingest a MatrixMarket file as a design matrix.
 
@@ -81,7 +81,7 @@ def mtx(**given: Any) -> None:
         Annotated[str, typer.Argument(help="File of scipy.sparse.save_npz, or of numpy.savez with a dense array X.")],
     ),
     OUT,
-    options(groups.TargetOptions, groups.ColumnBlocksOptions, groups.MakingOptions),
+    options(groups.TargetOptions, groups.ColumnBlocksOptions, groups.DatasetOptions),
     JSON,
 )
 def npz(**given: Any) -> None:
@@ -99,7 +99,7 @@ def npz(**given: Any) -> None:
         "input", Annotated[str, typer.Argument(help="The .bed file; its .bim and .fam files must be beside it.")]
     ),
     OUT,
-    options(groups.TargetOptions, groups.GenotypesOptions, groups.ColumnBlocksOptions, groups.MakingOptions),
+    options(groups.TargetOptions, groups.GenotypesOptions, groups.ColumnBlocksOptions, groups.DatasetOptions),
     JSON,
 )
 def plink(**given: Any) -> None:

@@ -39,7 +39,7 @@ INPUTS = parameter(
 )
 CONTEXT = parameter("context", typer.Context)
 OUT = parameter("out", Annotated[str, typer.Argument(help="Directory of the new dataset.")])
-_CORPUS = (groups.CorpusOptions, groups.BlocksOptions, groups.ShardsOptions, groups.MakingOptions)
+_CORPUS = (groups.CorpusOptions, groups.BlocksOptions, groups.ShardsOptions, groups.DatasetOptions)
 _TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, groups.KeptOptions, *_CORPUS)
 
 
@@ -140,7 +140,7 @@ app.command("plink")(design.plink)
         groups.RecordsOptions,
         groups.RatingsSeedOptions,
     ),
-    options(groups.ShardsOptions, groups.MakingOptions),
+    options(groups.ShardsOptions, groups.DatasetOptions),
     JSON,
 )
 def ingest_ratings(**given: Any) -> None:
@@ -191,7 +191,7 @@ def _note_ratings_left_out(made: dict[str, Any], request: RatingsRequest) -> Non
 
 
 @app.command("synthetic")
-@takes(OUT, options(groups.DrawnOptions, groups.BlocksOptions, groups.ShardsOptions, groups.MakingOptions), JSON)
+@takes(OUT, options(groups.DrawnOptions, groups.BlocksOptions, groups.ShardsOptions, groups.DatasetOptions), JSON)
 def ingest_synthetic(**given: Any) -> None:
     """Generate documents from an LDA model with known topics.
 

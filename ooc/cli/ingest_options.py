@@ -232,7 +232,7 @@ class ShardsOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MakingOptions(Options):
+class DatasetOptions(Options):
     """Options of every dataset."""
 
     group = RESOURCES

@@ -11,7 +11,7 @@ import typer
 
 from blocks.plurals import count_of
 from ooc.cli.console import JSON, print_json, progress_bar, say
-from ooc.cli.ingest_options import MakingOptions
+from ooc.cli.ingest_options import DatasetOptions
 from ooc.cli.options import options, parameter, read, takes
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     parameter(
         "shards", Annotated[int, typer.Option(min=1, metavar="N", help="Number of shards, one for each machine.")]
     ),
-    options(MakingOptions),
+    options(DatasetOptions),
     JSON,
 )
 def shard(data: Path, out: str, shards: int, *, json: bool, **given: Any) -> None:
@@ -44,7 +44,7 @@ def shard(data: Path, out: str, shards: int, *, json: bool, **given: Any) -> Non
     """
     from blocks.shards.splitting import make_shards
 
-    started, how = time.monotonic(), read(MakingOptions, given)
+    started, how = time.monotonic(), read(DatasetOptions, given)
     made = make_shards(
         data,
         out,

@@ -108,7 +108,7 @@ def _check_sizes(program: DynamicProgram, place: str) -> None:
         raise RequestError(f"{place}: group={group}; expected a number of columns")
     if design.columns % group:
         raise RequestError(
-            f"{design.path} has {design.columns:,} columns, which is no multiple of group={group}",
+            f"{design.path} has {design.columns:,} columns, which is not a multiple of group={group}",
             "Give another group, or add columns of zeros to the input.",
         )
 

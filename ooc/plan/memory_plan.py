@@ -15,7 +15,7 @@ from blocks.store import Store
 from ooc.program import StaticProgram
 from ooc.ring.packets import SLOTS, PacketSlots
 from ooc.state.layout import Layout
-from ooc.state.passes import Resident, StreamedPass
+from ooc.state.passes import ResidentState, StreamedPass
 from ooc.workers.madvise import UNWRITTEN
 from ooc.workers.shared_arrays import ArraySpec
 from ooc.workers.worker import travelling_rooms, travels
@@ -52,7 +52,7 @@ class Plan:
 
     def buffer_specs(self, layout: Layout) -> dict[str, ArraySpec]:
         """Return the specs of the shared arrays that hold local state."""
-        return Resident.specs(layout) if self.resident else StreamedPass.specs(layout, self.buffers)
+        return ResidentState.specs(layout) if self.resident else StreamedPass.specs(layout, self.buffers)
 
 
 def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int, *, beside: int = 0) -> Plan:
@@ -104,7 +104,7 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
 
 def _state_bytes(layout: Layout, buffers: int) -> int:
     """Return the bytes of local state in memory: of `buffers` buffers, or all of it if 0."""
-    specs = StreamedPass.specs(layout, buffers) if buffers else Resident.specs(layout)
+    specs = StreamedPass.specs(layout, buffers) if buffers else ResidentState.specs(layout)
     return sum(spec.bytes for spec in specs.values())
 
 

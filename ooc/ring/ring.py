@@ -33,7 +33,7 @@ class RingFailed(WorkFailed):
 
 
 class Unreachable(RingFailed):
-    """The next rank could not be connected; found by this rank itself."""
+    """This rank could not connect to the next rank."""
 
 
 class Ring(Protocol):

@@ -50,7 +50,7 @@ class RotatingSlices:
         self._slots = PacketSlots(self._rooms, SLOTS, shared)
 
     def trips(self, cursor: Cursor) -> int:
-        """Return how many times the slices have been round."""
+        """Return the number of completed trips of the slices around the ring."""
         changing = [phase.travels == "changed" for phase in self._program.phases]
         return cursor.iteration * sum(changing) + sum(changing[: cursor.phase])
 

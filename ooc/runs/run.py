@@ -139,8 +139,8 @@ class Run:
         for name in sorted(names):
             if now.get(name) != then.get(name):
                 raise RequestError(
-                    f"{self.path}: {self.config['program']} was changed: as {name!r} the run has "
-                    f"{then.get(name, 'nothing')}, the program {now.get(name, 'nothing')}",
+                    f"{self.path}: {self.config['program']} was changed: {name!r} is "
+                    f"{then.get(name, 'absent')} in the run, but {now.get(name, 'absent')} in the program",
                     "Go on with the program as it was, or train a new run.",
                 )
 

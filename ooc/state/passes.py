@@ -1,4 +1,5 @@
-"""Passes over local state: all in memory (`Resident`), or a few sections at a time streamed from disk (`StreamedPass`).
+"""Passes over local state, which is in memory (`ResidentPass`) or streamed from disk, a few sections at a time
+(`StreamedPass`).
 
 Both hand out the units of a phase in order, as `Loaded`, and take them back when they are done. The engine gets the
 same results from both.
@@ -132,7 +133,7 @@ def _tile_spec(layout: Layout) -> ArraySpec:
     return ArraySpec((int(layout.tile_rows.max()), layout.local.width), layout.local.dtype)
 
 
-class Resident:
+class ResidentState:
     """All rows in one shared array, with a buffer for one tile."""
 
     def __init__(self, layout: Layout, shared: SharedArrays) -> None:
@@ -224,7 +225,7 @@ class ResidentPass:
         self,
         phase: Phase,
         layout: Layout,
-        resident: Resident,
+        resident: ResidentState,
         target: CellFile | None,
         order: Sequence[int] | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ from ooc.program import Phase, StaticProgram
 from ooc.ring.rotating_slices import RotatingSlices
 from ooc.state.cell_file import CellFile
 from ooc.state.layout import Layout
-from ooc.state.passes import Pass, Resident, ResidentPass, StreamedPass
+from ooc.state.passes import Pass, ResidentPass, ResidentState, StreamedPass
 from ooc.state.slice_file import SliceFile
 from ooc.workers.dispatch import Scheduler
 from ooc.workers.engine_options import Switches
@@ -63,7 +63,7 @@ class EngineArrays:
         everywhere = {**self.shared, **self.start, **(self.slices.arrays if self.slices else {})}
         self.arrays = {name: everywhere[name] for name in program.shared_arrays()}
         self.claims = Claims(self.shared)
-        self.resident = Resident(layout, self.shared) if plan.resident else None
+        self.resident = ResidentState(layout, self.shared) if plan.resident else None
         self.deltas = [
             {name: self.shared[delta_name(worker, name)] for name in program.delta_arrays()}
             for worker in range(plan.workers)

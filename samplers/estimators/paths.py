@@ -11,7 +11,7 @@ from blocks.errors import RequestError, WorkFailed
 from samplers.estimators.base import seed_of, whole
 from samplers.regression.path.cross_validation import held_out_error, held_out_weights
 from samplers.regression.path.solver import Found, PathFit, found_model
-from samplers.regression.solver.limit import Limit, Stopped
+from samplers.regression.solver.limit import Limit, LimitReached
 from samplers.regression.solver.sparse_regression import SparseRegression
 from samplers.regression.solver.working_sets import Solution
 
@@ -92,7 +92,7 @@ def follow(
     while solved < lambdas.size:
         try:
             solutions = fit.step(lambdas[solved:])
-        except Stopped:
+        except LimitReached:
             raise WorkFailed(
                 f"max_iter={max_iter} rounds for each penalty have solved {solved} of the {lambdas.size} penalties",
                 "Increase max_iter or tol, or let the path end at a larger penalty.",
@@ -137,7 +137,7 @@ def folds_of(
         if not fold.trained.any() or not fold.held_out.any():
             raise RequestError(f"fold {number} of cv has no rows to train on or to test on, or none with a weight")
     if len(folds) < 2:
-        raise RequestError(f"cv has {len(folds)} folds: at least 2 are needed")
+        raise RequestError(f"cv must have at least 2 folds, got {len(folds)}")
     return folds
 
 

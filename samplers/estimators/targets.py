@@ -74,7 +74,7 @@ def class_weights(chosen: Any, classes: np.ndarray, labels: np.ndarray) -> np.nd
     if not isinstance(chosen, Mapping):
         raise RequestError(f"class_weight must be None, 'balanced' or a dict of weights by class, got {chosen!r}")
     if unknown := set(chosen) - set(classes.tolist()):
-        raise RequestError(f"class_weight has {unknown.pop()!r}, which is no class of y: {classes.tolist()}")
+        raise RequestError(f"class_weight has {unknown.pop()!r}, which is not a class of y: {classes.tolist()}")
     weights = [chosen.get(each, 1.0) for each in classes.tolist()]
     found = _read_each("class_weight", "class", weights, classes.size)
     assert found is not None

@@ -9,7 +9,8 @@ over the known entries. With the penalty "entry", n is the number of known entri
 others, AAIM 2008); with "row" it is 1 (STRADS supplement, equation 2).
 
 Factors and biases lie in two shared arrays, rows by place and columns by rank, as `samplers.factorization.rows` says.
-Both are primary state, and may be kept in a file. Each row is written by one job only, while no other job reads it."""
+Both are primary state, and may be kept in a file. Each row is written by one job only, while no other job reads it.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ from ooc.ring.packets import Passage
 from ooc.rng import stream_key
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.factorization.model import Trained, export_bytes, trained_columns, trained_rows, write_factors
+from samplers.factorization.rating_units import check_unit, entries_in_unit, rows_in_unit, size_of
 from samplers.factorization.rows import BIASES, RowPenalty, draw_factors, squared_errors
 from samplers.factorization.simd import LANE
-from samplers.factorization.units import check_unit, entries_in_unit, rows_in_unit, size_of
 
 SIDES = ("rows", "columns")
 MOST_RANK = 1 << 16
@@ -41,8 +42,8 @@ class FactorizationProgram(StaticProgram):
     """Base class of factorization programs.
 
     rank: R. regularization: lambda, weighted by `penalty`. center: subtract the mean of all values. biases: rows and
-    columns have biases. unit: of the ratings during training, see `samplers.factorization.units`; the shared arrays,
-    `mean`, `scale` and `penalty` are in this unit, metrics and exports are not.
+    columns have biases. unit: of the ratings during training, see `samplers.factorization.rating_units`; the shared
+    arrays `mean`, `scale` and `penalty` are in this unit, metrics and exports are not.
     """
 
     option: str  # by which the method is asked for

@@ -19,9 +19,9 @@ from ooc.workers.worker import ProgramSpec
 from samplers.factorization import als, ccd
 from samplers.factorization.options import FactorizationOptions
 from samplers.factorization.program import FactorizationProgram, silent
+from samplers.factorization.rating_units import unit_of
 from samplers.factorization.rows import LEAST, RowPenalty
 from samplers.factorization.simd import LANE
-from samplers.factorization.units import unit_of
 from samplers.options import takers
 from samplers.programs import target
 

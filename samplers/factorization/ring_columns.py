@@ -76,7 +76,7 @@ class StagedColumns(GatheredRows, FactorizationProgram):
 
 
 class RingDescent(StagedColumns, CoordinateDescent):
-    """Coordinate descent on a ring: a stage for each factor, and one more; see
+    """Coordinate descent on a ring, with a stage for each factor and a final stage; see
     `samplers.factorization.shared_descent`."""
 
     sums = 2

@@ -24,8 +24,8 @@ from samplers.factorization import sgd
 from samplers.factorization.gathered_rows import GatheredRows
 from samplers.factorization.gradient_programs import GradientDescent
 from samplers.factorization.program import FactorizationProgram
+from samplers.factorization.rating_units import in_unit
 from samplers.factorization.rows import squared_errors
-from samplers.factorization.units import in_unit
 
 
 class ColumnsInTransit(NamedTuple):

@@ -22,7 +22,7 @@ LEAST = np.float32(np.finfo(np.float32).min)  # of any factor, where nothing bou
 
 class RowPenalty(NamedTuple):
     """Penalty lambda * |w|^2 of each row, or times its number of entries. regularization: float32. of_biases: float32,
-    factor for the penalty of a bias, see `samplers.factorization.units`."""
+    factor for the penalty of a bias, see `samplers.factorization.rating_units`."""
 
     regularization: np.float32
     per_entry: bool

@@ -3,7 +3,8 @@
 Like `samplers.factorization.ccd`, but the sums over the entries of a row are returned before they are used, so that the
 sums of other machines can be added. A row is opened once: its residuals are computed, and kept up to date while its
 factors are set one after the other. Row d has the entries from offsets[d] to offsets[d + 1]; for each entry its
-residual is kept, in this order, and `LANE` factors of the other side, as a tile, float32 (LANE, n)."""
+residual is kept, in this order, and `LANE` factors of the other side, as a tile, float32 (LANE, n).
+"""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ of v:
 over the items j that user i has rated. A step follows its gradient, with the learning rates of AdaGrad; a user of
 weight m counts as m users. Items start with random unit vectors of nonnegative coordinates.
 
-Ratings that are far from 1 are trained in a unit s, see `samplers.factorization.units`: items stay as they are, users
-are u / s, and divided by s^2 the objective has lambda for users and lambda / s^2 for items.
+Ratings far from 1 are trained in a unit s (see `samplers.factorization.rating_units`): items are unchanged, users are u
+/ s, and the objective divided by s^2 has lambda for users and lambda / s^2 for items.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ooc.stochastic.variable_arrays import Shared
 from samplers.factorization.gathered_rows import GatheredRows
 from samplers.factorization.model import Trained, export_bytes, trained_columns, trained_rows, write_factors
 from samplers.factorization.program import MOST_PENALTY, MOST_RANK
+from samplers.factorization.rating_units import check_unit, rows_in_unit
 from samplers.factorization.rows import squared_errors
 from samplers.factorization.simd import LANE
-from samplers.factorization.units import check_unit, rows_in_unit
 
 _LEAST = np.float32(1e-12)  # of a sum of squares
 
 
 class SplashFactorization(StochasticProgram):
     """Stochastic program with shared item vectors. rank: R. regularization: lambda. rate: initial learning rate.
-    center: subtract the mean of all ratings. unit: of ratings, see `samplers.factorization.units`."""
+    center: subtract the mean of all ratings. unit: of ratings, see `samplers.factorization.rating_units`."""
 
     maps: Sequence[str] = ("squared_error",)
 

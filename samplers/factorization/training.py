@@ -18,9 +18,9 @@ from ooc.workers.worker import ProgramSpec
 from samplers.factorization.observer import FactorizationObserver, check_held_out_ratings
 from samplers.factorization.options import FactorizationOptions
 from samplers.factorization.programs import factorization_spec
+from samplers.factorization.rating_units import size_of, unit_of
 from samplers.factorization.rows import BIASES
 from samplers.factorization.simd import LANE
-from samplers.factorization.units import size_of, unit_of
 from samplers.options import Resources, by_keywords, check_machines, of_several, takers
 from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
 from samplers.ring_checks import check_apart, check_processors, check_shards

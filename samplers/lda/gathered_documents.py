@@ -24,7 +24,7 @@ class GatheredDocuments(StaticProgram):
     document_numbers = Phase("numbers of documents", "block", writes=False)
 
     def export_bytes(self) -> int:
-        """Return the bytes for ordering the rows, and before that the names."""
+        """Return the bytes that an export takes: first for gathering the names, then for ordering the rows."""
         return 40 * max(self.dataset.vocabulary_size, self.dataset.whole.documents)
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:

@@ -30,7 +30,7 @@ from samplers.regression.path.plan import PathPlan, plan_path
 from samplers.regression.path.training import PathTraining
 from samplers.regression.program import RegressionProgram, row_file
 from samplers.regression.rounds.solver import MOST_STEPS, rule_of
-from samplers.regression.solver.limit import Stopped
+from samplers.regression.solver.limit import LimitReached
 from samplers.regression.solver.sparse_regression import shifts_of
 from samplers.regression.solver.warm_up import prepare_regression
 from samplers.ring_checks import check_alike, check_apart, check_processors, check_same, check_shards
@@ -40,7 +40,7 @@ TARGET = target("regression")
 LENGTH, LEAST = 100, 0.01  # of a path: values of lambda, and the last as a share of the first
 
 
-class Rounds(TypedDict):
+class StoredRule(TypedDict):
     """A `Rule` of rounds as stored in a run."""
 
     schedule: str
@@ -51,7 +51,7 @@ class Rounds(TypedDict):
 class RegressionSettings(Settings):
     """Settings of a run with rounds."""
 
-    rounds: NotRequired[Rounds]
+    rounds: NotRequired[StoredRule]
 
 
 def train(
@@ -255,7 +255,7 @@ def follow_path(
         try:
             with closing(PathTraining(run, program, plan, stop, ring, rule_of_run(run, design))) as path:
                 reason = run_steps(run, path, stop, quiet=quiet)
-        except Stopped:
+        except LimitReached:
             go_on = f"Continue with: ooc resume {run.path}"
             raise interruption(run, stop.reason(), "before it began", go_on, ring) from None
     return conclude(run, path, reason, ring) | path.choice()

@@ -261,7 +261,8 @@ def left_to_right_likelihood(offsets, ranks, word_ids, model, numbers, particles
 
     offsets: int64 (D+1,), where each document begins in `ranks`, uint32, sorted in each. word_ids: uint32 (V,), word of
     each rank. model: `samplers.topics.fold_in.FoldInModel`. numbers: uint64 (D,), original number of each
-    document, which with `key` keys its random stream. particles: R. Returns float64 (D,)."""
+    document, which with `key` keys its random stream. particles: R. Returns float64 (D,).
+    """
     place = np.full(model.scale.size, -1, np.int32)
     words = np.empty(ranks.size, np.uint32)
     times = np.empty(ranks.size, np.int64)

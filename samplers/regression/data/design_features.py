@@ -26,7 +26,7 @@ from samplers.regression.linear_algebra.columns import (
     read_only,
     room_for,
 )
-from samplers.regression.solver.limit import Limit, Stopped
+from samplers.regression.solver.limit import Limit, LimitReached
 from samplers.regression.solver.sparse_regression import Moments
 from samplers.regression.threads.thread_pool import ThreadPool
 
@@ -39,7 +39,7 @@ class DesignFeatures(BlockFeatures):
 
     room: bytes for gathered columns. keeps: keep gathered sparse columns until others are gathered, and read again only
     missing ones; along a path most are the same. scaled: rows of gathered columns will be scaled, which needs another
-    copy. limit: passes over columns raise Stopped when it is reached. Attributes: `bytes_read` and `samples` (entries
+    copy. limit: passes over columns raise LimitReached at this limit. Attributes: `bytes_read` and `samples` (entries
     or cells) so far.
     """
 
@@ -90,7 +90,7 @@ class DesignFeatures(BlockFeatures):
 
         def work(number: int) -> None:
             if self._limit.reached:
-                raise Stopped
+                raise LimitReached
             ask(number)
             look(pieces[number])
 

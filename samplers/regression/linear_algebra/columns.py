@@ -23,7 +23,7 @@ import numpy as np
 
 from blocks.compiled import reordered_inlined_kernel, reordered_kernel
 from ooc.workers.intrinsics import prefetch
-from samplers.regression.linear_algebra.by_kind import Implementations, by_kind
+from samplers.regression.linear_algebra.type_dispatch import Implementations, by_kind
 
 TOGETHER = 4  # vectors, at least, of which a sparse column is multiplied by several: as many as one instruction takes
 _AHEAD = 8  # columns

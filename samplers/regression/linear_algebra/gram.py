@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined_kernel, reordered_kernel, unmanaged_kernel
-from samplers.regression.linear_algebra.by_kind import by_kind
 from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns, add, dot, entries
 from samplers.regression.linear_algebra.pairwise_sum import add_up, add_up_own, own_parts
+from samplers.regression.linear_algebra.type_dispatch import by_kind
 from samplers.regression.threads.thread_pool import meet, own_numbers
 
 _MOST_PARTS = 8

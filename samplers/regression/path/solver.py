@@ -19,7 +19,7 @@ from samplers.regression.losses.loss import Fit
 from samplers.regression.path.cross_validation import Validation, held_out_error, validate
 from samplers.regression.program import RegressionProgram
 from samplers.regression.solver.correlations import REACH
-from samplers.regression.solver.limit import Limit, Stopped
+from samplers.regression.solver.limit import Limit, LimitReached
 from samplers.regression.solver.sparse_regression import SparseRegression
 from samplers.regression.solver.working_sets import AHEAD, Solution, WorkingSet, judge_all
 
@@ -58,12 +58,13 @@ class PathFit:
     def step(self, lambdas: np.ndarray) -> list[Solution]:
         """Return solutions for the first of the remaining lambdas, float64 (m,), or none.
 
-        Raises WorkFailed, and Stopped if the limit is reached before; `working_set` then has what was found so far.
+        Raises WorkFailed, and LimitReached if the limit is reached before; `working_set` then has the best solution so
+        far.
         """
         working_sets, limit = self._working_sets(lambdas), self.regression.regression.limit
         working_sets[-1].solve()
         if limit.reached:
-            raise Stopped
+            raise LimitReached
         if len(working_sets) == 1:
             found = working_sets[0].examine()
             solutions = [found] if found else []
@@ -230,18 +231,17 @@ class PathSolver:
         return self._fits[0].regression.constant
 
     def step(self) -> None:
-        """Do one step of each unfinished regression. Raises Stopped if the limit is reached before; the state stays
-        valid."""
+        """Do one step of each unfinished regression. Raises LimitReached at the limit; the state stays valid."""
         going_on = [number for number, fit in enumerate(self._fits) if fit.working_set]
         if not all(list(self._map(self._step, going_on))):
-            raise Stopped
+            raise LimitReached
 
     def _step(self, number: int) -> bool:
         """Do one step of a regression; returns whether it is finished."""
         fit, done = self._fits[number], self.errors[number - 1] if number else self.found
         try:
             solutions = fit.step(self.lambdas[len(done) :])
-        except Stopped:
+        except LimitReached:
             return False
         for solution in solutions:
             if number == 0:

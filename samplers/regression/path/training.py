@@ -20,7 +20,7 @@ from samplers.regression.path.plan import PathPlan
 from samplers.regression.path.solver import Found, PathSolver, path_arrays
 from samplers.regression.program import RegressionProgram
 from samplers.regression.rounds.solver import RoundSolver
-from samplers.regression.solver.limit import Limit, Stopped
+from samplers.regression.solver.limit import Limit, LimitReached
 from samplers.regression.solver.sparse_regression import told_of_constant
 
 _PATIENCE = 1.0  # seconds, with a step when it is to stop
@@ -65,8 +65,7 @@ class PathTraining(SolverSteps):
         return self._solver.done
 
     def begin(self) -> None:
-        """Compute the lambdas and commit. Raises Stopped if the computation is abandoned, as there is nothing to commit
-        yet."""
+        """Compute the lambdas and commit. Raises LimitReached at the limit, as there is nothing to commit yet."""
         if not self._goes_on:
             self._solver.begin()
             self._warn_of_nothing()
@@ -79,7 +78,7 @@ class PathTraining(SolverSteps):
             with checkpoints.taken():
                 self.commit()
         before = self.cursor.iteration
-        with suppress(Stopped):  # some folds may have come further
+        with suppress(LimitReached):  # some folds may have come further
             self._solver.step()
         self.cursor.phase += 1
         self._spend()

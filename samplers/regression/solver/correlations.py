@@ -31,7 +31,7 @@ from samplers.regression.solver.correlation_bounds import (
     least_bound,
     set_limits,
 )
-from samplers.regression.solver.limit import Stopped
+from samplers.regression.solver.limit import LimitReached
 from samplers.regression.solver.screening import strong_lambda
 from samplers.regression.solver.selection import largest
 
@@ -111,7 +111,7 @@ class Correlations:
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
         """Read the correlations of candidates, int64 (m,), with nonzero norms, and remember them.
 
-        Raises Stopped, and then remembers nothing: pending values may have been overwritten.
+        Raises LimitReached, and then remembers nothing: pending values may have been overwritten.
         """
         chosen = self._needed(wanted, candidates)
         every = chosen.size == self.usable.size
@@ -119,7 +119,7 @@ class Correlations:
             self._catch_up()
         try:
             values = self._features.correlations(chosen, self._weighted(wanted.residual), self._values[: chosen.size])
-        except Stopped:
+        except LimitReached:
             self._forget_all()
             raise
         self.columns_read += chosen.size

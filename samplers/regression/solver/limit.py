@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 
-class Stopped(Exception):
+class LimitReached(Exception):
     """A pass over columns was abandoned because a `Limit` was reached; the state before the pass is unchanged."""
 
 

@@ -5,7 +5,8 @@
 with the losses of `samplers.regression.losses.squared` and `samplers.regression.losses.logistic`, which are sums over
 the rows, not means. s_j is the standard deviation of column j if columns are standardized, else 1: coefficients are
 always on the scale of the original columns. The penalty factor f_j is 1 by default; columns with factor 0, and the
-intercept a, have no penalty."""
+intercept a, have no penalty.
+"""
 
 from __future__ import annotations
 
