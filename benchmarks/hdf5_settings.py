@@ -135,7 +135,7 @@ def lines(arrays: list[np.ndarray], scratch: Path | None) -> Iterator[list[str]]
 def main() -> None:
     args = options()
     arrays = sample(Dataset(args.dataset), args.gigabytes * 1e9)
-    heading = ["seconds a GB", "size", "write", "processor", "read", "processor", "read again", "processor"]
+    heading = ["seconds per GB", "size", "write", "CPU", "read", "CPU", "read again", "CPU"]
     print("\n".join(describe_machine(machine())))
     print(f"{len(arrays)} blocks, {sum(array.nbytes for array in arrays) / 1e9:.2f} GB")
     print("\n".join(table([heading, *lines(arrays, args.scratch)])))

@@ -227,8 +227,8 @@ def compare(results: list[report.Result]) -> None:
 
 def table(results: list[report.Result]) -> str:
     lines = [
-        "| corpus | K | workers | setting | documents/s | documents/CPU s | likelihood | ooc: times documents/s "
-        "| times documents/CPU s | better by |",
+        "| corpus | K | workers | setting | documents/s | documents/CPU s | likelihood | ooc / setting: documents/s "
+        "| documents/CPU s | gain of ooc |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for result in results:

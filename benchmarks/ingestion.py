@@ -131,7 +131,7 @@ def compare(source: Path, scratch: Path, workers: list[int], rounds: int) -> Non
         raise SystemExit(f"the contestants found different (documents, words, tokens): {facts}")
     (documents, words, tokens), size = facts.pop(), path.stat().st_size / 1e6
     print(f"{source.name}: {documents:,} documents, {words:,} words, {tokens:,} tokens, {size:.0f} MB")
-    print(f"  {'':14} workers  seconds   MB/s  M tokens/s  MB held  x gensim  x scikit-learn")
+    print(f"  {'':14} workers  seconds   MB/s  M tokens/s  RAM, MB  x gensim  x scikit-learn")
     median = {one: statistics.median(found[one].seconds for found in rounds_found) for one in contestants}
     for (name, count), seconds in median.items():
         speed = f"{seconds:8.2f} {size / seconds:6.1f} {tokens / 1e6 / seconds:11.2f} {held[name, count] / 1e6:8.0f}"

@@ -131,7 +131,7 @@ def seconds_to(record: dict[str, Any], target: float) -> float:
 
 
 def describe(found: list[dict[str, Any]]) -> Iterator[str]:
-    rows = [["", "rank", "workers", "lambda", "M ratings/s", "x peer", "best", "s to the peer's best", "x peer's time"]]
+    rows = [["", "rank", "workers", "lambda", "M ratings/s", "x peer", "best", "s to the peer's best", "time / peer"]]
     for match in found:
         peer = match[match["peer"]]
         for name in ("ooc", match["peer"]):

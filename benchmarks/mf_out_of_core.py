@@ -69,7 +69,7 @@ def measure(args: argparse.Namespace, matrix: Matrix, run: Path, budget: str, li
 
 def describe(found: list[dict[str, Any]], matrix: Matrix) -> Iterator[str]:
     size = sum(entry["bytes"] for entry in matrix.manifest["blocks"])
-    rows = [["budget", "group", "ratings / budget", "MB held", "M ratings/s", "s for the page cache", "GB read in all"]]
+    rows = [["memory limit", "cgroup limit", "ratings / limit", "memory, MB", "M ratings/s", "paging, s", "GB read"]]
     for row in found:
         share, held = size / parse_size(row["memory"]), row["held_bytes"] / 1e6
         speed = row["samples_per_s"] / 1e6

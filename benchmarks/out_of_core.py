@@ -148,16 +148,16 @@ def predicted(row: dict[str, Any], tokens: int) -> Iterator[list[str]]:
     """
     plan = row["planned"]
     moved = (
-        "GB moved an iteration",
+        "GB moved per iteration",
         plan["read_bytes"] + plan["written_bytes"],
         row["read_bytes"] + row["written_bytes"],
     )
-    checkpoint = ("GB of a checkpoint", plan["state_bytes"], row["checkpoint_bytes"])
+    checkpoint = ("checkpoint, GB", plan["state_bytes"], row["checkpoint_bytes"])
     name, planned_bytes, measured_bytes = checkpoint if row["checkpoint_bytes"] else moved
     for what, planned, measured in (
-        ("MB held", plan["memory_bytes"] / 1e6, row["held_bytes"] / 1e6),
+        ("memory, MB", plan["memory_bytes"] / 1e6, row["held_bytes"] / 1e6),
         (name, planned_bytes / 1e9, measured_bytes / 1e9),
-        ("s an iteration", plan["iteration_s"], tokens / row["tokens_per_s"]),
+        ("seconds per iteration", plan["iteration_s"], tokens / row["tokens_per_s"]),
     ):
         off = f"{planned / measured - 1:+.0%}" if measured else "-"
         yield [row["memory"], what, f"{planned:,.2f}", f"{measured:,.2f}", off]
@@ -167,7 +167,16 @@ def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Itera
     """The report of the budgets."""
     yield f"disk: {disk.reading / 1e6:,.0f} MB/s read while {disk.writing / 1e6:,.0f} MB/s are written"
     rows = [
-        ["budget", "group", "MB held", "M tokens/s", *(f"{name} s" for name in COLUMNS), "GB read", "written", "disk"]
+        [
+            "budget",
+            "group",
+            "memory, MB",
+            "M tokens/s",
+            *(f"{name} s" for name in COLUMNS),
+            "GB read",
+            "written",
+            "disk",
+        ]
     ]
     for row in found:
         moved = row["read_bytes"] + row["written_bytes"]
@@ -187,7 +196,7 @@ def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Itera
     for row in found:
         device = row["device_read_bytes"] / 1e9, row["device_written_bytes"] / 1e9
         yield f"{row['memory']}: the device read {device[0]:.2f} GB and wrote {device[1]:.2f} GB in all"
-    rows = [["budget", "", "ooc plan", "measured", "off by"]]
+    rows = [["memory limit", "quantity", "ooc plan", "measured", "error"]]
     yield from table([*rows, *(line for row in found for line in predicted(row, tokens))])
     yield from budgets.compared(found, "tokens_per_s")
 

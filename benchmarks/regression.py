@@ -229,7 +229,7 @@ def _ratio(one: list[float], other: list[float]) -> float:
 
 
 def describe(results: list[dict[str, Any]]) -> Iterator[str]:
-    rows = [["cell", "gap", "not 0", "seconds (of the processor)", "best peer", "ooc / it", "of the processor"]]
+    rows = [["problem", "gap", "nonzeros", "seconds (CPU seconds)", "best peer", "ooc / best peer", "CPU ooc / peer"]]
     for result in results:
         times = [
             f"{name} {statistics.median(seconds):.3g} ({statistics.median(result['processor_seconds'][name]):.3g})"

@@ -89,7 +89,7 @@ def measure(design: Design, run: Path, budget: str, limit: str, args: argparse.N
 
 
 def describe(found: list[dict[str, Any]]) -> Iterator[str]:
-    rows = [["budget", "group", "seconds", "passes", "not 0", "MB held", "GB of the device"]]
+    rows = [["memory limit", "cgroup limit", "seconds", "passes", "nonzeros", "memory, MB", "GB read"]]
     for row in found:
         numbers = f"{row['seconds']:.1f}", f"{row['passes']:.1f}", f"{row['nonzeros']:,}"
         sizes = f"{row['held_bytes'] / 1e6:,.0f}", f"{row['device_read_bytes'] / 1e9:.2f}"

@@ -117,11 +117,11 @@ def _speed_rows(results: list[Result]) -> Iterator[list[str]]:
         "M tokens/s",
         against,
         "x 1 worker",
-        "MB training",
+        "memory in training, MB",
         against,
-        "MB whole",
+        "memory in all, MB",
         "target",
-        "s to target",
+        "seconds to target",
         "times sooner",
     ]
     for result in results:
@@ -185,7 +185,7 @@ def table(rows: Iterable[list[str]]) -> list[str]:
 def _remarks(results: list[Result]) -> Iterator[str]:
     yield from (
         "Tokens/s is the median over iterations (of gensim and scikit-learn the mean over passes). Memory is the peak",
-        "of Pss_Anon + Pss_Shmem of the process tree while it trains; `MB whole` includes loading and saving.",
+        "of Pss_Anon + Pss_Shmem of the process tree while it trains; `memory in all` includes loading and saving.",
         f"The target is the likelihood that {REFERENCE} ends with at the same workers; the seconds are interpolated.",
         "`x 1 worker` of ooc is the median of the short runs in turn below, if there are any.",
     )

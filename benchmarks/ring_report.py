@@ -64,12 +64,22 @@ def describe(rounds: Sequence[dict[str, Result]], planned: Planned) -> Iterator[
             yield f"{result['name']}, each iteration"
             yield from table(_iterations(result, planned[result["ranks"]]))
     yield ""
-    yield from table([["asked for", "", "found"], *_asked(rounds, planned)])
+    yield from table([["quantity", "goal", "measured"], *_asked(rounds, planned)])
     yield "From the least to the most of the rounds; bytes, of all iterations. The first has the start before it."
 
 
 def _rows(rounds: Sequence[dict[str, Result]]) -> Iterator[list[str]]:
-    yield ["", "ranks", "M tokens/s", "x one", "MB of ranks", "network", "s_error", "held-out", "off by"]
+    yield [
+        "",
+        "ranks",
+        "M tokens/s",
+        "x one rank",
+        "memory, MB",
+        "network",
+        "s_error",
+        "held-out",
+        "difference",
+    ]
     for key, first in rounds[0].items():
         results = [turn[key] for turn in rounds]
         reference = next((each for each in ("one", "machine") if each in rounds[0]), key)
@@ -100,24 +110,24 @@ def _asked(rounds: Sequence[dict[str, Result]], planned: Planned) -> Iterator[li
 
     if "ring" in there:
         ring, ranks = [turn["ring"] for turn in rounds], there["ring"]["ranks"]
-        yield row("waiting for the network, share", "< 10%", [max(late(waiting(each))) for each in ring], "{:.1%}")
+        yield row("time waiting for the network", "< 10%", [max(late(waiting(each))) for each in ring], "{:.1%}")
         yield row("s_error", "< 0.01", [max(late(s_errors(each))) for each in ring], "{:.5f}")
         shares = [of_planned for each in ring for of_planned in _of_planned(each, planned[ranks])]
-        yield row("bytes sent in an iteration, of planned", "90% to 110%", shares, "{:.1%}")
+        yield row("bytes sent per iteration / planned", "90% to 110%", shares, "{:.1%}")
         if "one" in there:
-            yield row(f"speed of {ranks} ranks, of that of one", "", ratios("ring", "one"), "{:.2f}")
+            yield row(f"speed of {ranks} ranks / one rank", "", ratios("ring", "one"), "{:.2f}")
         if "machine" in there:
             off = [turn["ring"]["held_out"] / turn["machine"]["held_out"] - 1 for turn in rounds]
-            yield row("held-out likelihood, off one machine's", "0.5%", off, "{:+.2%}")
+            yield row("held-out likelihood, difference from one machine", "0.5%", off, "{:+.2%}")
         if "bulk" in there:
-            yield row("speed with staleness 1, of that with 0", "", ratios("ring", "bulk"), "{:.3f}")
+            yield row("speed with staleness 1 / staleness 0", "", ratios("ring", "bulk"), "{:.3f}")
     if {"tcp", "mpi"} <= there.keys():
-        yield row("speed over MPI, of that over TCP", "90% to 110%", ratios("mpi", "tcp"), "{:.1%}")
+        yield row("speed over MPI / TCP", "90% to 110%", ratios("mpi", "tcp"), "{:.1%}")
     held = {
         result["ranks"]: max(result["held_bytes"]) for key, result in there.items() if key in ("one", "ring", "four")
     }
     for ranks, size in sorted(held.items()):
-        yield [f"most memory of a rank of {ranks}", "", f"{size / 1e6:,.0f} MB"]
+        yield [f"peak memory of a rank, {ranks} ranks", "", f"{size / 1e6:,.0f} MB"]
 
 
 def _of_rings(results: Sequence[Result]) -> list[str]:
@@ -133,7 +143,7 @@ def _of_planned(result: Result, planned: Sequence[int]) -> list[float]:
 
 
 def _iterations(result: Result, planned: Sequence[int]) -> Iterator[list[str]]:
-    yield ["iteration", "M tokens/s", "network", "MB sent", "of planned", "s_error"]
+    yield ["iteration", "M tokens/s", "network", "MB sent", "sent / planned", "s_error"]
     each = zip(result["lines"], waiting(result), sent(result), _of_planned(result, planned), strict=True)
     for line, share, size, of_planned in each:
         yield [

@@ -162,7 +162,7 @@ def main() -> None:
         return
     facts = machine()
     found = results(args)
-    rows = [["Gbit/s", "MB a slice", "median", "slowest", "fastest", "processor s/GB"]]
+    rows = [["Gbit/s", "slice, MB", "median", "slowest", "fastest", "CPU s/GB"]]
     for result in found:
         speeds = [f"{result[key]:.2f}" for key in ("gigabits_per_s", "slowest", "fastest", "processor_s_per_gb")]
         rows.append([result["transport"], f"{result['megabytes']:g}", *speeds])

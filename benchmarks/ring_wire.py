@@ -98,11 +98,11 @@ def forms_of(offsets: np.ndarray, topics: np.ndarray, counts: np.ndarray, rounds
         raise RuntimeError("rows do not come out as they went in")
     raw, packed = entries.tobytes(), data[:size].tobytes()
     yield Form("entries", len(raw), 0.0, 0.0)
-    yield Form("as they travel", size, make_s, read_s)
+    yield Form("packed", size, make_s, read_s)
     for level in LEVELS:
         yield compressed("entries", raw, level, rounds)
     for level in LEVELS:
-        form = compressed("as they travel", packed, level, rounds)
+        form = compressed("packed", packed, level, rounds)
         yield form._replace(make_s=form.make_s + make_s, read_s=form.read_s + read_s)
 
 
@@ -126,7 +126,7 @@ def compare(model: Model, rounds: int) -> list[Form]:
 
 
 def described(forms: Sequence[Form], rate: float) -> Iterator[list[str]]:
-    yield ["", "MB", "of entries", "core s/GB", "core s", "wire s", "the slower", "both"]
+    yield ["", "MB", "share of entries", "CPU s/GB", "CPU s", "network s", "slower of both", "sum of both"]
     for form in forms:
         core, wire = form.make_s + form.read_s, form.bytes / rate
         yield [

@@ -45,8 +45,8 @@ VARIANTS = {  # how the engine is switched, and whether every iteration is commi
     "micro synchronisation": (Switches(macro=False), False),
     "parts in random order": (Switches(heaviest_first=False), False),
     "a queue per worker": (Switches(own_queues=True), False),
-    "checkpoints beside": (Switches(), True),
-    "checkpoints between": (Switches(background=False), True),
+    "checkpoints in the background": (Switches(), True),
+    "checkpoints in the foreground": (Switches(background=False), True),
 }
 Result = dict[str, Any]
 

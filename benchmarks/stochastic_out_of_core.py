@@ -69,7 +69,7 @@ def measure(args: argparse.Namespace, samples: Samples, run: Path, budget: str, 
 
 
 def describe(found: list[dict[str, Any]], samples: Samples) -> Iterator[str]:
-    rows = [["budget", "group", "samples / budget", "MB held", "samples/s", "GB read in all"]]
+    rows = [["memory limit", "cgroup limit", "samples / limit", "memory, MB", "samples/s", "GB read"]]
     for row in found:
         share, read = samples.data_bytes / parse_size(row["memory"]), row["device_read_bytes"] / 1e9
         rows.append([row["memory"], row["limit"], f"{share:.1f}", f"{row['held_bytes'] / 1e6:,.0f}"])
