@@ -168,8 +168,8 @@ def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Itera
     yield f"disk: {disk.reading / 1e6:,.0f} MB/s read while {disk.writing / 1e6:,.0f} MB/s are written"
     rows = [
         [
-            "budget",
-            "group",
+            "memory limit",
+            "cgroup limit",
             "memory, MB",
             "M tokens/s",
             *(f"{name} s" for name in COLUMNS),

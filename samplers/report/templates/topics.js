@@ -44,7 +44,7 @@ draw("topics").then(views => {
     const topic = topics[slot];
     element("topic-title").textContent = `Topic ${topic.topic}: ${told(topic)}`;
     element("topic-size").textContent = `${percent(topic.share, 2)} of all tokens; the dominant topic of ${counted(topic.largest, "document")}, ` +
-      `and at least 10% of ${counted(topic.present, "document")}`;
+      `with a share of at least 10% in ${counted(topic.present, "document")}`;
     element("topic-neighbours").replaceChildren(...topic.neighbours.map(([other, r]) =>
       topicButton(other, `${topics[other].topic}: ${told(topics[other])} (${r.toFixed(2)})`)));
     element("topic-documents").replaceChildren(...topic.documents.map(([name, share, tokens, pieces]) =>
