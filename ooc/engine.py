@@ -189,7 +189,7 @@ class StaticEngine:
         return True
 
     def start_stages(self) -> int:
-        """Return how many times `start` calls gives_up."""
+        """Return the number of stages of `start`; it calls gives_up after each."""
         if self._generations:
             return 0
         return sum(

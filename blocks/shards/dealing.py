@@ -48,7 +48,7 @@ def deal_documents(dataset: Dataset | Matrix, shards: int) -> list[dict[int, Run
 
 
 def _stretches(dataset: Dataset | Matrix, shards: int) -> list[DocumentStretch]:
-    """Return all documents in the order of blocks; no stretch is without tokens."""
+    """Return stretches of all documents in the order of blocks, each with at least one token."""
     if dataset.block_count >= FINE * shards:
         samples = dataset.index.cells.sum(axis=1).tolist()
         sizes = [entry[dataset.counted] for entry in dataset.manifest["blocks"]]

@@ -71,7 +71,8 @@ def plane(similar: np.ndarray) -> Map:
 
 
 def document_shares(documents: TopicCountRows, slots: np.ndarray) -> Shares:
-    """Return how topics share documents. slots: int64 (K,), position of each topic, or -1."""
+    """Return the correlations of topics over documents, and in how many documents each topic is the largest or present.
+    slots: int64 (K,), position of each topic, or -1."""
     size = int(slots.max()) + 1
     products, sums, largest, present = np.zeros((size, size)), np.zeros(size), np.zeros(size, int), np.zeros(size, int)
     count = _add_shares(*documents, slots, products, sums, largest, present)

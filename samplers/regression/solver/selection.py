@@ -36,7 +36,8 @@ def union(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def _likely_limit(gains: np.ndarray, size: int) -> float:
-    """Return a limit that probably somewhat more than `size` gains exceed; 0 if these are most gains, or few."""
+    """Return a limit that slightly more than `size` gains probably exceed; 0 if `size` is small, or most of the
+    gains."""
     if gains.size <= _SAMPLE:
         return 0.0
     sample = gains[:: gains.size // _SAMPLE]
