@@ -59,7 +59,7 @@ def test_bags_of_words_of_lda_c_are_those_of_uci(tmp_path: Path, ooc: Ooc) -> No
     [
         ("1 0:1\n2 0:1 3:1\n", "in.dat, line 2: the term must be from 0 to 2, as in the vocabulary; got 3"),
         ("1 0:1\n3 0:1 2:1\n", "in.dat, line 2: the first number says 3 terms, but 2 follow"),
-        ("1 0:1\n\n1 0:0\n", "in.dat, line 3: count 0"),
+        ("1 0:1\n\n1 0:0\n", "in.dat, line 3: the count must be at least 1, got 0"),
         ("1 0:1\n1 0:-1\n", "in.dat, line 2: expected `terms term:count ...` in whole numbers, got '1 0:-1'"),
         ("1 0:999999999999\n", "in.dat: document 1 has 999,999,999,999 tokens"),
     ],

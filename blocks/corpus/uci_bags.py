@@ -120,6 +120,7 @@ def _explained(lines: list[bytes], bad: int, source: str, line: int, header: Hea
         return RequestError(f"{where}: the word must be from 1 to {header.words}, as the header says; got {word}")
     if not 1 <= count < LARGEST:
         return RequestError(
-            f"{where}: the count must be at least 1, got {count}", "Leave out the line of a word that does not occur."
+            f"{where}: the count must be from 1 to {LARGEST - 1}, got {count}",
+            "Correct the count, or leave out the line of a word that does not occur.",
         )
     return not_sorted(where, document)
