@@ -23,7 +23,7 @@ Patience = Annotated[
     float, typer.Option(metavar="SECONDS", help="Stop all ranks when one has been silent for this many seconds.")
 ]
 Restarts = Annotated[
-    int, typer.Option(min=0, help="Go on so often when a rank was lost, from the newest state that all have.")
+    int, typer.Option(min=0, help="Number of restarts after a rank was lost, from the newest state of all ranks.")
 ]
 Insecure = Annotated[
     bool,
