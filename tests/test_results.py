@@ -48,6 +48,7 @@ def test_topics_are_described_by_their_counts(program_and_model: tuple[np.ndarra
         shown = [entry["document"] for entry in topic["documents"]]
         np.testing.assert_allclose([entry["weight"] for entry in topic["documents"]], -np.sort(-theta[:, k])[:3])
         assert [entry["name"] for entry in topic["documents"]] == [NAMES[document] for document in shown]
+        assert topic["live"] == (10 * 4 * sizes[k] >= sizes.sum())
     assert sum(topic["share"] for topic in described) == pytest.approx(1)
     assert "wört" in topics_table(described)
 

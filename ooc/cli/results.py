@@ -58,6 +58,11 @@ def topics(
     if documents or data:
         add_texts(model, described, data)
     print_json(described) if json else print(topics_table(described))
+    if (live := int(model.live.sum())) < model.topics:
+        note(
+            f"{live:,} of {count_of(model.topics, 'topic')} live: the others have less than a tenth of the mean tokens"
+            " of a topic\nTrain with fewer --topics if you need all of them"
+        )
 
 
 def infer(

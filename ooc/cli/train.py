@@ -188,6 +188,7 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
         f"{'converged after ' if last.get('converged') else ''}{steps} in {last['elapsed_s']:.1f} s",
         *([count_of(last["nonzeros"], "nonzero coefficient")] if "lambda" in last else []),
         *(told.format(last[name]) for name, told in _VALUES.items() if name in last),
+        *([f"{last['live_topics']:,} live topics"] if _has_dead(run, last) else []),
         f"{last['memory_bytes'] / 1e6:.0f} MB of memory",
     ]
     say(f"{run}: {', '.join(told)}")
@@ -204,3 +205,10 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
         say(f"Recommend items with: ooc recommend {run} --user NAME")
     else:
         say(f"The model is in {run / 'model'}")
+
+
+def _has_dead(run: Path, last: dict[str, Any]) -> bool:
+    """Return whether a topic model has dead topics."""
+    from ooc.runs.run import Run
+
+    return "live_topics" in last and last["live_topics"] < Run(run / last.get("best", "")).config["options"]["topics"]

@@ -92,6 +92,8 @@ class LatentDirichletAllocation(RunEstimator):
         Word distribution of each topic; rows sum to 1.
     doc_topic_ : ndarray of float64 (D, K)
         Trained topic mixtures of the training documents; `transform` infers other ones.
+    live_components_ : ndarray of bool (K,)
+        Topics with at least a tenth of the mean tokens of a topic (docs/choosing-topics.md).
     vocabulary_ : ndarray of str (V,)
         The words.
     n_iter_ : int
@@ -207,6 +209,12 @@ class LatentDirichletAllocation(RunEstimator):
         self._require_fitted()
         with told_as({}):
             publish_trained(self.model_, Path(path), top)
+
+    @property
+    def live_components_(self) -> np.ndarray:
+        """Return which topics live, bool (K,): a dead topic has less than a tenth of the mean tokens of a topic."""
+        self._require_fitted()
+        return self.model_.live
 
     @property
     def vocabulary_(self) -> np.ndarray:

@@ -23,7 +23,7 @@ from ooc.ring.packets import Passage
 from ooc.rng import stream_key
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda import groups, hyperparameters
-from samplers.topics.model import write_model
+from samplers.topics.model import live_topics, write_model
 
 MOST_TOPICS = 1_000_000
 LEAST_PRIOR, MOST_PRIOR = 1e-9, 1e9  # counts of tokens would be lost in the rounding of much larger sums
@@ -302,6 +302,7 @@ class Lda(StaticProgram):
             "doc_log_likelihood_per_token": sums["documents"] / tokens,
             "word_log_likelihood_per_token": word_part / tokens,
             "nonzeros": int(sums["nonzeros"]),
+            "live_topics": int(live_topics(shared["topic_counts"]).sum()),
             **(priors if self.optimize_every else {}),
         }
 

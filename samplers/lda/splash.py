@@ -27,7 +27,7 @@ from ooc.stochastic.program import Local, StochasticProgram
 from ooc.stochastic.variable_arrays import Shared
 from samplers.lda.gathered_documents import GatheredDocuments
 from samplers.lda.program import check_options, topic_type
-from samplers.topics.model import write_model
+from samplers.topics.model import live_topics, write_model
 
 SHARES = 10  # topics of a token
 _WORDS = 1 << 12  # whose rows are written at a time
@@ -148,6 +148,7 @@ class SplashLda(StochasticProgram):
             "doc_log_likelihood_per_token": sums["documents"] / tokens,
             "word_log_likelihood_per_token": words / tokens,
             "nonzeros": int(nonzeros),
+            "live_topics": int(live_topics(totals).sum()),
             **super().objective({}, shared),
         }
 

@@ -60,6 +60,7 @@ def section(model: Model, data: Path | None = None) -> Section:
 def _tiles(model: Model) -> list[tuple[str, str]]:
     return [
         ("topics", f"{model.topics:,}"),
+        *([("live topics", f"{live:,}")] if (live := int(model.live.sum())) < model.topics else []),
         ("tokens", f"{int(model.documents.counts.sum()) / model.states:,.0f}"),
         ("vocabulary", f"{model.vocabulary_size:,}"),
         ("documents", f"{model.documents.offsets.size - 1:,}"),

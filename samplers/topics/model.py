@@ -36,6 +36,7 @@ from samplers.external_sort import NumberSpool, RowsInOrder
 from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
 
 KIND = "topic model"
+LIVE_SHARE = 0.1  # of the mean tokens of a topic: topics with fewer are dead
 
 
 class TopicCountRows(NamedTuple):
@@ -51,6 +52,15 @@ class TopicArrays(NamedTuple):
 
     alpha: Float64  # (K,)
     topic_counts: Annotated[np.ndarray, "int64", "float64"]  # (K,)
+
+
+def live_topics(topic_counts: np.ndarray) -> np.ndarray:
+    """Return which topics live, bool (K,): a dead topic has less than LIVE_SHARE of the mean tokens of a topic.
+
+    topic_counts: integers or floats (K,). The limit is relative to the mean, tokens / K, so that numbers of live topics
+    can be compared between corpora and between values of K.
+    """
+    return (topic_counts > 0) & (topic_counts >= LIVE_SHARE * topic_counts.mean())
 
 
 class TopicModel:
@@ -80,6 +90,11 @@ class TopicModel:
     def topics(self) -> int:
         """Return the number of topics K."""
         return self.alpha.size
+
+    @property
+    def live(self) -> np.ndarray:
+        """Return which topics live, bool (K,); see `live_topics`."""
+        return live_topics(self.topic_counts)
 
     @property
     def vocabulary_size(self) -> int:

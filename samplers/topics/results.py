@@ -55,13 +55,13 @@ def top_entries(rows: TopicCountRows, alpha: np.ndarray, top: int, *, per_row: b
 
 
 def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict[str, Any]]:
-    """Return the topics in descending order of size: number, share of tokens, top words with phi, top documents with
-    theta of the trained mixtures."""
+    """Return the topics in descending order of size: number, tokens, share of all tokens, whether it lives (see
+    `live_topics`), top words with phi, top documents with theta of the trained mixtures."""
     vocabulary = model.vocabulary()
     names, lengths = (model.document_names(), model.document_lengths()) if documents else (None, None)
     words, counts = top_entries(model.words, model.alpha, top, per_row=False)
     rows, shares = top_entries(model.documents, model.alpha, documents, per_row=True) if documents else (None, None)
-    mass = model.vocabulary_size * model.beta
+    mass, live = model.vocabulary_size * model.beta, model.live
     labels, described = labels_of(model), []
     for k in np.argsort(-model.topic_counts, kind="stable").tolist():
         size = float(model.topic_counts[k])
@@ -70,6 +70,7 @@ def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict
             "label": labels.get(k),
             "tokens": round(size / model.states),
             "share": size / max(float(model.topic_counts.sum()), 1.0),
+            "live": bool(live[k]),
             "words": [
                 {"word": vocabulary[word], "weight": (count + model.beta) / (size + mass)}
                 for word, count in zip(words[k].tolist(), counts[k].tolist(), strict=True)
