@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import model_bytes, names_of_words, new_run, open_engine, plan, planted_documents, random_documents
+from long import long_but
 from rings import on_ring
 from test_scvb0 import planted
 
@@ -130,18 +131,21 @@ def test_held_out_documents_of_other_words_are_refused_by_all(tmp_path, data):
     assert not list(tmp_path.glob("run-*"))
 
 
-def test_all_ranks_begin_with_what_the_first_has_learned(tmp_path):
+@pytest.mark.parametrize("topics", long_but([5], [5, 10_400]))
+def test_all_ranks_begin_with_what_the_first_has_learned(tmp_path, topics):
     """Planted topics are there after one iteration, on two machines as on one; at random they are not. Memory, and
-    workers, change nothing."""
+    workers, change nothing. Of many topics, fewer are learned and then split."""
     whole = planted(tmp_path / "whole", 1000)
     paths = [shard.path for shard in make_shards(whole.path, str(tmp_path / "shards"), RANKS, workers=1)]
-    common = {"topics": 5, "alpha": 0.1, "iterations": 1, "sampler": "two-phase", "seed": 2}
+    common = {"topics": topics, "alpha": 0.5 / topics, "iterations": 1, "sampler": "two-phase", "seed": 2}
     found = {}
     for name, options in (("one", {}), ("two", {"workers": 2}), ("random", {"start": "random"})):
         (tmp_path / name).mkdir()
         runs = train_all(tmp_path / name, paths, **common, **options)
         found[name] = lines_of(runs[0])[-1]["log_likelihood_per_token"]
     assert model_bytes(tmp_path / "one" / "run-0") == model_bytes(tmp_path / "two" / "run-0")
+    if topics > 5:  # of more topics than planted ones the joint likelihood tells little
+        return
     train_lda(whole.path, tmp_path / "alone", workers=1, quiet=True, **common)
     assert found["one"] == pytest.approx(lines_of(tmp_path / "alone")[-1]["log_likelihood_per_token"], abs=0.3)
     assert found["one"] > found["random"] + 0.3

@@ -22,27 +22,23 @@ from scipy.optimize import linear_sum_assignment
 from blocks import Dataset, RequestError, write_corpus
 from ooc.rng import stream_key
 from ooc.training import train
-from samplers.lda import scvb0, warm_start
+from samplers.lda import folding, scvb0, topic_tree, warm_start
 from samplers.lda.groups import symmetric_prior
 from samplers.lda.program import topic_type
 
 BETA, SCALE = 0.05, 0.25
+NO_TREE = np.zeros((3, 1), np.int64)
 ALARM = 1e-6  # chance that one chi-square test fails though the draws are right
 
 
 class Minibatch:
     """The documents from `first` to `last` of a block, folded in."""
 
-    def __init__(self, dataset: Dataset, topics: int = 7, sweeps: int = 2) -> None:
+    def __init__(self, dataset: Dataset, topics: int = 7) -> None:
         self.block, self.topics, self.first, self.last = dataset.block(0), topics, 3, 20
         tokens, documents = self.block.positions.size, self.block.offsets.size - 1
-        self.alpha = 0.1 * np.arange(1, topics + 1)
         self.words_at = np.repeat(self.block.words, np.diff(self.block.word_offsets))
-        self.rows = np.random.default_rng(5).gamma(0.3, 9.0, (dataset.vocabulary_size, topics)).astype(np.float32)
-        totals = SCALE * self.rows.sum(axis=0, dtype=np.float64)
-        self.shares = 1.0 / (totals + dataset.vocabulary_size * BETA)
-        kinds = self.shares.astype(np.float32), self.alpha.astype(np.float32)
-        self.estimate = scvb0.Estimate(self.rows.reshape(-1), SCALE, *kinds, BETA, sweeps)
+        self.estimate = self.make_estimate(dataset)
         self.mixtures = scvb0.Mixtures(
             np.zeros(documents, np.uint32),
             np.zeros(tokens, topic_type(topics)),
@@ -51,8 +47,20 @@ class Minibatch:
         )
         scvb0.find_documents(self.block.offsets, self.block.positions, 0, documents, self.mixtures.documents)
         self.documents = (self.block.offsets, self.block.positions, self.words_at, self.first, self.last)
-        scvb0.fold_documents(*self.documents, self.estimate, self.mixtures)
+        self.tokens = scvb0.fold_documents(*self.documents, self.estimate, self.mixtures)
+
+    def make_estimate(self, dataset: Dataset) -> folding.Estimate:
+        """Return random expected counts; sets `alpha` and `phi`, the probability of each word in each topic."""
+        topics = self.topics
+        self.alpha = 0.1 * np.arange(1, topics + 1)
+        self.rows = np.random.default_rng(5).gamma(0.3, 9.0, (dataset.vocabulary_size, topics)).astype(np.float32)
+        totals = SCALE * self.rows.sum(axis=0, dtype=np.float64)
+        self.shares = 1.0 / (totals + dataset.vocabulary_size * BETA)
         self.phi = (self.rows.astype(np.float64) * SCALE + BETA) * self.shares
+        kinds = self.shares.astype(np.float32), self.alpha.astype(np.float32)
+        arena, entries = self.rows.reshape(-1), np.zeros(dataset.vocabulary_size + 1, np.int64)
+        tree = topic_tree.Tree(arena.view(np.uint32), entries, *NO_TREE, np.array([0, topics]), 2, 0, 1)
+        return folding.Estimate(arena, SCALE, *kinds, BETA, topics, tree)
 
     def mixture(self, document: int) -> np.ndarray:
         """n_kd of a document as it is stored, float64 (K,)."""
@@ -72,7 +80,7 @@ class Minibatch:
         likely = self.likely_expected(words, times)
         evidence = self.evidence(words, times)
         counts = np.where(likely, evidence * tokens / max(evidence[likely].sum(), 1e-30), 0)
-        for _ in range(self.estimate.sweeps):
+        for _ in range(2):
             for word, c in zip(words, times, strict=True):
                 gammas = likely * (counts + self.alpha) * self.phi[word]
                 counts = (1 - c / tokens) * counts + c * gammas / gammas.sum()
@@ -110,7 +118,7 @@ class Minibatch:
     def draw(self, state: np.ndarray, key: np.uint64) -> np.ndarray:
         """Draw the topics of the minibatch's tokens; returns `drawn`."""
         drawn = np.zeros(self.topics, np.int64)
-        scvb0.draw_documents(state, 0, *self.documents, self.estimate, symmetric_prior(self.topics, 0.1), 1, drawn, key)
+        scvb0.draw_documents(state, 0, *self.documents, self.estimate, symmetric_prior(self.topics, 0.1), drawn, key)
         return drawn
 
 
@@ -119,10 +127,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return small_dataset(tmp_path_factory.mktemp("scvb0") / "dataset")
 
 
-@pytest.mark.parametrize(("topics", "sweeps"), [(7, 2), (45, 2), (45, 3)])
-def test_mixtures_are_some_sweeps_without_their_small_shares(dataset, topics, sweeps):
+@pytest.mark.parametrize("topics", [7, 45])
+def test_mixtures_are_some_sweeps_without_their_small_shares(dataset, topics):
     """A few words find the likely topics; then each word in turn replaces as many tokens as it has."""
-    batch = Minibatch(dataset, topics, sweeps)
+    batch = Minibatch(dataset, topics)
     for document in range(batch.first, batch.last):
         assert np.allclose(batch.mixture(document), batch.mixture_expected(document), rtol=1e-4, atol=1e-5)
 
@@ -148,15 +156,15 @@ def test_of_many_likely_topics_the_most_likely_are_kept(dataset):
     batch.alpha[:] = 0.1
     estimate = batch.estimate._replace(alpha=batch.alpha.astype(np.float32))
     batch.phi = (batch.rows.astype(np.float64) * SCALE + BETA) * batch.shares
-    memory = scvb0._memory(batch.block.offsets, 0, 30, estimate)
+    memory = folding.new_memory(batch.block.offsets, 0, 30, estimate)
     for document in range(batch.first, batch.last):
         words, times = np.unique(batch.words_of(document), return_counts=True)
         if not words.size:
             continue
         memory.words[: words.size], memory.times[: words.size] = words, times
         memory.words[words.size : words.size + 4], memory.times[words.size : words.size + 4] = words[-1:], 0
-        found = scvb0._fold(words.size, estimate, memory)
-        assert 32 <= found <= scvb0.LIKELY
+        found = folding.fold(words.size, estimate, memory)
+        assert 32 <= found <= folding.LIKELY
         evidence = batch.evidence(words, times)
         kept = np.zeros(300, bool)
         kept[memory.likely[:found]] = True
@@ -175,7 +183,7 @@ def test_rows_take_in_expected_counts(dataset):
         for document in (batch.first, batch.last)
     )
     words = batch.block.words, ends, nexts, batch.last
-    given = batch.block.offsets, batch.estimate, batch.mixtures, 2.0, scvb0.new_scratch(batch.topics)
+    given = batch.block.offsets, batch.estimate, batch.mixtures, 2.0, scvb0.new_scratch(batch.topics, batch.topics)
     scvb0.count_words(*words, *given, totals)
     np.add.at(expected, batch.words_at, 2.0 * gammas)
     assert np.allclose(batch.rows, expected, rtol=1e-5)

@@ -31,13 +31,14 @@ from test_scvb0 import planted, share_found
 
 from blocks import Dataset, write_corpus
 from blocks.memory import held
-from samplers.lda import scvb0, warm_start
+from samplers.lda import topic_tree, warm_start
+from samplers.lda.folding import NO_ROW
 from samplers.lda.programs import sampler_spec
 
 SAMPLERS = ("two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")
 CLASSES = ("TwoPhase", "Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda")
 OOC = [sys.executable, "-m", "ooc"]
-TOPICS, WORDS = 800, 30_000  # rows of 96 MB
+TOPICS, WORDS = 10_400, 30_000  # 650 topics that are split twice: dense rows of 78 MB
 
 
 @pytest.fixture(scope="module")
@@ -96,18 +97,18 @@ def test_rows_lie_in_a_file_where_memory_does_not_hold_them(wide, tmp_path):
 
 KILLED = """
 import os, signal, sys
-from itertools import count
 from ooc import engine
 from ooc.cli import main
 
-stages, aggregate = count(), engine.StaticEngine._aggregate
+begun, aggregate = [], engine.StaticEngine._aggregate
 
-def kill_at_the_seventh(*arguments):
-    if next(stages) == 7:
+def kill_while_topics_are_split(engine, phase, answers):
+    begun.extend([phase] * phase.name.startswith("splitting"))
+    if len(begun) == 4:
         os.kill(os.getpid(), signal.SIGKILL)
-    return aggregate(*arguments)
+    return aggregate(engine, phase, answers)
 
-engine.StaticEngine._aggregate = kill_at_the_seventh
+engine.StaticEngine._aggregate = kill_while_topics_are_split
 main()
 """
 
@@ -141,13 +142,38 @@ def test_words_without_rows_take_the_topics_of_their_documents(tmp_path, monkeyp
     dataset, shares = planted(tmp_path / "dataset"), []
     for seed in range(3):
         with InProcess(dataset, program_spec(topics=5, alpha=0.1, seed=seed, start="scvb0")) as chain:
-            with_rows = chain.program._row_of != scvb0.NO_ROW
+            with_rows = chain.program._row_of != NO_ROW
             assert with_rows.sum() == 40
             frequencies = dataset.index.frequencies
             assert frequencies[with_rows].min() >= frequencies[~with_rows].max()
             assert chain.shared["expected_totals"].sum() == pytest.approx(frequencies[with_rows].sum())
             shares.append(share_found(chain))
     assert max(shares) > 0.8
+
+
+@pytest.mark.parametrize(("at_once", "topics"), [(5, 15), (5, 20), (3, 40)])
+def test_split_topics_divide_planted_ones(tmp_path, monkeypatch, at_once, topics):
+    """Split few topics once or several times: nearly all tokens of a topic are of one planted topic.
+
+    Take the best of three starts. All topics have their numbers below K, and rows and totals agree at every depth.
+    """
+    monkeypatch.setattr(topic_tree, "AT_ONCE", at_once)
+    monkeypatch.setattr(topic_tree, "_PARENTS", at_once)
+    monkeypatch.setattr(topic_tree, "_MOST_FANOUT", 4)
+    dataset, pure = planted(tmp_path / "dataset"), []
+    for seed in range(3):
+        with InProcess(dataset, program_spec(topics=topics, alpha=0.1, seed=seed, start="scvb0")) as chain:
+            phases = [phase.name for phase in chain.program.initial]
+            assert "splitting 1" in phases
+            assert ("splitting 2" in phases) == (topics == 40)
+            counts = chain.counts()[1]
+            assert counts.shape == (60, topics)
+            assert chain.shared["topic_counts"].sum() == dataset.tokens
+            pure.append(counts.reshape(5, 12, topics).sum(axis=1).max(axis=0).sum() / dataset.tokens)
+            program, shared = chain.program, chain.shared
+            for depth in range(len(program._sizes)):
+                assert program._totals_at(shared, depth).sum() == pytest.approx(dataset.tokens, rel=0.02)
+    assert max(pure) > 0.9
 
 
 def test_documents_longer_than_a_minibatch_keep_what_was_learned(tmp_path, monkeypatch):
@@ -187,7 +213,7 @@ def test_what_the_start_alone_uses_is_freed_after_it(tmp_path):
 
 @pytest.mark.parametrize("name", long_but(["two-phase", "gibbs"], SAMPLERS))
 def test_compiling_needs_no_rows_of_all_words(wide, name):
-    """On one machine and on a ring, the arrays of one word: far from the 96 MB of rows that the start has."""
+    """On one machine and on a ring, the arrays of one word: far from the 78 MB of rows that the start has."""
     options = {"topics": TOPICS, "alpha": 0.1, "beta": 0.05, "seed": 0}
     for on_ring in (False, True):
         program = sampler_spec(name, options, {"start": "scvb0"}, on_ring=on_ring).build(Dataset(wide))

@@ -4,10 +4,10 @@ Two kinds of phases fill the state. Learning phases go through the blocks, as of
 A minibatch has two stages: its documents are folded in, then the rows of words are updated. The last phase draws a
 topic for every token from the learned counts, and writes it.
 
-Rows of expected counts are kept for the most frequent words, as many as fit in ROWS bytes, whatever the memory limit:
-so the topics do not depend on it. The rows are in a file if they do not fit in memory. The topics of other words are
-drawn from the topics of their document. For more than MOST_TOPICS topics, groups of topics are learned, and each
-document draws at random one topic of each of its groups.
+Counts are kept for the most frequent words, as many as fit in ROWS bytes, whatever the memory limit: so the topics do
+not depend on it. The counts are in a file if they do not fit in memory. The topics of other words are drawn from the
+topics of their document. If there are more topics than `samplers.lda.topic_tree` learns at once, fewer are learned, and
+each is split in a further pass over all blocks, as often as it takes.
 
 On a ring the first machine learns, from its own documents, and all machines draw from the learned counts.
 """
@@ -15,6 +15,7 @@ On a ring the first machine learns, from its own documents, and all machines dra
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ import numpy as np
 from blocks.corpus.dataset import Block, Dataset
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase
+from ooc.rng import stream_key
 from ooc.workers.madvise import UNWRITTEN, write_back
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.lda import scvb0
+from samplers.lda import scvb0, topic_tree
 from samplers.lda.documents import find_words
+from samplers.lda.folding import LIKELY, MOST_LIKELY, NO_ROW, Estimate
 from samplers.lda.program import Lda, topic_type
 
 MINIBATCHES = 128  # that a corpus is cut into, but
@@ -37,11 +40,12 @@ MOST_WORK = 4000  # times and topics multiplied, where rows are left out
 WINDOW = 1000  # tokens a topic, that are remembered at first, but fewer
 FEW_TOKENS = 550_000  # where the square of the tokens a topic is less than `WINDOW` times this
 FEW_A_TOPIC = 10_000  # tokens: with fewer, rho falls faster
-SWEEPS = 2  # over a document's words
 LEAST_SCALE = 1e-20  # of the rows: the largest count of a corpus, divided by it, fits in 32 bits
-ROWS = 1 << 29  # bytes of rows at most
-MOST_TOPICS = 10_000  # that are learned; of more, as many groups at most
+ROWS = 1 << 29  # bytes of counts at most
 STARTS = ("scvb0", "random")
+_DENSE_NS, _TOPIC_NS = 250.0, 0.3  # of a processor, for each time that a token is learned or drawn, and each topic
+_SPLIT_NS, _DEPTH_NS = 600.0, 400.0  # where topics are split, and for each depth
+_SPLITS = 1 << 62  # first number of the streams that split topics: no iteration has it
 DRAW = Phase("drawing", "block", staged=True)
 
 
@@ -59,24 +63,25 @@ class WarmStart(Lda):
 
     def _plan_learning(self) -> None:
         dataset = self.dataset
-        self._each = -(-self.topics // MOST_TOPICS)  # topics of a group
-        self._groups = -(-self.topics // self._each)
-        tokens, frequencies = dataset.whole.tokens, dataset.whole.frequencies
-        self._row_of = rows_of_words(frequencies, ROWS // (4 * self._groups))
-        self._row_frequencies = frequencies[self._row_of != scvb0.NO_ROW]
+        self._fanout, self._sizes = topic_tree.topics_by_depth(self.topics)
+        topics, tokens, frequencies = self._sizes[0], dataset.whole.tokens, dataset.whole.frequencies
+        self._row_of = rows_of_words(frequencies, ROWS // (4 * topics))
+        self._row_frequencies = frequencies[self._row_of != NO_ROW]
         self._row_tokens = int(self._row_frequencies.sum())
         self._batch_tokens = min(max(dataset.tokens // MINIBATCHES, LEAST_TOKENS), MOST_TOKENS)
         batches = sum(self._minibatches(unit) for unit in range(dataset.block_count))
-        fewest = max(FEWEST, FEWEST_TOPICS // self._groups)
-        times = min(-(-fewest // max(batches, 1)), MOST_TIMES)
+        times = min(-(-max(FEWEST, FEWEST_TOPICS // topics) // max(batches, 1)), MOST_TIMES)
         if self._row_frequencies.size < dataset.vocabulary_size:
-            times = min(times, max(MOST_WORK // self._groups, 1))
-        few = tokens < FEW_A_TOPIC * self._groups
-        self._power = 0.7 if few else 0.5
-        self._share = min(self._batch_tokens / topic_window(tokens, self._groups), 1.0)
-        passes, self._turns = (1, times) if self._share == 1.0 else (times, 1)
+            times = min(times, max(MOST_WORK // topics, 1))
+        shares = [min(self._batch_tokens / topic_window(tokens, size), 1.0) for size in self._sizes]
+        powers = [0.7 if tokens < FEW_A_TOPIC * size else 0.5 for size in self._sizes]
+        self._rates = list(zip(shares, powers, strict=True))
+        passes, self._turns = (1, times) if shares[0] == 1.0 else (times, 1)
         names = [f"learning {n + 1}" for n in range(passes)]
-        self._learning = [Phase(name, "block", writes=False, staged=True, alone=True) for name in names]
+        self._depths = dict.fromkeys(names, 0)  # of the topics that each phase learns or draws
+        self._depths |= {f"splitting {depth}": depth for depth in range(1, len(self._sizes))}
+        self._learning = [Phase(name, "block", writes=False, staged=True, alone=True) for name in self._depths]
+        self._depths[DRAW.name] = len(self._sizes) - 1
         self.initial = *self._learning, DRAW
 
     def _minibatches(self, unit: int) -> int:
@@ -89,16 +94,26 @@ class WarmStart(Lda):
         documents = max((entry["documents"] for entry in self.dataset.manifest["blocks"]), default=0)
         tokens = int(self.dataset.block_tokens().max(initial=1))
         return {
-            "expected_rows": ArraySpec((-(-self._row_frequencies.size * self._groups // 2) * 2,), "float32"),
-            "expected_totals": ArraySpec((self._groups,), "float64"),
+            "expected_rows": ArraySpec((self._arena_size(),), "float32"),
+            "expected_totals": ArraySpec((sum(self._sizes),), "float64"),
+            "topic_shares": ArraySpec((sum(self._sizes),), "float32"),  # see Estimate
+            "topic_alpha": ArraySpec((sum(self._sizes),), "float32"),
+            "word_entries": ArraySpec((self._row_frequencies.size + 1,), "int64"),
+            "tree_places": ArraySpec((3, len(self._sizes)), "int64"),  # `rows`, `links` and `sizes` of a Tree
             "estimate": ArraySpec((3,), "float64"),  # minibatches done, the scale of the rows, tokens of a minibatch
             "position_rows": ArraySpec((tokens,), "uint32"),
             "position_documents": ArraySpec((tokens,), "uint32"),
             "next_positions": ArraySpec((self.dataset.vocabulary_size,), "uint32"),
             "mixture_sizes": ArraySpec((documents,), "uint32"),
-            "mixture_topics": ArraySpec((tokens,), topic_type(self._groups)),
+            "mixture_topics": ArraySpec((tokens,), topic_type(self.topics)),
             "mixture_counts": ArraySpec((tokens,), "float32"),
         }
+
+    def _arena_size(self) -> int:
+        """Return the number of counts for dense rows, and later for the rows of a tree: an even one."""
+        dense, splits = self._row_frequencies.size * self._sizes[0], len(self._sizes) - 1
+        sparse = min(splits * topic_tree.numbers_of_pair(self._fanout) * self._row_tokens, ROWS // 4)
+        return -(-max(dense, sparse) // 2) * 2
 
     def start_arrays(self) -> Collection[str]:
         return self._start_specs().keys() if self.starts_warm else ()
@@ -107,7 +122,7 @@ class WarmStart(Lda):
         return ("expected_rows",) if self.starts_warm else ()
 
     def spread_arrays(self) -> Collection[str]:
-        return "expected_rows", "expected_totals", "estimate"
+        return "expected_rows", "expected_totals", "word_entries", "tree_places", "estimate"
 
     def later_arrays(self) -> Collection[str]:
         """Return the arrays that only the sampler uses, after the start."""
@@ -117,16 +132,30 @@ class WarmStart(Lda):
         return {*super().large_arrays(), *self.filed_arrays()}
 
     def own_bytes(self) -> int:
-        return super().own_bytes() + (
-            2 * (self._row_of.nbytes + self._row_frequencies.nbytes) if self.starts_warm else 0
-        )
+        if not self.starts_warm:
+            return super().own_bytes()
+        return super().own_bytes() + 2 * (self._row_of.nbytes + self._row_frequencies.nbytes) + 24 * self.topics
 
     def scratch_bytes(self) -> int:
         if not self.starts_warm:
             return super().scratch_bytes()
         longest = self.dataset.longest_document
         words = min(longest, self._row_frequencies.size)  # of a document
-        return super().scratch_bytes() + 36 * self.topics + 8 * longest + 4 * scvb0.LIKELY * words
+        of_word = 4 * MOST_LIKELY + 8 * LIKELY if len(self._sizes) > 1 else 4 * LIKELY
+        return super().scratch_bytes() + 36 * self.topics + 8 * longest + of_word * words
+
+    def start_passes(self) -> list[int]:
+        """Return for each time that the start goes through a token the depth of the topics that are found."""
+        if not self.starts_warm:
+            return []
+        return [d for phase in self.initial for d in [self._depths[phase.name]] * self._turns_of(phase)]
+
+    def start_s(self) -> float:
+        """Return about how many seconds of a processor the start takes, by times that were measured on arXiv."""
+        times = [
+            _SPLIT_NS + _DEPTH_NS * d if d else _DENSE_NS + _TOPIC_NS * self._sizes[0] for d in self.start_passes()
+        ]
+        return 1e-9 * self.dataset.tokens * sum(times)
 
     def warm_up(self) -> None:
         if not self.starts_warm:
@@ -145,11 +174,20 @@ class WarmStart(Lda):
         if phase in self._learning[:1]:
             shared["expected_totals"][:] = 0.0
             shared["estimate"][:] = 0.0, 1.0, 0.0
+        if phase in self.initial and self.starts_warm:
+            if phase in self._learning and (depth := self._depths[phase.name]):
+                self._split(depth, shared)
+            self._set_alpha(shared)
+            self._refresh_shares(shared)
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         if phase in self._learning:
-            return [range(parts)] * (1 + 2 * self._turns * self._minibatches(unit))
+            return [range(parts)] * (1 + 2 * self._turns_of(phase) * self._minibatches(unit))
         return [range(parts)] * 2 if phase is DRAW else super().schedule(phase, unit, parts)
+
+    def _turns_of(self, phase: Phase) -> int:
+        """Return how many times a phase goes through a block before the next."""
+        return 1 if self._depths[phase.name] or phase is DRAW else self._turns
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
         if any(job.phase == phase.name for phase in self._learning):
@@ -161,7 +199,7 @@ class WarmStart(Lda):
             return None
         where = job.state, int(job.bases[job.unit]), block.offsets, block.positions, job.shared["position_rows"]
         drawn, prior = job.delta["topic_counts"], self.document_prior(job.shared)
-        scvb0.draw_documents(*where, job.first, job.last, self._estimate(job.shared), prior, self._each, drawn, key)
+        scvb0.draw_documents(*where, job.first, job.last, self._estimate(job), prior, drawn, key)
         return None
 
     def _find_rows(self, job: Job, block: Block) -> None:
@@ -189,15 +227,15 @@ class WarmStart(Lda):
         if step == 0:
             mine = job.share(last - first)
             where = block.offsets, block.positions, job.shared["position_rows"]
-            estimate = self._estimate(job.shared)
+            estimate = self._estimate(job)
             return scvb0.fold_documents(*where, first + mine.start, first + mine.stop, estimate, mixtures)
         return self._count_words(job, block, first, last, mixtures)
 
-    def _random_rows(self, job: Job, key: np.uint64) -> np.ndarray:
-        """Set this job's share of the rows to random expected counts; returns their sum for each topic."""
-        words = min(job.shared["expected_rows"].size // self._groups, self._row_frequencies.size)
+    def _random_rows(self, job: Job, key: np.uint64) -> tuple[np.ndarray, np.ndarray]:
+        """Set this job's share of the rows to random expected counts; returns topics and the sums of their counts."""
+        words = min(job.shared["expected_rows"].size // self._sizes[0], self._row_frequencies.size)
         mine = job.share(words)
-        rows = job.shared["expected_rows"][: words * self._groups].reshape(words, self._groups)
+        rows = job.shared["expected_rows"][: words * self._sizes[0]].reshape(words, self._sizes[0])
         rng, random, counts = (
             np.random.default_rng(int(key)),
             rows[mine],
@@ -207,78 +245,135 @@ class WarmStart(Lda):
             some = random[first : first + self._rows_at_once]
             rng.random(out=some, dtype=np.float32)
             some += 0.5
-            some *= counts[first : first + self._rows_at_once, None] / self._groups
+            some *= counts[first : first + self._rows_at_once, None] / self._sizes[0]
             write_back(some)
-        return random.sum(axis=0, dtype=np.float64)
+        return _nonzero(random.sum(axis=0, dtype=np.float64))
 
     @property
     def _rows_at_once(self) -> int:
         """Return the number of rows that a worker may change before it writes them back."""
-        return max(UNWRITTEN // (4 * self._groups), 1)
+        return max(UNWRITTEN // (4 * self._sizes[0]), 1)
 
-    def _count_words(self, job: Job, block: Block, first: int, last: int, mixtures: scvb0.Mixtures) -> np.ndarray:
-        """Add the counts of documents to the rows of this job's words; returns `totals` of `scvb0.count_words`."""
+    def _count_words(self, job: Job, block: Block, first: int, last: int, mixtures: scvb0.Mixtures) -> Any:
+        """Add the counts of documents to the rows of this job's words; returns topics and the sums of their counts."""
         share = job.share(block.positions.size)
         mine = slice(*np.searchsorted(block.word_offsets[:-1], [share.start, share.stop]))
         rows, starts = self._row_of[block.words[mine]], block.word_offsets[mine.start : mine.stop + 1]
         nexts = job.shared["next_positions"][mine]
         if first == 0:
             nexts[:] = starts[:-1]
-        estimate, rate = self._estimate(job.shared), self._rate(job.shared)
+        estimate, depth = self._estimate(job), self._depths[job.phase]
+        rate = self._rate(job.shared, depth)
         tokens = max(int(job.shared["estimate"][2]), 1)
         added = rate * self._row_tokens / tokens / ((1.0 - rate) * estimate.scale)
-        totals, scratch = np.zeros(self._groups), scvb0.new_scratch(self._groups)
-        for at in range(0, rows.size, self._rows_at_once):
-            some = slice(at, at + self._rows_at_once)
+        totals, scratch = np.zeros(self._sizes[depth]), scvb0.new_scratch(self._sizes[depth], self._sizes[0])
+        for first_word, last_word in pairwise(self._marks(rows, estimate.tree)):
+            some = slice(first_word, last_word)
             words = rows[some], starts[1:][some], nexts[some], last
-            scvb0.count_words(*words, block.offsets, estimate, mixtures, added, scratch, totals)
-            if (changed := rows[some][rows[some] != scvb0.NO_ROW]).size:
-                write_back(estimate.rows[int(changed[0]) * self._groups : (int(changed[-1]) + 1) * self._groups])
-        return totals
+            changed = scvb0.count_words(*words, block.offsets, estimate, mixtures, added, scratch, totals)
+            write_back(estimate.rows[changed[0] : changed[1] + 1])
+        return _nonzero(totals)
 
-    def _rate(self, shared: Arrays) -> float:
+    def _marks(self, rows: np.ndarray, tree: topic_tree.Tree) -> list[int]:
+        """Return where to divide words so that the counts of each part have about UNWRITTEN bytes, or are a word's.
+
+        rows: uint32 (n,), rows of the words, or NO_ROW.
+        """
+        sizes = np.full(rows.size, 4 * self._sizes[0])
+        if tree.depth:
+            known = np.flatnonzero(rows != NO_ROW)
+            entries, begin = np.diff(tree.entries), int(tree.rows[tree.depth])
+            of_entry = (topic_tree.filled(tree, tree.depth) - begin) / max(int(tree.entries[-1]), 1)
+            sizes = np.zeros(rows.size)
+            sizes[known] = 4 * of_entry * entries[rows[known]]
+        parts = np.cumsum(sizes) // UNWRITTEN
+        return [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), rows.size]
+
+    def _rate(self, shared: Arrays, depth: int) -> float:
         """Return rho_t, the share of the expected counts that the next minibatch replaces."""
-        return float(self._share * (1.0 + self._share * (shared["estimate"][0] + 1.0)) ** -self._power)
+        share, power = self._rates[depth]
+        return float(share * (1.0 + share * (shared["estimate"][0] + 1.0)) ** -power)
 
-    def _estimate(self, shared: Arrays) -> scvb0.Estimate:
-        alpha, beta = self.priors(shared)
-        if self._each > 1:
-            alpha = np.add.reduceat(alpha, np.arange(0, self.topics, self._each))
-        shares = 1.0 / (shared["expected_totals"] + self.dataset.vocabulary_size * beta)
-        scale, kinds = float(shared["estimate"][1]), (shares.astype(np.float32), alpha.astype(np.float32))
-        return scvb0.Estimate(shared["expected_rows"], scale, *kinds, beta, SWEEPS)
+    def _tree(self, shared: Arrays, depth: int) -> topic_tree.Tree:
+        arena, entries = shared["expected_rows"].view(np.uint32), shared["word_entries"]
+        rows, links, sizes = shared["tree_places"]
+        topics, descendants = np.cumsum([0, *self._sizes]), self._fanout**depth
+        return topic_tree.Tree(arena, entries, rows, links, sizes, topics, self._fanout, depth, descendants)
+
+    def _estimate(self, job: Job) -> Estimate:
+        shared, tree = job.shared, self._tree(job.shared, self._depths[job.phase])
+        kinds = shared["topic_shares"], shared["topic_alpha"]
+        scale, beta = float(shared["estimate"][1]), float(shared["beta"][0])
+        return Estimate(shared["expected_rows"], scale, *kinds, beta, self._sizes[0], tree)
+
+    def _set_alpha(self, shared: Arrays) -> None:
+        """Set the prior of the topics at all depths: a topic has the sum of its children's."""
+        alpha, places = self.priors(shared)[0], shared["topic_alpha"]
+        for size, end in zip(self._sizes[::-1], np.cumsum(self._sizes)[::-1], strict=True):
+            if alpha.size != size:
+                alpha = np.add.reduceat(alpha, np.arange(0, alpha.size, self._fanout))
+            places[end - size : end] = alpha
+
+    def _refresh_shares(self, shared: Arrays) -> None:
+        mass = self.dataset.vocabulary_size * float(shared["beta"][0])
+        np.divide(1.0, shared["expected_totals"] + mass, out=shared["topic_shares"], casting="same_kind")
 
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
     ) -> dict[str, float]:
         if phase in self._learning and answers[0] is not None:
-            if isinstance(answers[0], np.ndarray):
-                self._take_in(shared, np.sum(answers, axis=0))
+            if isinstance(answers[0], tuple):
+                found = np.zeros(self._sizes[self._depths[phase.name]])
+                for topics, sums in answers:
+                    found[topics] += sums
+                self._take_in(shared, found, self._depths[phase.name])
             else:
                 shared["estimate"][2] = sum(answers)
         return super().aggregate(phase, shared, deltas, answers)
 
-    def _take_in(self, shared: Arrays, totals: np.ndarray) -> None:
+    def _take_in(self, shared: Arrays, found: np.ndarray, depth: int) -> None:
         """Update the topics' expected counts by sums over words: first of the random rows, then of each minibatch."""
-        if not shared["expected_totals"].any():
-            shared["expected_totals"][:] = totals
-            return
-        if not totals.any():  # no documents, since one before is longer than a minibatch, or no words with rows
-            return
-        rate = self._rate(shared)
-        shared["expected_totals"] *= 1.0 - rate
-        shared["expected_totals"] += rate * self._row_tokens / totals.sum() * totals
-        shared["estimate"][:2] += 1.0, -rate * shared["estimate"][1]
-        if shared["estimate"][1] < LEAST_SCALE:
-            self._scale_anew(shared)
+        totals = self._totals_at(shared, depth)
+        if not totals.any():
+            totals[:] = found
+        elif found.any():  # else no documents, since one before is longer than a minibatch, or no words with rows
+            rate = self._rate(shared, depth)
+            totals *= 1.0 - rate
+            totals += rate * self._row_tokens / found.sum() * found
+            shared["estimate"][:2] += 1.0, -rate * shared["estimate"][1]
+            if shared["estimate"][1] < LEAST_SCALE:
+                self._scale_anew(shared, depth)
+        self._refresh_shares(shared)
 
-    def _scale_anew(self, shared: Arrays) -> None:
-        """Multiply the rows by their scale, and set the scale to 1."""
-        rows, size = shared["expected_rows"], self._rows_at_once * self._groups
-        for first in range(0, rows.size, size):
-            rows[first : first + size] *= np.float32(shared["estimate"][1])
-            write_back(rows[first : first + size])
+    def _split(self, depth: int, shared: Arrays) -> None:
+        """Begin to learn the topics at a depth: split the topics at the depth before."""
+        if depth > 1:
+            self._scale_anew(shared, depth - 1)
+        scale, tree = float(shared["estimate"][1]), self._tree(shared, depth - 1)
+        key = stream_key(self.seed, _SPLITS, depth)
+        totals = self._totals_at(shared, depth)
+        topic_tree.split_topics(shared["expected_rows"], tree, scale, self._sizes[0], totals, key)
+        shared["estimate"][:] = 0.0, 1.0, 0.0
+
+    def _totals_at(self, shared: Arrays, depth: int) -> np.ndarray:
+        """Return the expected counts of the topics at a depth."""
+        first = sum(self._sizes[:depth])
+        return shared["expected_totals"][first : first + self._sizes[depth]]
+
+    def _scale_anew(self, shared: Arrays, depth: int) -> None:
+        """Multiply the rows at a depth by their scale, and set the scale to 1."""
+        rows, tree = shared["expected_rows"], self._tree(shared, depth)
+        if depth:
+            rows = rows[tree.rows[depth] : topic_tree.filled(tree, depth)]
+        for first in range(0, rows.size, UNWRITTEN // 4):
+            rows[first : first + UNWRITTEN // 4] *= np.float32(shared["estimate"][1])
+            write_back(rows[first : first + UNWRITTEN // 4])
         shared["estimate"][1] = 1.0
+
+
+def _nonzero(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the indices and values of sums that are not 0: of many topics, a part of the words has few."""
+    return (found := np.flatnonzero(sums)), sums[found]
 
 
 def rows_of_words(frequencies: np.ndarray, most: int) -> np.ndarray:
@@ -287,7 +382,7 @@ def rows_of_words(frequencies: np.ndarray, most: int) -> np.ndarray:
     frequencies: int64 (V,). The `most` most frequent words have rows, which are numbered in the order of the words.
     """
     chosen = np.sort(np.argsort(-frequencies, kind="stable")[:most])
-    rows = np.full(frequencies.size, scvb0.NO_ROW, np.uint32)
+    rows = np.full(frequencies.size, NO_ROW, np.uint32)
     rows[chosen] = np.arange(chosen.size, dtype=np.uint32)
     return rows
 
