@@ -34,9 +34,9 @@ from benchmarks.ring_runs import CONTESTANTS, Runs, Settings
 from benchmarks.ring_transport import mpiexec
 from benchmarks.sshd import SSHD
 from blocks.corpus.dataset import Dataset
+from samplers.lda.packed_counts import random_bytes
 from samplers.lda.programs import sampler_spec
 from samplers.lda.training import DEFAULT_BETA, default_alpha
-from samplers.lda.travelling_rows import random_bytes
 
 
 def options() -> argparse.Namespace:

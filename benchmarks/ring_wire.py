@@ -22,7 +22,7 @@ import zstandard
 from benchmarks.report import describe_machine, machine, table
 from blocks.compiled import kernel
 from blocks.memory import parse_rate
-from samplers.lda.travelling_rows import SIZE_BYTES, read_entry, read_size, room, write_entry
+from samplers.lda.packed_counts import SIZE_BYTES, read_entry, read_size, room, write_entry
 from samplers.topics.model import Model, TopicCountRows
 
 LEVELS = (-5, 1, 3)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from test_two_phase import alarmed
 
 from ooc.rng import stream_key
+from samplers.lda import packed_counts, two_phase
 from samplers.lda import travelling_rows as rows
-from samplers.lda import two_phase
 
 TOPICS = 6
 
@@ -91,7 +91,7 @@ class Part:
         """Do the word phase; returns the rows that leave, how many tokens changed, and the totals."""
         arrived, totals = packed(self.counts(-1)), make_totals(summary)
         frequencies = self.counts(-1).sum(axis=1)
-        leaving, work = np.zeros(rows.room(frequencies, self.topics), np.uint8), make_work(self.topics)
+        leaving, work = np.zeros(packed_counts.room(frequencies, self.topics), np.uint8), make_work(self.topics)
         changed, size = rows.word_phase(*self.where, arrived, leaving, work, prior, totals, key)
         assert not (work.counted["count"].any() or work.marks.any() or work.groups.any())
         return leaving[:size], changed, totals
@@ -107,7 +107,7 @@ def test_rows_come_out_as_they_went_in(seed, words, topics):
         some = rng.choice(topics, min(topics, int(rng.integers(0, 40))), replace=False)
         table[word, some] = rng.integers(1, 1 << int(rng.integers(1, 31)), some.size)
     data = packed(table)
-    assert data.size <= rows.room(table.sum(axis=1), topics)
+    assert data.size <= packed_counts.room(table.sum(axis=1), topics)
     none, runs = np.zeros(0, np.uint32), np.zeros(words + 1, np.int64)
     for array in (none, runs):
         array.setflags(write=False)
@@ -187,11 +187,11 @@ def test_rows_are_counted_machine_by_machine(seed, words):
     rng = np.random.default_rng(seed)
     part, data = Part(rng, words), np.zeros(0, np.uint8)
     table = part.counts(-1) - part.elsewhere
-    leaving = np.zeros(rows.room(table.sum(axis=1), TOPICS), np.uint8)
+    leaving = np.zeros(packed_counts.room(table.sum(axis=1), TOPICS), np.uint8)
     first = leaving[: rows.count_phase(*part.where, data, leaving, make_work())]
     assert np.array_equal(unpacked(first, words), table)
     arrived = packed(part.elsewhere)
-    leaving = np.zeros(rows.room(part.counts(-1).sum(axis=1), TOPICS), np.uint8)
+    leaving = np.zeros(packed_counts.room(part.counts(-1).sum(axis=1), TOPICS), np.uint8)
     second = leaving[: rows.count_phase(*part.where, arrived, leaving, make_work())]
     assert np.array_equal(unpacked(second, words), part.counts(-1))
 

@@ -17,7 +17,7 @@ from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.ring.packets import Passage
 from ooc.rng import stream_key
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.lda import hyperparameters, travelling_rows, two_phase
+from samplers.lda import hyperparameters, packed_counts, travelling_rows, two_phase
 from samplers.lda.gathered_documents import GatheredDocuments
 from samplers.lda.program import Lda, tokens_of_words
 
@@ -62,13 +62,13 @@ class RingLda(GatheredDocuments, Lda):
 
     def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
         parts = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-        rooms = [travelling_rows.room(self._words(slice_, first, last), self.topics) for first, last in parts]
+        rooms = [packed_counts.room(self._words(slice_, first, last), self.topics) for first, last in parts]
         return np.array(rooms, np.int64)
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
         """Return the bytes of the rows of all words, without slices that are not passed on."""
-        at_random = travelling_rows.random_bytes(self._all_frequencies, self.topics)
-        return round(at_random * travelling_rows.sharpened(iteration) * (machines - 1) / machines)
+        at_random = packed_counts.random_bytes(self._all_frequencies, self.topics)
+        return round(at_random * packed_counts.sharpened(iteration) * (machines - 1) / machines)
 
     def largest_group(self) -> int:
         """Return the tokens of the longest document: words are not gathered."""

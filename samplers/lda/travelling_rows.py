@@ -6,11 +6,8 @@ row applies the changes of its own document phase since the last visit, walks th
 draws new proposals from the row, and sends it on. So the only changes that a row lacks are those of the document phases
 of machines that it has yet to visit. The last column of a token is the topic under which the row counts it.
 
-A row travels as bytes: their number in four bytes, then an entry for each topic, in ascending order. An entry is a
-byte: four bits for the distance from the topic before, four bits for the count, each minus one. 15 means 15 plus a
-number that follows, seven bits a byte, the lowest first, with the highest bit clear in its last byte. Most entries take
-one byte. The rows of a part's words follow each other; so a worker reads the arriving bytes and writes the leaving
-bytes in one pass.
+A row travels as bytes, see `samplers.lda.packed_counts`. The rows of a part's words follow each other; so a
+worker reads the arriving bytes and writes the leaving bytes in one pass.
 """
 
 from __future__ import annotations
@@ -21,18 +18,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.cpython.unsafe import numbers
 
-from blocks.compiled import inlined, inlined_kernel, kernel, unmanaged_kernel
+from blocks.compiled import inlined, kernel, unmanaged_kernel
 from ooc.rng import bits, uniform
 from samplers.lda.groups import draw_prior, prior_weight, word_tokens
+from samplers.lda.packed_counts import SIZE_BYTES, read_entry, read_size, write_entry
 from samplers.lda.rows import add_tokens, clear_row, nonzeros
 from samplers.lda.two_phase import accept_token, move_token
 from samplers.lda.word_tables import choose_entry, fill_table, topic_of
 
 trailing_zeros: Any = numbers.trailing_zeros  # of an integer's bits, the lowest first: one instruction
 SPARE = 1  # columns after the proposals: the topic that the row counts
-SIZE_BYTES = 4  # before a row
-_LARGE = 15  # from there on a step or a count, less one, takes more than four bits, and
-_STEP_BYTES, _COUNT_BYTES = 3, 5  # at most so many bytes more, a topic being below 2^20 and a count below 2^35
 MOST_SPREAD = 1 << 16  # tokens of a word that are drawn from one by one,
 _SPREAD = 16  # if they are not more than so many a topic; else from an alias table
 
@@ -54,69 +49,6 @@ class Work(NamedTuple):
     order: np.ndarray
     entries: np.ndarray
     tokens: np.ndarray
-
-
-@inlined
-def read_number(data, at):
-    """Read a number; returns it and the position after it."""
-    value, shift = np.int64(0), np.int64(0)
-    byte = np.int64(data[at])
-    at += 1
-    while byte & 128:
-        value |= (byte & 127) << shift
-        shift += 7
-        byte = np.int64(data[at])
-        at += 1
-    return value | byte << shift, at
-
-
-@inlined
-def write_number(data, at, value):
-    """Write a number; returns the position after it."""
-    while value > 127:
-        data[at] = value & 127 | 128
-        value >>= 7
-        at += 1
-    data[at] = value
-    return at + 1
-
-
-@inlined_kernel
-def read_entry(data, at):
-    """Read an entry; returns the step from the last topic, the count, and the position after it."""
-    byte = np.int64(data[at])
-    step, count = byte >> 4, byte & _LARGE
-    at += 1
-    if step == _LARGE:
-        more, at = read_number(data, at)
-        step += more
-    if count == _LARGE:
-        more, at = read_number(data, at)
-        count += more
-    return step + 1, count + 1, at
-
-
-@inlined_kernel
-def write_entry(data, at, step, count):
-    """Write an entry, of int64; returns the position after it."""
-    step, count = step - 1, count - 1
-    if max(step, count) < _LARGE:
-        data[at] = step << 4 | count
-        return at + 1
-    data[at] = min(step, _LARGE) << 4 | min(count, _LARGE)
-    at += 1
-    if step >= _LARGE:
-        at = write_number(data, at, step - _LARGE)
-    if count >= _LARGE:
-        at = write_number(data, at, count - _LARGE)
-    return at
-
-
-@inlined
-def read_size(data, at):
-    """Return the number of bytes of a row."""
-    size = np.int64(data[at]) | np.int64(data[at + 1]) << 8
-    return size | np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
 
 
 @inlined
@@ -403,29 +335,3 @@ def pack_rows(rows, first, words, counts, leaving, work):
             mark(work, topic)
         to = close_row(list_topics(work)[0], work, leaving, to)
     return to
-
-
-def room(frequencies: np.ndarray, topics: int) -> int:
-    """Return the largest number of bytes of the rows of words with given frequencies, int64 (W,)."""
-    entries = np.minimum(frequencies, topics)
-    steps, counts = np.minimum(entries, topics // _LARGE), np.minimum(entries, frequencies // _LARGE)  # that are large
-    return int((entries + _STEP_BYTES * steps + _COUNT_BYTES * counts).sum() + SIZE_BYTES * frequencies.size)
-
-
-def random_bytes(frequencies: np.ndarray, topics: int) -> int:
-    """Return the expected bytes of such rows with random topics, with all counts at their mean."""
-    present = -np.expm1(-frequencies / topics)  # the chance of each topic
-    entries = topics * present
-    counts = frequencies / np.maximum(entries, 1e-9)
-    lengths = [_LARGE, *(_LARGE + (1 << 7 * more) for more in range(1, _COUNT_BYTES))]  # from which it is a byte more
-    large = sum((1.0 - present) ** least + (counts > least) for least in lengths)
-    return int((entries * (1.0 + large)).sum() + SIZE_BYTES * frequencies.size)
-
-
-def sharpened(iteration: int) -> float:
-    """Return the bytes of rows in an iteration (counted from 1) as a share of `random_bytes`, by a power law fitted to
-    two-phase sampling.
-
-    Measured: at most a fifth too high or an eighth too low (docs/benchmarks.md).
-    """
-    return float(0.955 * iteration**-0.225)
