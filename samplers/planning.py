@@ -12,12 +12,15 @@ from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
 from blocks.plurals import count_of, rate_text, seconds_text, size_text
 from ooc.plan.disk_speed import measure_disk
-from ooc.plan.forecast import Speeds, forecast
-from ooc.plan.memory_plan import make_plan
+from ooc.plan.forecast import Forecast, Speeds, forecast
+from ooc.plan.memory_plan import Plan, make_plan
+from ooc.program import StaticProgram
+from ooc.workers.worker import ProgramSpec
 from samplers.lda.doc_major import SMALL
 from samplers.lda.programs import auto_samplers, initial_topics, sampler_spec
 from samplers.lda.training import DEFAULT_BETA, default_alpha
 from samplers.lda.trial import tokens_per_s
+from samplers.lda.warm_start import WarmStart
 from samplers.preparation import MEMORY_SHARE
 
 _LATER = 20  # an iteration in which topics have become sharper
@@ -49,10 +52,8 @@ def plan_lda(
     disk of `directory` is measured if it matters and is not given. Raises RequestError if the memory limit is too
     small.
     """
-    given = {"mh_steps": mh_steps}
-    names = [sampler]
-    if sampler == "auto":
-        names = auto_samplers(topics, dataset.vocabulary_size, given, on_ring=machines > 1)
+    on_ring, given = machines > 1, {"mh_steps": mh_steps}
+    names = auto_samplers(topics, dataset.vocabulary_size, given, on_ring=on_ring) if sampler == "auto" else [sampler]
     if sampler == "splash":
         raise RequestError(
             "ooc plan cannot estimate --sampler splash yet", "Time one iteration of `ooc train lda` instead."
@@ -60,17 +61,8 @@ def plan_lda(
     options = {"topics": topics, "alpha": default_alpha(max(topics, 1)), "beta": DEFAULT_BETA, "seed": 0}
     available = memory.available()
     budget = memory_bytes or int(MEMORY_SHARE * available)
-    for name in names:
-        begun = initial_topics(name, topics, dataset.vocabulary_size, given, on_ring=machines > 1)
-        spec = sampler_spec(name, options, begun, on_ring=machines > 1)
-        program = spec.build(dataset)
-        try:
-            plan = make_plan(dataset, program, workers, budget)
-        except RequestError:
-            if name == names[-1]:
-                raise
-        else:
-            break
+    specs = [_spec(name, options, given, dataset, on_ring=on_ring) for name in names]
+    name, spec, program, plan = _first_that_fits(names, specs, dataset, workers, budget)
     cache = max(available - plan.bytes, 0) if dataset.identity else 0
     assumed = Speeds(speed or tokens_per_s(dataset, spec), disk or float("inf"), network)
     found = forecast(dataset, program, plan, assumed, machines=machines, cache=cache)
@@ -88,9 +80,7 @@ def plan_lda(
         "slices": dataset.slice_count,
         "topics": topics,
         "sampler": name,
-        "why": _why(names, name, topics, dataset.vocabulary_size, machines)
-        if sampler == "auto"
-        else "chosen by --sampler",
+        "why": "chosen by --sampler" if sampler != "auto" else _why(names, name, topics, dataset, machines),
         "memory_bytes": plan.bytes,
         "state_name": program.state_name,
         "residency": list(plan.reasons),
@@ -98,17 +88,45 @@ def plan_lda(
         **{field: value for field, value in asdict(found).items() if field != "data_bytes"},
         "dataset_read_bytes": found.data_bytes,
         f"sent_bytes_{_LATER}th": program.sent_bytes(machines, _LATER) if machines > 1 else 0,
+        **_start(program, found, assumed, workers),
         "iteration_s": found.iteration_s,
         "limit": found.limit,
         **{f"assumed_{field}": value for field, value in assumed._asdict().items() if value != float("inf")},
     }
 
 
-def _why(names: list[str], sampler: str, topics: int, vocabulary: int, machines: int) -> str:
+def _spec(name: str, options: dict[str, Any], given: dict[str, Any], dataset: Dataset, *, on_ring: bool) -> ProgramSpec:
+    begun = initial_topics(name, options["topics"], dataset.vocabulary_size, given, on_ring=on_ring)
+    return sampler_spec(name, options, begun, on_ring=on_ring)
+
+
+def _first_that_fits(
+    names: list[str], specs: list[ProgramSpec], dataset: Dataset, workers: int, budget: int
+) -> tuple[str, ProgramSpec, StaticProgram, Plan]:
+    """Return the first sampler that fits the memory limit. Raises RequestError if the last does not."""
+    for name, spec in zip(names, specs, strict=True):
+        program = spec.build(dataset)
+        try:
+            return name, spec, program, make_plan(dataset, program, workers, budget)
+        except RequestError:
+            if name == names[-1]:
+                raise
+    raise AssertionError("there is a sampler")
+
+
+def _start(program: StaticProgram, found: Forecast, speeds: Speeds, workers: int) -> dict[str, Any]:
+    """Return how often the start learns from each token, and the seconds until the first iteration."""
+    assert isinstance(program, WarmStart)
+    passes = program.start_passes()
+    read = found.data_bytes * len(passes) / speeds.disk
+    return {"start_learning_passes": max(len(passes) - 1, 0), "start_s": max(program.start_s() / workers, read)}
+
+
+def _why(names: list[str], sampler: str, topics: int, dataset: Dataset, machines: int) -> str:
     """Return why `auto` chooses the sampler, one of `names`."""
     if machines > 1:
         return "the only sampler that streams its state on several machines"
-    size = 4 * topics * vocabulary
+    size = 4 * topics * dataset.vocabulary_size
     dense = f"topic-word counts take {size_text(size)}"
     if sampler != names[0]:
         return f"{dense}, with which sparse-gibbs does not fit the memory limit"
@@ -133,6 +151,8 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield from (f"           {reason}" for reason in facts["residency"])
     saved = f"{size_text(facts['state_bytes'])} for each saved state, of which there are up to three"
     yield f"disk       dataset {size_text(facts['dataset_bytes'])}; {saved}"
+    learned = count_of(facts["start_learning_passes"], "time")
+    yield f"start      about {seconds_text(facts['start_s'])}: each token is used {learned} to learn topics, then gets its topic"
     yield from _told_of_time(facts)
     if machines > 1:
         yield f"rate       {rate_text(facts['tokens'] / facts['iteration_s'], 'tokens')} on all machines"

@@ -25,8 +25,9 @@ from ooc.plan.memory_plan import Plan, make_plan
 from ooc.runs.new_run import create_run
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
+from samplers.lda.packed_counts import random_bytes, sharpened
 from samplers.lda.programs import sampler_spec
-from samplers.lda.travelling_rows import random_bytes, sharpened
+from samplers.lda.training import disk_needed
 from samplers.lda.trial import tokens_per_s
 from samplers.planning import plan_lda, told
 
@@ -162,10 +163,19 @@ def test_the_paper_s_own_job_can_be_planned() -> None:
     assert 1250 < facts["sampling_s"] < 1300  # a little of it to move topics and proposals
     assert facts["read_bytes"] == 2 * facts["state_bytes"]  # two phases, streamed
     assert facts["limit"] == "disk"
+    assert facts["start_learning_passes"] == 4  # of 1,000 topics, and three times of ten times as many
+    assert 5e3 < facts["start_s"] < 5e4
     text = "\n".join(told(facts))
     assert "200,000,000,000 tokens" in text
     assert "set by disk" in text
     assert "assumes    documents are split evenly" in text
+
+
+def test_the_disk_holds_the_counts_of_the_start(tmp_path: Path) -> None:
+    """A shard of few tokens, many words and topics: the counts of the start take more than three generations."""
+    shard = synthesize(Synthetic(100, 5_000, 20), tmp_path / "shard", workers=1)
+    rows = 4 * 1000 * shard.vocabulary_size
+    assert rows < disk_needed(shard.path, 1000) < 1.1 * rows
 
 
 def test_a_trial_finds_a_speed_that_a_sampler_can_have(drawn: Dataset, intended: HypotheticalCorpus) -> None:

@@ -175,12 +175,17 @@ def _remember(path: Path, dataset: Dataset) -> dict[str, str]:
 
 
 def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | None = None) -> int:
-    """Return the largest number of bytes of generations that a new run of a shard keeps on several machines."""
+    """Return the largest number of bytes that a new run of a shard takes on the disk of one of several machines.
+
+    They are those of all generations, or of the first and the counts of the start, if these are in a file.
+    """
     dataset, options = Dataset(data), {"topics": topics, "alpha": DEFAULT_BETA, "beta": DEFAULT_BETA, "seed": 0}
     check_options(topics, DEFAULT_BETA, DEFAULT_BETA)
     if sampler == "auto":
         sampler, *_ = auto_samplers(topics, dataset.vocabulary_size, {}, on_ring=True)
-    program = sampler_spec(sampler, options, {"mh_steps": mh_steps}, on_ring=True).build(dataset)
+    given = initial_topics(sampler, topics, dataset.vocabulary_size, {"mh_steps": mh_steps}, on_ring=True)
+    program = sampler_spec(sampler, options, given, on_ring=True).build(dataset)
     arrays = program.shared_arrays()
     committed = sum(arrays[name].bytes for name in program.primary_arrays())
-    return GENERATIONS * (committed + int(Layout(dataset.index.cells, program.local_state()).tile_positions[-1]))
+    generation = committed + int(Layout(dataset.index.cells, program.local_state()).tile_positions[-1])
+    return max(GENERATIONS * generation, generation + sum(arrays[name].bytes for name in program.filed_arrays()))
