@@ -188,7 +188,8 @@ class Benchmark:
         record = run_contestant(name, spec, self.args.timeout)
         for point in record["checkpoints"]:
             counts = Path(point.pop("counts"))
-            point["likelihood"] = held_out_likelihood(counts, spec, self.held_out, self.vocabulary_size)
+            likelihoods = held_out_likelihood(counts, spec, self.held_out, self.vocabulary_size)
+            point["likelihood"], point["likelihood_by_em"] = likelihoods
             if name not in SUBSET and checked_tokens(counts) != record["tokens"]:
                 raise ContestantFailed(f"its counts are of {checked_tokens(counts)} tokens, not of {record['tokens']}")
         seconds = statistics.median(record.pop("seconds")[: self.args.iterations])

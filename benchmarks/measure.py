@@ -19,6 +19,7 @@ import psutil
 from scipy.sparse import csr_matrix
 
 from benchmarks.corpus import Corpus
+from benchmarks.em_fold_in import likelihood_by_em
 from benchmarks.records import COUNT_FILES, Spec
 from blocks.memory import held
 from ooc.rng import stream_key
@@ -87,24 +88,25 @@ def _tree(pid: int) -> list[int]:
     return []
 
 
-def held_out_likelihood(counts: Path, spec: Spec, held_out: Corpus, vocabulary_size: int) -> float:
-    """Predictive log-likelihood per token by document completion, by the code of `ooc evaluate`.
+def held_out_likelihood(counts: Path, spec: Spec, held_out: Corpus, vocabulary_size: int) -> tuple[float, float]:
+    """Predictive log-likelihood per token by document completion: by the code of `ooc evaluate`, and by EM.
 
     counts: what a contestant left at a checkpoint. Every contestant predicts the same tokens.
     """
-    topics = _topics(counts, spec, vocabulary_size)
+    matrix = _matrix(counts, spec, vocabulary_size)
+    topics = _topics(matrix, spec)
     word_ids = np.arange(vocabulary_size, dtype=np.uint32)
     likelihood, predicted = fold_in.completion_likelihood(
         held_out.offsets, held_out.words, word_ids, topics, held_out.numbers, stream_key(0)
     )
     if not predicted or not math.isfinite(likelihood):
         raise ContestantFailed(f"the held-out likelihood of {counts.name} is {likelihood} for {predicted} tokens")
-    return likelihood / predicted
+    by_em = likelihood_by_em(matrix, np.full(spec.topics, spec.alpha), spec.beta, held_out)
+    return likelihood / predicted, by_em
 
 
-def _topics(counts: Path, spec: Spec, vocabulary_size: int) -> fold_in.FoldInModel:
-    """The counts as the kernels of `samplers.topics.fold_in` read them, of the same types whoever made them."""
-    alpha = np.full(spec.topics, spec.alpha)
+def _matrix(counts: Path, spec: Spec, vocabulary_size: int) -> csr_matrix:
+    """The counts of words in topics, float64 (V, K), whoever made them."""
     if (counts / "model.json").exists():
         rows = Model(counts).words
         matrix = csr_matrix((rows.counts.astype(np.float64), rows.topics, rows.offsets), (vocabulary_size, spec.topics))
@@ -113,7 +115,13 @@ def _topics(counts: Path, spec: Spec, vocabulary_size: int) -> fold_in.FoldInMod
         topics = np.repeat(np.arange(spec.topics), read["sizes"])
         matrix = csr_matrix((read["counts"], (read["words"], topics)), (vocabulary_size, spec.topics))
     matrix.sort_indices()
-    scale = 1.0 / (np.asarray(matrix.sum(axis=0)).ravel() + vocabulary_size * spec.beta)
+    return matrix
+
+
+def _topics(matrix: csr_matrix, spec: Spec) -> fold_in.FoldInModel:
+    """The counts as the kernels of `samplers.topics.fold_in` read them."""
+    alpha = np.full(spec.topics, spec.alpha)
+    scale = 1.0 / (np.asarray(matrix.sum(axis=0)).ravel() + matrix.shape[0] * spec.beta)
     rows_of_counts = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data)
     prior = fold_in.prior_of_words(*rows_of_counts, scale, alpha, spec.beta)
     return fold_in.FoldInModel(*rows_of_counts, scale, alpha, spec.beta, prior)
