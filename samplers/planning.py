@@ -151,8 +151,9 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield from (f"           {reason}" for reason in facts["residency"])
     saved = f"{size_text(facts['state_bytes'])} for each saved state, of which there are up to three"
     yield f"disk       dataset {size_text(facts['dataset_bytes'])}; {saved}"
-    learned = count_of(facts["start_learning_passes"], "time")
-    yield f"start      about {seconds_text(facts['start_s'])}: each token is used {learned} to learn topics, then gets its topic"
+    learning = count_of(facts["start_learning_passes"], "pass", "passes")
+    about = float(f"{facts['start_s']:.2g}")  # an estimate of no more digits
+    yield f"start      about {about:,.0f} s: {learning} over the tokens to learn topics, and one to draw them"
     yield from _told_of_time(facts)
     if machines > 1:
         yield f"rate       {rate_text(facts['tokens'] / facts['iteration_s'], 'tokens')} on all machines"
