@@ -311,7 +311,8 @@ def disk_errors(path: Path) -> Iterator[None]:
     except BrokenPipeError:  # standard output's
         raise
     except OSError as error:
-        where, free = error.filename or path, shutil.disk_usage(_existing_parent(path)).free
+        there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
+        where, free = error.filename or path, shutil.disk_usage(there).free
         # A library that wrote less than it should have may not say why, as numpy's `tofile`.
         if error.errno in (errno.ENOSPC, errno.EDQUOT) or (error.errno is None and free < _NO_ROOM):
             raise WorkFailed(
@@ -341,10 +342,6 @@ def disk_errors(path: Path) -> Iterator[None]:
         if error.errno is None:
             raise WorkFailed(f"{where}: {error}", "If the disk is full, make room, then try again.") from error
         raise WorkFailed(f"{where}: {os.strerror(error.errno)}") from error
-
-
-def _existing_parent(path: Path) -> Path:
-    return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
 
 
 def remove(path: Path) -> Removed:
