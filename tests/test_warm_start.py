@@ -233,7 +233,7 @@ def test_a_ring_keeps_as_many_rows_as_one_machine(tmp_path):
         told += [
             float(found[1].replace(",", ""))
             for reason in facts["residency"]
-            if (found := re.search(r"start \(([\d,]+) MB", reason))
+            if (found := re.search(r"initial topics \(([\d,.]+) MB", reason))
         ]
     assert len(told) == 2
     assert told[0] == pytest.approx(told[1], rel=0.1)
