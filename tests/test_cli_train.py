@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import xxhash
 from corpora import model_bytes, program_spec, tiny_dataset, tree
-from long import long_but
 
 from blocks import Dataset
 from ooc.runs.new_run import create_run
@@ -45,24 +44,6 @@ def assert_refused(done: subprocess.CompletedProcess[str], said: str) -> None:
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 2
-
-
-@pytest.mark.parametrize("sampler", long_but(["two-phase"], ["two-phase", "splash"]))
-def test_dead_topics_are_told(tmp_path: Path, ooc: Ooc, sampler: str) -> None:
-    """Train 40 topics of 12 tokens: topics without tokens are dead, and a token is more than a tenth of the mean."""
-    (tmp_path / "few.txt").write_text("apple pear plum fig\nball goal team match\nsun moon star planet\n")
-    assert ooc("ingest", "text", "--lines", "few.txt", "few").returncode == 0
-    done = ooc("train", "lda", "few", "run", "--topics", 40, "--iterations", 3, "--sampler", sampler)
-    assert ooc("export", "run", "model.npz", "--format", "npz").returncode == 0
-    live = np.count_nonzero(np.load(tmp_path / "model.npz")["topic_tokens"] >= 0.1 * 12 / 40)
-    assert 0 < live < 40
-    assert f", {live} live topics, " in done.stdout
-    assert json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])["live_topics"] == live
-    described = ooc("topics", "run", "--json")
-    assert sum(topic["live"] for topic in json.loads(described.stdout)) == live
-    assert f"{live} of 40 topics live" in described.stderr
-    assert ooc("report", "run", "-o", "report.html").returncode == 0
-    assert f"<dt>live topics</dt><dd>{live}</dd>" in (tmp_path / "report.html").read_text()
 
 
 def test_the_main_job(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
