@@ -24,10 +24,14 @@ def gone(pids: list[int]) -> bool:
 
 
 def children() -> list[psutil.Process]:
-    """What runs that this process has started, or had started; the nursery itself is none of that."""
+    """Return the running processes that this process started, but for the nursery and servers of `multiprocessing`.
+
+    From Python 3.14 on other libraries leave such a server running.
+    """
     found = psutil.Process().children(recursive=True)
     itself = started().process.pid if started.cache_info().currsize else None
-    return [child for child in found if child.pid != itself and not gone([child.pid])]
+    running = [child for child in found if child.pid != itself and not gone([child.pid])]
+    return [child for child in running if "multiprocessing" not in " ".join(child.cmdline())]
 
 
 def until(happens: Callable[[], bool]) -> None:

@@ -148,6 +148,7 @@ def test_each_kind_of_input_is_appended_once(days: Path, ooc: Ooc) -> None:
     with sqlite3.connect(days / "table.db") as database:
         database.execute("CREATE TABLE texts (name, text)")
         database.executemany("INSERT INTO texts VALUES (?, ?)", zip(*columns.values(), strict=True))
+    database.close()
     (days / "bags.txt").write_text("2\n3\n2\n1 1 2\n2 3 1\n")
     query = "SELECT-*-FROM-texts"
     for number, (command, complaint) in enumerate(

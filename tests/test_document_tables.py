@@ -118,6 +118,7 @@ def test_other_inputs_keep_their_texts(tmp_path: Path, ooc_in: Callable[[Path], 
     with sqlite3.connect(tmp_path / "shop.db") as shop:
         shop.execute("CREATE TABLE t (body TEXT, year INTEGER)")
         shop.executemany("INSERT INTO t VALUES (?, ?)", [(text, 2000 + number) for number, text in enumerate(texts)])
+    shop.close()
     succeed(ooc("ingest", "text", "lines.txt", "lines", "--lines", *OPTIONS, "--keep", "text"))
     succeed(ooc("ingest", "text", "files", "of-files", *OPTIONS, "--keep", "all"))
     query = ("--query", "SELECT body, year FROM t", "--text-column", "body")

@@ -116,7 +116,7 @@ def run() -> NoReturn:
     except (BrokenPipeError, BrokenPipe) as error:
         if not _is_read_no_more(1):
             _fail(*explained(error.__cause__ or error))
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # flush the rest of the output
+        _drop_output()
         sys.exit(0)  # the reader, such as `head`, has closed the pipe
     except (Exception, KeyboardInterrupt) as error:
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -160,7 +160,17 @@ def _fail(what: str, remedy: str, code: int) -> NoReturn:
 
         trace = traceback.format_exc()
     stderr.fail(visible(what), visible(remedy), exit_code=code, traceback=trace)
+    try:
+        if sys.stdout:
+            sys.stdout.flush()
+    except OSError:
+        _drop_output()
     sys.exit(code)
+
+
+def _drop_output() -> None:
+    """Discard what could not be written to standard output; Python would try again at its end, and exit with 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _print_version(asked: bool) -> None:
