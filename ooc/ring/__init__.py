@@ -1,4 +1,4 @@
-"""Pass slices of a model, and sums, around a ring of machines. Public names: `run` and `Ring`."""
+"""Pass slices of a model and partial sums around a ring of machines. Public names: `run` and `Ring`."""
 
 from typing import TYPE_CHECKING
 

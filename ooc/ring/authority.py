@@ -1,5 +1,7 @@
-"""Certificate authority of one run, or of all who have a key. Its private key is in memory only while certificates are
-issued."""
+"""Certificate authority of one run, or of all processes that hold a shared key.
+
+Its private key is kept in memory, and only while certificates are issued.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-_VALID = timedelta(days=1)  # ranks show them once, when they meet
-_CLOCKS = timedelta(hours=1)  # by which clocks may differ
-_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # of P-256 (FIPS 186-4, D.1.2.3)
+_VALID = timedelta(days=1)  # ranks present their certificates only once, in the handshake
+_CLOCKS = timedelta(hours=1)  # maximum difference between clocks
+_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551  # order of P-256 (FIPS 186-4, D.1.2.3)
 _USES = (
     "digital_signature",
     "content_commitment",
@@ -29,8 +31,8 @@ _USES = (
 class Authority:
     """A certificate authority. certificate: its own certificate, PEM.
 
-    shared: 32 random bytes from which its private key is derived, so that all who have them are one authority; a new
-    key by default.
+    shared: 32 random bytes from which the private key is derived, so that all processes that hold these bytes act as
+    the same authority; by default, a new private key is generated.
     """
 
     def __init__(self, shared: bytes | None = None) -> None:
@@ -43,7 +45,7 @@ class Authority:
         )
 
     def certify(self, name: str) -> tuple[str, str]:
-        """Return a certificate and a private key for a name, PEM."""
+        """Return a certificate for a name and its private key, both PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._certificate(_name(name), key.public_key(), "digital_signature").add_extension(
             x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False
@@ -67,8 +69,10 @@ class Authority:
 
 
 def _derived(shared: bytes) -> ec.EllipticCurvePrivateKey:
-    """Return the private key that a shared key stands for: a number below the order of the curve; 512 bits modulo 256
-    are uniform."""
+    """Return the private key derived from a shared key.
+
+    Private keys are integers below the order of the curve; 512 random bits modulo a 256-bit order are close to uniform.
+    """
     number = int.from_bytes(hmac.digest(shared, b"ooc: authority of a rendezvous", "sha512"))
     return ec.derive_private_key(1 + number % (_ORDER - 1), ec.SECP256R1())
 

@@ -1,8 +1,9 @@
-"""Sums, gather and barrier on a ring that only passes frames to the next rank, in order.
+"""All-reduce, all-gather and barrier on a ring on which each rank can only send frames, in order, to the next rank.
 
-An array is reduced in chunks: partial sums go from rank 0 to the last rank, each rank adding its own, so sums are
-always made in the order of ranks; then the result goes round to all. Several chunks are in flight at a time. Only rank
-0 starts chunks, so their number bounds what can wait at any rank, even a late one.
+An array is reduced in chunks. The partial sums go from rank 0 to the last rank, and each rank adds its own values, so
+sums are always accumulated in rank order; then the result goes round to all ranks. Several chunks are in flight at a
+time. Only rank 0 starts chunks, so the number of chunks in flight bounds how many can wait at any rank, even a slow
+one.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ import numpy as np
 from blocks.errors import WorkFailed
 
 CHUNK = 1 << 17  # bytes of a frame without its header
-_LEAST_WINDOW = 8  # chunks on their way
-MOST_REDUCED = 1 << 34  # bytes of an array
-MOST_GATHERED = 1 << 20  # bytes of a rank
-# Number of the collective call, bytes of the whole array, its dtype, whether the chunk is summed up.
+_LEAST_WINDOW = 8  # chunks in flight
+MOST_REDUCED = 1 << 34  # bytes per array
+MOST_GATHERED = 1 << 20  # bytes per rank
+# Index of the collective call, bytes of the whole array, its dtype, whether the chunk is fully summed.
 _HEADER = struct.Struct("<QQc?")
 FRAME_BYTES = _HEADER.size + CHUNK
 
 
 def window(ranks: int) -> int:
-    """Return the number of chunks in flight: enough to keep all ranks busy, once round the ring and one more."""
+    """Return the number of chunks in flight that keeps all ranks busy: one per hop round the ring, and one more."""
     return max(_LEAST_WINDOW, 2 * ranks)
 
 
 def waiting_frames(ranks: int) -> int:
-    """Return the largest number of frames that can wait at a rank: a window of partial sums and one of results, of two
-    calls."""
+    """Return the maximum number of frames that can wait at a rank: one window of partial sums and one of results, for
+    each of two calls."""
     return 4 * window(ranks)
 
 
@@ -49,15 +50,15 @@ class Collectives(ABC):
 
     @abstractmethod
     def _pass_on(self, frame: bytes) -> None:
-        """Send a frame of at most FRAME_BYTES to the next rank, without waiting."""
+        """Send a frame of at most FRAME_BYTES to the next rank without blocking."""
 
     @abstractmethod
     def _from_previous(self) -> bytes:
-        """Wait for the next frame of the previous rank."""
+        """Wait for the next frame from the previous rank."""
 
     @abstractmethod
     def _blame(self, rank: int, reason: str) -> NoReturn:
-        """Fail the ring because of a rank and raise the failure, or an earlier one."""
+        """Fail the ring because of a rank, and raise this failure, or an earlier one if there is one."""
 
     def all_reduce(self, array: np.ndarray) -> None:
         """Implement `ring.Ring.all_reduce`."""
@@ -90,7 +91,7 @@ class Collectives(ABC):
         self.bytes_summed += chunk.nbytes
 
     def _next_chunk(self, flat: np.ndarray) -> tuple[bool, np.ndarray]:
-        """Return whether the next chunk of an array is fully summed, and its numbers."""
+        """Return whether the next chunk of an array is fully summed, and its values."""
         frame = self._from_previous()
         try:
             call, size, kind, summed = _HEADER.unpack_from(frame)
@@ -104,7 +105,7 @@ class Collectives(ABC):
         return summed, values
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """Implement `ring.Ring.all_gather` as a sum: each rank adds zeros at the bytes of other ranks."""
+        """Implement `ring.Ring.all_gather` as a sum: each rank adds zeros in place of the other ranks' bytes."""
         sizes = np.zeros(self.ranks, np.int64)
         sizes[self.rank] = len(data)
         self.all_reduce(sizes)
@@ -126,7 +127,7 @@ class Collectives(ABC):
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
-    """Return a one-dimensional view of an array; WorkFailed if it cannot be summed."""
+    """Return a one-dimensional view of an array. Raises WorkFailed if the array cannot be summed."""
     if array.dtype not in (np.int64, np.float64) or not array.flags.c_contiguous or array.nbytes > MOST_REDUCED:
         raise WorkFailed(
             f"an array {array.shape} of {array.dtype} cannot be summed over the ring",

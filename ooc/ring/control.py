@@ -1,8 +1,8 @@
 """Control connections between neighbours on a TCP ring, and the thread that serves them.
 
-A frame is the length of the payload (uint32), a kind (uint8) and the payload. Heartbeats and failures go in both
-directions of a connection, and each rank passes a failure on to its other neighbour; partial sums only go to the next
-rank.
+A frame consists of the length of the payload (uint32), a kind (uint8) and the payload. Heartbeats and failures are sent
+in both directions of a connection, and each rank forwards a failure to its other neighbour; partial sums are only sent
+to the next rank.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from ooc.ring.ring import FAILURE_BYTES, LEFT, Failure, Flow, Silence, StoppedWo
 
 _HEADER = struct.Struct("<IB")
 ALIVE, FAILED, LEAVING, SUM, RENEW = range(5)
-_SENT = struct.Struct("<Q")  # of a sign of life: bytes of slices that have been sent
+_SENT = struct.Struct("<Q")  # payload of a heartbeat: bytes of slices that have been sent
 _MOST_BYTES = {ALIVE: _SENT.size, FAILED: FAILURE_BYTES, LEAVING: 0, SUM: FRAME_BYTES, RENEW: 0}
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-_GLANCE = 0.02  # seconds until this is looked at again
-_GRACE = 1.0  # seconds to send the last frames, and for neighbours to receive them
+_GLANCE = 0.02  # seconds between polls
+_GRACE = 1.0  # seconds for the last frames to be sent, and received by the neighbours
 
 
 class InvalidFrame(Exception):
-    """A frame that no rank sends."""
+    """A frame that no correct rank sends."""
 
 
 class Renews(Protocol):
-    """Protocol for renewing the keys of a connection; implemented by `meeting.Manners`."""
+    """Protocol for renewing the keys of a connection; implemented by `handshake.Authentication`."""
 
     def renew(self, connection: socket.socket, *, accepted: bool) -> ssl.SSLSocket: ...
 
@@ -46,11 +46,12 @@ class Renews(Protocol):
 
 
 class Channel:
-    """Non-blocking frames to and from a neighbour; only one thread may call more than `put`.
+    """Non-blocking exchange of frames with a neighbour. Any thread may call `put`; only one may call the other methods.
 
-    An encrypted channel renews its keys in time: the rank that made the connection requests it and sends no more; the
-    other end does the same when it receives the request; then both do a handshake. manners: of this rank, if the
-    connection is encrypted. accepted: whether the neighbour made the connection.
+    An encrypted channel renews its keys before too many records are encrypted with them: the rank that opened the
+    connection sends a request and then stops sending; the other end does the same when it receives the request; then
+    both do a handshake. manners: authentication of this rank; None if the connection is not encrypted. accepted:
+    whether the neighbour opened the connection.
     """
 
     def __init__(
@@ -58,11 +59,12 @@ class Channel:
     ) -> None:
         connection.setblocking(False)
         self.connection, self.rank = connection, rank
-        self.open, self.left = True, False  # whether the connection is open; whether the rank has said goodbye
+        self.open, self.left = True, False  # whether the connection is open; whether the neighbour has said goodbye
         self._manners, self._accepted = manners, accepted
         self._records, self._most_records = 0, math.inf if manners is None or accepted else MOST_RECORDS
-        self._to_send = math.inf  # frames until this end sends no more with the old keys
-        self._is_asked = self._is_shaking = False  # whether the other end sends no more, and the handshake has begun
+        self._to_send = math.inf  # frames that this end may still send with the old keys
+        # Whether the neighbour has stopped sending, and whether the handshake has begun.
+        self._is_asked = self._is_shaking = False
         self._lock = threading.Lock()
         self._unsent: deque[memoryview] = deque()
         self._frame = memoryview(bytearray(_HEADER.size + max(_MOST_BYTES.values())))
@@ -78,7 +80,7 @@ class Channel:
             self._unsent.append(memoryview(_frame(kind, payload)))
 
     def flush(self) -> None:
-        """Send as much as the connection takes without blocking."""
+        """Send as much as is possible without blocking."""
         if self._records >= self._most_records and self._to_send == math.inf:
             self._ask()
         try:
@@ -94,11 +96,11 @@ class Channel:
             self._shake_hands()
         except _LATER:
             pass
-        except OSError:  # the received frames tell why
+        except OSError:  # the received frames give the reason
             self._unsent.clear()
 
     def _ask(self) -> None:
-        """Request a key renewal: what comes next from this end is a handshake."""
+        """Request a key renewal; the next thing that this end sends is a handshake."""
         with self._lock:
             self._unsent.append(memoryview(_frame(RENEW)))
             self._to_send = len(self._unsent)
@@ -113,7 +115,7 @@ class Channel:
         self.flush()
 
     def _shake_hands(self) -> None:
-        """Continue a handshake if it is due; raises an error of _LATER until it is done."""
+        """Continue a handshake if one is due. Raises one of the _LATER errors until it is complete."""
         if not self._is_asked or self._to_send > 0:
             return
         assert self._manners
@@ -128,7 +130,7 @@ class Channel:
         self._records, self._to_send = 0, math.inf
 
     def arrived(self) -> Iterator[tuple[int, bytes]]:
-        """Yield kind and payload of received frames. `open` becomes false when the connection has ended."""
+        """Yield the kind and payload of each received frame. Sets `open` to False when the connection has ended."""
         while True:
             try:
                 self._shake_hands()
@@ -161,10 +163,10 @@ class Channel:
 
 
 class Control:
-    """Thread that talks to both neighbours until `close`.
+    """Thread that communicates with both neighbours until `close`.
 
-    broken: function called once, in any thread, when the ring has failed. waiting_frames: largest number of partial
-    sums that may wait here. flow: progress of slices. allowance: see `Silence`.
+    broken: function called once, in any thread, when the ring has failed. waiting_frames: maximum number of partial
+    sums that may wait at this rank. flow: progress of the slices. allowance: see `Silence`.
     """
 
     def __init__(
@@ -207,7 +209,7 @@ class Control:
         self._wake()
 
     def receive(self) -> bytes:
-        """Wait for a partial sum of the previous rank."""
+        """Wait for a partial sum from the previous rank."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure.known or self._sums or self._previous.left)
             self._failure.check()
@@ -225,13 +227,13 @@ class Control:
             self._wake()
 
     def blame(self, rank: int, reason: str) -> NoReturn:
-        """Fail the ring because of a rank, and raise the first failure."""
+        """Fail the ring because of a rank, and raise the ring's first failure."""
         self.fail(rank, reason)
         self._failure.check()
         raise AssertionError("a failure that is recorded is raised")
 
     def explain(self, channel: Channel, error: OSError) -> NoReturn:
-        """Raise the reason why a neighbour's slice connection ended, which its control connection reports."""
+        """Raise RingFailed with the reason, from its control connection, why a neighbour's slice connection ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure.known or channel.left, self._patience)
         self.blame(
@@ -239,12 +241,12 @@ class Control:
         )
 
     def flush(self) -> None:
-        """Wait until all frames are sent, or the neighbours do not read."""
+        """Wait until all frames are sent, or until the neighbours stop reading."""
         with self._changed:
             self._changed.wait_for(lambda: not any(channel.unsent for channel in self._channels), _GRACE)
 
     def close(self) -> None:
-        """Say goodbye to the neighbours, and wait briefly for their goodbye."""
+        """Say goodbye to the neighbours, and wait briefly for theirs."""
         for channel in self._channels:
             channel.put(LEAVING)
         self._leaving_until = time.monotonic() + _GRACE
@@ -269,14 +271,14 @@ class Control:
                     self.fail(rank, f"has not responded for {self._patience:g} s")
                 if self._flow.is_cut(then - before):
                     self.fail(self._previous.rank, f"sent slices that did not arrive within {self._patience:g} s")
-        except Exception as error:  # without this thread others would wait for ever
+        except Exception as error:  # without this thread, other threads would wait forever
             self.fail(self._rank, f"stopped: {error!r} in the control thread of its ring")
             raise
 
     def _look_after_workers(self, seconds: float) -> None:
         if why := self._stopped.pass_time(seconds):
             self.fail(self._rank, why)
-            let_all_go_on()  # so that who waits for them hears of it
+            let_all_go_on()  # so that processes that wait for them learn of the failure
 
     def _finished(self) -> bool:
         """Return whether this rank is leaving and both neighbours have received its goodbye."""
@@ -286,7 +288,7 @@ class Control:
         return heard or time.monotonic() > self._leaving_until
 
     def _listen(self, seconds: float) -> None:
-        """Send and receive for some seconds."""
+        """Send and receive for a number of seconds."""
         for channel in self._channels:
             if channel.open:
                 channel.flush()

@@ -1,7 +1,7 @@
-"""Credentials of the ranks of one run: certificates of an authority made for the run, and a shared token.
+"""Credentials of the ranks of a run: certificates issued by an authority created for the run, and a shared token.
 
-They are secret: they are sent as JSON over an encrypted channel, never on a command line, in the environment or in a
-named file. Using them needs only the standard library.
+Credentials are secret: they are sent as JSON over an encrypted channel, never on a command line, in the environment or
+in a named file. Using them needs only the standard library; issuing them needs the package cryptography.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from blocks.errors import RequestError
 if TYPE_CHECKING:
     from ooc.ring.authority import Authority
 
-MOST_RECORDS = 1 << 23  # of TLS, that one key of AES-GCM encrypts: fewer than the 2**24.5 of RFC 8446, 5.5
-RECORD_BYTES = 1 << 14  # of a record at most
+MOST_RECORDS = 1 << 23  # TLS records encrypted with one AES-GCM key; RFC 8446, 5.5 allows 2**24.5
+RECORD_BYTES = 1 << 14  # maximum size of a TLS record
 NO_CHECK_TIME: Any = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL
 
 
 class Credentials(NamedTuple):
-    """Credentials of one rank; `Credentials(**credentials._asdict())` converts to JSON types and back.
+    """Credentials of one rank. `_asdict` converts them to JSON types, and `Credentials(**values)` converts them back.
 
     token: hexadecimal, shared by all ranks. authority, certificate, key: PEM; empty on an unencrypted ring.
     """
@@ -36,7 +36,7 @@ class Credentials(NamedTuple):
         return "Credentials(...)"  # keep secrets out of output and logs
 
     def context(self, protocol: Any) -> ssl.SSLContext:
-        """Return a TLS 1.3 context that shows this rank's certificate and requires the other's.
+        """Return a TLS 1.3 context that presents this rank's certificate and requires one from the peer.
 
         protocol: ssl.PROTOCOL_TLS_SERVER for accepted connections, ssl.PROTOCOL_TLS_CLIENT for others.
         """
@@ -61,18 +61,18 @@ class Credentials(NamedTuple):
 
 
 def rank_name(rank: int) -> str:
-    """Return the name of a rank in its certificate."""
+    """Return the name that a rank has in its certificate."""
     return f"rank-{rank}"
 
 
 def certified_name(connection: ssl.SSLSocket) -> str:
-    """Return the name in the certificate of the other end; empty if there is not exactly one name."""
+    """Return the name in the peer's certificate; "" unless there is exactly one name."""
     names = (connection.getpeercert() or {}).get("subjectAltName", ())
     return str(names[0][1]) if len(names) == 1 else ""
 
 
 def issue(ranks: int, *, insecure: bool = False) -> list[Credentials]:
-    """Make new credentials for each rank of a run. insecure: without certificates, for an unencrypted ring."""
+    """Return new credentials for each rank of a run. insecure: omit the certificates, for an unencrypted ring."""
     token = secrets.token_hex(32)
     if insecure:
         return [Credentials(token)] * ranks
@@ -81,9 +81,9 @@ def issue(ranks: int, *, insecure: bool = False) -> list[Credentials]:
 
 
 def of_holders(shared: bytes, name: str) -> Credentials:
-    """Make credentials that prove to other holders of a shared key, 32 random bytes, that this process has it, too.
+    """Return credentials that prove to other holders of a shared key, 32 random bytes, that this process holds it, too.
 
-    name: in the certificate. The other end has to accept them at any time (NO_CHECK_TIME), whatever the clocks.
+    name: name in the certificate. Peers must not check its period of validity (NO_CHECK_TIME), as clocks may differ.
     """
     authority = _authority(shared)
     return Credentials("", authority.certificate, *authority.certify(name))
@@ -101,7 +101,7 @@ def _authority(shared: bytes | None = None) -> Authority:
 
 
 def _nameless_file(data: bytes) -> int:
-    """Return a descriptor of anonymous memory that can be opened by a path, as the ssl module needs."""
+    """Return a file descriptor of anonymous memory, which can be opened by its path, as the ssl module requires."""
     try:
         file = os.memfd_create("credentials")
     except (AttributeError, OSError):

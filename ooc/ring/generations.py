@@ -1,4 +1,4 @@
-"""Find the newest generation that all ranks have, from which they continue."""
+"""Find the newest generation that all ranks have saved, from which the run continues."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ooc.state.generations import Generations
 
 
 def check_all_have(have: Sequence[bool]) -> None:
-    """Raise WorkFailed unless all ranks have a state."""
+    """Raise WorkFailed unless all ranks have a saved state."""
     if not all(have):
         missing = have.index(False)
         raise WorkFailed(
@@ -20,9 +20,10 @@ def check_all_have(have: Sequence[bool]) -> None:
 
 
 def fall_back_together(generations: Generations, gather: Callable[[Any], list[Any]]) -> bool:
-    """Drop generations until all ranks are at the same one; returns False if there is none because nothing was trained.
+    """Drop generations until all ranks have the same newest one; returns False if none exists before any training.
 
-    gather: function that returns the JSON values of all ranks in the order of ranks. Raises WorkFailed on all ranks.
+    gather: function that returns the JSON values of all ranks, in rank order. Raises WorkFailed on all ranks if they
+    have no generation in common.
     """
     everywhere = gather([[cursor.iteration, cursor.phase] for cursor in generations.cursors])
     if not all(everywhere):

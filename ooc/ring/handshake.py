@@ -1,8 +1,8 @@
-"""Connect the ranks of a TCP ring to their neighbours by mutual authentication; refuse all other connections.
+"""Connect the ranks of a TCP ring to their neighbours with mutual authentication; refuse all other connections.
 
-Each rank makes two connections to the next rank, which may start later, and accepts two from the previous one. On each
-connection both sides prove their rank: by certificate if the ring is encrypted, and by a keyed hash of the token and
-fresh random numbers. Afterwards the rank stops listening.
+Each rank opens two connections to the next rank, which may start later, and accepts two from the previous rank. On each
+connection, both ends prove their rank: by a certificate if the ring is encrypted, and by a keyed hash of the token and
+fresh random numbers. When it is connected, the rank stops listening.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from ooc.ring.credentials import NO_CHECK_TIME, Credentials, certified_name, ran
 from ooc.ring.ring import Failure, Unreachable
 
 CONTROL, SLICES = PURPOSES = (0, 1)  # purposes of connections
-MAX_PENDING = 32  # connections that may stand at the door
-MANNERS = 4.0  # seconds for them to prove who they are
-_LONGER = 2.0  # seconds that who waits for the previous rank leaves that one to say why it cannot connect
-_RETRY = 0.1  # seconds until a rank that was not there is looked for again
-_GLANCE = 0.1  # seconds until the door notices that it is to close
-_PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # seconds of silence, between probes; how many
+MAX_PENDING = 32  # connections that are not authenticated yet
+MANNERS = 4.0  # seconds for a pending connection to authenticate itself
+_LONGER = 2.0  # seconds beyond the deadline in which the previous rank can still report why it cannot connect
+_RETRY = 0.1  # seconds between attempts to connect
+_GLANCE = 0.1  # seconds until the acceptor notices that it is to close
+# Seconds of silence before the first probe, seconds between probes, number of probes.
+_PROBES = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 _NONCE = 32
 _HELLO = struct.Struct(f"<8sIIB{_NONCE}s")  # version, rank, ranks, purpose, nonce
 _VERSION = b"ooc-rng1"
@@ -40,18 +41,18 @@ Address = tuple[str, int]
 
 
 class Links(NamedTuple):
-    """Connections of a rank, by purpose: from the previous rank, and to the next."""
+    """Connections of a rank from the previous rank and to the next rank, each by purpose."""
 
     previous: dict[int, socket.socket]
     next: dict[int, socket.socket]
 
 
 class Absent(Exception):
-    """A neighbour that could not be connected: its rank, the reason, and a remedy."""
+    """A neighbour could not be reached. Arguments: its rank, the reason, and a remedy."""
 
 
 def listen(host: str = "", port: int = 0) -> socket.socket:
-    """Return a socket on which the previous rank can connect; `getsockname()[1]` is the port."""
+    """Return a socket to which the previous rank can connect; `getsockname()[1]` is the port."""
     if not host and socket.has_dualstack_ipv6():
         return socket.create_server((host, port), family=socket.AF_INET6, dualstack_ipv6=True)
     family = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM)[0][0]
@@ -59,9 +60,9 @@ def listen(host: str = "", port: int = 0) -> socket.socket:
 
 
 def listen_at(address: str, ports: Iterable[int]) -> socket.socket | None:
-    """Return a socket on which the previous rank can connect, at the first free one of some ports; None if none is.
+    """Return a socket to which the previous rank can connect, on the first free port of `ports`; None if none is free.
 
-    address: IP address of this machine, which may be known to a router only.
+    address: IP address of this machine; only a router may know this address.
     """
     for port, host in itertools.product(ports, (address, "")):
         with contextlib.suppress(OSError):
@@ -72,10 +73,10 @@ def listen_at(address: str, ports: Iterable[int]) -> socket.socket | None:
 def meet(
     manners: Authentication, listening: socket.socket, addresses: Sequence[Address], failure: Failure, until: float
 ) -> Links:
-    """Connect to both neighbours. Raises RingFailed, on connected neighbours too, if one is not there in time.
+    """Connect to both neighbours. Raises RingFailed, also on connected neighbours, if one is not connected in time.
 
-    The error is Unreachable for the next rank, about which this rank knows most. listening: closed at the end.
-    addresses: of all ranks. until: deadline, of `time.monotonic()`.
+    The error is Unreachable if it is about the next rank, of which this rank knows most. listening: socket, closed at
+    the end. addresses: addresses of all ranks. until: deadline, on the clock of `time.monotonic`.
     """
     made: dict[int, socket.socket] = {}
     with ExitStack() as unused, Acceptor(listening, manners) as door:
@@ -101,7 +102,7 @@ def meet(
 
 
 def _find(address: Address, manners: Authentication, purpose: int, until: float) -> socket.socket:
-    """Connect to the next rank, retrying until the deadline."""
+    """Connect to the next rank; retry until the deadline."""
     began = time.monotonic()
     obstacle: object = "the time was over"
     while (left := until - time.monotonic()) > 0:
@@ -121,7 +122,7 @@ def _find(address: Address, manners: Authentication, purpose: int, until: float)
 
 
 class Authentication:
-    """Authentication of a rank towards its neighbours, and of them. Raises OSError if it fails."""
+    """Mutual authentication of a rank and its neighbours. Methods raise OSError if authentication fails."""
 
     def __init__(self, rank: int, ranks: int, credentials: Credentials, *, insecure: bool = False) -> None:
         self.rank, self.ranks = rank, ranks
@@ -138,7 +139,7 @@ class Authentication:
         return self._server.wrap_socket(stranger, server_side=True, do_handshake_on_connect=False)
 
     def greet(self, connection: socket.socket) -> tuple[int, bytes]:
-        """Verify an accepted connection; returns its purpose and the welcome message to answer."""
+        """Verify an accepted connection; returns its purpose and the welcome message to reply with."""
         until = time.monotonic() + MANNERS
         if isinstance(connection, ssl.SSLSocket):
             connection.settimeout(MANNERS)
@@ -157,7 +158,7 @@ class Authentication:
         return purpose, self._proof(b"welcome", nonce, hello)
 
     def introduce(self, connection: socket.socket, purpose: int, until: float) -> socket.socket:
-        """Authenticate to the next rank; returns the connection to use from now on. It is closed on failure."""
+        """Authenticate to the next rank; returns the connection to use from now on. Closes it on failure."""
         try:
             if self._client is not None:
                 connection = self._client.wrap_socket(connection, server_hostname=rank_name(self.next))
@@ -172,10 +173,10 @@ class Authentication:
         return ready(connection)
 
     def renew(self, connection: socket.socket, *, accepted: bool) -> ssl.SSLSocket:
-        """Return a new TLS connection with new keys, after both ends have requested it.
+        """Return a new TLS connection with new keys, after both ends have requested a renewal.
 
-        accepted: whether the connection came from the previous rank. The caller does the handshake and calls
-        `check_renewed`. Certificates expire for new connections one day after the start of the run, but not here.
+        accepted: whether the previous rank opened the connection. The caller does the handshake and calls
+        `check_renewed`. One day after the start of the run, certificates expire for new connections, but not for this.
         """
         context = self._server if accepted else self._client
         assert context
@@ -188,7 +189,7 @@ class Authentication:
         )
 
     def check_renewed(self, connection: ssl.SSLSocket) -> None:
-        """Raise PermissionError unless the other end is still the same rank."""
+        """Raise PermissionError unless the peer is still the same rank."""
         rank = self.previous if connection.server_side else self.next
         if certified_name(connection) != rank_name(rank):
             raise PermissionError(f"it is {certified_name(connection)}, not {rank_name(rank)}")
@@ -198,27 +199,27 @@ class Authentication:
 
 
 class Greeter(Protocol):
-    """Protocol of `Acceptor` for the authentication of peers; its methods raise OSError or ValueError if it fails."""
+    """Protocol for authenticating the peers of an `Acceptor`; methods raise OSError or ValueError on failure."""
 
     def receive(self, stranger: socket.socket) -> socket.socket:
         """Return the connection to use with a peer that has connected; nothing is exchanged yet."""
 
     def greet(self, connection: socket.socket) -> tuple[int, bytes]:
-        """Verify an accepted connection; returns a number for it and the welcome message to answer."""
+        """Verify an accepted connection; returns its number and the welcome message to reply with."""
 
 
 class Acceptor:
-    """Accept connections that a greeter lets in, the last one of each number, and refuse all others.
+    """Accept connections that a greeter verifies, keep the latest one for each number, and refuse all others.
 
-    Pending handshakes are limited in number and time; the oldest is dropped, as a rank needs no time. refusal: end of
-    an error message, about the last connection that was refused.
+    Pending handshakes are limited in number and time. If there are too many, the oldest is dropped, as the handshake of
+    a true rank takes hardly any time. refusal: end of an error message, about the last connection that was refused.
     """
 
     def __init__(self, listening: socket.socket, manners: Greeter) -> None:
         self.inside: dict[int, socket.socket] = {}
         self.refusal = ""
         self._listening, self._manners = listening, manners
-        self._crowd: dict[socket.socket, threading.Thread] = {}  # in the order in which they came
+        self._crowd: dict[socket.socket, threading.Thread] = {}  # in order of arrival
         self._changed = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._open, name="ring-door", daemon=True)
@@ -228,7 +229,7 @@ class Acceptor:
         return self
 
     def wait(self, complete: Callable[[Mapping[int, socket.socket]], bool], until: float) -> bool:
-        """Wait until the accepted connections, by number, are complete; returns whether they are by the deadline."""
+        """Wait until `complete` returns True for the accepted connections, by number; returns False after a timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: complete(self.inside), until - time.monotonic())
 
@@ -255,7 +256,7 @@ class Acceptor:
                 stranger, address = self._listening.accept()
             except TimeoutError:
                 continue
-            except OSError:  # it has gone again, or too many files are open
+            except OSError:  # the peer has gone, or too many files are open
                 time.sleep(_GLANCE)
                 continue
             try:
@@ -287,7 +288,7 @@ class Acceptor:
             if purpose is None or not waited:
                 stranger.close()
                 return
-            if purpose in self.inside:  # the peer has given that one up
+            if purpose in self.inside:  # the peer has given up its earlier connection
                 self.inside[purpose].close()
             with contextlib.suppress(OSError):
                 stranger.sendall(welcome)
@@ -309,7 +310,7 @@ class Acceptor:
 
 
 def hang_up(connection: socket.socket) -> None:
-    """Shut a socket down to end all waiting on it, bypassing TLS, whose object other threads may be using."""
+    """Shut down a socket to wake all threads that wait for it; bypasses TLS, as other threads may use its object."""
     with contextlib.suppress(OSError):
         socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
@@ -330,14 +331,14 @@ def read_exactly(connection: socket.socket, size: int, until: float) -> bytes:
 def ready(connection: socket.socket) -> socket.socket:
     """Set the options of a connected socket.
 
-    Buffer sizes are left to the kernel, which grows them to megabytes on fast connections. Keepalive probes keep
-    firewalls from dropping the connection and detect a peer that is gone. TCP_USER_TIMEOUT is not set: it would also
-    end the connection of a rank that is slow to receive.
+    Buffer sizes are left to the kernel, which increases them to megabytes on fast connections. Keepalive probes keep
+    firewalls from dropping the connection, and detect a peer that is gone. TCP_USER_TIMEOUT is not set, as it would
+    also end the connection to a rank that is slow to receive.
     """
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _PROBES.items():
-        if hasattr(socket, option):  # not everywhere all of them
+        if hasattr(socket, option):  # some platforms lack some of these options
             connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     return connection

@@ -1,8 +1,8 @@
-"""Ring over MPI, for clusters with a scheduler and a fast network; started by mpirun or srun.
+"""Ring over MPI, for clusters with a scheduler and a fast network; its ranks are started by mpirun or srun.
 
-Slices, partial sums and heartbeats have a communicator each. Blocking MPI calls keep a core busy in most libraries, so
-this module polls and sleeps. mpirun ends all ranks if one is killed; a rank that fails informs the others, and at its
-exit aborts those that do not end by themselves.
+Slices, partial sums and heartbeats each have a communicator. In most MPI libraries, blocking calls keep a core busy, so
+this module polls and sleeps. If a rank is killed, mpirun ends all others. A rank that fails informs the others and, at
+its exit, aborts those that do not exit by themselves.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from ooc.ring.collectives import FRAME_BYTES, Collectives
 from ooc.ring.ring import FAILURE_BYTES, LEFT, PATIENCE, Failure, LocalRing, Ring, Silence, StoppedWorkers, too_long
 
 ALIVE, FAILED, LEAVING = range(3)  # tags of messages on the heartbeat communicator
-_SLICE = struct.Struct("<QQ")  # number, bytes
+_SLICE = struct.Struct("<QQ")  # number of the slice, its size in bytes
 _HOST_BYTES = 256
-_DEBIAN = "libmpich.so.12"  # what Debian and Ubuntu call MPICH's library
+_DEBIAN = "libmpich.so.12"  # name of MPICH's library on Debian and Ubuntu
 _YIELDS = 100  # polls of a request in progress before the first sleep
-_SOON = 5e-5  # seconds between looks after that
-_LATER = 1e-3  # seconds between looks at what may take long
-_GLANCE = 0.01  # seconds between looks for signs of life
+_SOON = 5e-5  # seconds between polls of a request in progress after that
+_LATER = 1e-3  # maximum seconds between polls of a request that may take long
+_GLANCE = 0.01  # seconds between checks for heartbeats
 _GRACE = 1.0  # seconds for messages in flight to arrive
 _END = 5.0  # seconds for all ranks of a failed ring to exit
 
 
 def join(communicator: Any = None, *, patience: float = PATIENCE) -> Ring:
-    """Return the ring of all ranks of an mpi4py communicator, by default of all that mpirun started.
+    """Return the ring of all ranks of an mpi4py communicator, by default of all ranks that mpirun started.
 
-    patience: see `tcp.join`. Must be called by all ranks, which wait for each other.
+    All ranks must call this function; each waits for the others. patience: see `tcp.join`.
     """
     try:
         from mpi4py import MPI
@@ -58,7 +58,7 @@ def join(communicator: Any = None, *, patience: float = PATIENCE) -> Ring:
 
 
 def _what_to_install() -> str:
-    """Return the remedy if mpi4py is missing or finds no MPI library."""
+    """Return the remedy for a missing mpi4py, or for one that finds no MPI library."""
     try:
         ctypes.CDLL(_DEBIAN)
     except OSError:
@@ -72,7 +72,7 @@ def _what_to_install() -> str:
 
 
 class MpiRing(Collectives):
-    """Ring over MPI, made by `join`. MPI: the module mpi4py.MPI."""
+    """Ring over MPI, created by `join`. MPI: the module mpi4py.MPI."""
 
     def __init__(self, MPI: Any, communicator: Any, patience: float) -> None:
         super().__init__(communicator.rank, communicator.size)
@@ -80,8 +80,8 @@ class MpiRing(Collectives):
         self._mpi, self._world = MPI, communicator
         self._slices, self._sums = communicator.Dup(), communicator.Dup()
         self._failure = Failure(self._hosts())
-        self._under_way: deque[Any] = deque()  # sends of parts of sums, oldest first
-        self._abandoned: list[Any] = []  # abandoned requests whose memory MPI may still use
+        self._under_way: deque[Any] = deque()  # requests that send partial sums, oldest first
+        self._abandoned: list[Any] = []  # requests that are no longer waited for, but whose memory MPI may still use
         self._watch = Watch(MPI, communicator.Dup(), self._failure, (self.previous, self.next), patience)
 
     def _hosts(self) -> list[str]:
@@ -92,7 +92,7 @@ class MpiRing(Collectives):
         return [name.tobytes().rstrip(b"\0").decode(errors="replace") for name in names]
 
     def send(self, number: int, data: memoryview) -> None:
-        """Implement `ring.Ring.send`; waits until the next rank receives, so that small slices do not pile up there."""
+        """Implement `ring.Ring.send`; waits until the next rank receives, lest small slices pile up there."""
         self._failure.check()
         self._wait(self._slices.Issend(self._bytes(_SLICE.pack(number, len(data))), self.next), self.next)
         self._wait(self._slices.Isend(self._bytes(data), self.next), self.next, soon=True)
@@ -158,17 +158,17 @@ class MpiRing(Collectives):
 
 
 class Watch:
-    """Thread for heartbeats of neighbours, and for failures, which all ranks are told, until `close`."""
+    """Thread that exchanges heartbeats with the neighbours, and failures with all ranks, until `close`."""
 
     def __init__(
         self, MPI: Any, communicator: Any, failure: Failure, neighbours: Sequence[int], patience: float
     ) -> None:
-        self._left: dict[int, float] = {}  # when neighbours have taken leave
+        self._left: dict[int, float] = {}  # by rank, when the neighbour said goodbye, on the clock of `time.monotonic`
         self._mpi, self._communicator, self._failure = MPI, communicator, failure
         self._neighbours = sorted(set(neighbours))
         self._patience, self._silence = patience, Silence(self._neighbours, patience)
         self._stopped = StoppedWorkers(patience)
-        self._said: list[Any] = []  # requests of what may not have been sent
+        self._said: list[Any] = []  # send requests that may not be complete
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ring-watch", daemon=True)
@@ -183,7 +183,7 @@ class Watch:
                     self._say(FAILED, other, self._failure.packed())
 
     def is_gone(self, rank: int) -> bool:
-        """Return whether a neighbour has left, so that everything that it sent has arrived."""
+        """Return whether a neighbour left so long ago that everything it sent has arrived."""
         return time.monotonic() - self._left.get(rank, math.inf) > _GRACE
 
     def settle(self) -> None:
@@ -213,7 +213,7 @@ class Watch:
     def _run(self) -> None:
         try:
             self._keep_watch()
-        except Exception as error:  # without this thread others would wait for ever
+        except Exception as error:  # without this thread, other threads would wait forever
             self.fail(self._communicator.rank, f"stopped: {error!r} in the watch thread of its ring")
             raise
 
@@ -223,7 +223,7 @@ class Watch:
             if (now := time.monotonic()) >= alive_until:
                 if why := self._stopped.pass_time(min(now - looked, self._patience / 2)):
                     self.fail(self._communicator.rank, why)
-                    let_all_go_on()  # so that who waits for them hears of it
+                    let_all_go_on()  # so that processes that wait for them learn of the failure
                 alive_until, looked = now + self._patience / 4, now
                 self._all_sent()
                 for rank in self._neighbours:
@@ -247,7 +247,7 @@ class Watch:
                 self._silence.leave(status.source)
 
     def _end(self) -> None:
-        """After a failure: wait briefly for all ranks to exit, then abort them."""
+        """Wait briefly for all ranks to exit after a failure, then abort them."""
         exiting, until = self._communicator.Ibarrier(), time.monotonic() + _END
         while not exiting.Test() and time.monotonic() < until:
             time.sleep(_LATER)

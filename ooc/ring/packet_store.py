@@ -1,4 +1,4 @@
-"""Packets of slices at rest between two trips, in an anonymous file that the page cache keeps if it can."""
+"""Store the packets of slices between two trips, in an anonymous file that stays in the page cache if it fits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blocks.files import disk_errors
 
 
 class PacketStore:
-    """A file of packets, each written once. One thread writes, another reads."""
+    """File of packets, each of which is written once. One thread may write while another reads."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -31,7 +31,7 @@ class PacketStore:
                 packet, self._end = packet[done:], self._end + done
 
     def get(self, number: int, into: memoryview) -> int:
-        """Read a packet into memory; returns its size, 0 for a packet that was never stored."""
+        """Read a packet into memory; returns its size in bytes, 0 if it was never stored."""
         begin, size = self._places.get(number, (0, 0))
         into = into[:size]
         with disk_errors(self._directory):

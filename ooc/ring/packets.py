@@ -1,8 +1,8 @@
-"""Slices in transit as packets, and the shared memory slots in which they are worked on.
+"""Slices in transit as packets, and the shared memory slots in which workers update them.
 
-A packet is the number of bytes of each part of the slice, int64 (P,), followed by the parts' bytes. A slot has room for
-an arrived packet, and for the largest result of each part. A worker reads the former and writes the latter; when all
-parts are done they are packed where the packet arrived.
+A packet consists of the size in bytes of each part of the slice, int64 (P,), and the bytes of the parts. A slot has
+room for a received packet and for the largest possible result of each part. Workers read the parts of the packet and
+write the results; when all parts are done, the results are packed over the received packet.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import numpy as np
 from blocks.errors import WorkFailed
 from ooc.workers.shared_arrays import ArraySpec
 
-SLOTS = 4  # of a rank
-_NUMBER = 8  # bytes
+SLOTS = 4  # per rank
+_NUMBER = 8  # bytes of a part's size in a packet
 
 
 class Passage(NamedTuple):
-    """One part of a slice in transit, as a worker gets it.
+    """Part of a slice in transit, as it is handed to a worker.
 
-    arrived: uint8 (n,), its bytes; empty if the part does not exist yet. leaving: uint8 (m,), room for the result.
-    left: int64 (1,), to be set to the number of bytes of the result.
+    arrived: uint8 (n,), the received bytes; empty if the part does not exist yet. leaving: uint8 (m,), buffer for the
+    result. left: int64 (1,), which the worker sets to the number of bytes of the result.
     """
 
     arrived: np.ndarray
@@ -34,7 +34,8 @@ class Passage(NamedTuple):
 class PacketSlots:
     """Shared memory slots for several slices in transit.
 
-    rooms: for each slice int64 (P,), the largest number of bytes of each part. arrays: made by `specs`.
+    rooms: for each slice, int64 (P,), the maximum size of each part in bytes. arrays: the shared arrays that `specs`
+    declares.
     """
 
     def __init__(self, rooms: Sequence[np.ndarray], count: int, arrays: Mapping[str, np.ndarray]) -> None:
@@ -49,11 +50,11 @@ class PacketSlots:
         return {name: spec for slot in range(count) for name, spec in zip(_names(slot), one, strict=True)}
 
     def arrived(self, slot: int) -> memoryview:
-        """Return the memory into which a packet is read."""
+        """Return the memory of a slot into which a packet is received."""
         return memoryview(self._slots[slot][0].data)
 
     def check(self, slot: int, slice_: int, size: int) -> None:
-        """Raise WorkFailed unless the packet of `size` bytes in a slot is a valid packet of a slice."""
+        """Raise WorkFailed unless the `size` bytes received in a slot are a valid packet of a slice."""
         parts, packet = self._bounds[slice_].size - 1, self._slots[slot][0]
         if size == 0:
             packet[: _NUMBER * parts] = 0
@@ -78,13 +79,13 @@ class PacketSlots:
         return Passage(arrived, leaving[bounds[part] : bounds[part + 1]], left[part : part + 1])
 
     def packet(self, slot: int, slice_: int) -> memoryview:
-        """Return the packet as it arrived."""
+        """Return the packet as it was received."""
         packet, parts = self._slots[slot][0], self._bounds[slice_].size - 1
         size = _NUMBER * parts + int(packet[: _NUMBER * parts].view(np.int64).sum())
         return memoryview(packet[:size].data)
 
     def close(self, slot: int, slice_: int) -> memoryview:
-        """Pack the results of the parts where the packet arrived, and return the new packet."""
+        """Pack the results of the parts over the received packet, and return the new packet."""
         packet, leaving, left = self._slots[slot]
         bounds = self._bounds[slice_]
         parts = bounds.size - 1

@@ -1,4 +1,4 @@
-"""Collective operations that the engine of a rank needs; a single machine is a ring of one rank."""
+"""Collective operations that the engine of a rank uses; a single machine is a ring of one rank."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Arrays = tuple[np.ndarray, ...]
 
 
 class Ranks:
-    """The other ranks of a ring, seen from one of them.
+    """Collective operations of one rank of a ring.
 
-    One thread makes all collective calls of a rank in the order of requests. Time spent waiting for them counts as
-    "network" in the stopwatch.
+    One thread makes all collective calls of the rank, in the order in which they are requested. The stopwatch counts
+    time spent waiting for them as "network".
     """
 
     def __init__(self, ring: Ring, watch: Stopwatch) -> None:
@@ -36,7 +36,7 @@ class Ranks:
         return self.ring.rank == 0
 
     def ask(self, work: Callable[[Ring], Any]) -> Future[Any]:
-        """Start a collective call; all ranks must start the same calls in the same order."""
+        """Request a collective call; all ranks must request the same calls in the same order."""
         return self._thread.submit(work, self.ring)
 
     def _together(self, work: Callable[[Ring], Any]) -> Any:
@@ -44,7 +44,7 @@ class Ranks:
             return self.ask(work).result()
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the JSON value of each rank, in the order of ranks."""
+        """Return the JSON values of all ranks, in rank order."""
         return self._together(lambda ring: gather_values(ring, value))
 
     def add_up(self, array: np.ndarray) -> None:
@@ -52,9 +52,9 @@ class Ranks:
         self._together(lambda ring: ring.all_reduce(array))
 
     def spread(self, array: np.ndarray) -> None:
-        """Replace an array by that of rank 0, bit for bit, piece by piece.
+        """Replace an array by rank 0's array, bit for bit, in pieces.
 
-        array: of 8-byte numbers, or an even number of 4-byte ones.
+        array: array of 8-byte numbers, or of an even number of 4-byte numbers.
         """
         whole = array.reshape(-1).view(np.int64)
         for first in range(0, 0 if self.is_alone else whole.size, UNWRITTEN // 8):
@@ -65,7 +65,7 @@ class Ranks:
             write_back(piece)
 
     def summed(self, values: dict[str, float]) -> dict[str, float]:
-        """Return the sum of each value over all ranks, which have the same names."""
+        """Return the sum of each value over all ranks, whose dictionaries must have the same keys."""
         if self.is_alone:
             return values
         sums = np.array(list(values.values()), np.float64)
@@ -73,20 +73,22 @@ class Ranks:
         return dict(zip(values, sums.tolist(), strict=True))
 
     def exchange(self, arrays: Sequence[np.ndarray]) -> list[Arrays]:
-        """Return the one-dimensional arrays of each rank, in the order of ranks, on all ranks."""
+        """Return the one-dimensional arrays of each rank, in rank order, on all ranks."""
         with self._watch.rather("network"):
             return [unpack_arrays(each) for each in Talk(self.ring).exchange(pack_arrays(arrays))]
 
     def collect(self, mine: Iterator[Arrays], first: int) -> Iterator[Arrays]:
-        """Yield the arrays of all ranks, starting with rank `first`, on rank 0, and nothing on others. All ranks must
-        iterate to the end."""
+        """Yield the arrays of all ranks on rank 0, starting with rank `first`; yields nothing on other ranks.
+
+        All ranks must iterate to the end.
+        """
         if self.is_alone:
             return mine
         order = [(first + turn) % self.ring.ranks for turn in range(self.ring.ranks)]
         return map(unpack_arrays, collect(self.ring, map(pack_arrays, mine), order))
 
     def fail(self, error: BaseException) -> None:
-        """Inform other ranks of a failure before they wait for a message that will never come."""
+        """Inform the other ranks of a failure, so that they do not wait for messages that will never arrive."""
         if not self.is_alone:
             self.ring.fail(reason_of(error))
 

@@ -14,22 +14,22 @@ from blocks.errors import WorkFailed
 from blocks.memory import available
 from ooc.ring.ring import Ring
 
-_COUNT = struct.Struct("<q")  # of arrays
-_HEADER = struct.Struct("<cq")  # of each: the character of its type, how many numbers it has
+_COUNT = struct.Struct("<q")  # number of arrays
+_HEADER = struct.Struct("<cq")  # of each array: the character of its dtype, its number of elements
 _PIECE = 1 << 20  # bytes
-_MOST_UNCHECKED = 1 << 26  # bytes of a message for which there is room anywhere
+_MOST_UNCHECKED = 1 << 26  # bytes of a message for which any machine has enough memory
 _MORE, _LAST, _DONE = range(3)  # a piece of a message, its last one, or no more messages
 
 
 def gather_values(ring: Ring, value: Any) -> list[Any]:
-    """Return the JSON values of all ranks, in the order of ranks."""
+    """Return the JSON values of all ranks, in rank order."""
     return [json.loads(each) for each in ring.all_gather(json.dumps(value).encode())]
 
 
 def collect(ring: Ring, mine: Iterable[bytes], order: Sequence[int]) -> Iterator[bytes]:
-    """Yield the messages of all ranks on rank 0, rank by rank in the given order; nothing on other ranks.
+    """Yield the messages of all ranks on rank 0, rank by rank in the given order; yields nothing on other ranks.
 
-    All ranks must call it and iterate to the end; `mine` are the messages of this rank.
+    All ranks must call this function and iterate to the end. mine: messages of this rank.
     """
     for rank in order:
         if ring.rank == rank:
@@ -61,7 +61,7 @@ class Talk:
         return message
 
     def exchange(self, message: bytes) -> list[bytes]:
-        """Return the message of each rank, in the order of ranks, on all ranks."""
+        """Return the message of each rank, in rank order, on all ranks."""
         return [self.spread(each) for each in list(self.gather(message)) or [b""] * self.ranks]
 
     def wait(self) -> None:
@@ -76,7 +76,7 @@ def _send(ring: Ring, message: bytes) -> None:
 
 
 def _hear(ring: Ring, last: int, *, listens: bool) -> Iterator[bytes]:
-    """Receive from the previous rank until it is done, if this rank listens, and pass it on up to the rank `last`."""
+    """Forward the messages of the previous rank up to the rank `last`; yield them if this rank listens."""
     room, message = memoryview(bytearray(_PIECE)), bytearray()
     while True:
         kind, size = ring.receive(room)

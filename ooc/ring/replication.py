@@ -1,8 +1,8 @@
-"""Programs on a ring whose ranks all have the whole dataset: each rank does a share of the parts and receives the rest.
+"""Programs on a ring whose ranks all have the whole dataset: each rank updates some of the parts and receives the rest.
 
-Every rank has all arrays of the program. Within a phase, a rank does a range of parts. Then the ranks exchange the
-parts' changes and answers, so that `aggregate` has the same arguments everywhere, and every rank gets the state of a
-single machine, bit for bit.
+Every rank has all arrays of the program. In each phase, a rank updates a range of the parts. Then the ranks exchange
+the changes and the return values of the parts, so that `aggregate` has the same arguments on all ranks, and every rank
+reaches the same state as a single machine, bit for bit.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ooc.ring.values import pack, unpack
 from ooc.workers.dispatch import Scheduler
 from ooc.workers.worker import unit_parts
 
-_BOUNDS = {"row": "block_bounds", "column": "slice_bounds"}  # of a dataset
-_CHANGED_IN = {"block": "row", "grid": "row", "slice": "column"}  # the order of a phase, and whose arrays it changes
+_BOUNDS = {"row": "block_bounds", "column": "slice_bounds"}  # attributes of a dataset
+_CHANGED_IN = {"block": "row", "grid": "row", "slice": "column"}  # order of a phase: which arrays the phase changes
 
 
 def is_replicated(dataset: Store, program: StaticProgram, ranks: int) -> bool:
-    """Return whether all of several ranks have the whole dataset.
+    """Return whether there are several ranks and each of them has the whole dataset.
 
-    Raises RequestError if they have shards and the program does not train on shards, or if they have the whole dataset
-    and the program cannot be divided among ranks.
+    Raises RequestError if the ranks have shards and the program does not train on shards, or if they have the whole
+    dataset and the work of the program cannot be divided among ranks.
     """
     name = type(program).__name__
     if ranks == 1 or program.trains_on_shards:
@@ -55,15 +55,18 @@ def is_replicated(dataset: Store, program: StaticProgram, ranks: int) -> bool:
 
 
 class PartBounds(NamedTuple):
-    """Numbering of the parts of all units. units: int64 (U,), number of the first part of each unit. rows: int64
-    (P+1,), first row or column of each part, and their total number."""
+    """Numbering of the parts of all units.
+
+    units: int64 (U,), index of the first part of each unit. rows: int64 (P+1,), first row or column of each part, and
+    the total number of rows or columns.
+    """
 
     units: np.ndarray
     rows: np.ndarray
 
 
 class Replication:
-    """The share of one of several ranks of each phase, and the exchange at the end of a phase."""
+    """The parts that one of several ranks updates in each phase, and the exchange at the end of a phase."""
 
     def __init__(self, dataset: Store, program: StaticProgram, schedule: Scheduler, ranks: Ranks) -> None:
         self._dataset, self._schedule, self._ranks = dataset, schedule, ranks
@@ -85,16 +88,17 @@ class Replication:
         self._bounds: dict[str, PartBounds] = {}
 
     def schedule(self, phase: Phase, unit: int) -> Sequence[Sequence[int]]:
-        """Return the parts of a unit that this rank does, in the order of dealing, as one stage."""
+        """Return the parts of a unit that this rank updates, in scheduling order, as one stage."""
         first, mine = self._part_bounds(phase.order).units[unit], self._mine(phase.order)
         return [[part for part in self._schedule(phase, unit)[0] if first + part in mine]]
 
     def exchange(
         self, phase: Phase, answers: Sequence[Any], arrays: Arrays, deltas: Sequence[Arrays], *, changes: bool = True
     ) -> list[Any]:
-        """Make arrays and deltas equal on all ranks after a phase; returns the answers of all parts in order.
+        """Make arrays and deltas equal on all ranks after a phase; returns the answers of all parts, in order.
 
-        answers: of this rank's parts, in the order of units and parts. changes: whether the phase changes arrays.
+        answers: return values of this rank's parts, in the order of units and parts. changes: whether the phase changes
+        arrays.
         """
         changed = [name for name, spec in self._specs.items() if changes and spec.per == _CHANGED_IN[phase.order]]
         self._check_alike(phase, [name for name in arrays if name not in changed], arrays)
@@ -105,12 +109,12 @@ class Replication:
         return [unpack(answer) for of_rank in self._exchanged([*map(pack, answers)]) for answer in of_rank]
 
     def _exchanged(self, value: Any) -> list[Any]:
-        """Return the value of each rank, in the order of ranks."""
+        """Return the value of each rank, in rank order."""
         message = np.frombuffer(msgpack.encode(value), np.uint8)
         return [msgpack.decode(each.tobytes()) for (each,) in self._ranks.exchange([message])]
 
     def _check_alike(self, phase: Phase, names: Sequence[str], arrays: Arrays) -> None:
-        """Raise WorkFailed on all ranks if arrays that the phase must not change differ between ranks."""
+        """Raise WorkFailed on all ranks if arrays that the phase must not change differ among ranks."""
         mine = {name: xxh3_64_hexdigest(np.ascontiguousarray(arrays[name]).data) for name in names}
         first, *others = self._ranks.gather(mine)
         for rank, theirs in enumerate(others, 1):
@@ -137,7 +141,7 @@ class Replication:
         return self._share(order, self._ranks.ring.rank)
 
     def _share(self, order: str, rank: int) -> range:
-        """Return the range of parts, numbered through all units, that a rank does; ranks get equal numbers of parts."""
+        """Return the range of parts, numbered over all units, that a rank updates; ranks get equal numbers of parts."""
         parts, ranks = self._part_bounds(order).rows.size - 1, self._ranks.ring.ranks
         return range(parts * rank // ranks, parts * (rank + 1) // ranks)
 
@@ -147,7 +151,7 @@ class Replication:
         return self._bounds[order]
 
     def _add_deltas(self, deltas: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Set the first worker's deltas to the sum over all workers of all ranks, and the others' to zero."""
+        """Set the deltas of the first worker to the sum over all workers of all ranks, and those of the others to 0."""
         for name, first in deltas[0].items() if deltas else ():
             total = np.ascontiguousarray(sum((each[name] for each in deltas[1:]), first.copy()))
             exact = total.astype(np.int64)
@@ -158,7 +162,7 @@ class Replication:
 
 
 def part_bounds(dataset: Store, order: str) -> PartBounds:
-    """Number the parts of all units of a phase."""
+    """Number the parts of all units of a phase consecutively."""
     if order == "grid":  # one unit, whose parts are the blocks
         return PartBounds(np.zeros(1, np.int64), dataset.block_bounds)
     starts = dataset.block_bounds if order == "block" else dataset.slice_bounds

@@ -1,8 +1,8 @@
-"""Interface of the ring of ranks for the engine: slices go to the next rank and come from the previous, sums reach all.
+"""Interface of the ring of ranks: send slices to the next rank, receive them from the previous one, and sum over all.
 
 Three threads of a rank use a ring, each with its own calls: one sends slices, one receives them, and one (which also
-makes and closes the ring) reduces, gathers and waits at barriers, which all ranks do in the same order. Any failure is
-a failure of the whole ring: every rank is informed within seconds, and all of these calls raise it.
+creates and closes the ring) makes the collective calls, which all ranks make in the same order. Any failure is a
+failure of the whole ring: every rank is informed within seconds, and all of these calls raise RingFailed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 from blocks import workers
 from blocks.errors import Interrupted, WorkFailed
 
-PATIENCE = 8.0  # seconds without a sign of life of a rank
+PATIENCE = 8.0  # seconds without a heartbeat after which a rank counts as lost
 _RANK = struct.Struct("<I")
-FAILURE_BYTES = 2048  # bytes of a failure sent to other ranks; longer ones are cut
+FAILURE_BYTES = 2048  # bytes of a failure that is sent to other ranks; longer ones are truncated
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the first line of an error, or its type, as the reason that other ranks are told."""
+    """Return the first line of an error, or its type if it has no message, as the reason to report to other ranks."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
@@ -37,23 +37,22 @@ class Unreachable(RingFailed):
 
 
 class Ring(Protocol):
-    """Base class of the transports. Memory that is sent or filled is passed as a view of bytes (format "B")."""
+    """Protocol of the transports. Memory to be sent or filled is passed as a memoryview of bytes (format "B")."""
 
     rank: int
     ranks: int
-    bytes_sent: int  # by `send`
-    bytes_summed: int  # that were passed on by `all_reduce`
+    bytes_sent: int  # bytes sent by `send`
+    bytes_summed: int  # bytes sent by `all_reduce`
 
     def send(self, number: int, data: memoryview) -> None:
-        """Send a slice with a number below 2**64 to the next rank.
+        """Send a slice, whose number is below 2**64, to the next rank.
 
-        Blocks until `data` may be changed again; the slice may not have arrived yet, but at most some megabytes are in
-        flight.
+        Blocks until `data` may be changed again. The slice may not have arrived by then, but at most some megabytes are
+        in flight.
         """
 
     def receive(self, into: memoryview) -> tuple[int, int]:
-        """Wait for a slice of the previous rank; returns its number and its size in bytes, which are at the start of
-        `into`.
+        """Receive a slice from the previous rank at the start of `into`; returns its number and its size in bytes.
 
         A slice that is longer than `into` is a failure of the ring.
         """
@@ -61,24 +60,24 @@ class Ring(Protocol):
     def all_reduce(self, array: np.ndarray) -> None:
         """Replace a contiguous int64 or float64 array by its sum over all ranks.
 
-        Sums are made in the order of ranks, so all ranks and all runs get the same bits.
+        Sums are accumulated in rank order, so all ranks and all runs get the same bits.
         """
 
     def all_gather(self, data: bytes) -> list[bytes]:
-        """Return the bytes of each rank in the order of ranks; at most `collectives.MOST_GATHERED` bytes each."""
+        """Return the bytes of each rank, in rank order. Each may be at most `collectives.MOST_GATHERED` bytes long."""
 
     def barrier(self) -> None:
-        """Wait until all ranks have reached this call."""
+        """Wait until all ranks have made this call."""
 
     def fail(self, reason: str) -> None:
-        """Inform all other ranks why this rank stops; the first reason of a ring is kept."""
+        """Inform all other ranks why this rank stops. Only the first reason given on a ring is kept."""
 
     def close(self) -> None:
-        """Leave the ring, after the last barrier or after a failure."""
+        """Leave the ring after the last barrier, or after a failure."""
 
 
 class Failure:
-    """The first reason of a ring's failure, shared by all threads of a rank. hosts: host name of each rank."""
+    """The first failure of a ring, shared by all threads of a rank. hosts: host name of each rank."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._hosts = hosts
@@ -90,7 +89,7 @@ class Failure:
         return self._first is not None
 
     def record(self, rank: int, reason: str) -> bool:
-        """Record a reason, the text after "rank 3 (its host) ..."; returns whether it is the first."""
+        """Record a reason, which continues the text "rank 3 (host) "; returns whether it is the first."""
         with self._lock:
             if self._first is None:
                 self._first = rank, reason
@@ -98,7 +97,7 @@ class Failure:
             return False
 
     def check(self) -> None:
-        """Raise RingFailed if there is a reason."""
+        """Raise RingFailed if a failure was recorded."""
         if self._first is not None:
             raise RingFailed(
                 self.text,
@@ -107,17 +106,17 @@ class Failure:
 
     @property
     def text(self) -> str:
-        """Return the reason with its rank and host."""
+        """Return the failure as text: the rank, its host and the reason."""
         rank, reason = self._first or (0, "")
         return f"rank {rank} ({self._hosts[rank]}) {reason}"
 
     def packed(self) -> bytes:
-        """Return the reason as bytes for other ranks; empty if there is none."""
+        """Return the failure as bytes for other ranks; b"" if there is none."""
         rank, reason = self._first or (0, "")
         return (_RANK.pack(rank) + reason.encode(errors="replace"))[:FAILURE_BYTES]
 
     def unpacked(self, told: bytes) -> tuple[int, str]:
-        """Return the rank and reason that another rank sent, safe to print; ValueError if the bytes are invalid."""
+        """Return the rank and reason, safe to print, that another rank sent. Raises ValueError for invalid bytes."""
         if not _RANK.size <= len(told) or (rank := _RANK.unpack_from(told)[0]) >= len(self._hosts):
             raise ValueError("a failure of an unknown rank")
         text = told[_RANK.size :].decode(errors="replace")
@@ -125,9 +124,9 @@ class Failure:
 
 
 class Silence:
-    """Seconds since the last heartbeat of each neighbour, while this rank itself was running.
+    """Seconds since the last heartbeat of each neighbour, not counting time in which this rank itself was stopped.
 
-    allowance: additional seconds before the first heartbeat.
+    allowance: additional seconds to wait for the first heartbeat.
     """
 
     def __init__(self, neighbours: Sequence[int], patience: float, allowance: float = 0.0) -> None:
@@ -138,14 +137,14 @@ class Silence:
         self._seconds[rank] = 0.0
 
     def leave(self, rank: int) -> None:
-        """Stop expecting heartbeats of a rank."""
+        """Stop expecting heartbeats from a rank."""
         self._seconds[rank] = float("-inf")
 
     def pass_time(self, seconds: float) -> list[int]:
-        """Return the rank that has been silent for too long, `seconds` after the last call.
+        """Return the ranks that have been silent for too long. seconds: time since the last call.
 
-        A rank that calls this seldom may itself have been stopped: one call counts for at most a quarter of the
-        patience.
+        A rank that has not called this method for a long time may itself have been stopped, so a call counts for at
+        most a quarter of the patience.
         """
         for rank in self._seconds:
             self._seconds[rank] += min(seconds, self._patience / 4)
@@ -153,10 +152,10 @@ class Silence:
 
 
 class Flow:
-    """Detect slices that were sent but do not arrive, as their connection can break while the control connection works.
+    """Detect slices that were sent but do not arrive: their connection can break while the control connection works.
 
     sent: bytes that this rank has started to send. arrived: bytes received from the previous rank. is_awaited: whether
-    a thread waits for more.
+    a thread is waiting for slices.
     """
 
     def __init__(self, patience: float) -> None:
@@ -171,7 +170,7 @@ class Flow:
         self._announced = sent
 
     def is_cut(self, seconds: float) -> bool:
-        """Return whether sent bytes have not arrived for too long, `seconds` after the last call."""
+        """Return whether bytes that were sent have failed to arrive for too long. seconds: time since the last call."""
         if self.arrived != self._before or not self.is_awaited or self.arrived >= self._announced:
             self._before, self._seconds = self.arrived, 0.0
         else:
@@ -180,14 +179,17 @@ class Flow:
 
 
 class StoppedWorkers:
-    """Seconds for which worker processes of this rank have been stopped (SIGSTOP)."""
+    """Measures for how many seconds worker processes of this rank have been stopped (SIGSTOP)."""
 
     def __init__(self, patience: float) -> None:
         self._seconds: dict[int, float] = {}
         self._patience = patience
 
     def pass_time(self, seconds: float) -> str:
-        """Return an error message if a worker has been stopped for too long. seconds: since the last call."""
+        """Return an error message if a worker has been stopped for too long, else "".
+
+        seconds: time since the last call.
+        """
         self._seconds = {pid: self._seconds.get(pid, 0.0) + seconds for pid in workers.stopped()}
         pid = next((pid for pid, still in self._seconds.items() if still > self._patience), None)
         return (
@@ -199,12 +201,12 @@ class StoppedWorkers:
 
 @contextmanager
 def taking_part(ring: Ring) -> Iterator[None]:
-    """Leave a ring at the end, together with the other ranks; inform them if this rank fails."""
+    """Leave a ring together with the other ranks at the end of the context; inform them if this rank fails."""
     try:
         yield
         ring.barrier()
     except BaseException as error:
-        if not isinstance(error, Interrupted):  # which all ranks have agreed on
+        if not isinstance(error, Interrupted):  # all ranks have agreed to an interrupt
             ring.fail(reason_of(error))
         raise
     finally:
@@ -212,7 +214,7 @@ def taking_part(ring: Ring) -> Iterator[None]:
 
 
 class LocalRing:
-    """Ring of one rank, whose next rank is itself. One slice may be in flight."""
+    """Ring of a single rank, whose next rank is itself. At most one slice can be in flight."""
 
     rank = 0
     ranks = 1
@@ -273,5 +275,5 @@ LEFT = "has left the ring"
 
 
 def too_long(length: int, room: int) -> str:
-    """Return the reason for a slice that does not fit into its room."""
+    """Return the failure reason for a slice that is longer than the memory for it."""
     return f"sent a slice of {length} bytes to a rank that has room for {room}"

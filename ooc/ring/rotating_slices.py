@@ -1,4 +1,7 @@
-"""Slices of the model that rotate round the ring, as one rank has them: at rest, in transit, and in a generation."""
+"""Slices of the model that rotate around the ring, as one rank holds them: stored, in transit, or in a generation.
+
+A slice rests at the rank that stores it between two trips.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +24,15 @@ from ooc.state.passes import Bell, Pass
 from ooc.workers.shared_arrays import ArraySpec
 from ooc.workers.worker import travelling_rooms
 
-# In a generation: uint8, packets of the slices that rest here, one after the other; int64, bytes of each.
+# Arrays of a generation: uint8, the concatenated packets of the slices that rest at this rank; int64, their sizes.
 RESTING, SIZES = "resting", "resting_sizes"
 
 
 class RotatingSlices:
-    """Slices of a program with phases in which slices rotate.
+    """Slices of a program that has phases in which slices rotate.
 
-    directory: of the files in which slices rest. in_generations: whether slices belong to a generation; otherwise the
-    program makes them anew when a run is resumed.
+    directory: directory of the files that store slices between trips. in_generations: whether generations contain the
+    slices; otherwise, the program creates them anew when a run is resumed.
     """
 
     def __init__(self, dataset: Store, program: StaticProgram, ring: Ring, directory: Path) -> None:
@@ -37,16 +40,16 @@ class RotatingSlices:
         self._count = dataset.slice_count
         self._rooms = travelling_rooms(dataset, program)
         self._shelf: PacketStore | None = None
-        self._following: PacketStore | None = None  # filled while the slices travel
+        self._following: PacketStore | None = None  # filled during a trip
         self.in_generations = any(phase.travels for phase in program.initial)
         directory.mkdir(exist_ok=True)
 
     def specs(self) -> dict[str, ArraySpec]:
-        """Return the shared arrays in which slices are worked on."""
+        """Return the specs of the shared arrays in which workers update slices."""
         return PacketSlots.specs(self._rooms, SLOTS)
 
     def attach(self, shared: Mapping[str, np.ndarray]) -> None:
-        """Attach to the arrays of `specs`."""
+        """Attach to the shared arrays that `specs` declares."""
         self._slots = PacketSlots(self._rooms, SLOTS, shared)
 
     def trips(self, cursor: Cursor) -> int:
@@ -63,7 +66,7 @@ class RotatingSlices:
         return -self.trips(cursor) % self._ring.ranks
 
     def open(self, phase: Phase, cursor: Cursor, cells: Callable[[Sequence[int], Bell], Pass]) -> Pass:
-        """Return the slices of a phase in order of arrival. cells: see TravellingPass."""
+        """Return the pass over the slices of a phase, in order of arrival. cells: see TravellingPass."""
         self._following = PacketStore(self._directory) if phase.travels in ("made", "changed") else None
         source = None if phase.travels == "made" else self._shelf
         return TravellingPass(self._stops(phase, cursor), cells, self._slots, self._ring, source, self._following)
@@ -75,14 +78,14 @@ class RotatingSlices:
         return rotation_schedule(self._count, self._ring.ranks, self._ring.rank, trips)
 
     def arrived(self) -> None:
-        """Mark all slices of a phase as at rest."""
+        """Record that the slices of a phase have completed their trip."""
         if self._following:
             if self._shelf:
                 self._shelf.close()
             self._shelf, self._following = self._following, None
 
     def to_commit(self, cursor: Cursor) -> dict[str, np.ndarray | Pieces]:
-        """Return the part of a generation that holds the slices at rest here."""
+        """Return the arrays of a generation that hold the slices stored on this rank."""
         if not self.in_generations:
             return {}
         assert self._shelf
@@ -91,7 +94,7 @@ class RotatingSlices:
         return {SIZES: sizes, RESTING: Pieces("uint8", int(sizes.sum()), self._shelf.packets(slices))}
 
     def restore(self, committed: dict[str, np.ndarray], cursor: Cursor) -> None:
-        """Restore the slices at rest here from a generation."""
+        """Restore the slices stored on this rank from a committed generation."""
         sizes, packets = committed[SIZES].tolist(), committed[RESTING]
         self._shelf, ends = PacketStore(self._directory), np.cumsum(sizes).tolist()
         for slice_, size, end in zip(self.resting(cursor), sizes, ends, strict=True):

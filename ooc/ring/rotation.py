@@ -1,7 +1,7 @@
-"""A phase with rotating slices: one slice is worked on while the next arrives and the last leaves.
+"""A phase with rotating slices: one slice is updated while the next arrives and the last leaves.
 
-Three threads: one loads slices that rested here from the shelf, one receives slices from the previous rank, one sends
-finished slices. They pass slots to each other: one slot for own slices, the others for slices in transit.
+Three threads run: one loads the slices stored on this rank, one receives slices from the previous rank, and one sends
+finished slices. They share the slots: one slot is for this rank's own slices, the others are for slices in transit.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from ooc.ring.ring import Ring
 from ooc.ring.rotation_schedule import Visit
 from ooc.state.passes import Bell, Loaded, Pass
 
-_OWN = 1  # slots for slices of this rank; the others are for those on their way
+_OWN = 1  # slots for this rank's own slices; the other slots are for slices in transit
 
 
 class TravellingPass:
-    """The slices of a phase in order of arrival, with their cells of the local state.
+    """Pass over the slices of a phase, in order of arrival, with their cells of the local state.
 
-    cells: function that makes the pass over the local state, from its order and a bell to ring. source: shelf on which
-    slices rest; None before there are any. target: shelf for slices at the end of the trip; None for a phase that
-    changes nothing, after which slices rest where they did.
+    cells: function that creates the pass over the local state, given its order and the bell to ring. source: store of
+    the slices before the trip; None if there are none yet. target: store of the slices after the trip; None for a phase
+    that does not change slices, which then stay in `source`.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class TravellingPass:
         self._cells = cells(self.order, self._bell)
         self._following = deque(self.order)
         self._loaded: deque[Loaded] = deque()
-        self._arrived: dict[int, int] = {}  # slots by slice
+        self._arrived: dict[int, int] = {}  # slot of each slice
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
         self._own: queue.Queue[int | None] = queue.Queue()
@@ -71,7 +71,7 @@ class TravellingPass:
 
     @property
     def waits_for(self) -> str:
-        """Return which resource the next slice is waiting for."""
+        """Return the resource that the next slice is waiting for."""
         return self._cells.waits_for if not self._loaded else "network"
 
     @property
@@ -117,7 +117,7 @@ class TravellingPass:
         self._cells.check()
 
     def _take(self) -> None:
-        """Load slices that rested here from the shelf, each when the one before has left."""
+        """Load the slices stored on this rank, each one when the one before has left."""
         for slice_ in [slice_ for slice_ in self.order if self._stops[slice_].own]:
             if (slot := self._own.get()) is None:
                 return
@@ -142,8 +142,8 @@ class TravellingPass:
         self._bell.ring()
 
     def _pass_on(self) -> None:
-        """Send finished slices to the next rank, or put them on the shelf, in order."""
-        done: dict[int, int] = {}  # slots by slice
+        """Send finished slices to the next rank, or store them at the end of their trip, in order."""
+        done: dict[int, int] = {}  # slot of each slice
         for slice_ in self.order:
             while slice_ not in done:
                 if (loaded := self._done.get()) is None:

@@ -1,13 +1,14 @@
-"""Rotation schedule: where slices of the model are on a ring, and in which order they arrive (pure functions).
+"""Rotation schedule: where the slices of a model are on a ring, and in which order they arrive (pure functions).
 
-Between two trips every slice rests at one rank. On a trip it goes from rank to rank until all have had it; it ends one
-rank before the rank at which it started. A rank takes one slice that rested with it, then one slice of each rank before
-it as they arrive, then its next own slice. In each of these rounds every rank has one slice in flight: one is worked on
-while another arrives and a third leaves.
+Between two trips, every slice rests at one rank, which stores it. On a trip, it visits all ranks in turn, so it ends at
+the rank before the one at which it started. A rank takes one of its own slices, which rested there, then one slice of
+each rank before it as these arrive, then its next own slice. In each of these rounds, every rank has one slice in
+flight: one is updated while another arrives and a third leaves.
 
-No deadlock if every rank has room for one own slice and two in flight: a rank starts a round when it has had all slices
-of the round before. While one of those is in flight, not all ranks have started the next round, so fewer slices are in
-flight than there is room for. Hence some rank has room, and the slice before it can be passed on or worked on.
+There is no deadlock if every rank has room for one own slice and two slices in flight. A rank starts a round when it
+has updated all slices of the previous round. While one of those is in flight, not all ranks have started the next
+round, so fewer slices are in flight than there is room for. Hence some rank has room, and the slice that it waits for
+can be sent or updated.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 
 class Visit(NamedTuple):
-    """A visit of a slice at a rank on a trip. own: it rested there before. last: it comes to rest there."""
+    """Visit of a slice at a rank. own: whether the slice starts its trip there. last: whether it ends its trip there."""
 
     slice_: int
     own: bool
@@ -24,13 +25,13 @@ class Visit(NamedTuple):
 
 
 def resting(slices: int, ranks: int, rank: int, trips: int) -> range:
-    """Return the slices that rest at a rank after `trips` trips."""
+    """Return the slices stored on a rank after `trips` trips."""
     home = (rank + trips) % ranks
     return range(home * slices // ranks, (home + 1) * slices // ranks)
 
 
 def rotation_schedule(slices: int, ranks: int, rank: int, trips: int) -> list[Visit]:
-    """Return the visits of all slices at a rank, in order of arrival, on the trip after `trips` others."""
+    """Return the visits of all slices at a rank, in order of arrival, on the trip that follows `trips` earlier ones."""
     begins = [resting(slices, ranks, (rank - back) % ranks, trips) for back in range(ranks)]
     return [
         Visit(begins[back][turn], back == 0, back == ranks - 1)

@@ -1,8 +1,8 @@
 """Sums over all ranks with bounded staleness (a stale all-reduce).
 
-After each macro-step a rank contributes what it added. With a staleness of s it continues with the sums of all ranks up
-to s macro-steps ago plus everything that it added itself; sums are made in a thread during the next macro-steps. With
-staleness 0 it waits for the sums.
+After each macro-step, a rank contributes its own changes. With a staleness of s, it continues with the sums over all
+ranks up to s macro-steps ago, plus all of its own changes; a thread computes the newer sums during the next
+macro-steps. With a staleness of 0, the rank waits for the sums.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from ooc.ring.ranks import Ranks
 from ooc.ring.ring import Ring
 
-PENDING = "pending"  # in a generation: int64, what this rank added that had not come round yet
+PENDING = "pending"  # array of a generation, int64: changes of this rank that were not summed yet
 
 
 class StaleSums:
     """Arrays that are summed over all ranks.
 
-    arrays: int64; the caller adds to them, and `advance` adds the changes of other ranks. pending: what this rank added
-    in each macro-step that is not summed yet, oldest first.
+    arrays: int64 arrays; the caller adds to them, and `advance` adds the changes of other ranks. pending: changes of
+    this rank in each macro-step that is not summed yet, oldest first.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], ranks: Ranks, staleness: int) -> None:
@@ -35,11 +35,11 @@ class StaleSums:
         return np.concatenate([np.empty(0, np.int64), *(array.reshape(-1) for array in self._arrays.values())])
 
     def to_commit(self) -> dict[str, np.ndarray]:
-        """Return what a generation stores beside the arrays."""
+        """Return the array that a generation stores in addition to the arrays themselves."""
         return {PENDING: self.pending.reshape(-1)}
 
     def restore(self, committed: Mapping[str, np.ndarray]) -> None:
-        """Restore the pending changes from a generation, after the arrays were restored."""
+        """Restore the pending changes from a generation; the arrays themselves must already be restored."""
         self._known = self._flat()
         pending = committed[PENDING].reshape(self._staleness, self._known.size)
         self._pending = deque((added, self._sum(added)) for added in pending)
@@ -54,14 +54,14 @@ class StaleSums:
 
     @property
     def pending(self) -> np.ndarray:
-        """Return the pending changes, int64 (s, N); zeros for macro-steps that have not happened."""
+        """Return the pending changes, int64 (s, N), with zeros for macro-steps that have not happened."""
         found = np.zeros((self._staleness, self._known.size), np.int64)
         for place, (added, _) in enumerate(reversed(self._pending)):
             found[-1 - place] = added
         return found
 
     def advance(self) -> float:
-        """End a macro-step; returns the sum of the errors that the arrays had by staleness."""
+        """End a macro-step; returns the sum of the absolute errors that staleness caused in the arrays."""
         added = self._flat() - self._known
         self._pending.append((added, self._sum(added)))
         off = 0.0
@@ -74,7 +74,7 @@ class StaleSums:
         return off
 
     def settle(self) -> None:
-        """Wait for all sums, and add them."""
+        """Wait for all pending sums, and add them to the arrays."""
         while self._pending:
             mine, total = self._pending.popleft()
             self._add(total.result() - mine)
@@ -87,7 +87,7 @@ class StaleSums:
             at += array.size
 
     def exact(self) -> dict[str, np.ndarray]:
-        """Return copies of the arrays with all changes of all ranks; the arrays stay as they are."""
+        """Return copies of the arrays that include all changes of all ranks. The arrays themselves are not changed."""
         whole, found, at = self._flat(), {}, 0
         for mine, total in self._pending:
             whole += total.result() - mine

@@ -19,8 +19,8 @@ from ooc.ring.handshake import CONTROL, SLICES, Address, Authentication, Links, 
 from ooc.ring.ring import LEFT, PATIENCE, Failure, Flow, LocalRing, Ring, too_long
 
 DEADLINE = 60.0  # seconds
-_SLICE = struct.Struct("<QQQ")  # number, bytes, checksum: 0 where encryption sees to it
-_RENEWAL = _SLICE.pack(0, 2**64 - 1, 0)  # in the place of one: new keys are wanted
+_SLICE = struct.Struct("<QQQ")  # number of the slice, its size in bytes, its checksum: 0 on an encrypted connection
+_RENEWAL = _SLICE.pack(0, 2**64 - 1, 0)  # header that requests new keys instead of announcing a slice
 
 
 def join(
@@ -33,11 +33,12 @@ def join(
     patience: float = PATIENCE,
     deadline: float = DEADLINE,
 ) -> Ring:
-    """Connect all ranks of a ring.
+    """Connect this rank to its neighbours and return the ring.
 
-    addresses: of each rank. listening: this rank's socket, from `meeting.listen`; closed at the end. credentials: this
-    rank's, from `credentials.issue`. insecure: slices are not encrypted; equal on all ranks. patience: seconds until a
-    silent rank counts as lost. deadline: seconds until the neighbours must be connected, or RingFailed is raised.
+    addresses: addresses of all ranks. listening: this rank's socket, from `handshake.listen`; closed at the end.
+    credentials: this rank's credentials, from `credentials.issue`. insecure: do not encrypt connections; must be equal
+    on all ranks. patience: seconds without a heartbeat after which a rank counts as lost. deadline: seconds within
+    which the neighbours must be connected. Raises RingFailed if they are not.
     """
     until = time.monotonic() + deadline
     failure = Failure([host for host, _ in addresses])
@@ -56,8 +57,11 @@ def join(
 
 
 class TcpRing(Collectives):
-    """Ring over TCP, made by `join`. checked: slices carry a checksum. allowance: seconds beyond `patience` until the
-    first heartbeat of a neighbour."""
+    """Ring over TCP, created by `join`.
+
+    checked: whether slices carry a checksum. allowance: seconds beyond `patience` to wait for a neighbour's first
+    heartbeat.
+    """
 
     def __init__(
         self,
@@ -72,7 +76,7 @@ class TcpRing(Collectives):
         super().__init__(manners.rank, manners.ranks)
         self.bytes_sent = 0
         self._failure, self._checked, self._manners = failure, checked, manners
-        self._records = 0  # of TLS, that were sent with the keys of the slices
+        self._records = 0  # TLS records sent with the current keys of the slice connection
         self._in, self._out = links.previous[SLICES], links.next[SLICES]
         own = None if checked else manners
         self._previous = Channel(links.previous[CONTROL], self.previous, own, accepted=True)
@@ -125,21 +129,21 @@ class TcpRing(Collectives):
         return number, length
 
     def _renew_in(self) -> None:
-        """Renew the keys at the request of the previous rank."""
-        self._flow.arrived -= _SLICE.size  # of a slice that comes after the handshake
+        """Renew the keys when the previous rank requests it."""
+        self._flow.arrived -= _SLICE.size  # do not count the header of a request as part of a slice
         with self._awaiting():
             self._in = self._manners.renew(self._in, accepted=True)
             self._shake_hands(self._in)
 
     def _shake_hands(self, connection: ssl.SSLSocket) -> None:
         connection.settimeout(None)
-        self._failure.check()  # a peer that has hung up meanwhile is not connected
+        self._failure.check()  # after `_hang_up` the socket is no longer connected
         connection.do_handshake()
         self._manners.check_renewed(connection)
 
     @contextmanager
     def _awaiting(self) -> Iterator[None]:
-        """Mark that this rank waits for the previous rank."""
+        """Mark this rank as waiting for the previous rank, within the context."""
         self._flow.is_awaited = True
         try:
             yield
@@ -169,13 +173,13 @@ class TcpRing(Collectives):
         if self._in.fileno() < 0:
             return
         self._control.close()
-        self._failure.record(self.rank, LEFT)  # threads that are waiting, or will wait later
+        self._failure.record(self.rank, LEFT)  # for threads that are waiting, or will wait later
         self._hang_up()
         for connection in (self._in, self._out):
             connection.close()
 
     def _hang_up(self) -> None:
-        """Wake the threads that wait to send or receive slices."""
+        """Wake the threads that are waiting to send or receive slices."""
         for connection in (self._in, self._out):
             hang_up(connection)
 

@@ -1,4 +1,4 @@
-"""Pack the answers of a program's parts as bytes for other ranks: numbers, text, arrays, lists, tuples and dicts."""
+"""Pack the return values of a program's parts for other ranks: numbers, strings, arrays, lists, tuples and dicts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NUMBERS = "biufc"  # kinds of dtypes
 
 
 def pack(value: Any) -> bytes:
-    """Pack a value; RequestError if its type cannot be sent to other ranks."""
+    """Return a value packed as bytes. Raises RequestError if its type cannot be sent to other ranks."""
     return msgpack.encode(_told(value), enc_hook=_refuse)
 
 
 def unpack(data: bytes) -> Any:
-    """Return the value from `pack`; WorkFailed if the bytes are invalid."""
+    """Return the value packed by `pack`. Raises WorkFailed if the bytes are invalid."""
     try:
         return msgpack.decode(data, ext_hook=_made)
     except (DecodeError, TypeError, ValueError) as error:
@@ -27,7 +27,7 @@ def unpack(data: bytes) -> Any:
 
 
 def _told(value: Any) -> Any:
-    """Replace arrays, NumPy numbers and tuples in a value by msgpack extensions."""
+    """Replace arrays, NumPy numbers and tuples in a value with msgpack extensions."""
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.kind not in _NUMBERS:
             raise RequestError(
