@@ -1,4 +1,4 @@
-"""Run one rank in a task of a Dask worker: a process of its own, whose log and metrics go to the client."""
+"""Run one rank in a Dask task: a separate process, whose log and metrics are sent to the client."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from ooc.runs.metrics import values_of
 
 _TRANSIENT = re.compile(r"rank \d+ \([^)]*\) |.* is in use by process \d+$")  # messages of `RingFailed` and `RunInUse`
 _LAST_WORDS = 2.0  # seconds to read the output of a process that has ended
-_NEW_LINES = 1.0  # seconds between looks for new metrics
+_NEW_LINES = 1.0  # seconds between checks for new metrics
 
 
 class RankTask(NamedTuple):
-    """What a rank is told. topic: of Dask's events that go to the client. run: directory, with {rank}. key: hexadecimal
-    digits that all ranks share."""
+    """Description of the rank that a task runs.
+
+    topic: topic of the Dask events that the client receives. run: run directory, with the placeholder {rank}. key:
+    shared key of all ranks, as hexadecimal digits.
+    """
 
     topic: str
     words: Sequence[str]
@@ -40,16 +43,17 @@ class RankTask(NamedTuple):
 
 
 def free_port() -> int:
-    """Return a port of this machine on which nobody listens."""
+    """Return a free port of this machine."""
     with socket.socket() as found:
         found.bind(("", 0))
         return int(found.getsockname()[1])
 
 
 def run_rank(task: RankTask) -> dict[str, Any]:
-    """Run a rank to its end; returns its exit code, and its error, or the result of rank 0.
+    """Run a rank to its end; returns its exit code, and its error or, on rank 0, its result.
 
-    "transient" tells whether a restart may succeed: another rank is the cause, or an old process still ends.
+    "transient" says whether a restart may succeed: another rank caused the error, or an earlier process has not exited
+    yet.
     """
     from distributed import Event, get_worker
 
@@ -95,7 +99,7 @@ def run_rank(task: RankTask) -> dict[str, Any]:
 def _read(
     process: subprocess.Popen[str], out: Callable[[str], None], log: Callable[[str], None]
 ) -> list[threading.Thread]:
-    """Read the output of a process line by line, in threads, which are returned."""
+    """Start threads that read the output of a process line by line, and return them."""
 
     def read(stream: Any, take: Callable[[str], None]) -> None:
         for line in stream:
@@ -110,7 +114,7 @@ def _read(
 
 @contextmanager
 def _key_file(key: str) -> Iterator[str]:
-    """Yield a path of a pipe from which a process that inherits its descriptor reads the key, once."""
+    """Yield the path of a pipe from which a process that inherits its file descriptor can read the key once."""
     reading, writing = os.pipe()
     try:
         os.write(writing, key.encode())
@@ -122,7 +126,7 @@ def _key_file(key: str) -> Iterator[str]:
 
 @contextmanager
 def _following(path: Path, tell: Callable[[dict[str, Any]], None] | None) -> Iterator[None]:
-    """Tell of each line of the metrics that is added meanwhile."""
+    """Call `tell` with each line that is added to the metrics file within the context."""
     over = threading.Event()
     before = path.stat().st_size if path.exists() else 0
 
@@ -131,7 +135,7 @@ def _following(path: Path, tell: Callable[[dict[str, Any]], None] | None) -> Ite
         while not is_last:
             is_last = over.wait(_NEW_LINES)
             with suppress(FileNotFoundError), path.open("rb") as file:
-                at = min(at, os.fstat(file.fileno()).st_size)  # a resume drops lines of an iteration that it repeats
+                at = min(at, os.fstat(file.fileno()).st_size)  # a resume drops the lines of iterations that it repeats
                 file.seek(at)
                 for line in file:
                     if line.endswith(b"\n"):

@@ -1,8 +1,8 @@
-"""Read the hosts file, which has one line for each rank, in the order of ranks.
+"""Read the hosts file, which has one line per rank, in rank order.
 
     [user@]host[:port] [dir=PATH] [cores=N] [memory=SIZE] [address=IP] [python=PATH]    # a comment
 
-The host is passed to ssh, so entries of ~/.ssh/config apply. A host on several lines has several ranks.
+The host is passed to ssh, so entries in ~/.ssh/config apply. A host that is on several lines runs several ranks.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ _PLACE = re.compile(
 class Host(NamedTuple):
     """One line of the hosts file; fields that are not given are None or empty.
 
-    directory: working directory [that of the launcher]. cores, memory (bytes): for this rank. address: IP address for
-    other ranks [the address that ssh uses]. python: interpreter that has ooc [the path of the launcher's interpreter].
+    directory: working directory; by default, the launcher's. cores: number of cores for this rank. memory: bytes for
+    this rank. address: IP address at which other ranks can reach this rank; by default, the address that ssh uses.
+    python: Python interpreter that has ooc; by default, the path of the launcher's interpreter.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Host(NamedTuple):
 
 
 def read_hosts(path: Path) -> list[Host]:
-    """Read a hosts file; RequestError names the line and the field that is wrong."""
+    """Return the hosts in a hosts file. Raises RequestError that names the line and the invalid field."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Read the file with the key that the ranks of a rendezvous share."""
+"""Read the file that contains the shared key of the ranks of a rendezvous."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from blocks.errors import RequestError
 
-_DIGITS = 64  # hexadecimal, of 32 bytes
-_MOST_BYTES = 1 << 10  # that are read of a file
-_LEAST_DIFFERENT = 16  # bytes: of 32 random ones, fewer are different once in 10**15
+_DIGITS = 64  # hexadecimal digits of 32 bytes
+_MOST_BYTES = 1 << 10  # maximum number of bytes read from the file
+_LEAST_DIFFERENT = 16  # distinct bytes of a key; 32 random bytes have fewer with a probability of 1e-15
 _HOW = "Make a key that only you can read: (umask 077; openssl rand -hex 32 > ring.key)"
 
 
 def read_key(path: Path) -> bytes:
-    """Return the key in a file, 32 bytes. Raises RequestError if it is not secret or no key.
+    """Return the 32-byte key in a file. Raises RequestError if the file is not secret or does not contain a key.
 
-    As ssh does, refuse a file of this user that others can read or write.
+    Like ssh, refuses a file that is owned by this user and that others can read or write.
     """
     try:
         with path.open("rb") as file:

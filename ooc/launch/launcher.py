@@ -1,9 +1,9 @@
-"""Run a command on several machines as the ranks of a ring: start them over ssh, check, follow and end them.
+"""Run a command on several machines as the ranks of a ring: start, check, monitor and end the ranks over ssh.
 
-The launcher sends each rank its task and credentials through the standard input of ssh; each rank answers with a
-description of itself. If the ranks fit together, the launcher sends all addresses and they start. From then on it
-listens, and sends heartbeats. A failure of one rank ends all ranks; no rank outlives the launcher (see
-`ooc.launch.supervisor`).
+The launcher sends each rank its task and credentials over the standard input of ssh, and each rank replies with a
+description of itself. If the ranks are compatible, the launcher sends them the addresses of all ranks, and they start.
+From then on, the launcher handles their messages and sends heartbeats. A failure of one rank ends all ranks, and no
+rank outlives the launcher (see `ooc.launch.supervisor`).
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from ooc.launch.remote import Remote, Ssh, end_all, pack
 from ooc.launch.supervisor import ALIVE, END, STOP
 from ooc.ring.credentials import issue
 
-START = 120.0  # seconds for all ranks to say who they are
-GRACE = 10.0  # seconds for the others to end, once one has failed
-_END = 3.0  # seconds for ranks to end after the message to end, or after a kill
-_LEAVE = 60.0  # seconds for the last rank to end, once one has that has waited for all to be done
-_BEAT = 2.0  # seconds between signs of life
-_MAX_CONNECTING = 8  # connections that are not let in yet: an sshd drops some once there are ten
-_MAX_TRIES = 6  # to connect, where an sshd drops a connection nevertheless
+START = 120.0  # seconds for all ranks to send their descriptions
+GRACE = 10.0  # seconds for the other ranks to end after one has failed
+_END = 3.0  # seconds for ranks to end after an end message or a kill
+_LEAVE = 60.0  # seconds for the last rank to end after the first one, which ends only when all ranks are done
+_BEAT = 2.0  # seconds between heartbeats
+_MAX_CONNECTING = 8  # connections not yet authenticated; by default, sshd drops some once there are ten (MaxStartups)
+_MAX_TRIES = 6  # attempts to connect to an sshd that drops connections nevertheless
 _LONGEST_PAUSE = 60.0  # seconds before a restart
-_CLEAR = "\r\x1b[K"  # the line of a terminal on which the progress bar is
+_CLEAR = "\r\x1b[K"  # clears the terminal line that shows the progress bar
 
 
 class LaunchRequest(NamedTuple):
     """A command to launch.
 
-    arguments: of `ooc`. resume: command that continues the run, for messages. again: function from the seconds since
-    the start to the arguments that continue the run. restarts: largest number of automatic restarts. ports: first and
-    last port on which ranks may listen; None for any. patience: seconds without a heartbeat until a rank counts as
-    lost. columns: width of the terminal, 0 if there is none.
+    arguments: arguments of `ooc`. resume: command that continues the run, for messages. again: function that takes the
+    seconds since the start and returns the arguments that continue the run. restarts: maximum number of automatic
+    restarts. ports: first and last port on which ranks may listen; None for any port. patience: seconds without a
+    heartbeat after which a rank counts as lost. columns: width of the terminal, 0 if there is none.
     """
 
     hosts: Sequence[Host]
@@ -61,10 +61,10 @@ class LaunchRequest(NamedTuple):
 
 
 class RankReport(NamedTuple):
-    """The end of a rank as it reports it.
+    """Report of a rank about its own end.
 
-    ring: the rank failed because of another rank. transient: a restart may succeed. begun: there is a run that can be
-    continued.
+    ring: whether the rank failed because of another rank. transient: whether a restart may succeed. begun: whether
+    there is a run that can be continued.
     """
 
     code: int
@@ -76,7 +76,7 @@ class RankReport(NamedTuple):
 
 
 def launch(request: LaunchRequest) -> None:
-    """Run a command on all hosts until it ends, and print what rank 0 prints; raises the error of the command.
+    """Run a command on all hosts until it ends, and print the output of rank 0; raises the command's error.
 
     If a rank is lost, all ranks are restarted after a pause, at most request.restarts times.
     """
@@ -104,11 +104,9 @@ class Launcher:
     def __init__(self, request: LaunchRequest) -> None:
         self._request = request
         self._events: SimpleQueue[Any] = SimpleQueue()
-        self._hellos: dict[int, tuple[Hello, float]] = {}  # by rank, and by how much its clock is ahead
+        self._hellos: dict[int, tuple[Hello, float]] = {}  # by rank; with the seconds by which its clock is ahead
         self._reports: dict[int, RankReport] = {}
-        self._failed: list[
-            tuple[Remote, RankReport | None]
-        ] = []  # in the order in which they did; None: without a word
+        self._failed: list[tuple[Remote, RankReport | None]] = []  # in order of time; None: without a report
         self._joined = self._signalled = self._stopping = self._ended = self._killed = False
         self._until = time.monotonic() + START
         self._beat = 0.0
@@ -116,12 +114,12 @@ class Launcher:
         self._remotes = [Remote(rank, host, ssh, self._events) for rank, host in enumerate(request.hosts)]
         self._tasks = [pack(task) for task in self._told_at_start()]
         self._pending = deque(self._remotes)  # not started yet
-        self._connecting: set[Remote] = set()  # started, not let in yet
+        self._connecting: set[Remote] = set()  # started, but not authenticated yet
         self._present: set[Remote] = set()
         self._next_start = 0.0
 
     def _told_at_start(self) -> Iterator[dict[str, Any]]:
-        """Yield the task of each rank, the message that it gets when it is started."""
+        """Yield the task of each rank: the message that is sent to it at its start."""
         request = self._request
         credentials = issue(len(request.hosts), insecure=request.insecure)
         at_home = Counter(host.name for host in request.hosts)
@@ -147,7 +145,7 @@ class Launcher:
             remote.start(self._tasks[remote.rank])
 
     def _retries(self, remote: Remote) -> bool:
-        """Return whether to start a rank again after a pause because its sshd dropped the connection."""
+        """Return whether to start a rank again, after a pause, because its sshd dropped the connection."""
         if remote not in self._connecting or not remote.was_dropped or remote.tries == _MAX_TRIES or self._stopping:
             return False
         self._next_start = time.monotonic() + 0.5 * 2**remote.tries
@@ -206,7 +204,7 @@ class Launcher:
             self._fail(remote, RankReport(1, "sent an invalid message to the launcher"))
 
     def _join(self) -> None:
-        """Compare the descriptions of all ranks and send all addresses to each of them."""
+        """Check the descriptions of all ranks, and send the addresses of all ranks to each of them."""
         told = [self._hellos[remote.rank] for remote in self._remotes]
         hellos = [hello for hello, _ in told]
         for warning in check(hellos, [remote.name for remote in self._remotes], [ahead for _, ahead in told]):
@@ -215,7 +213,7 @@ class Launcher:
         self._joined, self._until = True, float("inf")
 
     def _press(self) -> None:
-        """Handle a deadline: fail late ranks, then end all ranks, then kill them."""
+        """Handle a missed deadline: first fail late ranks, then end all ranks, then kill them."""
         if not self._stopping and not self._ended and (late := self._late()):
             self._fail(*late)
         elif not self._ended:
@@ -232,7 +230,7 @@ class Launcher:
             self._present.clear()
 
     def _late(self) -> tuple[Remote, RankReport] | None:
-        """Return the first rank that did not start in time, or did not exit after others have."""
+        """Return the first rank that did not start in time, or that did not exit in time after the others."""
         what = (
             f"did not exit within {_LEAVE:.0f} s of the other ranks"
             if self._joined
@@ -242,7 +240,7 @@ class Launcher:
         return next(((each, RankReport(1, what)) for each in self._remotes if each.rank not in told), None)
 
     def _fail(self, remote: Remote, report: RankReport | None) -> None:
-        """Record the failure of a rank and stop all ranks, unless the rank was asked to stop."""
+        """Record the failure of a rank, and stop all ranks unless the rank only stopped as requested."""
         if self._ended:
             return
         self._failed.append((remote, report))
@@ -261,7 +259,7 @@ class Launcher:
             self._until = time.monotonic() + GRACE
 
     def _stop(self) -> None:
-        """Interrupt all ranks once; a second interrupt would keep them from saving their state."""
+        """Interrupt all ranks, but only once: a second interrupt would keep them from saving their state."""
         if not self._stopping:
             self._stopping = True
             self._tell_all(STOP)
@@ -275,7 +273,7 @@ class Launcher:
             remote.send(line)
 
     def dismiss(self) -> None:
-        """End all ranks that are still there."""
+        """End all ranks that are still running."""
         if self._present:
             self._end()
             self.follow()
@@ -301,7 +299,7 @@ class Launcher:
                 signal.signal(number, handler)
 
     def failure(self) -> OocError | None:
-        """Return the error of the command in the user's terms; None if it succeeded."""
+        """Return the error of the command, in the user's terms; None if the command succeeded."""
         found = cause(self._failed, signalled=self._signalled)
         if found is None:
             unfinished = self._signalled and len(self._reports) < len(self._remotes)
@@ -320,7 +318,7 @@ class Launcher:
         return error_of(report.code)(f"{remote.name}: {report.what}", remedy)
 
     def is_transient(self, *, is_restart: bool) -> bool:
-        """Return whether a restart may succeed: a rank was lost after all had connected, or has not come back yet."""
+        """Return whether a restart may succeed: a rank was lost after all had joined, or has not come back yet."""
         found = cause(self._failed, signalled=self._signalled)
         if found is None or self._signalled or not (self._joined or is_restart):
             return False
@@ -328,23 +326,24 @@ class Launcher:
         return remote.is_lost if report is None else report.transient
 
     def _go_on(self) -> str:
-        """Return the remedy that tells how to continue the run, if there is one."""
+        """Return a remedy that says how to continue the run; "" if there is no run to continue."""
         begun = any(report.begun for report in self._reports.values())
         return (
             f"All ranks have stopped. When the cause is fixed, continue with: {self._request.resume}" if begun else ""
         )
 
 
-_TOLD = ("arguments", "resume", "insecure", "ports", "patience", "columns", "debug")  # of the request, to all ranks
+# Fields of the request that are sent to all ranks.
+_TOLD = ("arguments", "resume", "insecure", "ports", "patience", "columns", "debug")
 
 
 def cause(
     failed: Sequence[tuple[Remote, RankReport | None]], *, signalled: bool
 ) -> tuple[Remote, RankReport | None] | None:
-    """Return the failure that caused the others. failed: ranks and reports in order of time. signalled: all were asked
-    to stop.
+    """Return the failure that caused the others.
 
-    A rank's report about itself, or an end without a report, comes first; then the failure that most other ranks name.
+    A rank's report about itself, or an end without a report, takes precedence over the failure that most other ranks
+    report. failed: ranks and reports, in order of time. signalled: whether all ranks were told to stop.
     """
     for remote, report in failed:
         if report is None or (report.code not in STOPPED and not report.ring):

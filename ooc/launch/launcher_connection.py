@@ -1,4 +1,4 @@
-"""A rank's side of `ooc launch`: JSON lines from and to the launcher, and streams that are forwarded to it."""
+"""A rank's side of `ooc launch`: JSON lines to and from the launcher, and output streams forwarded to it."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class LauncherConnection:
         os.dup2(2, 1)
 
     def receive(self) -> dict[str, Any]:
-        """Wait for a message of the launcher; raises Interrupted if the launcher is gone."""
+        """Wait for a message from the launcher. Raises Interrupted if the launcher is gone."""
         line = sys.stdin.buffer.readline(LONGEST)
         if not line:
             raise Interrupted("the launcher has exited or is unreachable")
         return json.loads(line)
 
     def send(self, **message: Any) -> None:
-        """Send a message to the launcher; does nothing if it is gone."""
+        """Send a message to the launcher; does nothing if the launcher is gone."""
         with self._lock, contextlib.suppress(OSError):
             self._out.write(pack(message))
             self._out.flush()
 
 
 class Page(io.TextIOBase):
-    """Text stream whose text is printed by the launcher."""
+    """Text stream that the launcher prints on its standard output."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -54,7 +54,7 @@ class Page(io.TextIOBase):
 
 
 class Bar(io.TextIOBase):
-    """Standard error of a rank whose progress bar is drawn on the launcher's terminal."""
+    """Standard error stream of a rank whose progress bar is drawn on the launcher's terminal."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell, self._log = tell, sys.stderr

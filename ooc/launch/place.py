@@ -1,4 +1,4 @@
-"""The number of a rank and of all ranks, as schedulers tell the processes that they start."""
+"""The rank of this process and the number of ranks, from the environment variables that schedulers set."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ import os
 from blocks.errors import RequestError
 
 _MOST_RANKS = 1 << 16
-_VARIABLES = (  # of the rank and the number of ranks; those of what starts a process inside another come first
+_VARIABLES = (  # of the rank and the number of ranks; variables of an inner launcher come first
     ("RANK", "WORLD_SIZE"),  # PyTorch, and many scripts
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
     ("SLURM_PROCID", "SLURM_NTASKS"),
-    ("JOB_COMPLETION_INDEX", ""),  # an Indexed Job of Kubernetes, which does not tell how many
+    ("JOB_COMPLETION_INDEX", ""),  # a Kubernetes Indexed Job, which does not give the number of ranks
 )
 
 
 def place(rank: int | None = None, ranks: int | None = None) -> tuple[int, int]:
-    """Return the number of this rank and the number of ranks, by default those that the environment tells."""
+    """Return the rank of this process and the number of ranks, by default from the environment.
+
+    Raises RequestError if the environment does not give them.
+    """
     for name, size in _VARIABLES:
         told = name in os.environ and (size in os.environ or ranks is not None)
         if told or (rank is not None and size in os.environ):

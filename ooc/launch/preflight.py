@@ -1,4 +1,4 @@
-"""Check before a run starts that all ranks fit together: versions, shards, disk space, addresses and clocks."""
+"""Check before a run that all ranks are compatible: versions, shards, disk space, addresses and clocks."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from ooc.ring.ring import Ring
 
 _CLOCKS = 5.0  # seconds by which clocks may differ without a warning
-_MOST_CLOCKS = 1800.0  # seconds by which they may differ: certificates are valid from an hour ago on
+_MOST_CLOCKS = 1800.0  # maximum seconds by which clocks may differ, as certificates are valid from one hour ago
 
 
 class Hello(NamedTuple):
     """Description of a rank and its machine.
 
-    packages: versions by `own_packages`. data: path of the dataset, if the command takes one. shard: entry "shard" of
-    the dataset's manifest. address, port: where the rank listens. group, supervisor: process group, and process id of
-    the supervisor, to kill both. free, needed: bytes of disk space. clock: seconds since 1970.
+    packages: versions from `own_packages`. data: path of the dataset, if the command takes one. shard: the "shard"
+    entry of the dataset's manifest. address, port: where the rank listens. group: process group to kill. supervisor:
+    process id of the supervisor to kill. free, needed: bytes of disk space. clock: seconds since 1970.
     """
 
     version: str
@@ -46,7 +46,7 @@ class Hello(NamedTuple):
 
 
 def own_version() -> str:
-    """Return the version of ooc and a hash of its source files, which must be equal on all ranks."""
+    """Return the version of ooc and a hash of its source files; both must be equal on all ranks."""
     digest = xxhash.xxh3_64()
     root = Path(__file__).resolve().parents[2]
     for package in ("blocks", "ooc", "samplers"):
@@ -56,15 +56,16 @@ def own_version() -> str:
 
 
 def own_packages() -> dict[str, str]:
-    """Return the versions of Python and of the numerical packages; other versions may round differently."""
+    """Return the versions of Python and the numerical packages, as different versions may round differently."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {"Python": python, **{name: version(name) for name in ("numpy", "numba", "llvmlite")}}
 
 
 def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]) -> list[str]:
-    """Check that the ranks can form a ring; returns warnings. Raises RequestError or WorkFailed.
+    """Check that the ranks can form a ring; returns warnings. Raises RequestError or WorkFailed if they cannot.
 
-    names: rank and host of each rank, for messages. clocks: seconds by which each clock is ahead of this machine.
+    names: rank and host of each rank, for messages. clocks: seconds by which each rank's clock is ahead of this
+    machine's clock.
     """
     mine = own_version()
     for name, hello in zip(names, hellos, strict=True):
@@ -79,7 +80,8 @@ def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]
                 "Free some disk space, or use another directory.",
             )
     check_packages(names, [hello.packages for hello in hellos])
-    if any(hello.shard for hello in hellos):  # else all have the whole; commands that need shards refuse that
+    # Without shards, all ranks have the whole dataset, which commands that need shards refuse.
+    if any(hello.shard for hello in hellos):
         places = [f"{name}: {hello.data}" for name, hello in zip(names, hellos, strict=True)]
         check_order(places, [hello.shard for hello in hellos])
     remedy = "Give an address that they can reach in its line of --hosts: address=IP"
@@ -98,9 +100,9 @@ def check_packages(names: Sequence[str], packages: Sequence[dict[str, str]]) -> 
 
 
 def check_start(ring: Ring, asked: dict[str, str]) -> None:
-    """Raise RequestError on all ranks if ranks started by MPI have different commands or versions.
+    """Raise RequestError on all ranks if ranks started with MPI run different commands or versions.
 
-    asked: this rank's options by name; ranks with different names run different commands.
+    asked: options of this rank by name; ranks whose options have different names run different commands.
     """
     told = gather_values(ring, [socket.gethostname(), {"ooc": own_version()} | own_packages(), asked])
     hosts, packages, commands = zip(*told, strict=True)
@@ -115,7 +117,7 @@ def check_start(ring: Ring, asked: dict[str, str]) -> None:
 
 
 def _different(told: Sequence[dict[str, str]]) -> tuple[str, int] | None:
-    """Return the first name whose value differs from that of rank 0, and the rank."""
+    """Return the first name whose value on some rank differs from rank 0's, and that rank; None if all are equal."""
     for rank, theirs in enumerate(told):
         for name, value in told[0].items():
             if theirs.get(name) != value:
@@ -124,9 +126,9 @@ def _different(told: Sequence[dict[str, str]]) -> tuple[str, int] | None:
 
 
 def check_order(places: Sequence[str], shards: Sequence[dict[str, Any] | None]) -> None:
-    """Raise RequestError unless the datasets are all shards of one dataset, in the order of ranks.
+    """Raise RequestError unless the ranks' datasets are the shards of one dataset, in rank order.
 
-    places: paths for messages. shards: entry "shard" of each manifest, or None.
+    places: paths, for messages. shards: "shard" entry of each manifest, or None.
     """
     if list(shards) == [None]:
         return
@@ -140,7 +142,7 @@ def check_order(places: Sequence[str], shards: Sequence[dict[str, Any] | None]) 
 
 
 def check_addresses(addresses: Sequence[str], hostnames: Sequence[str], names: Sequence[str], remedy: str) -> None:
-    """Raise RequestError if a rank is at an address that only its own machine reaches, unless all are on one machine.
+    """Raise RequestError if only its own machine can reach a rank's address, unless all ranks are on one machine.
 
     names: rank and host of each rank, for messages.
     """
@@ -151,7 +153,10 @@ def check_addresses(addresses: Sequence[str], hostnames: Sequence[str], names: S
 
 
 def check_clocks(names: Sequence[str], clocks: Sequence[float]) -> list[str]:
-    """Return warnings about clocks; RequestError if one is too far off. clocks: seconds ahead of this machine."""
+    """Return warnings about clocks that differ. Raises RequestError if a clock is too far off.
+
+    names: rank and host of each rank. clocks: seconds by which each rank's clock is ahead of this machine's clock.
+    """
     warnings = []
     for name, ahead in zip(names, clocks, strict=True):
         told = f"the clock of {name} is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine"

@@ -22,26 +22,30 @@ from ooc.launch.hosts import Host
 from ooc.launch.supervisor import LONGEST
 
 _CONNECT = 10  # seconds for ssh to reach a host
-_MISSED = 3  # signs of life of a host that ssh may miss
-_KILLING = 5.0  # seconds for a second ssh to kill what does not end
+_MISSED = 3  # keepalive replies of a host that may be missed (ssh's ServerAliveCountMax)
+_KILLING = 5.0  # seconds for a second ssh to kill processes that do not end
 _LAST_WORDS = 1.0  # seconds to read the output of an ssh process that has ended
-_NO_DIRECTORY = 121  # exit code of the shell that finds none
-_NO_COMMAND = (126, 127)  # exit codes of a shell that cannot run a program, or finds none
+_NO_DIRECTORY = 121  # exit code of the remote shell if the directory does not exist
+_NO_COMMAND = (126, 127)  # exit codes of a shell that cannot run or find a program
 _LOST = 255  # exit code of ssh itself
-_DROPPED = ("kex_exchange_identification", "Connection closed by", "Connection reset by")  # of ssh's messages
+_DROPPED = ("kex_exchange_identification", "Connection closed by", "Connection reset by")  # parts of ssh's messages
 _SIGNALS = {each.value: each.name for each in signal.Signals}
 
 
 class Ssh(NamedTuple):
-    """Options of the ssh commands. patience: seconds until a silent host counts as lost. config: file instead of
-    ~/.ssh/config."""
+    """Options of the ssh commands.
+
+    patience: seconds of silence after which a host counts as lost. config: file to use instead of ~/.ssh/config.
+    """
 
     patience: float
     config: Path | None = None
 
     def command(self, host: Host, remote: str) -> list[str]:
-        """Return the ssh command that runs a command line on a host. Host keys are checked; passwords are never asked
-        for."""
+        """Return the ssh command that runs a command line on a host.
+
+        The command checks host keys and never asks for a password.
+        """
         seconds = max(1, int(self.patience / _MISSED))
         options = {"BatchMode": "yes", "ConnectTimeout": _CONNECT}
         options |= {"ServerAliveInterval": seconds, "ServerAliveCountMax": _MISSED}
@@ -49,7 +53,7 @@ class Ssh(NamedTuple):
         return [*self.call(host, "-T", *words), remote]
 
     def call(self, host: Host, *words: str) -> list[str]:
-        """Return an ssh command for a host with additional options."""
+        """Return an ssh command for a host with additional words."""
         return [
             *("ssh", *words),
             *(("-F", str(self.config)) if self.config else ()),
@@ -67,23 +71,23 @@ class Remote:
     """The ssh process of one rank, from `start` on.
 
     Puts events into the queue `events`: (self, "here", None) when the connection is established, (self, "told", dict)
-    for a message, (self, "log", str) for a line of text, and (self, "gone", None) at its end.
+    for each message, (self, "log", str) for each line of text, and (self, "gone", None) when the process has ended.
     """
 
     def __init__(self, rank: int, host: Host, ssh: Ssh, events: SimpleQueue[Any]) -> None:
         self.rank, self.host = rank, host
-        self.last_words = ""  # on standard error
-        self.code: int | None = None  # exit code, once it has ended
+        self.last_words = ""  # last line on standard error
+        self.code: int | None = None  # exit code, once ssh has ended
         self.tries = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._ssh, self._events = ssh, events
         self._directory, self._python = host.directory or str(Path.cwd()), host.python or sys.executable
         places = _quoted(self._directory), _quoted(self._python)
-        # A line break after the output of the login shell.
+        # The echo ends an unfinished line of the login shell's output.
         self._remote = f"echo; cd {places[0]} || exit {_NO_DIRECTORY}; exec {places[1]} -P -m ooc rank"
 
     def start(self, task: bytes) -> None:
-        """Start ssh and send the task, one line."""
+        """Start ssh and send the task, a line of JSON."""
         self.tries += 1
         try:
             process = self._process = subprocess.Popen(
@@ -98,7 +102,7 @@ class Remote:
                 "the command ssh is not installed on this machine", "Install the OpenSSH client."
             ) from None
         assert process.stdin and process.stdout and process.stderr
-        os.set_blocking(process.stdin.fileno(), False)  # an ssh that does not listen must not keep the launcher waiting
+        os.set_blocking(process.stdin.fileno(), False)  # an ssh that does not read must not block the launcher
         readers = [
             threading.Thread(target=self._hear, args=[process.stdout], daemon=True),
             threading.Thread(target=self._log, args=[process.stderr], daemon=True),
@@ -113,18 +117,18 @@ class Remote:
         return f"rank {self.rank} ({self.host.name})"
 
     def send(self, line: bytes) -> None:
-        """Send a line to the rank; it is dropped if the rank is gone or does not read."""
+        """Send a line to the rank; drops the line if the rank is gone or does not read."""
         if self._process and self._process.stdin:
             with contextlib.suppress(OSError):
                 os.write(self._process.stdin.fileno(), line)
 
     @property
     def was_dropped(self) -> bool:
-        """Return whether an sshd dropped the connection, as it does if many connections start at the same time."""
+        """Return whether sshd dropped the connection, as it may if many connections start at the same time."""
         return self.code == _LOST and any(words in self.last_words for words in _DROPPED)
 
     def ending(self, begun: bool) -> str:
-        """Describe an end without a report, for a message. begun: whether the rank had introduced itself."""
+        """Describe, for a message, an end without a report. begun: whether the rank had sent its description."""
         code, words = self.code or 0, f": {self.last_words}" if self.last_words else ""
         if code == _LOST:
             return f"{'lost its connection or was killed' if begun else 'could not be reached'}{words}"
@@ -140,12 +144,12 @@ class Remote:
 
     @property
     def is_lost(self) -> bool:
-        """Return whether the rank ended because its connection broke or a signal killed it."""
+        """Return whether the rank ended because its connection broke or because a signal killed it."""
         return self.code == _LOST or (self.code or 0) - 128 in _SIGNALS
 
     @property
     def remedy(self) -> str:
-        """Return the remedy for a rank that ended before it introduced itself."""
+        """Return the remedy for a rank that ended before it sent its description."""
         if self.code == _LOST:
             check = shlex.join([*self._ssh.call(self.host), "true"])
             return f"ssh must be able to log in without a password. Check with: {check}"
@@ -187,7 +191,7 @@ class Remote:
                 message = json.loads(line)
                 if not isinstance(message, dict):
                     raise ValueError
-            except ValueError:  # for example output of the login shell
+            except ValueError:  # for example, output of the login shell
                 if text := _printable(line):
                     self._events.put((self, "log", text))
                 continue
@@ -200,8 +204,8 @@ class Remote:
                 self._events.put((self, "log", text))
 
     def _wait(self, process: subprocess.Popen[bytes], readers: Sequence[threading.Thread]) -> None:
-        """Wait for the end of ssh and report it after all output was read; background processes of ssh may keep the
-        output open."""
+        """Wait until ssh ends, and report this after its output was read; its background processes may keep the output
+        open."""
         self.code = process.wait()
         for thread in readers:
             thread.join(_LAST_WORDS)
@@ -209,7 +213,7 @@ class Remote:
 
 
 def end_all(remotes: Sequence[Remote], processes: dict[int, tuple[int, int]]) -> None:
-    """Kill several ranks at the same time. processes: process group and supervisor by rank, where known."""
+    """Kill several ranks in parallel. processes: process group and supervisor by rank, where known."""
     threads = [
         threading.Thread(target=remote.kill, args=processes.get(remote.rank, (0, 0)), daemon=True) for remote in remotes
     ]
@@ -221,7 +225,7 @@ def end_all(remotes: Sequence[Remote], processes: dict[int, tuple[int, int]]) ->
 
 
 def _quoted(path: str) -> str:
-    """Quote a path for a shell, which still expands an unquoted leading ~."""
+    """Return a path quoted for a shell, except for a leading ~, which the shell expands."""
     home, slash, rest = path.partition("/")
     if not re.fullmatch(r"~[\w.-]*", home, re.ASCII):
         return shlex.quote(path)

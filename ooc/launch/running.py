@@ -1,4 +1,4 @@
-"""Run a function or a command as one rank of a ring whose ranks meet by a key, from Python."""
+"""Run a function or a command from Python as one rank of a ring whose ranks authenticate with a shared key."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ def run(
     join_timeout: float = JOIN_TIMEOUT,
     patience: float = PATIENCE,
 ) -> Any:
-    """Run a function or a command of ooc as one rank of a ring; every rank calls this function.
+    """Run a function or an ooc command as one rank of a ring; every rank calls this function.
 
     Parameters
     ----------
     task : callable or sequence of str
-        A function that is called with the ring, for example to pass it on to `ooc.fit`. Or the arguments of a command
-        of ooc, such as ``["train", "lda", "shard-{rank}", "run-{rank}", "--topics", "100"]``, which runs in a process
-        of its own.
+        A function that is called with the ring, for example to pass it on to `ooc.fit`; or the arguments of an ooc
+        command, such as ``["train", "lda", "shard-{rank}", "run-{rank}", "--topics", "100"]``, which runs in a separate
+        process.
     rendezvous : str
-        "host:port" at which rank 0 listens, and to which the other ranks connect.
+        "host:port" at which rank 0 listens and to which the other ranks connect.
     key_file : str or Path
-        File with the key that all ranks share: 64 hexadecimal digits that only its owner may read.
+        File with the key that all ranks share: 64 hexadecimal digits. Only its owner may be able to read the file.
     rank, ranks : int, optional
-        Number of this rank, from 0, and number of all ranks; by default as the scheduler says in RANK and WORLD_SIZE,
-        SLURM_PROCID and SLURM_NTASKS, or others (docs/schedulers.md).
+        Rank of this process, counted from 0, and number of ranks; by default from the variables of the scheduler, such
+        as RANK and WORLD_SIZE, or SLURM_PROCID and SLURM_NTASKS (docs/schedulers.md).
     join_timeout : float
-        Seconds to wait for all ranks.
+        Seconds to wait for all ranks to join.
     patience : float
-        Seconds of silence after which a rank counts as lost.
+        Seconds without a heartbeat after which a rank counts as lost.
 
     Returns
     -------
     object
-        What the function returns; None for a command.
+        The return value of the function; None for a command.
 
     Raises
     ------
     RequestError
-        If the ranks do not fit together, or the command is refused.
+        If the ranks are not compatible, or the command is invalid.
     WorkFailed
-        If a rank does not come in time or is lost (RingFailed), or the command fails.
+        If a rank does not join in time or is lost (RingFailed), or if the command fails.
     Interrupted
-        If the command was stopped with its state saved, by a signal or because its time was over (TimeOver).
+        If the command saved its state and stopped, because of a signal or its time limit (TimeOver).
     """
     meeting = meeting_of(rendezvous, key_file, rank, ranks, join_timeout=join_timeout, patience=patience)
     if callable(task):
@@ -70,7 +70,7 @@ def run(
 
 
 def options_of(meeting: Rendezvous, key_file: str | Path) -> list[str]:
-    """Return the options with which a command takes part."""
+    """Return the options with which a command joins the rendezvous."""
     told = {
         "rendezvous": meeting.at,
         "key-file": key_file,

@@ -1,4 +1,4 @@
-"""Run a command of ooc in a process that ends when this one does: see `ooc.launch.supervisor`."""
+"""Run an ooc command in a process that ends when the calling process does; see `ooc.launch.supervisor`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from ooc.launch.supervisor import ALIVE, STOP
 
-BEAT = 1.0  # seconds between signs of life
+BEAT = 1.0  # seconds between heartbeats
 _START = (
     "import sys; from ooc.launch.supervisor import become_supervised; become_supervised()\n"
     "from ooc.cli import main; sys.argv[0] = 'ooc'; main()"
@@ -26,13 +26,13 @@ def run_supervised(
 ) -> int:
     """Run `ooc` with arguments until it ends; returns its exit code, 128 plus the signal if a signal killed it.
 
-    Ctrl-C, or a true result of `is_stopped`, interrupts the command, which saves its state; a second Ctrl-C ends it.
-    started: called with the process. options: of subprocess.Popen.
+    Ctrl-C, or `is_stopped` returning True, interrupts the command, which then saves its state; a second Ctrl-C ends it.
+    started: function called with the process. options: keyword arguments of subprocess.Popen.
     """
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", _START, *arguments],
         stdin=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for this process alone
+        start_new_session=True,  # Ctrl-C must reach only this process
         text=True,
         **options,
     )
@@ -56,7 +56,7 @@ def run_supervised(
                 _tell(process, STOP)
     finally:
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()  # if it still runs, it is interrupted, and killed after `supervisor.GRACE`
+            process.stdin.close()  # interrupts a running command, which is killed after `supervisor.GRACE`
         process.wait()
 
 

@@ -1,8 +1,8 @@
-"""Supervise a rank: end it with its workers when standard input closes or its launcher is silent for too long.
+"""Supervise a rank: end it and its workers when standard input closes or the launcher is silent for too long.
 
-The supervisor only watches its child process, so it reacts even while the child computes, hangs or is stopped.
-Lines on its standard input: `"stop"` interrupts the child, `"end"` kills it with its workers, an empty line is a
-heartbeat; all other lines are passed on to the child's standard input.
+The supervisor does nothing but watch its child process, so it reacts even while the child computes, hangs or is
+stopped. Lines on its standard input: `"stop"` interrupts the child, `"end"` kills the child and its workers, and an
+empty line is a heartbeat; all other lines are forwarded to the child's standard input.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ import signal
 import time
 
 STOP, END, ALIVE = b'"stop"\n', b'"end"\n', b"\n"
-SILENCE = 60.0  # seconds without a heartbeat until the launcher counts as gone
+SILENCE = 60.0  # seconds without a heartbeat after which the launcher counts as gone
 GRACE = 10.0  # seconds for the child to end by itself when the launcher is gone
-LONGEST = 1 << 20  # bytes of a line
+LONGEST = 1 << 20  # maximum bytes of a line
 _GLANCE = 0.1  # seconds between polls
 _ENDED_BY_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def become_supervised() -> None:
-    """Continue in a new process with its own process group; the calling process becomes the supervisor and exits with
-    the child's code.
+    """Continue in a new process with its own process group, and turn the calling process into its supervisor.
 
-    Must be called before any thread is started.
+    The supervisor exits with the child's exit code. This function must be called before any thread is started.
     """
     reading, writing = os.pipe()
     supervisor = os.getpid()
     child = os.fork()
     with contextlib.suppress(PermissionError):
-        os.setpgid(child, child)  # both do, as either may be first
+        os.setpgid(child, child)  # both processes call this, as either may be first
     if child:
         os.close(reading)
         os._exit(Supervisor(child, writing).watch())
@@ -48,7 +47,7 @@ def become_supervised() -> None:
 class Supervisor:
     """Supervisor of one child process.
 
-    child: process id of the child. writing: pipe to the child's standard input.
+    child: process id of the child. writing: file descriptor of the pipe to the child's standard input.
     """
 
     def __init__(self, child: int, writing: int) -> None:
@@ -58,7 +57,7 @@ class Supervisor:
         self._until = float("inf")
 
     def watch(self) -> int:
-        """Wait until the child ends and return its exit code, 128 plus the signal if a signal killed it."""
+        """Wait until the child ends; returns its exit code, or 128 plus the signal if a signal killed it."""
         for interrupting in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(interrupting, lambda *_: self._give_up())
         while True:
@@ -97,7 +96,7 @@ class Supervisor:
                 os.write(self._writing, line)
 
     def _give_up(self) -> None:
-        """Interrupt the child because the launcher is gone; it is killed after GRACE seconds."""
+        """Interrupt the child because the launcher is gone; it will be killed after GRACE seconds."""
         if self._until == float("inf"):
             self._until = time.monotonic() + GRACE
             self._interrupt()

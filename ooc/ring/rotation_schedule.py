@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class Visit(NamedTuple):
-    """Visit of a slice at a rank. own: whether the slice starts its trip there. last: whether it ends its trip there."""
+    """Visit of a slice at a rank. own: whether the slice starts its trip there. last: whether its trip ends there."""
 
     slice_: int
     own: bool
