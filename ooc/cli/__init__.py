@@ -1,4 +1,4 @@
-"""Start the command line: everything that must be set before numpy, numba and the commands are imported."""
+"""Entry point of the command line; sets everything that must be set before numpy, numba and commands are imported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DESIGNS = {"svmlight", "mtx", "npz", "plink"}
 
 
 def main() -> NoReturn:
-    """Run the command that `sys.argv` asks for."""
+    """Run the command given in `sys.argv`."""
     _use_utf8()
     _open_standard_streams()
     interpreters.ours = True
@@ -28,9 +28,9 @@ def main() -> NoReturn:
 
 
 def _use_utf8() -> None:
-    """Start Python again in UTF-8 mode if the locale is C and PYTHONUTF8=0 disables the mode.
+    """Restart Python in UTF-8 mode if the locale is C and PYTHONUTF8=0 disables this mode.
 
-    Otherwise file names would be ASCII, also in workers, and words could not be printed.
+    Otherwise, file names would be limited to ASCII, also in workers, and many words could not be printed.
     """
     if sys.getfilesystemencoding() == "ascii" and "utf8" not in sys._xoptions:
         os.environ["PYTHONUTF8"] = "1"
@@ -38,15 +38,15 @@ def _use_utf8() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Open closed standard streams on /dev/null, so that no data file gets the descriptor 0, 1 or 2.
+    """Open closed standard streams on /dev/null, so that no data file gets file descriptor 0, 1 or 2.
 
-    `sys.stdin` stays None, so that a command that reads it can say that standard input is closed.
+    `sys.stdin` stays None, so that a command that reads it can report that standard input is closed.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest that is free
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # gets the lowest free descriptor
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8")  # noqa: SIM115
     if sys.stderr is None:
@@ -54,12 +54,12 @@ def _open_standard_streams() -> None:
 
 
 def _says_text() -> bool:
-    """Return whether messages are text: the notices of this module do not exist in other log formats."""
+    """Return whether messages are text: this module only prints notices in this log format."""
     return "OOC_LOG_FORMAT" not in os.environ and not any(word.startswith("--log-format") for word in sys.argv)
 
 
 def _kind(arguments: list[str]) -> str:
-    """Return the kind of dataset that an ingestion makes."""
+    """Return the kind of dataset that an `ooc ingest` command creates."""
     if arguments[:1] == ["ratings"]:
         return "ratings"
     has_target = any(argument.partition("=")[0] == "--target" for argument in arguments)

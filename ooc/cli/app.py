@@ -1,6 +1,6 @@
-"""Run commands: each command turns its options into one call and contains no algorithm.
+"""Run commands. Each command turns its options into a single call, and contains no algorithm.
 
-Heavy modules such as numpy are imported inside the commands, so that `ooc --help` answers at once.
+Heavy modules such as numpy are imported inside the commands, so that `ooc --help` responds at once.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ for command in (
     compile.compile_,
 ):
     app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
-app.command(context_settings={"allow_interspersed_args": False})(launch.launch)  # what follows is the other command's
+app.command(context_settings={"allow_interspersed_args": False})(launch.launch)  # the rest belongs to COMMAND
 app.command(hidden=True)(rank.rank)
 
 for registered in (*app.registered_commands, *ingest.app.registered_commands, *settings.app.registered_commands):
@@ -99,16 +99,16 @@ _debug = False
 
 
 def run() -> NoReturn:
-    """Run a command; turn a failure into a message, a remedy and an exit code."""
+    """Run a command, and turn a failure into a message, a remedy and an exit code."""
     for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
-        if signal.getsignal(ending) is not signal.SIG_IGN:  # as is SIGINT for background commands of a script
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # SIGINT is ignored in background commands of a script
             signal.signal(ending, _interrupt)
     sys.unraisablehook = _interrupt_again
     prepare_output()
     if "--log-format=json" in sys.argv or ("--log-format", "json") in pairwise(sys.argv):
-        stderr.use_format("json")  # so that wrong options are reported in this format, too
+        stderr.use_format("json")  # so that errors in options are reported in this format, too
     try:
-        code = commands(*sys.argv[1:3])(standalone_mode=False)  # typer makes 130 of a KeyboardInterrupt
+        code = commands(*sys.argv[1:3])(standalone_mode=False)  # typer turns a KeyboardInterrupt into 130
         if code == 130:
             raise _Interrupt
         if sys.stdout:
@@ -127,7 +127,7 @@ def run() -> NoReturn:
 
 
 def _is_read_no_more(descriptor: int) -> bool:
-    """Return whether a descriptor is a pipe that nobody reads any more."""
+    """Return whether a file descriptor is a pipe that no process reads any more."""
     looks = select.poll()
     looks.register(descriptor, select.POLLOUT)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in looks.poll(0))
@@ -136,8 +136,8 @@ def _is_read_no_more(descriptor: int) -> bool:
 class _Interrupt(KeyboardInterrupt):
     """A signal that ends the command.
 
-    It is a subclass because Python treats a plain KeyboardInterrupt that leaves an `exec` specially, and exits by a
-    signal.
+    This is a subclass because Python handles a plain KeyboardInterrupt that leaves an `exec` specially: it kills itself
+    with a signal.
     """
 
 
@@ -146,7 +146,7 @@ def _interrupt(*_: object) -> None:
 
 
 def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
-    """Raise an interrupt again that Python dropped because it was raised in a finaliser or a callback."""
+    """Raise again an interrupt that Python ignored because it was raised in a finalizer or a callback."""
     if lost.exc_type is _Interrupt:
         signal.setitimer(signal.ITIMER_REAL, 0.01)
     else:
@@ -192,6 +192,6 @@ def _global(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    global _debug  # noqa: PLW0603  (it must outlive the command, whose failure it explains)
+    global _debug  # noqa: PLW0603  (errors are shown after the command has ended)
     _debug = debug
     warn_of_unknown(context.command)

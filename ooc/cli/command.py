@@ -1,11 +1,12 @@
 """Features that all commands share.
 
-Command   `--quiet`, `--log-format`, `--config FILE.toml`, options from variables, `--skip-existing` for commands
-          that make something; a training writes its options into the run
-Training  also `--watch`, `--metrics-file` and `--resume`
-Commands  the group of all commands
+Command          `--quiet`, `--log-format`, `--config FILE.toml`, options from environment variables, and
+                 `--skip-existing` for commands with an output; a training stores its options in the run
+TrainingCommand  also `--watch`, `--metrics-file` and `--resume`
+Commands         the group of all commands
 
-The value of an option is taken from the first of: command line, variable OOC_..., config file, default.
+The value of an option comes from the first of these that sets it: command line, environment variable OOC_..., config
+file, default.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from ooc.cli.help import in_order, usage_of, write_commands, write_options
 from ooc.cli.variables import variable
 from samplers.options import GENERAL, OUTPUT
 
-_NOT_NOTED = {  # how it is told and begun, not what it is
+_NOT_NOTED = {  # options that only affect how a run is started and reported
     *("overwrite", "resume", "quiet", "json", "watch", "transport"),
     *("rendezvous", "key-file", "ring-rank", "ring-size", "join-timeout", "patience"),
 }
-TYPED_ONLY = ("program", "ssh-config", "trust-pickle")  # let other code run: no file and no variable may say so
+TYPED_ONLY = ("program", "ssh-config", "trust-pickle")  # these let other code run: no file or variable may set them
 
 
 class Command(TyperCommand):
@@ -54,7 +55,7 @@ class Command(TyperCommand):
         _set_variables(self)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write options under headings."""
+        """Write the options, grouped under headings."""
         write_options(self, ctx, formatter)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -120,7 +121,7 @@ class TrainingCommand(Command):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.params += _parameters(_training)
-        if any(param.name == "overwrite" for param in self.params):  # the command begins runs
+        if any(param.name == "overwrite" for param in self.params):  # the command starts new runs
             self.params += _parameters(_resume)
 
     def invoke(self, ctx: Any) -> Any:
@@ -149,15 +150,15 @@ class TrainingCommand(Command):
 
 
 def _makes_out(params: list[Any]) -> bool:
-    """Return whether a command has an argument OUT, the path of what the command makes."""
+    """Return whether a command has an argument OUT, the path of its output."""
     kinds = {param.name: param.param_type_name for param in params}
     return kinds.get("out") == "argument" and "overwrite" in kinds
 
 
 def _is_there(ctx: Any) -> bool:
-    """Return whether the output of a command exists already and is neither to be replaced nor continued.
+    """Return whether the output of a command already exists and will be neither replaced nor continued.
 
-    An output is complete if it exists, because it is renamed into place.
+    An existing output is complete, because outputs are renamed into place.
     """
     from blocks.files import is_free
 
@@ -181,11 +182,11 @@ class Commands(TyperGroup):
     """All commands, in sections by subject."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of the commands in the order of help."""
+        """Return the names of the commands in the order of the help."""
         return in_order(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by sections."""
+        """Write the commands, grouped by section."""
         write_commands(self.commands, formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -208,14 +209,16 @@ def _parameters(function: Callable[..., None]) -> tuple[Any, ...]:
 
 
 def _set_variables(command: Any) -> None:
-    """Give every option of a command an environment variable; help does not list them, which would double its
-    length."""
+    """Give every option of a command an environment variable.
+
+    The help does not list these variables, which would double its length.
+    """
     for name, param in parameters_of(command).items():
         param.show_envvar = False
         if param.param_type_name == "option":
             param.envvar = None if name in TYPED_ONLY else variable(name)
         elif param.nargs == -1:
-            param.envvar = []  # of no variable; before click 8.3 an argument that has None is not looked for in a file
+            param.envvar = []  # no variable; before click 8.3, None would keep the argument from being read from a file
 
 
 def options_of(command: Any) -> dict[str, Any]:
@@ -225,39 +228,41 @@ def options_of(command: Any) -> dict[str, Any]:
 
 
 def parameters_of(command: Any) -> dict[str, Any]:
-    """Return the arguments and options of a command by the names that they have in a config file."""
+    """Return the arguments and options of a command by their names in a config file."""
     arguments = (param for param in command.params if param.param_type_name == "argument")
     return {param.name.replace("_", "-"): param for param in arguments} | options_of(command)
 
 
 def words_of(ctx: Any) -> tuple[str, ...]:
-    """Return the words that call a command, such as ("train", "lda")."""
+    """Return the words that invoke a command, such as ("train", "lda")."""
     above = words_of(ctx.parent) if ctx.parent and ctx.parent.parent else ()
-    return (*above, *ctx.command.name.split())  # a rank's command has a name of two words
+    return (*above, *ctx.command.name.split())  # the name of a command that a rank runs has two words
 
 
 def source_of(ctx: Any, name: str) -> str:
-    """Return where a parameter got its value: COMMANDLINE, ENVIRONMENT, DEFAULT_MAP (the config file) or DEFAULT."""
+    """Return the source of a parameter's value: COMMANDLINE, ENVIRONMENT, DEFAULT_MAP (the config file) or DEFAULT."""
     source = ctx.get_parameter_source(name)
     return source.name if source else "DEFAULT"
 
 
 def is_overruled(ctx: Any, name: str, by: str) -> bool:
-    """Return whether the parameter `by` comes from a source that takes precedence over the source of `name`, such as
-    the command line over a config file."""
+    """Return whether the source of the parameter `by` takes precedence over the source of the parameter `name`.
+
+    For example, the command line takes precedence over a config file.
+    """
     order = ("COMMANDLINE", "ENVIRONMENT", "DEFAULT_MAP", "DEFAULT")
     return order.index(source_of(ctx, by)) < order.index(source_of(ctx, name))
 
 
 def _hint(ctx: Any, param: Any) -> str | None:
-    """Return the name of a parameter for an error message; None for click's own hint."""
+    """Return the name of a parameter for an error message; None to use click's own hint."""
     if (source := source_of(ctx, param.name)) == "ENVIRONMENT":
         return str(param.envvar)
     return f"'{max(param.opts, key=len)}' in {ctx.obj[param.name].where}" if source == "DEFAULT_MAP" else None
 
 
 def _with_variables(ctx: Any, text: str) -> str:
-    """Return a message in which options that were set by environment variables are called by these variables."""
+    """Return a message in which each option set by an environment variable is replaced with the variable's name."""
     for name, option in options_of(ctx.command).items():
         if source_of(ctx, option.name) == "ENVIRONMENT":
             text = re.sub(rf"--{name}(?![\w-])", option.envvar, text)

@@ -1,4 +1,4 @@
-"""`ooc compile`: compile kernels in advance, for example in the image of a container."""
+"""`ooc compile`: compile kernels in advance, for example for a container image."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from blocks.plurals import count_of
 from ooc.cli.console import Json, print_json, progress_bar, say
 from ooc.cli.variables import without_options
 
-# Commands on tiny data, which call the same kernels as those on large data. One with {sampler} stands for one
-# with each sampler.
+# Commands on tiny data, which call the same kernels as commands on large data. A command with {sampler} is run once for
+# each sampler.
 _MF = "train mf ratings {0} --rank 4 --iterations 2 --held-out others --method {0}"
 _REGRESSION = [
     "ingest svmlight samples.svm sparse",
@@ -44,7 +44,7 @@ _COMMANDS = {
         "train lda corpus optimized --topics 4 --iterations 22 --optimize-every 2",
         *(
             command.format(run)
-            for run in ("two-phase", "sparse-gibbs")  # whose models are counts, and means of counts
+            for run in ("two-phase", "sparse-gibbs")  # whose models are counts and means of counts
             for command in (
                 "infer {0} corpus {0}.csv",
                 "infer {0} corpus {0}-top.csv --top 2",
@@ -84,7 +84,8 @@ def compile_(
 ) -> None:
     """Compile kernels in advance, so that no command has to.
 
-    Kernels are cached in $OOC_CACHE_DIR, or in ~/.cache/ooc. All models take 10 to 15 minutes and some tens of MB.
+    Kernels are cached in $OOC_CACHE_DIR, or in ~/.cache/ooc. Compiling all models takes 10 to 15 minutes and some tens
+    of MB of disk space.
 
     Examples: ooc compile
 
@@ -121,7 +122,7 @@ def _commands(model: str) -> Iterator[str]:
 
     for command in _COMMANDS[model]:
         if command.startswith("report") and find_spec("vl_convert") is None:
-            continue  # it cannot be called later either
+            continue  # without vl_convert, no later report could be written either
         yield from dict.fromkeys(command.format(sampler=sampler) for sampler in SAMPLERS)
 
 
@@ -145,7 +146,7 @@ def _write_data(directory: Path) -> None:
     (directory / "others.csv").write_text("user,item,rating\n" + "".join(lines[1::2]))
     rows = [[numbers.randint(0, 9) / 4 for _ in range(12)] for _ in range(60)]
     labels = [int(row[0] + row[1] + numbers.random() > 2.5) for row in rows]
-    # So few entries that the design is kept as a sparse matrix.
+    # There are few enough entries for the design to be stored as a sparse matrix.
     places = [sorted({row % 12 + 1, *numbers.sample(range(13, 61), 3)}) for row in range(60)]
     for name, value in (("samples.svm", 1.5), ("ones.svm", 1)):
         entries = [" ".join(f"{n}:{value}" for n in mine) for mine in places]

@@ -1,14 +1,14 @@
-"""Config files: options in TOML, with their names on the command line.
+"""Config files: options in TOML, under the names that they have on the command line.
 
-A file without tables has the options of one command, a file with tables those of several:
+A file without tables holds the options of one command; a file with tables holds options of several commands:
 
-    memory = "2GB"       # of every command that has the option
+    memory = "2GB"       # for every command that has the option
     [train]
-    seed = 3             # of all trainings that have the option
+    seed = 3             # for all trainings that have the option
     [train.lda]
-    topics = 100         # of this command only
+    topics = 100         # for this command only
 
-Arguments can be given by name, too: data = "corpus".
+Arguments can also be given by name: data = "corpus".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Table = dict[str, Any]
 
 
 class FileValue(NamedTuple):
-    """A value from a config file, in the form of the command line. where: the file and the table in it."""
+    """Value from a config file, in the form that the command line takes. where: the file and the table in it."""
 
     value: Any
     where: str
@@ -37,11 +37,11 @@ class FileValue(NamedTuple):
 def read_config(
     path: Path, words: Sequence[str], parameters: Mapping[str, Any], *, shared: bool = False
 ) -> dict[str, FileValue]:
-    """Return the values that a config file has for a command, by parameter name.
+    """Return the values in a config file for a command, by parameter name.
 
-    words: words that call the command, such as ("train", "lda"). parameters: of the command, by their names in the
-    file. shared: whether a file without tables holds options of many commands. Raises RequestError if the file cannot
-    be read or has a name that no command has.
+    words: words that invoke the command, such as ("train", "lda"). parameters: parameters of the command, by their
+    names in the file. shared: whether a file without tables holds options of many commands. Raises RequestError if the
+    file cannot be read or contains a name that no command has.
     """
     content = _read(path)
     if shared or any(isinstance(value, dict) for value in content.values()):
@@ -70,7 +70,7 @@ def _read(path: Path) -> Table:
 
 
 def _dashed(table: Table) -> Table:
-    """Return a table whose names are written with dashes: evaluate-every for evaluate_every."""
+    """Return a table with dashes in its names: evaluate-every for evaluate_every."""
     return {key.replace("_", "-"): _dashed(value) if isinstance(value, dict) else value for key, value in table.items()}
 
 
@@ -79,7 +79,7 @@ def _tables(content: Table, words: Sequence[str]) -> Iterator[tuple[str, Table]]
     yield "", content
     for depth, word in enumerate(words, 1):
         content = content.get(word, {})
-        if not isinstance(content, dict):  # an option that is called as a command is
+        if not isinstance(content, dict):  # an option that has the name of a command
             return
         yield ".".join(words[:depth]), content
 
@@ -91,7 +91,7 @@ def _where(path: Path, table: str) -> str:
 def _check(path: Path, table: Table, command: Any, name: str) -> None:
     """Raise RequestError for an option or a table that no command has.
 
-    command: the command or group that the table is for. name: of the table, such as train.lda.
+    command: the command or group that the table is for. name: name of the table, such as train.lda.
     """
     below = _below(command)
     known = dict.fromkeys(option for each in _singles(command) for option in parameters_of(each))
@@ -109,7 +109,7 @@ def _check(path: Path, table: Table, command: Any, name: str) -> None:
 
 
 def _below(command: Any) -> dict[str, Any]:
-    """Return the commands of a group; none for a single command."""
+    """Return the commands of a group by name; {} for a single command."""
     return {name: each for name, each in getattr(command, "commands", {}).items() if not each.hidden}
 
 
@@ -135,7 +135,7 @@ def _check_option(where: str, name: str, known: Collection[str]) -> None:
 
 
 def _meant(table: str) -> str:
-    """Return a hint for a table without the name of its group, such as [lda] instead of [train.lda]."""
+    """Return a hint for a table that lacks the name of its group, such as [lda] instead of [train.lda]."""
     names = list(_names(commands(), ""))
     close = [name for name in names if name.endswith(f".{table}")] or get_close_matches(table, names, 1)
     return f"; did you mean [{close[0]}]?" if close else ""
@@ -149,7 +149,7 @@ def _names(command: Any, name: str) -> Iterator[str]:
 
 
 def _value(value: Any, parameter: Any) -> Any:
-    """Return numbers as text, so that they are parsed like numbers of the command line."""
+    """Return numbers as strings, so that they are parsed like numbers on the command line."""
     if isinstance(value, bool):
         return value
     several = [str(each) for each in (value if isinstance(value, list) else [value])]

@@ -1,4 +1,4 @@
-"""Options, progress bars and output functions that commands share."""
+"""Options, progress bars and output functions shared by commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ JSON = Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
 
 def one_of(names: str, help: str, *flags: str, **more: Any) -> Any:
-    """Return an option that takes one of several names, shown as a|b|c; a name in capitals stands for any value."""
+    """Return an option that takes one of several names, shown as a|b|c; a name in upper case stands for any value."""
     known = [name for name in names.split("|") if name.islower()]
 
     def complete(incomplete: str) -> list[str]:
@@ -41,13 +41,13 @@ def one_of(names: str, help: str, *flags: str, **more: Any) -> Any:
 
 
 QUIET = "Print only results, warnings and errors."
-quiet = False  # set by `--quiet`: progress, summaries and notes are not printed
-_told_on_error = False  # true if standard output is the result of the command
+quiet = False  # set by `--quiet`: do not print progress, summaries and notes
+_told_on_error = False  # whether standard output is reserved for the result of the command
 
 
 def be_quiet(value: bool) -> bool:
     """Handle `--quiet`."""
-    global quiet  # noqa: PLW0603  (all of the command is)
+    global quiet  # noqa: PLW0603  (it applies to the whole command)
     quiet = value
     return value
 
@@ -62,50 +62,50 @@ def use_log_format(value: str | None) -> str | None:
 def say(text: str) -> None:
     """Print a line about finished work, unless --quiet is given.
 
-    It goes to standard output, or to standard error if the result itself goes to standard output.
+    The line is printed on standard output, or on standard error if the result itself is written to standard output.
     """
     if not quiet:
         stderr.note(text) if _told_on_error else print(text)
 
 
 def keep_standard_output() -> None:
-    """Reserve standard output for the result of the command, because OUT is `-` or a pipe."""
-    global _told_on_error  # noqa: PLW0603  (all of the command is)
+    """Reserve standard output for the result of the command, as OUT is `-` or a pipe."""
+    global _told_on_error  # noqa: PLW0603  (it applies to the whole command)
     _told_on_error = True
 
 
 def note(text: str) -> None:
-    """Print a note about finished work to standard error, unless --quiet is given. It is printed with --json, too."""
+    """Print a note about finished work on standard error, also with --json, but not with --quiet."""
     if not quiet:
         stderr.note(text)
 
 
 def progress_bar(what: str, total: int | None, unit: str) -> Any:
-    """Return a progress bar on standard error; if that is not a terminal, a line every minute."""
+    """Return a progress bar on standard error; it prints a line every minute if this is not a terminal."""
     from blocks.progress_bar import ProgressBar
 
     return ProgressBar(what, total, unit, quiet=quiet)
 
 
 def print_json(content: Any) -> None:
-    """Print one JSON document on standard output, as `json_text` writes it."""
+    """Print a JSON document on standard output, as `json_text` formats it."""
     from blocks.json_files import json_text
 
     print(json_text(content, indent=1))
 
 
-_CONTROLS = [*range(9), *range(11, 32), *range(127, 160)]  # but for the ends of lines and tabulators
-_DIRECTIONS = [0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]  # of writing, and separators of lines
+_CONTROLS = [*range(9), *range(11, 32), *range(127, 160)]  # except tabs and line feeds
+_DIRECTIONS = [0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)]  # text direction, line separators
 _SHOWN = {code: ascii(chr(code))[1:-1] for code in _CONTROLS + _DIRECTIONS}
 
 
 def visible(text: str) -> str:
-    """Return a text with control characters escaped, such as \\x1b: words and file names may come from anywhere."""
+    """Return a text with control characters escaped, such as \\x1b, as words and file names may be untrusted."""
     return text.translate(_SHOWN)
 
 
 class Terminal(io.TextIOWrapper):
-    """A stream to a terminal that escapes control characters, except the carriage return that starts a progress bar."""
+    """Terminal stream that escapes control characters, except the carriage return that starts a progress bar."""
 
     def write(self, text: str) -> int:
         start = text[: text.startswith("\r")]
@@ -113,9 +113,9 @@ class Terminal(io.TextIOWrapper):
 
 
 def prepare_output() -> None:
-    """Make standard output and standard error print any text by escaping what they cannot encode.
+    """Make standard output and standard error print any text, by escaping the characters that they cannot encode.
 
-    If they are terminals, they are wrapped as `Terminal`; `sys.__stdout__` stays the original stream.
+    Streams that are terminals are wrapped as `Terminal`; `sys.__stdout__` stays the original stream.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -126,11 +126,11 @@ def prepare_output() -> None:
 
 
 class BrokenPipe(Exception):
-    """A pipe, usually standard output, has no reader any more."""
+    """A pipe, usually standard output, no longer has a reader."""
 
 
 class Explained(NamedTuple):
-    """A failure in the form in which it is shown to the user."""
+    """Failure in the form in which the user sees it."""
 
     what: str
     remedy: str

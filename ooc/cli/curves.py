@@ -19,7 +19,7 @@ def curves(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Plot learning curves of runs over data and over time.
+    """Plot the learning curves of runs against data seen and against time.
 
     Example: ooc curves run other-run -o curves.png
     """

@@ -15,7 +15,7 @@ import typer
 from blocks.errors import RequestError, WorkFailed
 from ooc.cli.variables import without_options
 
-_MARK = "ooc-demo"  # file that marks a directory as replaceable
+_MARK = "ooc-demo"  # file that marks a directory that a later demo may replace
 
 
 def demo(
@@ -24,7 +24,7 @@ def demo(
 ) -> None:
     """Train a topic model of the Python sources on this machine.
 
-    Runs and shows four commands: ingest, train, topics, infer.
+    Shows and runs four commands: ingest, train, topics and infer.
 
     Example: ooc demo
     """

@@ -1,4 +1,4 @@
-"""`ooc ingest svmlight|mtx|npz|plink`, and `csv` with numbers: make design matrices."""
+"""`ooc ingest svmlight|mtx|npz|plink`, and `csv` with numbers: create design matrices."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ OUT = parameter("out", Annotated[str, typer.Argument(help="Directory of the new 
 def svmlight(**given: Any) -> None:
     """Ingest svmlight (LIBSVM) files as a design matrix.
 
-    Lines: `label index:value index:value ...`. Indices count from 1 and ascend on a line. Labels become y; a `qid:1`
-    after a label is ignored. With --by-rows it makes a set of labelled samples for `ooc train softmax`.
+    Each line is `label index:value index:value ...`; indices start at 1 and ascend within a line. Labels become y; a
+    `qid:1` after a label is ignored. With --by-rows, creates a set of labelled samples for `ooc train softmax`.
 
     Example: ooc ingest svmlight rcv1.svm.gz rcv1
     """
@@ -50,7 +50,7 @@ def svmlight(**given: Any) -> None:
 
 
 def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
-    """Make a set of labelled samples from the options of `ooc ingest svmlight`, and print a summary."""
+    """Create a sample set from the options of `ooc ingest svmlight --by-rows`, and print a summary."""
     from blocks.describe import describe, size_of
     from blocks.samples.ingestion import ingest_samples
 
@@ -106,9 +106,9 @@ def plink(**given: Any) -> None:
     """Ingest PLINK genotypes as a design matrix.
 
     An entry is the number of A1 alleles of an individual at a variant; a missing genotype becomes the mean of its
-    variant. y is the phenotype of the .fam file, unless --target is given. Covariates, in a text file as for plink
-    --covar, are joined by FID and IID and become the last columns; NA and -9 are missing. Needs bed-reader: pip install
-    "ooc[plink]"
+    variant. y is the phenotype in the .fam file, unless --target is given. Covariates, in a text file as for plink
+    --covar, are joined by FID and IID and become the last columns; NA and -9 are missing values. Needs bed-reader: pip
+    install "ooc[plink]"
 
     Example: ooc ingest plink mice.bed mice --target bmi.txt
     """
@@ -116,7 +116,7 @@ def plink(**given: Any) -> None:
 
 
 def ingest(kind: str, given: dict[str, Any]) -> None:
-    """Make a design matrix from the options of a command, and print a summary."""
+    """Create a design matrix from the options of a command, and print a summary."""
     from blocks.describe import describe, size_of, what_is_missing
     from blocks.design.design import FORMS
     from blocks.design.ingestion import ingest_design
@@ -140,7 +140,7 @@ def ingest(kind: str, given: dict[str, Any]) -> None:
 
 
 def tell(facts: dict[str, Any], held: str, started: float, as_json: bool) -> None:
-    """Print a summary of the dataset that was made. started: time of the monotonic clock at the start, in seconds."""
+    """Print a summary of the new dataset. started: start time on the monotonic clock, in seconds."""
     if facts["made"].get("queries"):
         note("note: qid, the query id of a row, is ignored")
     seconds = round(time.monotonic() - started, 3)
@@ -169,7 +169,7 @@ _DEFAULTS = (None, False, 0, "fail")
 
 
 def ingest_table(given: dict[str, Any]) -> None:
-    """Run `ooc ingest csv` with columns of numbers; refuse options for text."""
+    """Run `ooc ingest csv` on columns of numbers. Raises RequestError for options that only apply to text."""
     for name in given.keys() - _TAKEN:
         if given[name] not in _DEFAULTS:
             raise RequestError(

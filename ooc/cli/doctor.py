@@ -1,4 +1,4 @@
-"""`ooc doctor`: report what this machine offers a training, and how to make it faster."""
+"""`ooc doctor`: report the resources of this machine, and advise how to make training faster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def doctor(
 ) -> None:
     """Examine this machine and advise how to train faster.
 
-    Shows versions, cores, memory and its limits, huge pages and the speed of the disk.
+    Shows versions, cores, memory and its limits, huge pages and disk speed.
 
     Examples: ooc doctor
 
@@ -44,7 +44,7 @@ def doctor(
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the facts of the machine as lines of text."""
+    """Yield the facts about the machine as lines of text."""
     from ooc.doctor import EXTRAS
 
     processor, memory, disk, pages = (facts[name] for name in ("processor", "memory", "disk", "huge_pages"))

@@ -30,10 +30,10 @@ def documents(
     data: DataOfRun = None,
     json: Json = False,
 ) -> None:
-    """List the documents of the training in which a topic is strongest.
+    """List the training documents in which a topic is strongest.
 
-    Shows name, share of the topic and kept columns of each, and the part of its text with most of the topic's words,
-    which are marked by asterisks. Texts and columns are those that `ooc ingest --keep` kept.
+    Shows each document's name, the share of the topic, the kept columns, and the passage of the text with the most
+    words of the topic, which are marked with asterisks. Texts and columns are those kept by `ooc ingest --keep`.
 
     Example: ooc documents run --topic 7 --where 'year(date) > 2015'
     """
@@ -68,9 +68,9 @@ def compare(
 ) -> None:
     """Compare the prevalence of topics between groups of documents, or over time.
 
-    The prevalence of a topic is its mean share in the documents of a group. Intervals contain the variation between
-    documents and the uncertainty of the mixture of each (method of composition). Columns are those that `ooc ingest
-    --keep` kept.
+    The prevalence of a topic is its mean share in the documents of a group. Intervals account for the variation between
+    documents and for the uncertainty of each document's mixture (method of composition). Columns are those kept by `ooc
+    ingest --keep`.
 
     Examples: ooc compare run --by category
 

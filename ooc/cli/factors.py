@@ -84,7 +84,7 @@ def similar_items(
 
 
 def _known(wanted: Sequence[str] | None, names: Sequence[str], where: str) -> list[str]:
-    """Return the wanted names that exist; warn about the others on standard error."""
+    """Return the wanted names that exist; report the others on standard error."""
     if not wanted:
         return list(names)
     there = set(names)

@@ -1,4 +1,4 @@
-"""Layout of the help: commands by section; arguments, then options under the headings of `samplers.options`."""
+"""Layout of the help: commands by section; arguments first, then options under the headings of `samplers.options`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from samplers.options import (
 _ARGUMENTS, _OPTIONS = "Arguments", "Options"
 _DATA = (INPUT, WORDS, LAYOUT)
 _ORDER = (_ARGUMENTS, _OPTIONS, MODEL, TRAINING, EVALUATION, ADVANCED, *_DATA, RESOURCES, SEVERAL, OUTPUT, GENERAL)
-_WIDTH = 32  # of the first column at most
-_SECTIONS = {  # of the commands
+_WIDTH = 32  # maximum width of the first column
+_SECTIONS = {  # commands of each section
     "Data": ["ingest", "info", "verify", "shard", "clean"],
     "Training": ["train", "sweep", "resume", "plan", "watch", "launch"],
     "Results": [
@@ -38,13 +38,13 @@ _SECTIONS = {  # of the commands
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return names of commands in the order of the sections, others last."""
+    """Return names of commands in the order of the sections; commands without a section come last."""
     order = list(chain.from_iterable(_SECTIONS.values()))
     return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
 
 
 def write_commands(commands: Mapping[str, Any], formatter: Any) -> None:
-    """Write the names of commands and their summaries by sections."""
+    """Write the names and summaries of commands, grouped by section."""
     width = max(map(len, commands))
     for title, names in _SECTIONS.items():
         with formatter.section(title):
@@ -54,7 +54,7 @@ def write_commands(commands: Mapping[str, Any], formatter: Any) -> None:
 
 
 def write_options(command: Any, ctx: Any, formatter: Any) -> None:
-    """Write the arguments and options of a command, the most frequently used options first."""
+    """Write the arguments and options of a command; frequently used options come first."""
     sections: dict[str, list[tuple[str, str]]] = {}
     for param in command.get_params(ctx):
         if (record := param.get_help_record(ctx)) is not None:
@@ -67,7 +67,7 @@ def write_options(command: Any, ctx: Any, formatter: Any) -> None:
 
 
 def usage_of(pieces: list[str]) -> list[str]:
-    """Return the arguments of the usage line as DATA RUN, without typer's braces."""
+    """Return the arguments of the usage line, such as DATA RUN, without typer's braces."""
     return [re.sub(r"[{}]", "", piece) for piece in pieces]
 
 
@@ -78,5 +78,5 @@ def _heading(param: Any) -> str:
 
 
 def _row(param: Any, record: tuple[str, str]) -> tuple[str, str]:
-    """Return the help row of a parameter; an argument is shown by its name only, without a type."""
+    """Return the help row of a parameter; arguments are shown without a type."""
     return (param.metavar, record[1]) if param.param_type_name == "argument" else record

@@ -1,4 +1,7 @@
-"""`ooc ingest`: make datasets from text, bags of words, ratings, or synthetic documents (numbers: `ooc.cli.design`)."""
+"""`ooc ingest`: create datasets from text, bags of words, ratings or synthetic documents.
+
+See `ooc.cli.design` for datasets of numbers.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,8 @@ _TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, 
 def ingest_uci(context: typer.Context, **given: Any) -> None:
     """Ingest bags of words: lines of document, word and count.
 
-    The format of the UCI collections, with a header of three lines; LDA-C files, one document per line, are read, too.
+    Reads the format of the UCI collections, which has a header of three lines, and LDA-C files, with one document per
+    line.
 
     Example: ooc ingest uci docword.nips.txt.gz nips --vocab vocab.nips.txt
     """
@@ -75,7 +79,7 @@ def ingest_uci(context: typer.Context, **given: Any) -> None:
     CONTEXT,
 )
 def ingest_text(context: typer.Context, **given: Any) -> None:
-    """Ingest text files: a document per file, or per line.
+    """Ingest text files, with one document per file or per line.
 
     Example: ooc ingest text papers/ corpus --glob '*.txt' --min-df 5
     """
@@ -105,8 +109,8 @@ _TABLE = (groups.TextColumnsOptions, groups.TableOptions, groups.EncodedOptions,
 def ingest_csv(context: typer.Context, **given: Any) -> None:
     """Ingest CSV, TSV, Parquet or Arrow: each row is a document.
 
-    With --target it makes a design matrix of columns of numbers. For a directory all Parquet and Arrow files in it are
-    read.
+    With --target, creates a design matrix from columns of numbers. If the input is a directory, reads all Parquet and
+    Arrow files in it.
 
     Examples: ooc ingest csv reviews.csv corpus --text-column review
 
@@ -146,10 +150,10 @@ app.command("plink")(design.plink)
 def ingest_ratings(**given: Any) -> None:
     """Ingest ratings of items by users.
 
-    Reads MovieLens, Netflix and MatrixMarket files, and lines of user, item and rating. Columns are found by the names
-    in the header, or given by --user-column, --item-column and --rating-column.
+    Reads MovieLens, Netflix and MatrixMarket files, and lines of user, item and rating. Columns are identified by their
+    names in the header, or with --user-column, --item-column and --rating-column.
 
-    If a user rated an item several times, the last rating counts. A line without a rating is a rating of 1.
+    If a user rated an item several times, the last rating counts. A line without a rating counts as a rating of 1.
 
     Example: ooc ingest ratings ml-20m/ratings.csv ratings
     """
@@ -211,7 +215,7 @@ def ingest_synthetic(**given: Any) -> None:
 
 
 def _how(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that every dataset takes, from the parameters of a command."""
+    """Return the options that every kind of dataset takes, from the parameters of a command."""
     from blocks.memory import parse_size
 
     memory = given.pop("memory_bytes")
@@ -317,7 +321,7 @@ def _ingest_here(
 def _ingest_together(
     request: CorpusRequest, shards: int | None, here: Session, common: dict[str, Any]
 ) -> Sequence[Dataset | Matrix]:
-    """Make this rank's shard from the files of this rank."""
+    """Create this rank's shard from this rank's files."""
     from dataclasses import replace
 
     from blocks.corpus.ingestion import ingest
@@ -339,7 +343,7 @@ def _ingest_together(
 def _make(
     make: Callable[[str], Dataset | Matrix], out: str, shards: int | None, **options: Any
 ) -> Sequence[Dataset | Matrix]:
-    """Make a dataset, or several shards of it."""
+    """Create a dataset, or several shards of it."""
     if shards is None:
         return [make(out)]
     from blocks.shards.splitting import ingest_shards
@@ -350,7 +354,7 @@ def _make(
 def _tell(
     made: Sequence[Dataset | Matrix], shards: int | None, started: float, *, as_json: bool, added: int | None = None
 ) -> None:
-    """Print a summary of what was made. added: number of documents that were appended."""
+    """Print a summary of the datasets that were created. added: number of documents appended."""
     from blocks.describe import describe, size_of
 
     if shards is not None:
@@ -370,7 +374,7 @@ def _tell(
 
 
 def _documents(text: str | None, option: str) -> int | float | None:
-    """Parse a number of documents, or a share of the documents if it is written with a decimal point."""
+    """Parse a count of documents, or a fraction of all documents if `text` has a decimal point."""
     try:
         return None if text is None else int(text) if text.isdigit() else float(text)
     except ValueError:

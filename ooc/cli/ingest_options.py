@@ -1,4 +1,4 @@
-"""Options of `ooc ingest`, in groups that its commands share."""
+"""Options of `ooc ingest`, in groups shared by its commands."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,7 +104,7 @@ class QueryOptions:
 
 
 class TokensOptions:
-    """Options that split text into words."""
+    """Options for splitting text into words."""
 
     group = WORDS
 
@@ -130,7 +130,7 @@ class TokensOptions:
 
 
 class StopWordsOptions:
-    """Options of stop words for text that is split into words already."""
+    """Stop word options for text that is already split into words."""
 
     group = WORDS
 
@@ -138,7 +138,7 @@ class StopWordsOptions:
 
 
 class VocabularyOptions:
-    """Options that choose the vocabulary."""
+    """Options for choosing the vocabulary."""
 
     group = WORDS
 
@@ -172,7 +172,7 @@ class RecordsOptions:
 
 
 class KeptOptions:
-    """Options of the texts and columns that a corpus keeps."""
+    """Options for the texts and columns that a corpus keeps."""
 
     group = OUTPUT
 
@@ -221,7 +221,7 @@ class BlocksOptions:
 
 
 class ShardsOptions:
-    """Options of datasets that can be made as shards."""
+    """Options of datasets that can be created as shards."""
 
     group = LAYOUT
 
@@ -314,7 +314,7 @@ class DrawnOptions:
 
 
 class ColumnsOptions:
-    """Options for a design matrix with the columns of another one."""
+    """Options for a design matrix that uses the columns of another one."""
 
     group = INPUT
 
@@ -339,7 +339,7 @@ class SvmlightOptions:
 
 
 class TargetOptions:
-    """Options of a design matrix whose y is in a separate file."""
+    """Options for a design matrix whose target y is in a separate file."""
 
     group = INPUT
 

@@ -19,7 +19,7 @@ DataOrRun = Annotated[Path, typer.Argument(help="Directory of a dataset or a run
 
 
 def info(path: DataOrRun, json: Json = False) -> None:
-    """Describe a dataset or a run, and how it was made.
+    """Describe a dataset or a run, and how it was created.
 
     Example: ooc info run --json
     """
@@ -58,7 +58,7 @@ def verify(
 ) -> None:
     """Check the files of a dataset or a run for damage.
 
-    All files are read and compared with their checksums and with each other.
+    Reads all files and checks them against their checksums and against each other.
 
     Example: ooc verify corpus --repair
     """

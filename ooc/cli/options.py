@@ -1,4 +1,4 @@
-"""Make the parameters of commands from the descriptions of options in `samplers.options`, and read them back."""
+"""Create the parameters of commands from the option descriptions in `samplers.options`, and read their values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _CALLBACKS = {"quiet": be_quiet}
 
 
 class DescribedCommand:
-    """A command, a function with keyword arguments, and its parameters in the order of help.
+    """Command: a function that takes keyword arguments, and its parameters in the order of the help.
 
-    Parameters are made on demand, as most commands are not called. on_ring: whether `ooc launch` accepts the command.
-    kind: options class of a training.
+    Parameters are created on demand, as most commands are not called. on_ring: whether `ooc launch` accepts the
+    command. kind: options class, for a training.
     """
 
     __name__: str
@@ -33,7 +33,7 @@ class DescribedCommand:
 
     def __init__(self, function: Callable[..., None], parameters: Sequence[Parameter | Iterator[Parameter]]) -> None:
         update_wrapper(self, function)
-        self.__annotations__ = {}  # the signature has all; from Python 3.14 on, those of the class would be found
+        self.__annotations__ = {}  # `__signature__` has them; since Python 3.14, the class's would be found
         self._function, self._parameters = function, parameters
 
     @cached_property
@@ -46,7 +46,7 @@ class DescribedCommand:
 
 
 def takes(*parameters: Parameter | Iterator[Parameter]) -> Callable[[Callable[..., None]], DescribedCommand]:
-    """Decorate a function as a command with given parameters."""
+    """Return a decorator that turns a function into a command with these parameters."""
     return lambda function: DescribedCommand(function, parameters)
 
 
@@ -62,7 +62,10 @@ def parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Par
 
 
 def options(*kinds: type, names: Collection[str] = ()) -> Iterator[Parameter]:
-    """Yield the options that the fields of classes describe, except options of Python only; names: some of them."""
+    """Yield the options described by the fields of classes, except those for Python only.
+
+    names: names of the options to yield; all by default.
+    """
     for kind in kinds:
         for each in described(kind).values():
             if each.option.help and (not names or each.field in names):
@@ -88,7 +91,7 @@ def _option(each: Described, group: str | None) -> Parameter:
 
 
 def read(kind: type[Kind], given: Mapping[str, Any], place: Callable[[Path], Path] = Path) -> Kind:
-    """Return an options object from the parameters of a command. place: function that maps a path to this machine."""
+    """Return an options object from the parameters of a command. place: function that localizes a path to this rank."""
     known = [each for each in described(kind).values() if each.field in given]
     return kind(**{each.field: _value(each, given[each.field], place) for each in known})
 

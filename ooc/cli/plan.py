@@ -1,4 +1,4 @@
-"""`ooc plan`: estimate memory, disk and time of a training."""
+"""`ooc plan`: estimate the memory, disk space and time of a training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rate_of(text: str, option: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PlanOptions(Options):
-    """Options of `ooc plan`, among them the training options that change the estimate."""
+    """Options of `ooc plan`, including the training options that affect the estimate."""
 
     group = RESOURCES
 
@@ -101,9 +101,9 @@ class PlanOptions(Options):
     JSON,
 )
 def plan(data: Path | None, *, json: bool, **given: Any) -> None:
-    """Estimate memory, disk and time of a training beforehand.
+    """Estimate the memory, disk space and time of a training beforehand.
 
-    For a topic model it estimates an iteration; for a regression the whole path of lambdas.
+    The time is that of an iteration of a topic model, or of the whole lambda path of a regression.
 
     Examples: ooc plan corpus --topics 1000 --memory 2GB
 
@@ -123,7 +123,7 @@ def plan(data: Path | None, *, json: bool, **given: Any) -> None:
 
 
 def _of_design(design: Design, asked: PlanOptions) -> tuple[dict[str, Any], Iterable[str]]:
-    """Return the facts and the lines of text of a regression's estimate."""
+    """Return the estimate for a regression, as facts and as lines of text."""
     from samplers.regression.path import forecast as path_forecast
 
     facts = path_forecast.plan_regression(
@@ -140,7 +140,7 @@ def _of_design(design: Design, asked: PlanOptions) -> tuple[dict[str, Any], Iter
 
 
 def _of_corpus(data: Path | None, asked: PlanOptions) -> tuple[dict[str, Any], Iterable[str]]:
-    """Return the facts and the lines of text of a topic model's estimate, for a dataset or a hypothetical corpus."""
+    """Return the estimate for a topic model on a dataset or a hypothetical corpus, as facts and as lines of text."""
     from blocks.corpus.dataset import Dataset
     from blocks.corpus.hypothetical import HypotheticalCorpus
     from blocks.workers import cores
@@ -174,7 +174,7 @@ def _of_corpus(data: Path | None, asked: PlanOptions) -> tuple[dict[str, Any], I
 
 
 def _design(data: Path) -> Design | None:
-    """Return the dataset if it is a design matrix, None if it is a corpus; RequestError for other kinds."""
+    """Return the dataset if it is a design matrix, None if it is a corpus. Raises RequestError for other kinds."""
     from blocks.corpus.dataset import Dataset
     from blocks.design.design import Design
     from blocks.kinds import open_any

@@ -1,4 +1,4 @@
-"""`ooc predict`: predict ratings of user-item pairs, y of the rows of a design matrix, or classes of samples."""
+"""`ooc predict`: predict y for the rows of a design matrix, classes of samples, or ratings of user-item pairs."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def predict(
 ) -> None:
     """Predict y of rows, classes of samples or ratings of pairs.
 
-    Writes a line for each row, sample or user-item pair, in the order of the input. A logistic regression predicts the
-    probability of the larger value of y; a softmax model the class, and for --loss softmax the probability of each
+    Writes a line for each row, sample or user-item pair, in input order. A logistic regression predicts the probability
+    of the larger value of y. A softmax model predicts the class and, with --loss softmax, the probability of each
     class.
 
-    Pairs are read like the input of `ooc ingest ratings`; ratings in it are ignored. For a user or item that the
-    training did not have, the prediction is the mean rating, plus the bias of the other if the model has biases.
+    Pairs are read like the input of `ooc ingest ratings`; their ratings are ignored. If the user or item was not in the
+    training data, the prediction is the mean rating, plus the bias of the known one if the model has biases.
 
     Examples: ooc predict run new-houses prices.csv --lambda min
 
@@ -118,7 +118,7 @@ def _of_regression(model: object, data: Path, out: Path, level: str | None, *, a
 
 
 def _lambda(given: str) -> float:
-    """Return the value of --lambda; raises RequestError."""
+    """Return the value of --lambda. Raises RequestError if it is invalid."""
     from blocks.errors import RequestError
 
     with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""`ooc rank`: run one rank of `ooc launch`, which starts it on each host; a hidden command."""
+"""`ooc rank`: hidden command that `ooc launch` starts on each host to run one rank."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from ooc.ring.ring import Ring
 
 
-_MEETING = 30.0  # seconds for neighbours to connect, all of which listen already
+_MEETING = 30.0  # seconds for neighbours to connect; all of them are listening by then
 
 
 def rank() -> None:
-    """Run one rank of `ooc launch`; the task comes on standard input."""
+    """Run one rank of `ooc launch`, whose task is read from standard input."""
     from ooc.launch.supervisor import become_supervised
 
     become_supervised()
     from ooc.launch.launcher_connection import LauncherConnection
 
-    forget_options()  # the launcher's task has the effective options, equal on all ranks
+    forget_options()  # the task contains the effective options, equal on all ranks
     launcher = LauncherConnection()
     sys.exit(_work(launcher, launcher.receive()))
 
 
 def _work(launcher: LauncherConnection, task: dict[str, Any]) -> int:
-    """Run a task, report how it ended, and return the exit code."""
+    """Run a task and report how it ended; returns the exit code."""
     ring: Ring | None = None
     run, before = None, None
     try:
@@ -49,7 +49,7 @@ def _work(launcher: LauncherConnection, task: dict[str, Any]) -> int:
         before = _configured(run) if chosen.name != "resume" else None
         ring = _join(launcher, task, chosen, run)
         with launched(_session(ring, task, chosen.parameters)), _streams(launcher, task):
-            if chosen.call() == 130:  # typer made that of
+            if chosen.call() == 130:  # typer turns a KeyboardInterrupt into 130
                 raise KeyboardInterrupt
         ring.barrier()
         launcher.send(ended={"code": 0})
@@ -62,7 +62,7 @@ def _work(launcher: LauncherConnection, task: dict[str, Any]) -> int:
 
 
 def _configured(run: Path) -> tuple[int, int] | None:
-    """Return an identity that distinguishes a run from a run that replaces it; None if there is no run."""
+    """Return an identity that tells a run from another run at the same path; None if there is no run."""
     with contextlib.suppress(OSError):
         status = (run / "config.json").stat()
         return status.st_ino, status.st_mtime_ns
@@ -77,12 +77,14 @@ def _failed(
     run: Path | None,
     before: tuple[int, int] | None,
 ) -> int:
-    """Report to the launcher why the task failed. before: identity (`_configured`) of the run that a new run
-    replaces."""
+    """Report to the launcher why the task failed; returns the exit code.
+
+    before: identity (`_configured`) of the run that was at the path before the task.
+    """
     from ooc.ring.ring import RingFailed
     from ooc.runs.run import RunInUse
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop that others call for now changes nothing
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop request from other ranks no longer matters
     what, remedy, code = explained(error)
     if ring:
         ring.fail(what)
@@ -93,7 +95,7 @@ def _failed(
             "code": code,
             "what": what,
             "remedy": remedy.replace(f"ooc resume {run}", task["resume"]),
-            "ring": type(error) is RingFailed,  # caused by messages or behaviour of other ranks
+            "ring": type(error) is RingFailed,  # caused by other ranks
             "transient": isinstance(error, (RingFailed, RunInUse)),
             "begun": run is not None and _configured(run) not in (None, before),
         }
@@ -102,7 +104,7 @@ def _failed(
 
 
 def _join(launcher: LauncherConnection, task: dict[str, Any], chosen: RingCommand, run: Path) -> Ring:
-    """Introduce this rank to the launcher and connect to the other ranks."""
+    """Send this rank's description to the launcher, and connect to the other ranks."""
     from ooc.ring import tcp
     from ooc.ring.credentials import Credentials
 
@@ -123,7 +125,7 @@ def _join(launcher: LauncherConnection, task: dict[str, Any], chosen: RingComman
 
 
 def _listen(address: str, ports: list[int] | None) -> socket.socket:
-    """Return the socket on which this rank listens, at one of the given ports if any are given."""
+    """Return the socket on which this rank listens, on one of the given ports if there are any."""
     from ooc.ring.handshake import listen_at
 
     first, last = ports or (0, 0)
@@ -166,7 +168,7 @@ def _hello(task: dict[str, Any], chosen: RingCommand, run: Path, address: str, p
 
 
 def _disk_needed(chosen: RingCommand, data: Path) -> int:
-    """Return the largest number of bytes that a new run can take on the disk."""
+    """Return the maximum number of bytes that a new run can take on disk."""
     from samplers import custom_program
     from samplers.factorization import training as factorization_training
     from samplers.lda import training as lda_training
@@ -185,8 +187,10 @@ def _disk_needed(chosen: RingCommand, data: Path) -> int:
 
 
 def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Session:
-    """Return the session of this rank; ranks on one machine share its cores and memory unless the options say
-    otherwise."""
+    """Return the session of this rank.
+
+    Ranks on the same machine share its cores and memory equally, unless options or the hosts file say otherwise.
+    """
     from blocks.memory import available, parse_size
     from blocks.workers import cores
     from samplers.preparation import MEMORY_SHARE
@@ -202,7 +206,7 @@ def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Se
 
 @contextlib.contextmanager
 def _streams(launcher: LauncherConnection, task: dict[str, Any]) -> Iterator[None]:
-    """Send the output and the progress bar of rank 0 to the launcher, which may have a terminal."""
+    """Send rank 0's output to the launcher, and its progress bar if the launcher has a terminal."""
     from blocks.progress_bar import ProgressBar
     from ooc.launch.launcher_connection import Bar, Page
 

@@ -1,4 +1,4 @@
-"""Find commands by name, for features that need the options of other commands: config files, variables, launch."""
+"""Find commands by name, for features that need other commands' options: config files, variables and launch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def register(app: typer.Typer) -> None:
 def commands(*words: str) -> Any:
     """Return the click group of all commands, or only of the commands that the given words can name.
 
-    words: of the command line. Making one command takes a millisecond, making all takes as long as many commands run.
+    words: first words of the command line. Creating one command takes a millisecond; creating all of them would take
+    longer than many commands run.
     """
     return typer.main.get_command(_named(_registered[0], words))
 
 
 def _named(of: typer.Typer, words: Sequence[str]) -> typer.Typer:
-    """Return a group with only the command that the words name; with all commands if they name none."""
+    """Return a group that contains only the command that the words name, or all commands if they name none."""
     groups = [group for group in of.registered_groups if group.name in words[:1]]
     single = [command for command in of.registered_commands if _name(command) in words[:1]]
     if not groups and not single:

@@ -31,8 +31,8 @@ def report(
 ) -> None:
     """Write a report of a run: one HTML page that works offline.
 
-    The page has learning curves, and the topics, factors or coefficients to browse; of topics the documents, with their
-    texts if `ooc ingest --keep text` kept them.
+    The page shows learning curves, and the topics, factors or coefficients to browse. Topics are shown with their
+    documents, including the texts if `ooc ingest --keep text` kept them.
 
     Example: ooc report run -o report.html --by 'year(date)'
     """

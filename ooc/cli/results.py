@@ -23,7 +23,7 @@ Top = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="For mixtures: write only the N largest topics of each document.")
 ]
 
-_ERRORS = {  # output formats, with and without ratings
+_ERRORS = {  # output formats, by whether the data are explicit ratings
     True: "{ratings:,} ratings: RMSE {rmse:.4f}, mean absolute error {mae:.4f}",
     False: "{counts:,} counts: expected percentile rank {percentile_rank:.2%}",
 }
@@ -86,9 +86,9 @@ def infer(
 ) -> None:
     """Infer the topic mixtures of new documents.
 
-    Writes a row for each document, in the original order: name, number of tokens, the columns that `ooc ingest --keep`
-    kept except the text, and mixture. A document without a known word has 0 tokens and the prior as its mixture. The
-    trained mixtures of the documents of the training are written by `ooc export RUN OUT --format mixtures`.
+    Writes a row for each document, in the original order: name, number of tokens, the columns kept by `ooc ingest
+    --keep` except the text, and mixture. A document without known words has 0 tokens and the prior as its mixture. To
+    write the trained mixtures of the training documents, use `ooc export RUN OUT --format mixtures`.
 
     Examples: ooc infer run new mixtures.csv --top 3
 
@@ -155,8 +155,8 @@ def evaluate(
     """Evaluate a model on held-out data.
 
     Topic model: held-out likelihood (completion, left-to-right), coherence (npmi, c_v) and diversity. Factorization:
-    RMSE and mean absolute error, or for implicit feedback the expected percentile rank. Regression and classifier: the
-    error of predictions of y.
+    RMSE and mean absolute error or, for implicit feedback, the expected percentile rank. Regression and classifier:
+    prediction error of y.
 
     Example: ooc evaluate run held-out --metrics completion,npmi
     """
@@ -211,8 +211,7 @@ def export(
     """Export a model to a file format of other programs.
 
     Words and documents are in their original order. --format mixtures writes a table (.npz, .csv, .jsonl or .parquet)
-    of the documents of the training: name, number of tokens and trained topic mixture. For new documents use `ooc
-    infer`.
+    of the training documents: name, number of tokens and trained topic mixture. For new documents, use `ooc infer`.
 
     Examples: ooc export run model --format gensim
 
@@ -240,7 +239,7 @@ def import_(
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
-    """Import a topic model of another program.
+    """Import a topic model from another program.
 
     Example: ooc import mallet state.gz model
     """

@@ -1,4 +1,4 @@
-"""The ring on which a command runs, if any: that of `ooc launch`, of a rendezvous or of MPI."""
+"""The ring on which a command runs, if any: a ring of `ooc launch`, of a rendezvous or of MPI."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from samplers.options import SEVERAL, Options, Resources, check_machines, descri
 if TYPE_CHECKING:
     from ooc.ring.ring import Ring
 
-RANK = "{rank}"  # in a path: the number of the rank
+RANK = "{rank}"  # placeholder for the rank in a path
 
 
 def _option(name: str, kind: Any, metavar: str, help: str) -> Parameter:
@@ -44,10 +44,10 @@ RING = (  # options of the processes that a scheduler starts, one on each machin
 
 
 class Session(NamedTuple):
-    """The resources of a command on this machine.
+    """Resources of a command on this machine.
 
-    ring: None on a single machine. workers, memory: of this rank, if they differ from the command's options. quiet:
-    print only errors and results. time: seconds until the command must end.
+    ring: None on a single machine. workers, memory: values for this rank, if they differ from the command's options.
+    quiet: whether to print only errors and results. time: seconds until the command must end.
     """
 
     ring: Ring | None = None
@@ -62,11 +62,11 @@ class Session(NamedTuple):
         return self.ring is None or self.ring.rank == 0
 
     def place(self, path: Path) -> Path:
-        """Return a path with {rank} replaced for this rank."""
+        """Return a path with {rank} replaced by this rank."""
         return path if self.ring is None else placed(path, self.ring.rank)
 
     def limit(self, max_time: float | None) -> float | None:
-        """Return the seconds that a training may take, at most max_time."""
+        """Return the maximum number of seconds that a training may take, at most max_time; None for no limit."""
         return min((limit for limit in (max_time, self.time) if limit is not None), default=None)
 
     def resources(self, given: Mapping[str, Any]) -> Resources:
@@ -97,14 +97,14 @@ def placed(path: Path, rank: int) -> Path:
 
 
 def quoted_run(run: Path) -> str:
-    """Return the path of a run quoted for a shell; {rank} needs no quotes."""
+    """Return the path of a run, quoted for a shell; {rank} is not quoted."""
     plain = str(run).replace(RANK, "")
     return str(run) if shlex.quote(plain) == plain else shlex.quote(str(run))
 
 
 @contextmanager
 def launched(session: Session) -> Iterator[None]:
-    """Mark commands that are called in this context as part of a launch."""
+    """Mark commands that are called within this context as part of a launch."""
     _launched.append(session)
     try:
         yield
@@ -113,7 +113,7 @@ def launched(session: Session) -> Iterator[None]:
 
 
 def same_everywhere(kind: type[Options], given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options that must be equal on all ranks, by name: all except paths.
+    """Return by name the options that must be equal on all ranks: all except paths.
 
     kind: options class. given: parameters of the command.
     """
@@ -124,10 +124,10 @@ def same_everywhere(kind: type[Options], given: Mapping[str, Any]) -> dict[str, 
 
 @contextmanager
 def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) -> Iterator[Session]:
-    """Yield the session of a command until the command is done.
+    """Yield the session of a command; leave its ring, if any, at the end of the context.
 
-    given: parameters of the command, including those of RING and `run` if a scheduler may start it. asked: values that
-    must be equal on all ranks, by name.
+    given: parameters of the command, including `run` and the options of RING if a scheduler may start the command.
+    asked: values that must be equal on all ranks, by name.
     """
     transport, rendezvous = given.get(TRANSPORT), given.get("rendezvous")
     if _launched:
@@ -160,7 +160,7 @@ _OF_RENDEZVOUS = ("key_file", "ring_rank", "ring_size", "join_timeout", "patienc
 
 
 def _meet(given: Mapping[str, Any]) -> Ring:
-    """Return the ring of the ranks that meet at --rendezvous."""
+    """Return the ring of the ranks that join at --rendezvous."""
     from ooc.launch.rendezvous import join, rendezvous
 
     if given["key_file"] is None:
@@ -173,14 +173,17 @@ def _meet(given: Mapping[str, Any]) -> Ring:
 
 
 def _options_to_meet(given: Mapping[str, Any]) -> str:
-    """Return the options that all ranks have for another command whose ranks meet in the same way."""
+    """Return the rendezvous options that are equal on all ranks, for another command on the same ranks."""
     names = ("rendezvous", "key_file", "ring_size")
     told = {f"--{name.replace('_', '-')}": str(given[name]) for name in names if given[name] is not None}
     return shlex.join(word for option in told.items() for word in option)
 
 
 def _how(ranks: int, starter: str, options: str) -> tuple[str, str]:
-    """Return what comes before and after a command that runs on all ranks. starter: what started them if not srun."""
+    """Return the text before and after a command that runs on all ranks.
+
+    starter: program that started the ranks, unless srun did.
+    """
     from ooc import slurm
 
     return slurm.starter(ranks, starter), options
@@ -188,7 +191,7 @@ def _how(ranks: int, starter: str, options: str) -> tuple[str, str]:
 
 @contextmanager
 def _on_ring(ring: Ring, run: Path, how: tuple[str, str], asked: dict[str, str]) -> Iterator[Session]:
-    """Yield the session of a rank that a scheduler has started. how: see `_how`, to continue the run."""
+    """Yield the session of a rank that a scheduler has started. how: result of `_how`, for the command that resumes."""
     from ooc import slurm
     from ooc.launch.preflight import check_start
     from ooc.ring.ring import RingFailed, taking_part
@@ -213,8 +216,8 @@ def _on_ring(ring: Ring, run: Path, how: tuple[str, str], asked: dict[str, str])
 class RingCommand(NamedTuple):
     """A command that can run on a ring.
 
-    name: such as "train lda", "resume" or "ingest text". rest: the arguments of the command, including those from
-    variables and the config file. parameters: parsed arguments.
+    name: name of the command, such as "train lda", "resume" or "ingest text". rest: arguments of the command, including
+    those from environment variables and the config file. parameters: parsed arguments.
     """
 
     name: str
@@ -227,12 +230,12 @@ class RingCommand(NamedTuple):
 
     @property
     def makes(self) -> Path:
-        """Return the run or dataset that the command makes or continues."""
+        """Return the path of the run or dataset that the command creates or continues."""
         return Path(self.parameters["out" if self.ingests else "run"])
 
     @property
     def arguments(self) -> list[str]:
-        """Return the arguments that request the same on a machine without this machine's files."""
+        """Return equivalent arguments for a machine that lacks this machine's files."""
         return [*self.name.split(), *self.rest]
 
     def to_go_on(self, elapsed: float) -> list[str]:
@@ -247,12 +250,12 @@ class RingCommand(NamedTuple):
         return [*words, *([] if left is None else [f"--max-time={left:.0f}"])]
 
     def call(self) -> Any:
-        """Run the command; return its exit code if it is not 0."""
+        """Run the command; returns its exit code if it is not 0."""
         return commands(*self.name.split()).main(args=self.arguments, standalone_mode=False)
 
 
 def choose(arguments: Sequence[str]) -> RingCommand:
-    """Parse the arguments of `ooc`; raises RequestError if the command cannot run on a ring."""
+    """Parse the arguments of `ooc`. Raises RequestError if the command cannot run on a ring."""
     words, able = list(arguments), []
     root = commands(*words[:2])
     for name, command, context in _single(root, root.context_class(root, info_name="ooc launch --")):

@@ -21,10 +21,10 @@ _SOURCES = {"COMMANDLINE": "command line", "ENVIRONMENT": "environment", "DEFAUL
 
 
 class Setting(NamedTuple):
-    """A parameter of a command with its effective value, or None.
+    """Parameter of a command and its effective value; None if it has none.
 
-    name: in a config file. source: command line, environment, file or default. where: the variable, or the file and
-    table; else "".
+    name: name in a config file. source: command line, environment, file or default. where: the environment variable, or
+    the file and table; "" for other sources.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Setting(NamedTuple):
 def settings(command: Any, name: str, words: Sequence[str], parent: Any = None) -> list[Setting]:
     """Return the settings of all parameters of a command called with `words`; required parameters may be missing.
 
-    name: of the command in messages. parent: context of its group.
+    name: name of the command in messages. parent: context of the command's group.
     """
     asked = copy(command)
     asked.params = [copy(param) for param in command.params]
@@ -62,7 +62,7 @@ def _setting(context: Any, name: str, param: Any) -> Setting:
 
 
 def spelled_out(settings: Iterable[Setting]) -> list[str]:
-    """Return the arguments that give the same settings without environment variables and config file."""
+    """Return the arguments that give the same settings without environment variables or a config file."""
     given = [setting for setting in settings if setting.source != "default" and setting.value is not None]
     options = [setting for setting in given if setting.parameter.param_type_name == "option"]
     arguments = [str(each) for setting in given if setting not in options for each in _each(setting.value)]
@@ -110,7 +110,7 @@ def show(
 
 
 def _asked(words: list[str], options: list[str]) -> tuple[list[str], list[Setting]]:
-    """Return the words that name a command, and its settings. words: after `ooc`. options: additional options."""
+    """Return the words that name a command, and its settings. words: words after `ooc`. options: additional options."""
     command, context, called = commands(*words[:2]), None, ["ooc"]
     while hasattr(command, "commands"):
         context = command.context_class(command, info_name=called[-1], parent=context)
@@ -128,7 +128,7 @@ def _facts(setting: Setting) -> dict[str, Any]:
 
 
 def _assignment(setting: Setting) -> str:
-    """Return a setting as a line of TOML, as a comment if it has no value."""
+    """Return a setting as a line of TOML; the line is a comment if the setting has no value."""
     from ooc.runs.beginning import toml
 
     return f"# {setting.name} =" if setting.value is None else f"{setting.name} = {toml(_plain(setting.value))}"
@@ -143,7 +143,7 @@ def _remark(setting: Setting) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return paths as text, and other values unchanged."""
+    """Return paths as strings, and other values unchanged."""
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
     return str(value) if isinstance(value, Path) else value

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def shard(data: Path, out: str, shards: int, *, json: bool, **given: Any) -> None:
     """Split a dataset into shards for several machines.
 
-    Each shard is a dataset with a part of the documents (rows) and all words (columns).
+    Each shard is a dataset with some of the documents (rows) and all words (columns).
 
     Example: ooc shard corpus corpus-in-4 --shards 4
     """

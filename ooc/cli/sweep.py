@@ -1,4 +1,4 @@
-"""`ooc sweep`: train topic models with several numbers of topics and seeds, and compare them."""
+"""`ooc sweep`: train and compare topic models with several numbers of topics and several seeds."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def sweep(
 ) -> None:
     """Compare topic models with several numbers of topics.
 
-    Trains OUT/topics-K-seed-S for each, one after the other. A sweep that was interrupted, or gets more topics or
-    seeds, continues with the same command. Writes OUT/sweep.csv: perplexity on held-out documents, coherence (NPMI,
-    C_v), diversity, exclusivity, and stability: the common top words of topics matched between seeds.
+    Trains a run OUT/topics-K-seed-S for each number of topics and seed, one after the other. The same command continues
+    an interrupted sweep, or extends a sweep by more topics or seeds. Writes OUT/sweep.csv: perplexity on held-out
+    documents, coherence (NPMI, C_v), diversity, exclusivity, and stability, which is the overlap of the top words of
+    topics matched between seeds.
 
     Example: ooc sweep corpus sweep --topics 10,20,50,100 --seeds 3 --plot sweep.png
     """
@@ -83,7 +84,7 @@ def sweep(
 
 
 def _numbers(text: str) -> list[int]:
-    """Return distinct numbers of topics in ascending order. Raises RequestError."""
+    """Return the distinct numbers of topics in ascending order. Raises RequestError if the text is invalid."""
     from blocks.errors import RequestError
 
     listed = [each.strip() for each in text.split(",")]
@@ -95,7 +96,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _is_trained(run: Path, identity: str, iterations: int) -> bool:
-    """Return whether a run of the sweep is finished. identity: of the dataset."""
+    """Return whether a run of the sweep is finished. identity: identity of the dataset."""
     from ooc.runs.run import CONFIG, Run
 
     if not (run / CONFIG).exists():
@@ -105,7 +106,7 @@ def _is_trained(run: Path, identity: str, iterations: int) -> bool:
 
 
 def _train(data: Path, run: Path, options: list[str]) -> None:
-    """Train a run, or go on with it, as `ooc train lda --resume`. Raises RequestError or WorkFailed if it fails."""
+    """Start or continue a run, like `ooc train lda --resume`. Raises RequestError or WorkFailed if this fails."""
     from blocks.errors import Interrupted, RequestError, WorkFailed
 
     command = [sys.executable, "-m", "ooc", "train", "lda", str(data), str(run), "--resume", "--quiet", *options]

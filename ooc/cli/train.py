@@ -26,7 +26,7 @@ RUN = parameter(
     Annotated[Path, typer.Argument(metavar="RUN", help="Directory of the run: the model, its state and its metrics.")],
 )
 
-_VALUES = {  # shown fields of the last line of the metrics
+_VALUES = {  # fields of the last line of the metrics that are shown
     "log_likelihood_per_token": "log-likelihood per token {:.4f}",
     "held_out_log_likelihood_per_token": "held-out {:.4f}",
     "objective": "objective {:.6g}",
@@ -40,7 +40,10 @@ _VALUES = {  # shown fields of the last line of the metrics
 
 
 def trains(name: str, kind: type[Options], data: str) -> Callable[[Callable[..., None]], DescribedCommand]:
-    """Decorate a function as a command of `ooc train`. kind: its options class. data: help of the argument DATA."""
+    """Return a decorator that turns a function into a command of `ooc train`.
+
+    kind: options class of the command. data: help of the argument DATA.
+    """
     of_data = parameter("data", Annotated[Path, typer.Argument(help=data)])
 
     def decorate(function: Callable[..., None]) -> DescribedCommand:
@@ -75,9 +78,9 @@ def train_mf(**given: Any) -> None:
 
 @trains("softmax", SoftmaxOptions, "Samples made by `ooc ingest svmlight --by-rows`.")
 def train_softmax(**given: Any) -> None:
-    """Train a classifier of samples: multi-class linear model.
+    """Train a classifier of samples: a multi-class linear model.
 
-    It is fitted by stochastic gradient descent (AdaGrad) on parallel learners, whose best number is found by trial.
+    It is fitted by stochastic gradient descent (AdaGrad) with parallel learners, whose best number is found by trial.
 
     Example: ooc train softmax samples run --passes 5 --held-out others
     """
@@ -93,7 +96,7 @@ _DESIGN = "Design matrix made by `ooc ingest svmlight|mtx|csv|npz|plink`."
 def train_lasso(**given: Any) -> None:
     """Train a Lasso or elastic net on a path of lambdas.
 
-    It minimizes 1/2 |y - a - X b|^2 + lambda |b|_1. Coefficients are on the scale of the input columns.
+    Minimizes 1/2 |y - a - X b|^2 + lambda |b|_1. Coefficients are on the scale of the input columns.
 
     Example: ooc train lasso genes run --path 100 --cross-validate 5
     """
@@ -106,8 +109,8 @@ def train_lasso(**given: Any) -> None:
 def train_logistic(**given: Any) -> None:
     """Train an l1-penalized logistic regression on a path of lambdas.
 
-    It minimizes sum_i (log(1 + exp(z_i)) - y_i z_i) + lambda |b|_1 with z = a + X b; y has two values, of which the
-    larger counts as 1.
+    Minimizes sum_i (log(1 + exp(z_i)) - y_i z_i) + lambda |b|_1 with z = a + X b. y has two values; the larger one
+    counts as 1.
 
     Example: ooc train logistic clicks run --path 100 --lambda-min-ratio 0.001
     """
@@ -126,7 +129,7 @@ _ROWS = parameter("data", Annotated[Path, typer.Argument(help="A corpus, a matri
 def train_program(**given: Any) -> None:
     """Train with a program of your own, a class derived from ooc.StaticProgram.
 
-    Its module is imported, so it has to be in the current directory or on PYTHONPATH.
+    The module of the class is imported, so it must be in the current directory or on PYTHONPATH.
 
     Example: ooc train program kmeans:KMeans ratings run --set clusters=8 --set seed=0
     """
@@ -153,9 +156,9 @@ def _train(command: str, train: Train, kind: type[Options], given: dict[str, Any
     JSON,
 )
 def resume(**given: Any) -> None:
-    """Continue a stopped or killed run, or train it for longer.
+    """Continue a stopped or killed run, or train a run for longer.
 
-    A run finds its dataset if both were moved or copied together; otherwise give --data.
+    A run finds its dataset if both were moved or copied together; otherwise, give --data.
 
     Example: ooc resume run --iterations 200
     """

@@ -1,4 +1,4 @@
-"""Options from environment variables: OOC_MEMORY sets --memory of every command that has the option."""
+"""Options from environment variables: for example, OOC_MEMORY sets --memory of every command that has this option."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from blocks import stderr
 from ooc.cli.registry import commands
 
 PREFIX = "OOC_"
-_CACHE = "OOC_CACHE_DIR"  # `blocks.cache_directory.CHOSEN`, which is no option: importing it here would take time
+_CACHE = "OOC_CACHE_DIR"  # equals `blocks.cache_directory.CHOSEN`, which takes time to import; not an option
 
 
 def variable(option: str) -> str:
-    """Return the name of the variable of an option, such as OOC_MAX_TIME for max-time."""
+    """Return the name of an option's environment variable, such as OOC_MAX_TIME for max-time."""
     return PREFIX + option.upper().replace("-", "_")
 
 
 def without_options() -> dict[str, str]:
-    """Return the environment without the variables of options, for subprocesses that get explicit options."""
+    """Return the environment without the variables of options, for subprocesses that are given explicit options."""
     return {name: value for name, value in os.environ.items() if name == _CACHE or not name.startswith(PREFIX)}
 
 
@@ -30,7 +30,7 @@ def forget_options() -> None:
 
 
 def warn_of_unknown(command: Any) -> None:
-    """Warn about variables that match no option. command: command group to search first."""
+    """Warn about variables that do not match any option. command: command or group to search first."""
     unknown = {name for name in os.environ if name.startswith(PREFIX)} - _known(command)
     if not unknown:
         return
@@ -43,7 +43,7 @@ def warn_of_unknown(command: Any) -> None:
 
 
 def _known(command: Any) -> set[str]:
-    """Return the variables of a command, or of all commands of a group."""
+    """Return the names of the variables of a command, or of all commands of a group."""
     below = getattr(command, "commands", {}).values()
     own = {param.envvar for param in command.params if isinstance(param.envvar, str)}
     return own.union({_CACHE}, *map(_known, below))

@@ -1,4 +1,4 @@
-"""`ooc watch` and `ooc train --watch`: show a training live in a terminal, or as lines if output is not a terminal."""
+"""`ooc watch` and `ooc train --watch`: show a training live in a terminal, or as lines on other outputs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 INTERVAL = 0.5  # seconds between polls
 _WIDTH = 32  # characters of a sparkline or bar
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_OBJECTIVES = {  # label and format by field, in the order of display
+_OBJECTIVES = {  # label and format of each field, in display order
     "log_likelihood_per_token": ("log-likelihood", "{:.4f}"),
     "held_out_log_likelihood_per_token": ("held-out", "{:.4f}"),
     "objective": ("objective", "{:.6g}"),
@@ -41,10 +41,10 @@ def watch(
     ],
     json: Json = False,
 ) -> None:
-    """Watch a training of another process until it ends.
+    """Watch a training in another process until it ends.
 
     Shows progress, objective, memory, throughput and time left; Ctrl-C ends the view, not the training. If standard
-    output is not a terminal, it prints a line for each iteration; with --json as JSON.
+    output is not a terminal, prints a line for each iteration, with --json as JSON.
 
     Example: ooc watch run
     """
@@ -61,7 +61,7 @@ def watch(
 
 @contextmanager
 def watching(run: Path) -> Iterator[None]:
-    """Show the run that this process trains on standard error, in a thread, as soon as the run exists."""
+    """Show the run that this process trains: a thread displays it on standard error as soon as the run exists."""
     ended = threading.Event()
     thread = threading.Thread(target=_follow_own, args=(run, ended), daemon=True)
     thread.start()
@@ -90,11 +90,11 @@ def _follow_own(run: Path, ended: threading.Event) -> None:
 
 
 def _polls(run: Path, ended: threading.Event | None) -> Iterator[Progress]:
-    """Yield the progress every INTERVAL until the training ends, and for each chain once after its end."""
+    """Yield the progress every INTERVAL until the training ends, and once more for each chain after its end."""
     from ooc.runs.progress import RUNNING, Follower, begun, current
 
     followers: dict[Path, Follower] = {}
-    first = 0  # first chain whose end was not shown yet
+    first = 0  # first chain whose end has not been shown yet
     while True:
         over = ended is not None and ended.is_set()
         paths = begun(run)
@@ -108,7 +108,7 @@ def _polls(run: Path, ended: threading.Event | None) -> Iterator[Progress]:
 
 
 def _show(run: Path, stream: IO[str], ended: threading.Event | None = None) -> Progress:
-    """Show the progress in a terminal, redrawn in place."""
+    """Show the progress in a terminal, redrawing it in place; returns the last progress."""
     from rich.console import Console
     from rich.live import Live
 
@@ -122,7 +122,7 @@ def _show(run: Path, stream: IO[str], ended: threading.Event | None = None) -> P
 def _print_lines(
     run: Path, stream: IO[str], ended: threading.Event | None = None, *, as_json: bool = False
 ) -> Progress:
-    """Print a line for each iteration that was not printed before."""
+    """Print a line for each new iteration; returns the last progress."""
     from blocks.json_files import json_text
 
     told: tuple[Path | None, int] = None, 0
@@ -171,7 +171,7 @@ def picture(seen: Progress, console: Console) -> RenderableType:
 
 
 def sparkline(values: Sequence[float], width: int = _WIDTH) -> str:
-    """Return values as block characters, each the mean of equally many values; equal values are a low line."""
+    """Return values as block characters, each for the mean of equally many values; a constant gives a low line."""
     if not values:
         return ""
     edges = [len(values) * place // min(width, len(values)) for place in range(min(width, len(values)) + 1)]
@@ -205,7 +205,7 @@ def _rate(line: dict[str, Any]) -> str:
 
 
 def _spent(line: dict[str, Any]) -> str:
-    """Return the shares of an iteration's stages in its time, in descending order."""
+    """Return the stages of an iteration with their shares of its time, in descending order."""
     from ooc.runs.curves import stages
 
     seconds = {name.removesuffix("_s"): line[name] for name in stages(line)}
@@ -221,6 +221,6 @@ def _left(seen: Progress) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return seconds as 1:02:03."""
+    """Return a number of seconds formatted as 1:02:03."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
