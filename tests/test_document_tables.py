@@ -169,7 +169,7 @@ def test_requests_that_cannot_be_met_are_refused(tmp_path: Path, ooc_in: Callabl
     for command, said in (
         ("csv in.csv new --text-column body --keep year", "in.csv has no column 'year'; its columns are 'id'"),
         ("text lines.txt new --lines --keep year", "year cannot be kept: text files only have the text"),
-        ("csv in.csv new --text-column body --keep stars --shards 2", "--keep and --shards exclude each other"),
+        ("csv in.csv new --text-column body --keep stars --shards 2", "--keep and --shards are mutually exclusive"),
         ("csv other.csv out --text-column body --append", "column 'stars' is integer in the dataset, but text in"),
         ("csv other.csv out --text-column body --append --keep zip", "an append cannot change what out keeps"),
     ):

@@ -84,7 +84,7 @@ def test_a_signal_ends_a_launch_whose_ssh_does_not_listen(tmp_path, signum):
         launched.process.send_signal(signum)
         time.sleep(0.3)
         launched.process.send_signal(signum)
-        assert "stopped at once, without saving" in launched.end()
+        assert "stopped immediately, without saving" in launched.end()
 
 
 CROWDED = """

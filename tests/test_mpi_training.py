@@ -56,9 +56,9 @@ def test_ranks_that_mpi_starts(place, model):
     [
         (
             ["train", "lda", "shard-{rank}", "unlike-{rank}", *OPTIONS, "--beta", 0.5],
-            "--beta is not given at rank 0 (HOST), but 0.5",
+            "--beta is not given on rank 0 (HOST), but 0.5",
         ),
-        (["resume", "unlike-{rank}"], "command is train lda at rank 0 (HOST), but resume"),
+        (["resume", "unlike-{rank}"], "command is train lda on rank 0 (HOST), but resume"),
     ],
 )
 def test_ranks_that_mpi_starts_by_unlike_commands(place, second, said):

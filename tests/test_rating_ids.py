@@ -168,7 +168,7 @@ def test_unknown_ids_are_counted(tmp_path: Path, fitted: MatrixFactorization, oo
     assert ooc("train", "mf", "ratings", "run", "--rank", 1, "--iterations", 1).returncode == 0
     done = ooc("predict", "run", "pairs.csv", "out.csv")
     assert done.returncode == 0
-    said = "warning: 3 of 4 pairs have a user (2) or an item (2) that was not in the training\n"
+    said = "warning: 3 of 4 pairs have a user (2) or an item (2) that was not in the training data\n"
     assert done.stderr.endswith(said)
     done = ooc("recommend", "run", "--user", "8", "--user", "1")
     assert done.returncode == 1

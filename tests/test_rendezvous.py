@@ -147,7 +147,7 @@ def test_different_commands_are_named_on_all_ranks(folder):
     done = Job(folder, variables, *words).done()
     assert codes(done) == [2, 2]
     assert {each.stderr.splitlines()[0] for each in done} == {
-        f"ooc: OOC_TOPICS is 5 at rank 0 ({socket.gethostname()}), but 15 at rank 1 ({socket.gethostname()})"
+        f"ooc: OOC_TOPICS is 5 on rank 0 ({socket.gethostname()}), but 15 on rank 1 ({socket.gethostname()})"
     }
     assert not list(folder.glob("unlike-*"))
 
@@ -157,8 +157,8 @@ def test_different_commands_are_named_on_all_ranks(folder):
     [
         (["--rendezvous", "here", "--key-file", "ring.key"], "--rendezvous here: expected HOST:PORT"),
         (["--rendezvous", "here:1"], "--rendezvous needs the key that all ranks share"),
-        (["--ring-size", "2"], "--ring-size is for ranks that meet"),
-        (["--rendezvous", "here:1", "--transport", "mpi"], "--rendezvous and --transport exclude each other"),
+        (["--ring-size", "2"], "--ring-size can only be used with --rendezvous"),
+        (["--rendezvous", "here:1", "--transport", "mpi"], "--rendezvous and --transport are mutually exclusive"),
         (["--rendezvous", "here:1", "--watch"], "--watch can only be used on one machine"),
     ],
     ids=["address", "key", "alone", "transport", "watch"],
@@ -199,7 +199,7 @@ def test_schedulers_tell_the_number_of_a_rank(monkeypatch, variables, given, fou
         ({}, {}, "cannot tell which rank it is"),
         ({"JOB_COMPLETION_INDEX": "1"}, {}, "cannot tell which rank it is"),
         ({}, {"rank": 1}, "cannot tell how many ranks there are"),
-        ({"RANK": "x", "WORLD_SIZE": "3"}, {}, "RANK must be a number, but is 'x'"),
+        ({"RANK": "x", "WORLD_SIZE": "3"}, {}, "RANK must be an integer, got 'x'"),
         ({"RANK": "3", "WORLD_SIZE": "3"}, {}, "this process is rank 3 of 3"),
         ({}, {"rank": -1, "ranks": 2}, "this process is rank -1 of 2"),
     ],
@@ -428,5 +428,5 @@ def test_a_command_runs_from_python(folder, model, monkeypatch):
 
     assert in_all([lambda rank=rank: call(rank) for rank in range(2)]) == [None, None]
     assert model_bytes(folder / "python-0") == model
-    with pytest.raises(RequestError, match="`ooc train lda` of rank 0 ended with exit code 2"):
+    with pytest.raises(RequestError, match="`ooc train lda` on rank 0 ended with exit code 2"):
         ooc.ring.run(words, rank=0, ranks=1, **where)

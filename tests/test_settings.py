@@ -202,7 +202,7 @@ def test_a_misspelt_variable_is_told_of(tmp_path: Path, ooc: Ooc) -> None:
     assert (done.returncode, json.loads(done.stdout)["tokens"]) == (0, 20)
     assert (
         done.stderr
-        == "warning: the environment variable OOC_MEMROY is not an option of ooc; did you mean OOC_MEMORY?\n"
+        == "warning: the environment variable OOC_MEMROY does not set any option of ooc; did you mean OOC_MEMORY?\n"
     )
 
 

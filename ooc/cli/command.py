@@ -94,7 +94,7 @@ class Command(TyperCommand):
             return None
         if out is not None and _is_stream(Path(out)):
             if ctx.params["json"] and str(out) == "-":
-                raise RequestError("--json and OUT - both write to standard output", "Leave one of them out.")
+                raise RequestError("--json and OUT - both write to standard output", "Give only one of them.")
             console.keep_standard_output()
         if words[0] != "train":
             return super().invoke(ctx)
@@ -108,8 +108,8 @@ class Command(TyperCommand):
         resumes = ctx.params.pop("resume", False)
         if resumes and ctx.params["overwrite"]:
             raise RequestError(
-                "--resume and --overwrite exclude each other: one continues a run, the other replaces it",
-                "Leave one of them out.",
+                "--resume and --overwrite are mutually exclusive: one continues a run, the other replaces it",
+                "Give only one of them.",
             )
         with begun_by(" ".join(words), noted, resumes=resumes):
             return super().invoke(ctx)
@@ -164,7 +164,7 @@ def _is_there(ctx: Any) -> bool:
 
     for name in ("append", "overwrite"):
         if ctx.params.get(name):
-            raise RequestError(f"--skip-existing cannot be used with --{name}", "Leave one of them out.")
+            raise RequestError(f"--skip-existing cannot be used with --{name}", "Give only one of them.")
     out = Path(ctx.params["out"])
     return (out.is_file() or out.is_dir()) and not is_free(out)
 
@@ -195,7 +195,7 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-CONFIG = "Read options from a TOML file, such as topics = 100; options of the command line take precedence."
+CONFIG = "Read options from a TOML file, with lines such as topics = 100; options on the command line take precedence."
 
 
 @cache
@@ -309,7 +309,7 @@ def _resume(
         bool,
         typer.Option(
             "--resume",
-            help="Continue the run if RUN exists and was started with the same options; else start it.",
+            help="Continue the run if RUN exists and was started with the same options; otherwise, start it.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -321,7 +321,7 @@ def _skip_existing(
         bool,
         typer.Option(
             "--skip-existing",
-            help="Do nothing if OUT exists; it only exists when it is complete.",
+            help="Do nothing if OUT exists; OUT is created only when it is complete.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -351,7 +351,7 @@ def _training(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Write the newest metrics to this file for Prometheus (textfile collector of node_exporter).",
+            help="Write the latest metrics to this file for Prometheus (textfile collector of node_exporter).",
             rich_help_panel=OUTPUT,
         ),
     ] = None,

@@ -130,7 +130,7 @@ def _run(command: str, directory: Path) -> None:
     words = [sys.executable, "-P", "-m", "ooc", *command.split()]
     done = subprocess.run(words, cwd=directory, env=without_options(), capture_output=True, text=True, check=False)
     if done.returncode:
-        raise WorkFailed(f"`ooc {command}` ended with exit code {done.returncode}", done.stderr.strip())
+        raise WorkFailed(f"`ooc {command}` failed with exit code {done.returncode}", done.stderr.strip())
 
 
 def _write_data(directory: Path) -> None:

@@ -102,8 +102,8 @@ def _check(path: Path, table: Table, command: Any, name: str) -> None:
         inner = f"{name}.{key}" if name else key
         if key not in below:
             raise RequestError(
-                f"--config {path}: no command has the name of the table [{inner}]{_meant(inner)}",
-                "A table must have the name of a command, such as [train.lda], and options one line each.",
+                f"--config {path}: the table [{inner}] is not named after a command{_meant(inner)}",
+                "Name each table after a command, such as [train.lda], and write each option on its own line.",
             )
         _check(path, value, below[key], inner)
 

@@ -29,7 +29,7 @@ def demo(
     Example: ooc demo
     """
     if out.exists() and not (out / _MARK).exists():
-        raise RequestError(f"{out} already exists and was not made by `ooc demo`", "Choose another directory.")
+        raise RequestError(f"{out} already exists and was not created by `ooc demo`", "Choose another directory.")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     (out / _MARK).touch()
@@ -47,4 +47,4 @@ def demo(
         print(f"\n$ ooc {shlex.join(step)}", flush=True)
         done = subprocess.run([sys.executable, "-P", "-m", "ooc", *step], env=without_options(), check=False)
         if done.returncode != 0:
-            raise WorkFailed(f"the demo stopped: `ooc {step[0]}` ended with exit code {done.returncode}")
+            raise WorkFailed(f"the demo stopped: `ooc {step[0]}` failed with exit code {done.returncode}")

@@ -25,7 +25,7 @@ def documents(
     where: Where = None,
     number: Annotated[int, typer.Option(min=1, metavar="N", help="Number of documents to list.")] = 10,
     width: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Number of letters of each text to show; 0 for none.")
+        int, typer.Option(min=0, metavar="N", help="Number of characters of each text to show; 0 for none.")
     ] = 400,
     data: DataOfRun = None,
     json: Json = False,
@@ -94,11 +94,12 @@ def label(
     run: RunPath,
     topic: Annotated[int | None, typer.Argument(metavar="[TOPIC]", help="Number of a topic.")] = None,
     text: Annotated[
-        str | None, typer.Argument(metavar="[LABEL]", help='Its label, such as "clinical trials"; "" removes it.')
+        str | None,
+        typer.Argument(metavar="[LABEL]", help='Label of the topic, such as "clinical trials"; "" removes it.'),
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="PATH", help="CSV file with the number and the label of a topic in each row."),
+        typer.Option("--from", metavar="PATH", help="CSV file whose rows contain the number and the label of a topic."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -116,7 +117,8 @@ def label(
 
     if (topic is None) != (text is None) or (topic is not None and source):
         raise RequestError(
-            "expected a topic and its label, or --from, or neither", 'For example: ooc label run 7 "law"'
+            "expected a topic and its label, or --from, or neither",
+            'Label a topic with, for example: ooc label run 7 "law"',
         )
     model = open_model(run)
     given: dict[int, str] = read_label_file(source) if source else {} if topic is None else {topic: text or ""}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from samplers.factorization.recommendation import Recommendations
 
 FactorRun = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run of `ooc train mf`.")]
-Top = Annotated[int, typer.Option(min=1, metavar="N", help="Number of items to print for each.")]
+Top = Annotated[int, typer.Option(min=1, metavar="N", help="Number of items to print for each user or item.")]
 
 
 def recommend(
@@ -34,7 +34,7 @@ def recommend(
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Ratings of users who came after the training, ingested with --items-from.",
+            help="Ratings of users who joined after the training, ingested with --items-from.",
         ),
     ] = None,
     json: Json = False,

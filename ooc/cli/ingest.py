@@ -122,7 +122,8 @@ def ingest_csv(context: typer.Context, **given: Any) -> None:
     numbers = {name: given.pop(name) for name in design.NUMBERS_ONLY}
     if unfit := next((name for name, value in numbers.items() if value), None):
         raise RequestError(
-            f"--{unfit.replace('_', '-')} can only be used for a design matrix", "Name the column of y with --target."
+            f"--{unfit.replace('_', '-')} can only be used to create a design matrix",
+            "Name the column of y with --target.",
         )
     _ingest("csv", given, context)
 
@@ -243,12 +244,12 @@ def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
     request = CorpusRequest(kind=kind, filters=filters, **asked)
     if shards and request.keep:
         raise RequestError(
-            "--keep and --shards exclude each other: shards have no table of documents",
+            "--keep and --shards are mutually exclusive: shards have no table of documents",
             "Ingest without --shards, then split the dataset with `ooc shard`.",
         )
     if shards and request.append:
         raise RequestError(
-            "--append and --shards exclude each other", "Append to the dataset, then split it with `ooc shard`."
+            "--append and --shards are mutually exclusive", "Append to the dataset, then split it with `ooc shard`."
         )
     before = identity_or_none(Path(request.out)) if request.append else None
     if hold_out is not None:
@@ -332,7 +333,7 @@ def _ingest_together(
     if shards or "-" in request.inputs:
         raise RequestError(
             "--shards and standard input (-) cannot be used on several machines",
-            "Leave --shards out, and name files: each machine makes a shard.",
+            "Leave --shards out, and name files: each machine creates a shard.",
         )
     out, inputs = here.place(Path(request.out)), [str(here.place(Path(path))) for path in request.inputs]
     check_apart(here.ring, out)
@@ -379,5 +380,6 @@ def _documents(text: str | None, option: str) -> int | float | None:
         return None if text is None else int(text) if text.isdigit() else float(text)
     except ValueError:
         raise RequestError(
-            f"{option}: {text!r} is not a number", "Give a number of documents such as 5, or a share such as 0.5."
+            f"{option}: {text!r} is not a number",
+            "Give a count of documents such as 5, or a fraction of them such as 0.5.",
         ) from None

@@ -8,7 +8,7 @@ from samplers.options import INPUT, LAYOUT, OUTPUT, RESOURCES, WORDS, Option, Op
 
 _SEED = "Random seed for the order of {} in the dataset."
 _STOP_WORDS = (
-    "Stop words to drop: a language (german or de), a file with one word per line, or a comma-separated list of these"
+    "Stop words to drop: a language (german or de), a file with one word per line, or a comma-separated list of both"
 )
 _WORDS = "LANGUAGE|FILE|english|none"
 
@@ -37,7 +37,7 @@ class TextFilesOptions:
 
     group = INPUT
 
-    lines: Annotated[bool, Option("Make a document of each line, rather than of each file.")] = False
+    lines: Annotated[bool, Option("Read each line, rather than each file, as a document.")] = False
     glob: Annotated[str, Option("Pattern of the files to read from directories, such as '*.txt'.")] = "*"
 
 
@@ -61,7 +61,7 @@ class NumberColumnsOptions:
 
     target: Annotated[
         str | None,
-        Option("Column with the target y; makes a design matrix of numbers instead of a corpus.", metavar="COLUMN"),
+        Option("Column with the target y; creates a design matrix of numbers instead of a corpus.", metavar="COLUMN"),
     ] = None
     drop: Annotated[
         Sequence[str], Option("Column to leave out of the design matrix; can be repeated.", metavar="COLUMN")
@@ -88,7 +88,7 @@ class TableOptions:
     quote: Annotated[
         str | None,
         Option(
-            'Character around quoted fields; none if quotes have no meaning [default: "].', metavar="CHARACTER|none"
+            'Quote character of fields; none if quotes have no special meaning [default: "].', metavar="CHARACTER|none"
         ),
     ] = None
     no_header: Annotated[bool, Option("Read the first row as data; columns then have numbers from 1.")] = False
@@ -108,7 +108,9 @@ class TokensOptions:
 
     group = WORDS
 
-    token_pattern: Annotated[str | None, Option(r"Regular expression of a token [default: (?u)\b\w\w+\b].")] = None
+    token_pattern: Annotated[
+        str | None, Option(r"Regular expression that matches a token [default: (?u)\b\w\w+\b].")
+    ] = None
     lower: Annotated[bool | None, Option("Convert text to lower case [default: lower].")] = None
     stop_words: Annotated[str | None, Option(f"{_STOP_WORDS} [default: english].", choices=_WORDS)] = None
     segment: Annotated[
@@ -145,15 +147,15 @@ class VocabularyOptions:
     min_df: Annotated[
         str | None,
         Option(
-            "Drop words in fewer documents: a number such as 5, or a share of all documents such as 0.01.",
-            metavar="N|SHARE",
+            "Drop words in fewer documents than this: a count such as 5, or a fraction of all documents such as 0.01.",
+            metavar="N|FRACTION",
         ),
     ] = None
     max_df: Annotated[
         str | None,
         Option(
-            "Drop words in more documents: a number such as 500, or a share of all documents such as 0.5.",
-            metavar="N|SHARE",
+            "Drop words in more documents than this: a count such as 500, or a fraction of all documents such as 0.5.",
+            metavar="N|FRACTION",
         ),
     ] = None
     max_vocab: Annotated[
@@ -167,7 +169,7 @@ class RecordsOptions:
     group = INPUT
 
     on_error: Annotated[
-        str, Option("Stop at a record that cannot be read (fail), or leave it out (skip).", choices="fail|skip")
+        str, Option("Stop at a record that cannot be read (fail), or skip it (skip).", choices="fail|skip")
     ] = "fail"
 
 
@@ -187,8 +189,8 @@ class KeptOptions:
     hold_out: Annotated[
         str | None,
         Option(
-            "Hold this share of the documents out, such as 5%, in a second dataset OUT-held-out with the vocabulary of "
-            "the first; chosen by the text of a document and --seed.",
+            "Hold out this fraction of the documents, such as 5%, in a second dataset OUT-held-out with the vocabulary "
+            "of the first; documents are chosen by their text and --seed.",
             metavar="SHARE",
         ),
     ] = None
@@ -227,7 +229,7 @@ class ShardsOptions:
 
     shards: Annotated[
         int | None,
-        Option("Number of shards to split the dataset into, as `ooc shard` does; OUT may contain {rank}.", least=1),
+        Option("Number of shards to split the dataset into, as with `ooc shard`; OUT may contain {rank}.", least=1),
     ] = None
 
 
@@ -260,10 +262,10 @@ class RatingsOptions:
     ] = None
     items_from: Annotated[
         str | None,
-        Option("Keep only the items of this dataset of ratings; for users who came later.", metavar="MATRIX"),
+        Option("Keep only the items of this dataset of ratings; for users who joined later.", metavar="MATRIX"),
     ] = None
-    lowest: Annotated[float | None, Option("Smallest valid rating; a lower one is an error.")] = None
-    highest: Annotated[float | None, Option("Largest valid rating; a higher one is an error.")] = None
+    lowest: Annotated[float | None, Option("Smallest valid rating; a lower rating is an error.")] = None
+    highest: Annotated[float | None, Option("Largest valid rating; a higher rating is an error.")] = None
     user_column: Annotated[
         str | None, Option("User column: name, or number from 1 [default: by name, or 1].", metavar="COLUMN")
     ] = None
@@ -293,20 +295,25 @@ class RatingsSeedOptions:
 class DrawnOptions:
     """Options of `ooc ingest synthetic`."""
 
-    documents: Annotated[int, Option("Number of documents to draw.")]
+    documents: Annotated[int, Option("Number of documents to generate.")]
     vocabulary: Annotated[int, Option("Number of words in the vocabulary.")]
-    topics: Annotated[int, Option("Number of topics that the documents are drawn from.")]
+    topics: Annotated[int, Option("Number of topics to generate the documents from.")]
     length: Annotated[float, Option("Mean number of tokens in a document.")] = 100.0
-    alpha: Annotated[float, Option("Prior of topics in a document.")] = 0.1
+    alpha: Annotated[float, Option("Concentration of the symmetric Dirichlet prior over the topics of a document.")] = (
+        0.1
+    )
     concentration: Annotated[
-        float, Option("Concentration of the prior of words in a topic; a smaller value gives topics with fewer words.")
+        float,
+        Option(
+            "Concentration of the Dirichlet prior over the words of a topic; smaller values give topics of fewer words."
+        ),
     ] = 200.0
     zipf: Annotated[float, Option("Exponent of the power law of word frequencies.")] = 1.1
-    seed: Annotated[int, Option("Random seed of everything that is drawn.", least=0)] = 0
+    seed: Annotated[int, Option("Random seed of topics and documents.", least=0)] = 0
     topics_seed: Annotated[
         int | None,
         Option(
-            "Random seed of the topics alone; give that of another dataset to draw more documents from its topics "
+            "Random seed of the topics only; give another dataset's seed to generate more documents from its topics "
             "[default: --seed].",
             least=0,
         ),
@@ -329,7 +336,7 @@ class SvmlightOptions:
 
     group = INPUT
 
-    zero_based: Annotated[bool, Option("Read indices as counted from 0, instead of from 1.")] = False
+    zero_based: Annotated[bool, Option("Read indices that start at 0 rather than 1.")] = False
     by_rows: Annotated[bool, Option("Store shuffled samples row by row, for `ooc train softmax`.", group=LAYOUT)] = (
         False
     )
@@ -357,7 +364,7 @@ class GenotypesOptions:
         str | None,
         Option("File of covariates to add as columns: lines of FID IID value ..., in any order.", metavar="FILE"),
     ] = None
-    skip_missing: Annotated[bool, Option("Leave out individuals without a phenotype or covariates.")] = False
+    skip_missing: Annotated[bool, Option("Leave out individuals without a phenotype or without covariates.")] = False
 
 
 class ColumnBlocksOptions:

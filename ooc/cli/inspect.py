@@ -52,7 +52,7 @@ def verify(
     path: DataOrRun,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Write damaged slices of a dataset again, from its blocks."),
+        typer.Option("--repair", help="Rewrite damaged slices of a dataset from its blocks."),
     ] = False,
     json: Json = False,
 ) -> None:
@@ -72,7 +72,7 @@ def verify(
     from samplers.verification import verify_chains, verify_run
 
     if repair and not (path / MANIFEST).exists():
-        raise RequestError(f"--repair: {path} is not a dataset", "Write the model of a run again with `ooc resume`.")
+        raise RequestError(f"--repair: {path} is not a dataset", "Rewrite the model of a run with `ooc resume`.")
     if (path / CHAINS).exists():
         report = verify_chains(path)
     elif (path / CONFIG).exists():
@@ -93,5 +93,5 @@ def verify(
         stderr.warn(f"not checked: {line}")
     if report.problems:
         raise WorkFailed("\n".join(report.problems), "\n".join(report.remedies))
-    whole = "no damage in what could be checked" if report.unchecked else "no damage found"
+    whole = "no damage in the files that could be checked" if report.unchecked else "no damage found"
     say(f"{path}: {count_of(report.files, 'file')}, {report.bytes / 1e6:,.1f} MB, {whole}")

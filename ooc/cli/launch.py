@@ -17,13 +17,16 @@ from blocks.errors import RequestError
 from ooc.cli.session import quoted_run
 
 Hosts = Annotated[
-    Path, typer.Option(metavar="PATH", help="File with a line for each rank: user@host:port dir=PATH cores=N ...")
+    Path, typer.Option(metavar="PATH", help="File with one line per rank: user@host:port dir=PATH cores=N ...")
 ]
 Patience = Annotated[
     float, typer.Option(metavar="SECONDS", help="Stop all ranks when one has been silent for this many seconds.")
 ]
 Restarts = Annotated[
-    int, typer.Option(min=0, help="Number of restarts after a rank was lost, from the newest state of all ranks.")
+    int,
+    typer.Option(
+        min=0, help="Maximum number of restarts after a rank was lost, each from the newest state that all ranks have."
+    ),
 ]
 Insecure = Annotated[
     bool,
@@ -31,7 +34,9 @@ Insecure = Annotated[
 ]
 Ports = Annotated[
     str | None,
-    typer.Option(metavar="FIRST-LAST", help="Ports at which ranks listen, open in the firewall [default: any]."),
+    typer.Option(
+        metavar="FIRST-LAST", help="Ports on which ranks listen; the firewall must allow them [default: any]."
+    ),
 ]
 SshConfig = Annotated[
     Path | None,
@@ -73,7 +78,7 @@ def launch(
         raise RequestError(f"--patience must be from 1 to 3600 seconds, got {patience:g}")
     chosen = choose(command)
     if restarts and chosen.ingests:
-        raise RequestError("--restarts is for trainings", "Begin an ingestion again.")
+        raise RequestError("--restarts can only be used with trainings", "Run the ingestion again.")
     places = read_hosts(hosts)
     if insecure:
         stderr.warn(
@@ -108,7 +113,7 @@ def _ports(text: str) -> tuple[int, int]:
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
     if not 0 < first <= last < 1 << 16:
         raise RequestError(
-            f"--ports {text}: two numbers from 1 to 65535 are needed", "For instance: --ports 40000-40010"
+            f"--ports {text}: expected two numbers from 1 to 65535", "Give a range such as --ports 40000-40010."
         )
     return first, last
 

@@ -39,8 +39,9 @@ from ooc.cli.options import options, parameter, takes
             typer.Option(
                 "--lambda",
                 metavar="FLOAT|min|1se",
-                help="Use the lambda of the path nearest to this value; after --cross-validate also the one with the "
-                "smallest error, or chosen by the one-standard-error rule [default: the chosen one, or the last].",
+                help="Use the lambda on the path nearest to this value; after --cross-validate, min is the lambda with "
+                "the smallest error, and 1se the lambda by the one-standard-error rule [default: the chosen lambda, or "
+                "the last].",
             ),
         ],
         None,
@@ -81,7 +82,7 @@ def predict(
     for name, given in of_pairs.items():
         if given and isinstance(model, RegressionModel | SoftmaxModel):
             raise RequestError(
-                f"--{name.replace('_', '-')} can only be used for pairs of users and items",
+                f"--{name.replace('_', '-')} can only be used for user-item pairs",
                 f"Leave --{name.replace('_', '-')} out.",
             )
     if isinstance(model, RegressionModel):
@@ -157,7 +158,7 @@ def _of_pairs(run: Path, data: str, out: Path, chosen: dict[str, str | None], *,
     if pairs.unknown:
         stderr.warn(
             f"{pairs.unknown:,} of {count_of(pairs.all, 'pair')} have a user ({pairs.of_unknown_users:,}) or an item "
-            f"({pairs.of_unknown_items:,}) that was not in the training"
+            f"({pairs.of_unknown_items:,}) that was not in the training data"
         )
     if as_json:
         print_json({"path": str(out), "predictions": pairs.all, "unknown": pairs.unknown})

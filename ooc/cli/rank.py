@@ -131,7 +131,8 @@ def _listen(address: str, ports: list[int] | None) -> socket.socket:
     first, last = ports or (0, 0)
     if (listening := listen_at(address, range(first, last + 1))) is None:
         raise RequestError(
-            f"--ports {first}-{last}: no port of these is free at {address}", "Give as many as a host has ranks."
+            f"--ports {first}-{last}: none of these ports is free at {address}",
+            "Give at least as many ports as a host has ranks.",
         )
     return listening
 

@@ -37,7 +37,7 @@ def topics(
         typer.Option(
             min=0,
             metavar="N",
-            help="Number of documents to show for each topic: those with its largest shares, with their texts, if `ooc "
+            help="Number of documents with the largest shares to show for each topic, with their texts if `ooc "
             "ingest --keep text` kept them.",
         ),
     ] = 0,
@@ -67,9 +67,7 @@ def topics(
 
 def infer(
     run: RunPath,
-    data: Annotated[
-        Path, typer.Argument(help="Documents ingested with --vocab-from, given the dataset of the training.")
-    ],
+    data: Annotated[Path, typer.Argument(help="Documents ingested with --vocab-from and the training dataset.")],
     out: Annotated[Path, typer.Argument(help="File to write: .npz, .csv, .jsonl or .parquet.")],
     batch: Annotated[
         str | None,
@@ -224,7 +222,7 @@ def export(
 
 
 def import_(
-    format: Annotated[str, typer.Argument(metavar="mallet|gensim|tomotopy", help="Program that made the model.")],
+    format: Annotated[str, typer.Argument(metavar="mallet|gensim|tomotopy", help="Program that created the model.")],
     source: Annotated[
         Path,
         typer.Argument(
@@ -234,7 +232,9 @@ def import_(
     out: Annotated[Path, typer.Argument(help="Directory of the new model; commands use it like a run.")],
     trust_pickle: Annotated[
         bool,
-        typer.Option("--trust-pickle", help="Allow reading a pickle, which gensim's models are: it can run any code."),
+        typer.Option(
+            "--trust-pickle", help="Allow loading pickles, such as gensim's models: a pickle can run arbitrary code."
+        ),
     ] = False,
     overwrite: Overwrite = False,
     json: Json = False,

@@ -33,13 +33,20 @@ def _option(name: str, kind: Any, metavar: str, help: str) -> Parameter:
 
 TRANSPORT = "transport"
 RING = (  # options of the processes that a scheduler starts, one on each machine
-    _option("rendezvous", str, "HOST:PORT", "Train on several machines that meet here, where rank 0 listens."),
+    _option(
+        "rendezvous", str, "HOST:PORT", "Train on several machines; rank 0 listens here, and the others connect to it."
+    ),
     _option("key_file", Path, "PATH", "File with the key that all ranks share (openssl rand -hex 32)."),
     _option("ring_rank", int, "N", "Number of this rank, from 0 [default: from RANK, SLURM_PROCID, PMI_RANK, ...]."),
     _option("ring_size", int, "N", "Number of ranks [default: from WORLD_SIZE, SLURM_NTASKS, PMI_SIZE, ...]."),
-    _option("join_timeout", float, "SECONDS", "Wait this long for all ranks to come [default: 600]."),
-    _option("patience", float, "SECONDS", "Stop when a rank has been silent for this long [default: 8]."),
-    _option(TRANSPORT, str, "mpi", "Train on several machines by MPI: set on each rank that mpirun or srun starts."),
+    _option("join_timeout", float, "SECONDS", "How long to wait for all ranks to join, in seconds [default: 600]."),
+    _option("patience", float, "SECONDS", "Stop when a rank has not responded for this many seconds [default: 8]."),
+    _option(
+        TRANSPORT,
+        str,
+        "mpi",
+        "Train on several machines with MPI; give this option to every rank that mpirun or srun starts.",
+    ),
 )
 
 
@@ -134,13 +141,14 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
         yield _launched[-1]
     elif rendezvous is not None:
         if transport is not None:
-            raise RequestError("--rendezvous and --transport exclude each other", "Leave one of them out.")
+            raise RequestError("--rendezvous and --transport are mutually exclusive", "Give only one of them.")
         ring = _meet(given)
         with _on_ring(ring, given["run"], _how(ring.ranks, "", _options_to_meet(given)), asked) as here:
             yield here
     elif given_alone := next((name for name in _OF_RENDEZVOUS if given.get(name) is not None), None):
         raise RequestError(
-            f"--{given_alone.replace('_', '-')} is for ranks that meet", "Add --rendezvous HOST:PORT, or leave it out."
+            f"--{given_alone.replace('_', '-')} can only be used with --rendezvous",
+            f"Add --rendezvous HOST:PORT, or leave --{given_alone.replace('_', '-')} out.",
         )
     elif transport is None:
         yield Session()
@@ -153,7 +161,9 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
         with _on_ring(ring, given["run"], _how(ring.ranks, "mpirun", "--transport mpi"), asked) as here:
             yield here
     else:
-        raise RequestError(f"--transport {transport}: there is mpi", "Over ssh and TCP, use: ooc launch")
+        raise RequestError(
+            f"--transport: unknown transport {transport}", "Use --transport mpi; over ssh and TCP, use: ooc launch"
+        )
 
 
 _OF_RENDEZVOUS = ("key_file", "ring_rank", "ring_size", "join_timeout", "patience")
@@ -166,7 +176,7 @@ def _meet(given: Mapping[str, Any]) -> Ring:
     if given["key_file"] is None:
         raise RequestError(
             "--rendezvous needs the key that all ranks share",
-            "Make one: (umask 077; openssl rand -hex 32 > ring.key), and give it to all ranks: --key-file ring.key",
+            "Create one: (umask 077; openssl rand -hex 32 > ring.key), and give it to all ranks: --key-file ring.key",
         )
     times = {name: given[name] for name in ("join_timeout", "patience") if given[name] is not None}
     return join(rendezvous(given["rendezvous"], given["key_file"], given["ring_rank"], given["ring_size"], **times))

@@ -15,7 +15,7 @@ from ooc.cli.console import Json, Workers, note, print_json
 
 def sweep(
     data: Annotated[Path, typer.Argument(help="Corpus made by `ooc ingest`.")],
-    out: Annotated[Path, typer.Argument(help="Directory of the sweep; continues one that is there.")],
+    out: Annotated[Path, typer.Argument(help="Directory of the sweep; an existing sweep is continued.")],
     topics: Annotated[
         str, typer.Option(metavar="LIST", help="Numbers of topics, separated by commas, such as 10,20,50.")
     ],
@@ -25,7 +25,7 @@ def sweep(
         Path | None,
         typer.Option(
             metavar="DATASET",
-            help="Held-out documents for the perplexity [default: DATA-held-out of --hold-out, if it is there].",
+            help="Held-out documents for the perplexity [default: DATA-held-out from --hold-out, if it exists].",
         ),
     ] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory limit of each training.")] = None,
@@ -111,8 +111,8 @@ def _train(data: Path, run: Path, options: list[str]) -> None:
 
     command = [sys.executable, "-m", "ooc", "train", "lda", str(data), str(run), "--resume", "--quiet", *options]
     code = subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode
-    remedy = "The message is above; the same command continues the sweep."
+    remedy = "See the message above; run the same command again to continue the sweep."
     if code in (Interrupted.exit_code, -2):
-        raise Interrupted(f"{run} was interrupted", "The same command continues the sweep.")
+        raise Interrupted(f"{run} was interrupted", "Run the same command again to continue the sweep.")
     if code:
         raise (RequestError if code == RequestError.exit_code else WorkFailed)(f"training {run} failed", remedy)

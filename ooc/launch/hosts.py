@@ -79,7 +79,7 @@ def _host(where: str, fields: list[str]) -> Host:
     for field in others:
         name, _, value = field.partition("=")
         if name not in _FIELDS or not value:
-            raise RequestError(f"{where}: unknown field {field!r}", f"Known fields are {'=, '.join(_FIELDS)}=.")
+            raise RequestError(f"{where}: unknown field {field!r}", f"Valid fields are {'=, '.join(_FIELDS)}=.")
         attribute, convert = _FIELDS[name]
         if attribute in told:
             raise RequestError(f"{where}: {name}= is given twice")

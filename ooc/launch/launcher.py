@@ -303,7 +303,7 @@ class Launcher:
         found = cause(self._failed, signalled=self._signalled)
         if found is None:
             unfinished = self._signalled and len(self._reports) < len(self._remotes)
-            return Interrupted("stopped at once, without saving", self._go_on()) if unfinished else None
+            return Interrupted("stopped immediately, without saving", self._go_on()) if unfinished else None
         remote, report = found
         if report is None:
             begun = remote.rank in self._hellos

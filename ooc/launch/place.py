@@ -39,7 +39,7 @@ def place(rank: int | None = None, ranks: int | None = None) -> tuple[int, int]:
     if not 0 <= rank < ranks <= _MOST_RANKS:
         raise RequestError(
             f"--rendezvous: this process is rank {rank} of {ranks}",
-            "Ranks are counted from 0, so the last is one less than their number.",
+            "Count ranks from 0: the last rank is the number of ranks minus 1.",
         )
     return rank, ranks
 
@@ -47,5 +47,5 @@ def place(rank: int | None = None, ranks: int | None = None) -> tuple[int, int]:
 def _number(variable: str) -> int:
     value = os.environ[variable]
     if not value.isascii() or not value.isdecimal():
-        raise RequestError(f"the environment variable {variable} must be a number, but is {value!r}")
+        raise RequestError(f"the environment variable {variable} must be an integer, got {value!r}")
     return int(value)

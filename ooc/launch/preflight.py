@@ -72,11 +72,12 @@ def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]
         if hello.version != mine:
             raise RequestError(
                 f"{name} has ooc {hello.version}, but this machine has {mine}",
-                "Install the same version on all hosts, or choose one with python=PATH in the lines of --hosts.",
+                "Install the same version on all hosts, or choose one with python=PATH on its line of --hosts.",
             )
         if hello.free < hello.needed:
             raise WorkFailed(
-                f"{name}: the run needs {hello.needed / 1e6:,.0f} MB of disk, {hello.free / 1e6:,.0f} MB are free",
+                f"{name}: the run needs {hello.needed / 1e6:,.0f} MB of disk space, but only"
+                f" {hello.free / 1e6:,.0f} MB are free",
                 "Free some disk space, or use another directory.",
             )
     check_packages(names, [hello.packages for hello in hellos])
@@ -84,7 +85,7 @@ def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]
     if any(hello.shard for hello in hellos):
         places = [f"{name}: {hello.data}" for name, hello in zip(names, hellos, strict=True)]
         check_order(places, [hello.shard for hello in hellos])
-    remedy = "Give an address that they can reach in its line of --hosts: address=IP"
+    remedy = "Give an address that they can reach on its line of --hosts: address=IP"
     check_addresses([hello.address for hello in hellos], [hello.hostname for hello in hellos], names, remedy)
     return check_clocks(names, clocks)
 
@@ -111,7 +112,7 @@ def check_start(ring: Ring, asked: dict[str, str]) -> None:
     if found := _different(commands):
         option, rank = found
         raise RequestError(
-            f"{option} is {commands[0][option]} at {names[0]}, but {commands[rank][option]} at {names[rank]}",
+            f"{option} is {commands[0][option]} on {names[0]}, but {commands[rank][option]} on {names[rank]}",
             "Start all ranks with the same command; only paths, --workers, --memory and --max-time may differ.",
         )
 
@@ -161,7 +162,7 @@ def check_clocks(names: Sequence[str], clocks: Sequence[float]) -> list[str]:
     for name, ahead in zip(names, clocks, strict=True):
         told = f"the clock of {name} is {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} this machine"
         if abs(ahead) > _MOST_CLOCKS:
-            raise RequestError(told, "Set the clock: the certificates of the ranks would not be valid.")
+            raise RequestError(told, "Set the clock; otherwise, the ranks' certificates are not valid.")
         if abs(ahead) > _CLOCKS:
             warnings.append(f"{told}; times in logs will differ")
     return warnings

@@ -154,10 +154,10 @@ class Remote:
             check = shlex.join([*self._ssh.call(self.host), "true"])
             return f"ssh must be able to log in without a password. Check with: {check}"
         if self.code == _NO_DIRECTORY:
-            return "Create the directory on the host, or give another in its line of --hosts: dir=PATH"
+            return "Create the directory on the host, or give another one on its line of --hosts: dir=PATH"
         if self.code in _NO_COMMAND or "No module named" in self.last_words:
             return (
-                "Install the same ooc on the host, or give the Python that has it in its line of --hosts: python=PATH"
+                "Install the same ooc on the host, or give the Python that has it on its line of --hosts: python=PATH"
             )
         return ""
 

@@ -64,8 +64,8 @@ def run(
             return task(ring)
     code = run_supervised([*task, *options_of(meeting, key_file)])
     if code:
-        told = f"`ooc {' '.join(task[:2])}` of rank {meeting.rank} ended with exit code {code}"
-        raise error_of(code)(told, "Its message is on standard error.")
+        told = f"`ooc {' '.join(task[:2])}` on rank {meeting.rank} ended with exit code {code}"
+        raise error_of(code)(told, "See its message on standard error.")
     return None
 
 

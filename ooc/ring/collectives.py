@@ -74,7 +74,7 @@ class Collectives(ABC):
             summed, values = self._next_chunk(flat)
             mine = chunks[ended if summed else begun]
             if values.size != mine.size:
-                self._blame(self.previous, "sent a part of a sum that has another size")
+                self._blame(self.previous, "sent a partial sum of the wrong size")
             if summed:
                 mine[:] = values
             else:
@@ -97,11 +97,11 @@ class Collectives(ABC):
             call, size, kind, summed = _HEADER.unpack_from(frame)
             values = np.frombuffer(frame, flat.dtype, offset=_HEADER.size)
         except (struct.error, ValueError):
-            self._blame(self.previous, "sent a part of a sum that makes no sense")
+            self._blame(self.previous, "sent an invalid partial sum")
         if (call, size, kind) != (self._calls, flat.nbytes, flat.dtype.char.encode()):
-            theirs = f"adds up {size} bytes of type {kind.decode(errors='replace')} in its call {call}"
+            theirs = f"sums {size} bytes of type {kind.decode(errors='replace')} in its call {call}"
             mine = f"{flat.nbytes} bytes of type {flat.dtype.char} in its call {self._calls}"
-            self._blame(self.previous, f"{theirs}, while rank {self.rank} adds up {mine}")
+            self._blame(self.previous, f"{theirs}, while rank {self.rank} sums {mine}")
         return summed, values
 
     def all_gather(self, data: bytes) -> list[bytes]:
@@ -111,7 +111,7 @@ class Collectives(ABC):
         self.all_reduce(sizes)
         for rank, size in enumerate(sizes):
             if not 0 <= size <= MOST_GATHERED:
-                raise WorkFailed(f"rank {rank} sent {size} bytes to gather; at most {MOST_GATHERED} are possible")
+                raise WorkFailed(f"rank {rank} sent {size} bytes to an all-gather; the maximum is {MOST_GATHERED}")
         words = [np.zeros(-(-size // 8), np.int64) for size in sizes]
         words[self.rank].view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
         whole = np.concatenate(words)
@@ -130,7 +130,7 @@ def _flat(array: np.ndarray) -> np.ndarray:
     """Return a one-dimensional view of an array. Raises WorkFailed if the array cannot be summed."""
     if array.dtype not in (np.int64, np.float64) or not array.flags.c_contiguous or array.nbytes > MOST_REDUCED:
         raise WorkFailed(
-            f"an array {array.shape} of {array.dtype} cannot be summed over the ring",
+            f"cannot sum an array of shape {array.shape} and dtype {array.dtype} over the ring",
             f"Give a contiguous int64 or float64 array of at most {MOST_REDUCED} bytes.",
         )
     return array.reshape(-1)

@@ -236,9 +236,7 @@ class Control:
         """Raise RingFailed with the reason, from its control connection, why a neighbour's slice connection ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._failure.known or channel.left, self._patience)
-        self.blame(
-            channel.rank, LEFT if channel.left else f"closed its connection of slices: {error.strerror or error}"
-        )
+        self.blame(channel.rank, LEFT if channel.left else f"closed its slice connection: {error.strerror or error}")
 
     def flush(self) -> None:
         """Wait until all frames are sent, or until the neighbours stop reading."""

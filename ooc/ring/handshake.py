@@ -104,7 +104,7 @@ def meet(
 def _find(address: Address, manners: Authentication, purpose: int, until: float) -> socket.socket:
     """Connect to the next rank; retry until the deadline."""
     began = time.monotonic()
-    obstacle: object = "the time was over"
+    obstacle: object = "timed out"
     while (left := until - time.monotonic()) > 0:
         try:
             patience = min(left, MANNERS)
@@ -116,8 +116,8 @@ def _find(address: Address, manners: Authentication, purpose: int, until: float)
     raise Absent(
         manners.next,
         f"could not be reached by rank {manners.rank} for {waited}: {obstacle}",
-        f"If there is a firewall, open this port for rank {manners.rank}, or choose open ports:"
-        " ooc launch --ports FIRST-LAST. If the address is wrong, give address=IP in the host's line of --hosts.",
+        f"If there is a firewall, open this port for rank {manners.rank}, or choose open ports with:"
+        " ooc launch --ports FIRST-LAST. If the address is wrong, give address=IP on the host's line of --hosts.",
     )
 
 

@@ -50,7 +50,7 @@ def join(communicator: Any = None, *, patience: float = PATIENCE) -> Ring:
         raise RequestError(f"MPI cannot be used: {str(error).splitlines()[0]}", _what_to_install()) from None
     if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
         raise RequestError(
-            f"this MPI library cannot be called by several threads: {MPI.Get_library_version().splitlines()[0]}",
+            f"this MPI library does not support multiple threads: {MPI.Get_library_version().splitlines()[0]}",
             "Use a library with MPI_THREAD_MULTIPLE, or start the ranks with `ooc launch`, which uses TCP.",
         )
     communicator = communicator or MPI.COMM_WORLD
@@ -66,7 +66,7 @@ def _what_to_install() -> str:
     maps = Path("/proc/self/maps").read_text()
     library = next((word for word in maps.split() if word.startswith("/") and "/libmpich.so" in word), _DEBIAN)
     return (
-        f"MPICH is installed as {library}, but mpi4py looks for libmpi.so.12. Make a link of that name:"
+        f"MPICH is installed as {library}, but mpi4py looks for libmpi.so.12. Create a link with that name:"
         f" mkdir -p ~/mpi; ln -s {library} ~/mpi/libmpi.so.12; export LD_LIBRARY_PATH=~/mpi"
     )
 

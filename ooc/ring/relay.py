@@ -87,7 +87,7 @@ def _hear(ring: Ring, last: int, *, listens: bool) -> Iterator[bytes]:
             if len(message) > _MOST_UNCHECKED and len(message) > available() // 2:
                 raise WorkFailed(
                     f"a message from another rank is larger than {len(message) / 1e6:,.0f} MB, half of the free memory",
-                    "Use machines with more memory, or fewer ranks on one.",
+                    "Use machines with more memory, or fewer ranks per machine.",
                 )
             if kind == _LAST:
                 yield bytes(message)

@@ -39,17 +39,17 @@ def is_replicated(dataset: Store, program: StaticProgram, ranks: int) -> bool:
     if dataset.shards > 1:
         raise RequestError(
             f"{dataset.path} is a shard, and the program {name} does not train on shards",
-            "Give every rank the whole dataset; each then does a share of the work.",
+            "Give every rank the whole dataset; each rank then does a part of the work.",
         )
     if staged := [phase.name for phase in (*program.initial, *program.phases) if phase.staged]:
         raise RequestError(
             f"the phase {staged[0]!r} of the program {name} has stages, which cannot be divided among ranks",
-            "Train it on one machine; a StochasticProgram trains on shards with the option on_ring=true.",
+            "Train the program on one machine; a StochasticProgram trains on shards with the option on_ring=true.",
         )
     if program.local_state().width:
         raise RequestError(
             f"the program {name} has local state for each of the {dataset.unit}, which cannot be divided among ranks",
-            "Keep them in shared arrays of rows or columns, or train it on one machine.",
+            "Keep this state in shared arrays of rows or columns, or train the program on one machine.",
         )
     return True
 
@@ -76,7 +76,7 @@ class Replication:
                 raise RequestError(
                     f"the array {name!r} of the program {type(program).__name__} is declared per {spec.per}, but its"
                     f" shape is {spec.shape}, and {dataset.path} has {count:,} {spec.per}s",
-                    f"Give it {count:,} elements along its first axis, or leave per={spec.per!r} out.",
+                    f"Give it {count:,} elements along its first axis, or omit per={spec.per!r}.",
                 )
         for name, spec in program.delta_arrays().items():
             if np.dtype(spec.dtype).kind not in "biu":

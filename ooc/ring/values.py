@@ -23,7 +23,7 @@ def unpack(data: bytes) -> Any:
     try:
         return msgpack.decode(data, ext_hook=_made)
     except (DecodeError, TypeError, ValueError) as error:
-        raise WorkFailed(f"an answer from another rank cannot be read: {error}") from error
+        raise WorkFailed(f"cannot decode a value from another rank: {error}") from error
 
 
 def _told(value: Any) -> Any:
@@ -31,8 +31,8 @@ def _told(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         if value.dtype.kind not in _NUMBERS:
             raise RequestError(
-                f"`update` of a program on a ring returned an array of {value.dtype}, which ranks cannot exchange",
-                "Return numbers.",
+                f"`update` of a program on a ring returned a {value.dtype} array, which ranks cannot exchange",
+                "Return arrays of numbers.",
             )
         is_number = isinstance(value, np.generic)
         told = (value.dtype.str, list(value.shape), is_number, np.ascontiguousarray(value).tobytes())
@@ -59,5 +59,5 @@ def _made(kind: int, data: memoryview) -> Any:
 def _refuse(value: Any) -> Any:
     raise RequestError(
         f"`update` of a program on a ring returned a value of type {type(value).__name__}, which ranks cannot exchange",
-        "Return numbers, text, arrays of numbers, or lists, tuples and dicts of these.",
+        "Return numbers, strings, arrays of numbers, or lists, tuples and dicts of these.",
     )
