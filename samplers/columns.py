@@ -1,4 +1,4 @@
-"""Plan and train the run of a user's program of the dynamic engine."""
+"""Plan and train a run of a user's program for the dynamic engine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plan_columns(design: Store, spec: ProgramSpec, resources: Resources) -> Roun
 
     Raises RequestError if the memory limit is too small.
     """
-    from ooc.dynamic.plan import plan_rounds  # a slow import, as its modules have kernels
+    from ooc.dynamic.plan import plan_rounds  # imported here because its kernels make the import slow
 
     workers = resources.workers or cores()
     return plan_rounds(design, spec, workers, budget_of(resources.memory_bytes))  # type: ignore[arg-type]
@@ -31,7 +31,7 @@ def plan_columns(design: Store, spec: ProgramSpec, resources: Resources) -> Roun
 def train_columns(
     run: Run, plan: RoundPlan, resources: Resources, ring: Ring | None, callback: Callback | None
 ) -> dict[str, Any]:
-    """Print the plan of the training, then train."""
+    """Print the training plan, then train."""
     from ooc.dynamic.training import train_rounds
 
     announce(run, plan, quiet=resources.quiet)

@@ -45,9 +45,9 @@ def train(
     """Train a program on the dataset `data` in the new run directory `path`.
 
     ring: machines that all call this function with the same program and options, each with its own run directory. Each
-    has the whole dataset and does a share of the work; for a program that trains on shards, each has its shard.
-    callback: see `ooc.training.train`. Returns the last line of the metrics. Raises RequestError, before anything is
-    written, if the program cannot be imported or does not have the options.
+    machine has the whole dataset and does part of the work; for a program that trains on shards, each has its own
+    shard. callback: see `ooc.training.train`. Returns the last line of the metrics. Raises RequestError, before
+    anything is written, if the program cannot be imported or does not have the options.
     """
     ring = of_several(ring)
     spec = ProgramSpec(options.program, _values(options.settings))
@@ -80,7 +80,7 @@ def train(
 
 
 def disk_needed(data: Path, target: str, settings: Sequence[str]) -> int:
-    """Return the largest number of bytes of generations that a new run of a program keeps on a ring."""
+    """Return the maximum size in bytes of the generations that a new run of a program keeps on a ring."""
     find_beside()
     dataset = open_any(data)
     program = ProgramSpec(target, _values(settings)).build(dataset)
@@ -90,7 +90,7 @@ def disk_needed(data: Path, target: str, settings: Sequence[str]) -> int:
 
 
 def find_beside() -> None:
-    """Allow imports of modules in the current directory, after installed ones."""
+    """Allow imports from the current directory, after installed modules."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
@@ -111,18 +111,18 @@ def _values(settings: Sequence[str]) -> dict[str, Any]:
 
 
 class ProgramRun(Run):
-    """A run of a user's program, as returned by `fit`; see `ooc.Run` for the methods of every run.
+    """Run of a user's program, as returned by `fit`; see `ooc.Run` for the methods of every run.
 
     ``run["left"]`` is an array of the model. To open an existing run: ``ProgramRun(path, "module:Class")``.
     """
 
     def more(self, iterations: int, **options: Any) -> ProgramRun:
         """Train for `iterations` more iterations. options: `ring`, `callback`, `memory` and resources, as for `fit`."""
-        planned = Run(self.path).config["iterations"]  # another call of `more` may have changed it since
+        planned = Run(self.path).config["iterations"]  # another call of `more` may have changed the configuration since
         return self._go_on(planned + iterations, **options)
 
     def resume(self, **options: Any) -> ProgramRun:
-        """Continue after an interruption, up to the planned iterations. options: see `more`."""
+        """Resume after an interruption and train up to the planned number of iterations. options: see `more`."""
         return self._go_on(None, **options)
 
     def _go_on(
@@ -152,7 +152,7 @@ class ProgramRun(Run):
         return self.model()[name]
 
     def metrics_frame(self) -> Any:
-        """Return the metrics as a pandas DataFrame with a row for each iteration."""
+        """Return the metrics as a pandas DataFrame with one row per iteration."""
         from pandas import DataFrame
 
         return DataFrame(self.metrics()).set_index("iteration")
@@ -222,7 +222,7 @@ def fit(
 
 
 def _target(program: type) -> str:
-    """Return the name by which other processes import a class. Raises RequestError if there is none."""
+    """Return the name by which other processes import a class. Raises RequestError if there is no such name."""
     module, name = program.__module__, program.__qualname__
     if module == "__main__":
         file = getattr(sys.modules["__main__"], "__file__", None)

@@ -1,4 +1,4 @@
-"""External sort: store numbers or rows in a file while they arrive, and read them in another order."""
+"""External sort: write numbers or rows to a file as they arrive, and read them in another order."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import numpy as np
 from blocks.compiled import kernel
 from blocks.files import disk_errors
 
-RUN = 1 << 22  # bytes of rows that are put in order at a time
-_LINES = 1 << 13  # put in order at a time
+RUN = 1 << 22  # bytes of rows to sort at a time
+_LINES = 1 << 13  # number of lines to sort at a time
 
 
 class NumberSpool:
@@ -41,19 +41,19 @@ class NumberSpool:
         """Return all added numbers as a mapped array, valid after closing. Raises WorkFailed if the disk is full."""
         with disk_errors(self._directory):
             self._file.flush()
-            os.fdatasync(self._file.fileno())  # pages that are not written yet would count as memory
+            os.fdatasync(self._file.fileno())  # dirty pages would count as memory
         size = os.fstat(self._file.fileno()).st_size // self._dtype.itemsize
         flat: np.ndarray[Any, Any] = np.memmap(self._file, self._dtype, "r") if size else np.empty(0, self._dtype)
         return np.asarray(flat).reshape(shape)
 
 
 class RowsInOrder:
-    """Rows read in another order than stored. Use as a context manager.
+    """Rows read in another order than the stored one. Use as a context manager.
 
-    numbers: (N,), mapped. starts: int64 (n+1,), begin of each row. source: int64 (m,), the stored row of each new row,
-    or -1 for an empty one; no row occurs twice. directory: for an anonymous file with the rows grouped by runs, if
-    there is more than one run: otherwise, if not everything fits in memory, reading single rows would load pages of
-    other rows again and again. Attributes: `offsets`, int64 (m+1,), begin of each row in the new order.
+    numbers: (N,), mapped. starts: int64 (n+1,), start of each row. source: int64 (m,), the stored row of each new row,
+    or -1 for an empty row; no row occurs twice. directory: where to create an anonymous file with the rows grouped by
+    run, needed if there is more than one run: if not everything fits in memory, reading single rows would load pages of
+    other rows again and again. Attributes: `offsets`, int64 (m+1,), start of each row in the new order.
     """
 
     def __init__(self, directory: Path, numbers: np.ndarray, starts: np.ndarray, source: np.ndarray) -> None:
@@ -76,14 +76,14 @@ class RowsInOrder:
             self._file.close()
 
     def runs(self) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Yield some rows at a time: first row, last row (exclusive), and their numbers."""
+        """Yield the rows in batches: first row, last row (exclusive), and the numbers in these rows."""
         for first, last in pairwise(self._bounds):
             rows = self._source[first:last]
             rows = rows[rows >= 0]
             if self._file is None:
                 yield first, last, _gathered(self._numbers, self._starts, rows)
                 continue
-            lie = np.argsort(rows)  # as they were copied
+            lie = np.argsort(rows)  # rows in the order in which they were copied
             starts = np.concatenate(([0], np.cumsum(self._starts[rows[lie] + 1] - self._starts[rows[lie]])))
             places = np.empty_like(lie)
             places[lie] = np.arange(lie.size)
@@ -93,10 +93,10 @@ class RowsInOrder:
             yield first, last, _gathered(held, starts, places)
 
     def _bring_together(self) -> None:
-        """Copy all rows in stored order, grouped by the run that they belong to."""
+        """Copy all rows in stored order, grouped by the run to which each row belongs."""
         size, places = self._numbers.itemsize, np.full(self._starts.size - 1, -1)
         _note_places(self._source, places)
-        ends = self.offsets[self._bounds] * size  # bytes of each run that are there so far
+        ends = self.offsets[self._bounds] * size  # number of bytes copied to each run so far
         for first, last in pairwise(_cut(self._starts, size)):
             runs = np.searchsorted(self._bounds, places[first:last], side="right") - 1
             order = np.argsort(runs, kind="stable")
@@ -111,7 +111,7 @@ class RowsInOrder:
 
 
 def _cut(starts: np.ndarray, itemsize: int) -> list[int]:
-    """Return bounds that cut rows into runs."""
+    """Return the bounds that cut rows into runs."""
     marks = np.searchsorted(starts, np.arange(0, starts[-1], RUN // itemsize), side="right") - 1
     return [0, *np.unique(marks[marks > 0]).tolist(), starts.size - 1]
 
@@ -124,7 +124,7 @@ def _gathered(numbers: np.ndarray, starts: np.ndarray, rows: np.ndarray) -> np.n
 
 @kernel
 def _offsets_in_order(starts, source, offsets):
-    """Set `offsets` to the begin of each row in the new order, in which row i is the stored row source[i]."""
+    """Set `offsets` to the start of each row in the new order, in which row i is the stored row source[i]."""
     for i in range(source.size):
         row = source[i]
         offsets[i + 1] = offsets[i] + (starts[row + 1] - starts[row] if row >= 0 else 0)
@@ -132,7 +132,7 @@ def _offsets_in_order(starts, source, offsets):
 
 @kernel
 def _note_places(source, places):
-    """Write the new position of each stored row that has one."""
+    """Set `places` to the new position of each stored row that has one."""
     for i in range(source.size):
         if source[i] >= 0:
             places[source[i]] = i
@@ -148,7 +148,7 @@ def _gather_rows(numbers, starts, rows, found):
 
 
 def lines_in_order(text: np.ndarray, order: np.ndarray) -> Iterator[bytes]:
-    """Yield lines of a text, uint8 (n,), some at a time, in `order`, int64: first the line with the number order[0]."""
+    """Yield the lines of a text, uint8 (n,), in batches and in the given order, int64: line order[0] comes first."""
     ends = np.concatenate(list(_ends(text)))
     starts = np.concatenate(([0], ends[:-1]))
     for first in range(0, order.size, _LINES):
@@ -159,7 +159,7 @@ def lines_in_order(text: np.ndarray, order: np.ndarray) -> Iterator[bytes]:
 
 
 def _ends(text: np.ndarray, step: int = 1 << 24) -> Iterator[np.ndarray]:
-    """Yield the end of each line of a text (the byte after it), for a range of the text at a time."""
+    """Yield the end of each line of a text (the byte after it), for one range of the text at a time."""
     yield np.empty(0, np.int64)
     for first in range(0, text.size, step):
         yield np.flatnonzero(text[first : first + step] == ord("\n")) + first + 1

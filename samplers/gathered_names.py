@@ -14,9 +14,10 @@ from samplers.external_sort import NumberSpool
 
 
 def names_of_block(dataset: Dataset | Matrix, text: str, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a block's share of the numbers of all names in the whole, uint64, and of the bytes of their lines, uint8.
+    """Return a block's contribution to the index of each name in the whole dataset, uint64, and to the bytes of the
+    names, uint8.
 
-    text: of the dataset; if it does not exist, all names are empty.
+    text: key of the names in the manifest; if it does not exist, all names are empty.
     """
     numbers, entry = dataset.originals(), dataset.manifest["texts"].get(text)
     if entry:
@@ -29,8 +30,9 @@ def names_of_block(dataset: Dataset | Matrix, text: str, block: int) -> tuple[np
 
 
 def gather_names(shares: Iterable[tuple[np.ndarray, np.ndarray]], directory: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Join the shares of all blocks: the numbers of names, uint64 (n,), and their lines, uint8. directory: for
-    temporary files."""
+    """Merge the contributions of all blocks: the index of each name, uint64 (n,), and the lines with the names, uint8.
+    directory: where to create temporary files.
+    """
     with NumberSpool(directory, "uint64") as numbers, NumberSpool(directory, "uint8") as texts:
         for some, text in shares:
             numbers.add(some)

@@ -1,4 +1,4 @@
-"""The directory of a trained model: a manifest over files of arrays and of lines."""
+"""Directory of a trained model: a manifest that lists files of arrays and of lines."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ REMEDY = "Write the model again with `ooc resume RUN`."
 
 
 class ModelManifest(Kind):
-    """Manifest fields of all models."""
+    """Manifest fields common to all models."""
 
     dataset: str
 
 
 class ModelFiles:
-    """A model opened for reading; subclasses define its content. Attributes: `path`, `manifest`."""
+    """A model opened for reading; subclasses define its contents. Attributes: `path`, `manifest`."""
 
     kind: ClassVar[str]
     holds: ClassVar[Any] = ModelManifest
@@ -41,34 +41,35 @@ class ModelFiles:
         require_fit(path / MANIFEST, self.manifest.get("files"), dict[str, File])
 
     def map(self, name: str, holds: Any) -> dict[str, np.ndarray]:
-        """Map the arrays of a file given its name in the manifest; see `open_arrays` for holds and errors."""
+        """Memory-map the arrays of a file, given its name in the manifest; see `open_arrays` for `holds` and errors."""
         entry = self.manifest["files"][name]
         return open_arrays(self.path / entry["file"], entry, holds, remedy=REMEDY)
 
     def lines(self, name: str, count: int) -> list[str] | None:
-        """Return the lines of a file given its name in the manifest, see `read_lines`; None if there is no such
-        file."""
+        """Return the lines of a file, given its name in the manifest, or None if there is no such file; see
+        `read_lines`.
+        """
         if name not in self.manifest["files"]:
             return None
         return read_lines(self.path / self.manifest["files"][name]["file"], count)
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong with the files compared with their checksums."""
+        """Yield a description of each file that does not match its checksum."""
         for entry in self.manifest["files"].values():
             if problem := check_file(self.path / entry["file"], entry):
                 yield problem
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Read the manifest of a model of any kind; the model's class validates the rest of it later."""
+    """Read the manifest of a model of any kind; the class of the model validates the other fields later."""
     return read_json(path / MANIFEST, what="a trained model", schema=SCHEMA, holds=Kind)
 
 
 def write_manifest(path: Path, kind: str, dataset: str, files: dict[str, Any], **told: Any) -> None:
-    """Publish the manifest over existing files: the commit point."""
+    """Write the manifest for existing files; this is the commit point."""
     write_json(path / MANIFEST, {"schema": SCHEMA, "kind": kind, "dataset": dataset, **told, "files": files})
 
 
 def file_entry(path: Path) -> dict[str, Any]:
-    """Return the entry of a file for the manifest of its directory."""
+    """Return a file's entry in the manifest of its directory."""
     return {"file": path.name, "bytes": path.stat().st_size, "checksum": checksum(path)}

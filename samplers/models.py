@@ -19,9 +19,10 @@ from samplers.topics.model import Model
 
 
 def model_directory(path: Path) -> Path:
-    """Return the model directory of a run, or `path` itself if it is one; RequestError if the run is not finished.
+    """Return the model directory of a run, or `path` itself if it is a model directory.
 
-    Of several chains, the model of the best one, with a note on standard error.
+    For a run of several chains, the model of the best chain is used, with a note on standard error. Raises RequestError
+    if the run has not finished.
     """
     if is_chains(path) and not read_chains(path)["best"] and (path / PREVIOUS).is_dir():
         return _previous(path)
@@ -47,12 +48,12 @@ def model_directory(path: Path) -> Path:
 
 
 def is_own(run: Run) -> bool:
-    """Return whether a run trains a user's program, whose model has a form of its own."""
+    """Return whether a run trains a user's program, whose model has its own format."""
     return not model_of(run.config["program"]) and not (run.path / MODEL / MANIFEST).exists()
 
 
 def _previous(path: Path) -> Path:
-    """Return the model of a replaced run that a run without a model still keeps."""
+    """Return the model of the replaced run, which a run keeps until it has a model itself."""
     stderr.note(f"{path} has no model yet: using the model of the run that it replaces")
     return path / PREVIOUS
 

@@ -1,9 +1,8 @@
-"""Descriptions of options: the annotations of the fields of frozen dataclasses, the only place that describes an
-option.
+"""Option descriptions: the annotations of the fields of frozen dataclasses, the only place that describes an option.
 
-They define the option of the command and its help, the key in config files and the variable (`ooc.cli.options`), the
-argument of the training function in Python (`by_keywords`), the check of the value, what several machines refuse, and
-the parameter of an estimator.
+They define the command-line option and its help, the key in config files and the environment variable
+(`ooc.cli.options`), the argument of the training function in Python (`by_keywords`), the validation of the value, which
+options several machines reject, and the parameter of an estimator.
 """
 
 from __future__ import annotations
@@ -26,14 +25,15 @@ if TYPE_CHECKING:
 class Option:
     """Description of an option, besides the name, type and default of its field.
 
-    help: one line; an option without help is for Python only. name, flags: on the command line, if not the field's
-    name; flags: all spellings. metavar: placeholder for the value. group: heading in the help; empty for the `group` of
-    the class. least, most: bounds, also checked by the command line. choices: possible words, as "a|b"; a word in
-    capitals stands for any. called: noun for messages about a wrong word; empty if the engine checks it. read: function
-    from the text and the option's name to a value. takes: samplers or methods that have the option, none for all.
-    alone: remedy on several machines, which cannot use it, unless its value is the default or in `harmless`. together:
-    remedy on one machine, if it is only for several. parameter: name in the estimator, if not the field's name.
-    without: why the "command" or the "estimator" does not have it.
+    help: one line; an option without help is for Python only. name, flags: name on the command line, if it is not the
+    field's name; flags: all spellings. metavar: placeholder for the value. group: heading in the help; if empty, the
+    `group` of the class. least, most: bounds, also checked by the command line. choices: allowed words, as "a|b"; an
+    upper-case word stands for any value. called: noun for messages about an invalid word; empty if the engine checks
+    the word. read: function that parses the value from the text and the option's name. takes: samplers or methods that
+    have the option; empty for all. alone: remedy on several machines, where the option is not allowed unless its value
+    is the default or in `harmless`. together: remedy on one machine, for an option that needs several. parameter: name
+    in the estimator, if it is not the field's name. without: why the "command" or the "estimator" does not have the
+    option.
     """
 
     help: str = ""
@@ -55,13 +55,13 @@ class Option:
 
     @property
     def words(self) -> list[str]:
-        """Return the possible words, if there are no others."""
+        """Return the allowed words, if no other values are allowed."""
         words = self.choices.split("|") if self.choices else []
         return words if all(word.islower() for word in words) else []
 
 
 class Described(NamedTuple):
-    """A field with its description. type: of the value, without None. default: MISSING if it is required."""
+    """A field and its description. type: type of values, without None. default: MISSING if the option is required."""
 
     field: str
     option: Option
@@ -88,7 +88,7 @@ class Described(NamedTuple):
 
 
 def described(options: type) -> Mapping[str, Described]:
-    """Return the options of a class by field name, in order."""
+    """Return the options of a class by field name, in definition order."""
     return _described(options)
 
 
@@ -121,7 +121,7 @@ class Options:
                 raise RequestError(f"--{each.name}: {value!r} is not {option.called}", known)
 
 
-MODEL, TRAINING, EVALUATION, ADVANCED = "Model", "Training", "Evaluation", "Advanced training"  # headings of help
+MODEL, TRAINING, EVALUATION, ADVANCED = "Model", "Training", "Evaluation", "Advanced training"  # headings in the help
 INPUT, WORDS, LAYOUT = "Input", "Words and vocabulary", "Layout of the dataset"
 RESOURCES, SEVERAL = "Resources", "Several machines"
 OUTPUT, GENERAL = "Output", "General options"
@@ -140,7 +140,7 @@ SyncPerPass = Annotated[
 
 
 def size_of(text: str, option: str) -> int:
-    """Return the bytes of a size such as 2GB."""
+    """Parse a size such as 2GB; returns bytes."""
     from blocks.memory import parse_size
 
     return parse_size(text, option)
@@ -148,7 +148,7 @@ def size_of(text: str, option: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Resources(Options):
-    """Resources and place of a training; the model does not depend on them."""
+    """Resources and location of a training; the model does not depend on them."""
 
     group = RESOURCES
 
@@ -238,12 +238,15 @@ class ProgramOptions(Options):
 
 
 def takers(options: type) -> dict[str, tuple[str, ...]]:
-    """Return the samplers or methods that have an option, for options that not all have."""
+    """Return the samplers or methods that have each option, for options that only some have."""
     return {name: each.option.takes for name, each in described(options).items() if each.option.takes}
 
 
 def check_machines(options: type, values: Mapping[str, Any], *, several: bool) -> None:
-    """Raise RequestError for an option that several machines cannot use, or only they can. values: by field name."""
+    """Raise RequestError for an option that is not allowed on several machines, or only there.
+
+    values: option values by field name.
+    """
     for each in described(options).values():
         value, option = values.get(each.field, each.default), each.option
         if several and option.alone and value not in (each.default, *option.harmless):
@@ -253,16 +256,16 @@ def check_machines(options: type, values: Mapping[str, Any], *, several: bool) -
 
 
 def of_several(ring: Ring | None) -> Ring | None:
-    """Return a ring of several machines; None for a ring of one, which trains like no ring."""
+    """Return a ring of several machines; None for a ring of one machine, which trains as if there were no ring."""
     return ring if ring is not None and ring.ranks > 1 else None
 
 
 def by_keywords(
     train: Callable[..., dict[str, Any]], options: type, *, positional: int = 0
 ) -> Callable[..., dict[str, Any]]:
-    """Let a training function take options and resources as keywords, besides data, path, ring and callback.
+    """Make a training function accept options and resources as keywords, besides data, path, ring and callback.
 
-    positional: number of options that can also be given by position.
+    positional: number of options that can also be passed by position.
     """
 
     own = signature(train).parameters

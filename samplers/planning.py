@@ -1,4 +1,4 @@
-"""Estimate the training of a topic model, for an existing dataset or hypothetical data and machines."""
+"""Estimate the training of a topic model, for an existing dataset or for hypothetical data and machines."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from samplers.lda.trial import tokens_per_s
 from samplers.lda.warm_start import WarmStart
 from samplers.preparation import MEMORY_SHARE
 
-_LATER = 20  # an iteration in which topics have become sharper
-_ASSUMED = (  # of several machines
+_LATER = 20  # an iteration by which topics have become sharper
+_ASSUMED = (  # assumed values for several machines
     "documents are split evenly, and all machines have the speeds above",
     "word frequencies follow Zipf's law with exponent 1.1; initial topics are random (learned ones need fewer bytes to"
     " send)",
@@ -46,11 +46,11 @@ def plan_lda(
     network: float = float("inf"),
     directory: Path = Path(),
 ) -> dict[str, Any]:
-    """Return the facts of a training of `dataset`, the share of one of several machines, as JSON types.
+    """Return the estimates for training on `dataset`, one machine's part of the data, as JSON types.
 
-    speed: tokens per second of a worker; None to measure the sampler. disk, network: bytes per second of a machine; the
-    disk of `directory` is measured if it matters and is not given. Raises RequestError if the memory limit is too
-    small.
+    speed: tokens per second of one worker; None to measure the sampler. disk, network: bytes per second of one machine;
+    the disk of `directory` is measured if its speed matters and is not given. Raises RequestError if the memory limit
+    is too small.
     """
     on_ring, given = machines > 1, {"mh_steps": mh_steps}
     names = auto_samplers(topics, dataset.vocabulary_size, given, on_ring=on_ring) if sampler == "auto" else [sampler]
@@ -103,7 +103,7 @@ def _spec(name: str, options: dict[str, Any], given: dict[str, Any], dataset: Da
 def _first_that_fits(
     names: list[str], specs: list[ProgramSpec], dataset: Dataset, workers: int, budget: int
 ) -> tuple[str, ProgramSpec, StaticProgram, Plan]:
-    """Return the first sampler that fits the memory limit. Raises RequestError if the last does not."""
+    """Return the first sampler that fits within the memory limit. Raises RequestError if none does."""
     for name, spec in zip(names, specs, strict=True):
         program = spec.build(dataset)
         try:
@@ -115,7 +115,7 @@ def _first_that_fits(
 
 
 def _start(program: StaticProgram, found: Forecast, speeds: Speeds, workers: int) -> dict[str, Any]:
-    """Return how often the start learns from each token, and the seconds until the first iteration."""
+    """Return how many times the start learns from each token, and the seconds until the first iteration."""
     assert isinstance(program, WarmStart)
     passes = program.start_passes()
     read = found.data_bytes * len(passes) / speeds.disk
@@ -137,7 +137,7 @@ def _why(names: list[str], sampler: str, topics: int, dataset: Dataset, machines
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the facts as lines of text."""
+    """Yield the estimates as lines of text."""
     machines = facts["machines"]
     each = f"; {facts['tokens_of_machine']:,} tokens on each of {machines} machines" if machines > 1 else ""
     corpus = ", ".join(
@@ -152,7 +152,7 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     saved = f"{size_text(facts['state_bytes'])} for each saved state, of which there are up to three"
     yield f"disk       dataset {size_text(facts['dataset_bytes'])}; {saved}"
     learning = count_of(facts["start_learning_passes"], "pass", "passes")
-    about = float(f"{facts['start_s']:.2g}")  # an estimate of no more digits
+    about = float(f"{facts['start_s']:.2g}")  # the estimate is not precise enough for more digits
     yield f"start      about {about:,.0f} s: {learning} over the tokens to learn topics, and one to draw them"
     yield from _told_of_time(facts)
     if machines > 1:
@@ -161,7 +161,7 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def _told_of_time(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the time of an iteration, and of each of its parts, as lines of text."""
+    """Yield the time of an iteration, and of each of its phases, as lines of text."""
     named = [name for name in ("sampling", "disk", "network") if name == "sampling" or f"assumed_{name}" in facts]
     slowest = f", set by {facts['limit']}, the slowest of these in parallel:" if len(named) > 1 else ":"
     yield f"iteration  {seconds_text(facts['iteration_s'])}{slowest}"

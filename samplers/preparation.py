@@ -1,4 +1,4 @@
-"""Start of every training: check limits, check the data, plan the memory."""
+"""Prepare every training: check limits, check the data, plan the memory."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from samplers.options import Resources
 if TYPE_CHECKING:
     from ooc.dynamic.plan import RoundPlan
 
-MEMORY_SHARE = 0.8  # of the memory that is available, if no budget is given
-SMALL = 50_000  # samples: 100 iterations of the slowest sampler take about as long as worker processes take to start
+MEMORY_SHARE = 0.8  # fraction of the available memory that is used if no limit is given
+SMALL = 50_000  # samples: 100 iterations of the slowest sampler take about as long as starting the worker processes
 
 
 def check_limits(spec: ProgramSpec, resources: Resources) -> None:
@@ -36,7 +36,7 @@ def check_limits(spec: ProgramSpec, resources: Resources) -> None:
 
 
 def check_dataset(dataset: Store) -> None:
-    """Read every file of a dataset and compare its checksum; WorkFailed names damaged files."""
+    """Read every file of a dataset and verify its checksum. Raises WorkFailed that names the damaged files."""
     if problems := [problem for path, entry in dataset.files() if (problem := check_file(path, entry))]:
         raise WorkFailed(
             f"{dataset.path} is damaged: {'; '.join(problems)}",
@@ -45,7 +45,7 @@ def check_dataset(dataset: Store) -> None:
 
 
 def budget_of(memory_bytes: int | None) -> int:
-    """Return the memory limit in bytes: as given, or most of the available memory."""
+    """Return the memory limit in bytes: the given one, or most of the available memory."""
     available = memory.available()
     if memory_bytes and memory_bytes > available:
         asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
@@ -56,7 +56,8 @@ def budget_of(memory_bytes: int | None) -> int:
 def plan_training(dataset: Store, spec: ProgramSpec, resources: Resources, *, evaluators: bool = False) -> Plan:
     """Choose the number of workers, if not given, and what stays in memory.
 
-    evaluators: evaluations start as many processes again. Raises RequestError if the memory limit is too small.
+    evaluators: whether evaluations start the same number of additional processes. Raises RequestError if the memory
+    limit is too small.
     """
     return _plan(dataset, spec, resources, budget_of(resources.memory_bytes), evaluators=evaluators)
 
@@ -80,13 +81,13 @@ def _plan(dataset: Store, spec: ProgramSpec, resources: Resources, budget: int, 
 
 
 def announcement(dataset: Store, steps: str, workers: int, memory_bytes: int) -> str:
-    """Return the first line of a training: the data, its steps, workers and memory."""
+    """Return the first line that a training prints: the data, its steps, workers and memory."""
     taken = f"{count_of(workers, 'worker')}, up to {memory_bytes / 1e6:,.0f} MB of memory"
     return f"training on {size_of(dataset)}: {steps}, {taken}"
 
 
 def announce(run: Run, plan: Plan | RoundPlan, *, quiet: bool) -> None:
-    """Print the data of the training, and its resources."""
+    """Print the data and the resources of the training."""
     if not quiet:
         many = count_of(run.config["iterations"], "iteration")
         first = announcement(run.dataset(open_any), many, plan.workers, plan.bytes)

@@ -1,7 +1,7 @@
-"""The programs of the models by the names that runs store: a name stays when its class moves.
+"""Programs of the models by the names that runs store: a name does not change when its class moves.
 
-A `ProgramSpec` names one of these as `samplers.programs:NAME`; programs of users are named by module. The option
-`on_ring` says that the dataset is a shard, and that all shards are trained together.
+A `ProgramSpec` names a program as `samplers.programs:NAME`; users' programs are named by module. The option `on_ring`
+means that the dataset is a shard, and that all shards are trained together.
 """
 
 from importlib import import_module
@@ -24,7 +24,7 @@ _PLACES = {
     "regression": "samplers.regression.program:RegressionProgram",
     "softmax": "samplers.regression.softmax.program:Softmax",
 }
-_PLACES_ON_RING = {  # of programs that walk the grid in another order where several machines share it: `on_ring`
+_PLACES_ON_RING = {  # programs that traverse the grid in another order when several machines share it: `on_ring`
     "lda-two-phase": "samplers.lda.ring_programs:RingTwoPhase",
     "lda-gibbs": "samplers.lda.ring_programs:RingGibbs",
     "lda-sparse-gibbs": "samplers.lda.ring_programs:RingSparseGibbs",
@@ -39,8 +39,8 @@ _PLACES_ON_RING = {  # of programs that walk the grid in another order where sev
     "mf-splash": "samplers.factorization.splash:RingSplash",
 }
 _REPLICATED = ("lda-splash", "mf-ccd", "mf-als", "mf-implicit", "mf-splash", "regression", "softmax")
-_RING_NAMES = {f"ring-{name}": name for name in _PLACES_ON_RING}  # what earlier versions called them on a ring
-_CLASSES = frozenset([*_PLACES.values(), *_PLACES_ON_RING.values()])  # what still earlier versions named
+_RING_NAMES = {f"ring-{name}": name for name in _PLACES_ON_RING}  # names that earlier versions used on a ring
+_CLASSES = frozenset([*_PLACES.values(), *_PLACES_ON_RING.values()])  # names that still earlier versions used
 
 
 def target(name: str) -> str:
@@ -53,7 +53,7 @@ TARGETS = frozenset([*map(target, [*_PLACES, *_RING_NAMES]), *_CLASSES])
 
 
 def current(named: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the present target and options, given target and options of an earlier version."""
+    """Return the current target and options, given those of an earlier version."""
     module, _, name = named.partition(":")
     if module == __name__ and name in _RING_NAMES:
         return target(_RING_NAMES[name]), options | {"on_ring": True}
@@ -69,17 +69,20 @@ def model_of(named: str) -> str:
 
 
 def computes_alike(named: str, options: dict[str, Any]) -> bool:
-    """Return whether each rank of a ring computes replicated data itself, which must be equal bit for bit. named,
-    options: of a `ProgramSpec`."""
+    """Return whether every rank of a ring computes replicated data itself, so that the results must be equal bit for
+    bit.
+
+    named, options: target and options of a `ProgramSpec`.
+    """
     named, options = current(named, options)
-    if named not in TARGETS:  # a user's, whose ranks have the same arrays, or the same sums
+    if named not in TARGETS:  # a user's program, whose ranks have equal arrays or equal sums
         return True
     places = [places[name] for places in (_PLACES, _PLACES_ON_RING) for name in _REPLICATED if name in places]
     return bool(options.get("optimize_every")) or named in (*map(target, _REPLICATED), *places)
 
 
 def find(named: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the class of one of TARGETS, and the options to build it with."""
+    """Return the class of one of TARGETS, and the options with which to build it."""
     named, options = current(named, options)
     module, _, name = named.partition(":")
     if module == __name__:

@@ -1,6 +1,6 @@
 """Resume the run of any model.
 
-Modules of a model are imported only for its runs: importing all models would take a quarter of a second.
+The modules of a model are imported only for its own runs: importing all models would take a quarter of a second.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def go_on(
     run = Run(path, options.program)
     run.move_datasets(options.data, options.held_out)
     ring = ring_of(run, ring)
-    committed(run.scratch / "state")  # of another version, damaged or gone: before anything is changed
+    # raises if the state is of another version, damaged or missing, before anything is changed
+    committed(run.scratch / "state")
     model = model_of(run.spec.target)
     if model == "regression":
         return _go_on_with_regression(run, options, resources, ring)
@@ -99,7 +100,7 @@ def _go_on_with_columns(
 
 
 def _go_on_with_chains(path: Path, options: ResumeOptions, resources: Resources) -> dict[str, Any]:
-    """Resume unfinished chains one after the other."""
+    """Resume the unfinished chains one after the other."""
     from samplers.lda.chains import extend_chains, train_chains
 
     chains = [Run(chain) for chain in chain_paths(path)]
@@ -118,9 +119,9 @@ def _go_on_with_chains(path: Path, options: ResumeOptions, resources: Resources)
 
 
 def ring_of(run: Run, ring: Ring | None) -> Ring | None:
-    """Return the ring that a run needs, or None; RequestError if there is no ring or the wrong one.
+    """Return the ring that a run needs, or None. Raises RequestError if the ring is missing or does not match.
 
-    A run made on several machines resumes on a ring, if only of one machine.
+    A run started on several machines resumes on a ring, even if the ring has only one machine.
     """
     on_ring = "staleness" in run.config["settings"]
     if on_ring and not ring:
@@ -152,7 +153,7 @@ def _observer(run: Run, model: str, plan: Plan, *, first: bool) -> Observer | No
 
 
 def _check_iterations(run: Run, iterations: int, *, first: bool = True) -> None:
-    """Raise RequestError unless a run can be trained to `iterations` iterations. first: this is rank 0."""
+    """Raise RequestError unless a run can be trained to `iterations` iterations. first: whether this is rank 0."""
     done = max((line["iteration"] for line in run.metrics()), default=0)
     if iterations < max(done, 1):
         raise RequestError(

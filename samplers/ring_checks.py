@@ -1,4 +1,4 @@
-"""Check over the ring that the ranks fit together, so that all ranks raise the same error."""
+"""Check over the ring that the ranks are consistent, so that all ranks raise the same error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from samplers.programs import computes_alike
 def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> None:
     """Raise RequestError on all ranks unless each has its part of the same training.
 
-    options: options of the program that are equal on all ranks; None if all are.
+    options: the program's options that must be equal on all ranks; None if all must be.
     """
     dataset = run.dataset(open_any)
     if any(gather_values(ring, dataset.shards > 1)):
@@ -35,7 +35,8 @@ def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> N
         check_alike(ring, {"dataset": dataset.identity})
     told = {name: run.config[name] for name in ("program", "options", "evaluate_every", "settings", "iterations")}
     told["options"] = told["options"] if options is None else options
-    told["settings"] = told["settings"] | {"held_out": bool(told["settings"].get("held_out"))}  # each has its own
+    # every rank has its own value
+    told["settings"] = told["settings"] | {"held_out": bool(told["settings"].get("held_out"))}
     if found := _different(ring, told):
         rank, names = found
         raise RequestError(
@@ -57,7 +58,7 @@ def check_alike(ring: Ring, options: dict[str, Any]) -> None:
 
 
 def _different(ring: Ring, told: dict[str, Any]) -> tuple[int, list[str]] | None:
-    """Return the first rank with different values, and the names of these."""
+    """Return the first rank whose values differ, and the names of these values."""
     mine = json.loads(json.dumps(told))
     for rank, theirs in enumerate(gather_values(ring, told)):
         if names := [name for name, value in mine.items() if theirs[name] != value]:
@@ -66,7 +67,7 @@ def _different(ring: Ring, told: dict[str, Any]) -> tuple[int, list[str]] | None
 
 
 def check_processors(ring: Ring, spec: ProgramSpec) -> None:
-    """Raise RequestError on all ranks unless their processors give equal bits for what all of them compute."""
+    """Raise RequestError on all ranks unless their processors compute replicated data bit-identically."""
     if not computes_alike(spec.target, spec.options):
         return
     told = gather_values(ring, [platform.node(), _processor()])
@@ -83,7 +84,7 @@ def check_processors(ring: Ring, spec: ProgramSpec) -> None:
 
 
 def _processor() -> tuple[str, list[str]]:
-    """Return the type of the processor and its instruction sets, for which kernels are compiled."""
+    """Return the processor type and its instruction sets, for which kernels are compiled."""
     config: Any = numba.config
     features = config.CPU_FEATURES or get_host_cpu_features().flatten()
     kind = f"{platform.machine()} {config.CPU_NAME or get_host_cpu_name()}"
@@ -99,7 +100,7 @@ def check_shards(ring: Ring, dataset: Store) -> None:
 def check_ranks_share(ring: Ring, dataset: Store, spec: ProgramSpec) -> None:
     """Raise RequestError on all ranks unless they can train a user's program together.
 
-    They need the shards of one dataset in order, or each the whole dataset, and the same options.
+    Either each rank has its shard of one dataset, in order, or each has the whole dataset; options must be equal.
     """
     options = {"program": spec.target, **spec.options}
     if any(gather_values(ring, dataset.shards > 1)):
@@ -111,7 +112,7 @@ def check_ranks_share(ring: Ring, dataset: Store, spec: ProgramSpec) -> None:
 
 
 def check_apart(ring: Ring, path: Path) -> None:
-    """Raise RequestError on all ranks if two would write to the same path, on one machine or a shared disk."""
+    """Raise RequestError on all ranks if two of them would write to the same path, on one machine or a shared disk."""
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     owners: dict[str, int] = {}
     pairs = []
@@ -129,17 +130,18 @@ def check_apart(ring: Ring, path: Path) -> None:
 
 
 def _signs(there: Path, path: Path) -> list[str]:
-    """Return facts that are equal for two ranks that would write to the same path, but also for containers of one
-    image. there: parent of the path."""
+    """Return facts that are equal for two ranks that would write to the same path, but may also be equal for two
+    containers of one image. there: parent of the path.
+    """
     rest, status = path.absolute().relative_to(there.absolute()), there.stat()
     return [f"{_machine()} {status.st_dev} {status.st_ino} {rest}", f"{status.st_ctime_ns} {status.st_ino} {rest}"]
 
 
 def _seen(ring: Ring, there: Path) -> list[list[int]]:
-    """Return for each rank the other ranks whose temporary marker files it sees in its directory."""
+    """Return, for each rank, the other ranks whose temporary marker files it sees in its directory."""
     with ExitStack() as stack:
         mine = ""
-        with suppress(OSError):  # if nothing can be created, a later step reports it
+        with suppress(OSError):  # if no file can be created, a later step reports the error
             mine = stack.enter_context(tempfile.NamedTemporaryFile(dir=there, prefix=".ooc-rank-")).name
         names = gather_values(ring, Path(mine).name)
         return gather_values(ring, [rank for rank, name in enumerate(names) if name and (there / name).exists()])

@@ -19,8 +19,7 @@ def verify_chains(path: Path) -> VerificationReport:
 
 
 def verify_run(run: Run) -> VerificationReport:
-    """Read the generations and the model of a run again, or the model that it keeps of a replaced run. Writes
-    nothing."""
+    """Read back a run's generations and its model, or the kept model of the run that it replaced. Writes nothing."""
     unchecked = unreadable(run.path.rglob("*"))
     found = list(run_problems(run)) if not unchecked else []
     problems = [problem for problem, remedy in found if remedy]

@@ -1,1 +1,1 @@
-"""Estimators: the models with the interface of scikit-learn."""
+"""Estimators with the scikit-learn interface."""

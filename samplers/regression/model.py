@@ -1,11 +1,11 @@
 """A trained Lasso or l1 logistic regression on disk: its coefficients for each lambda of the path.
 
-    model.json        schema, loss, classes, columns, dataset identity, number of the chosen lambda, columns left out as
-                      constant (names, or numbers without names), table of the files: the commit point
+    model.json        schema, loss, classes, columns, dataset identity, index of the chosen lambda, constant columns
+                      that were left out (names, or indices without names), table of the files: the commit point
     coefficients.h5   `lambdas`, descending, `intercepts`, `objectives`, `gaps` float64 (N,); `offsets` int64 (N+1,),
-                      begin of each model in `columns` int64, nonzero `coefficients` and `means` float64; with folds
+                      start of each model in `columns` int64, nonzero `coefficients` and `means` float64; with folds
                       `held_out_errors` and `standard_errors` float64 (N,)
-    columns.txt       name of column j on line j; absent if columns are numbered
+    columns.txt       name of column j on line j; absent if columns have no names
 
 Coefficients are on the original scale of the columns, standardized or not.
 """
@@ -37,11 +37,11 @@ class Coefficients(NamedTuple):
     intercept: float
     columns: np.ndarray  # int64 (m,), ascending
     values: np.ndarray  # float64 (m,)
-    means: np.ndarray  # float64 (m,), what missing values of these columns count as
+    means: np.ndarray  # float64 (m,), the values that replace missing values of these columns
 
 
 class CoefficientArrays(NamedTuple):
-    """Arrays of N lambdas, with m nonzero coefficients in total."""
+    """Arrays for N lambdas with m nonzero coefficients in total."""
 
     lambdas: Float64  # (N,)
     intercepts: Float64  # (N,)
@@ -51,12 +51,12 @@ class CoefficientArrays(NamedTuple):
     columns: Int64  # (m,)
     coefficients: Float64  # (m,)
     means: Float64  # (m,)
-    held_out_errors: Float64 = np.empty(0)  # (N,) if there were folds
-    standard_errors: Float64 = np.empty(0)  # (N,) if there were folds
+    held_out_errors: Float64 = np.empty(0)  # (N,) with folds
+    standard_errors: Float64 = np.empty(0)  # (N,) with folds
 
 
 class RegressionFiles(TypedDict):
-    """Entries of the files of a regression in the manifest."""
+    """Manifest entries of the files of a regression."""
 
     coefficients: ArrayFile
     columns: NotRequired[File]
@@ -76,8 +76,11 @@ class RegressionManifest(ModelManifest):
 
 
 class RegressionModel(ModelFiles):
-    """A regression opened for reading. Attributes: `loss`, "squared" or "logistic"; `classes`, the values of y for 0
-    and 1; `columns`, their number; `chosen`, number of the chosen lambda; `arrays` of coefficients.h5; `manifest`."""
+    """A regression opened for reading.
+
+    Attributes: `loss`, "squared" or "logistic"; `classes`, the values of y for 0 and 1; `columns`, the number of
+    columns; `chosen`, the index of the chosen lambda; `arrays` of coefficients.h5; `manifest`.
+    """
 
     kind = KIND
     holds = RegressionManifest
@@ -92,7 +95,7 @@ class RegressionModel(ModelFiles):
         self._check(path / self.manifest["files"]["coefficients"]["file"])
 
     def _check(self, file: Path) -> None:
-        """Raise WorkFailed unless arrays and manifest fit together."""
+        """Raise WorkFailed unless arrays and manifest are consistent."""
         arrays, lambdas = self.arrays, self.arrays["lambdas"].size
         of_lambdas = ("intercepts", "objectives", "gaps", "held_out_errors", "standard_errors")
         require(
@@ -108,10 +111,11 @@ class RegressionModel(ModelFiles):
         require(len(self.classes) == (2 if self.loss == "logistic" else 0), file, f"{len(self.classes)} classes")
 
     def coefficients(self, lam: float | str | None = None) -> Coefficients:
-        """Return the coefficients for the lambda with the ratio to `lam` nearest 1.
+        """Return the coefficients for the lambda whose ratio to `lam` is closest to 1.
 
-        lam: a value above 0; of a path with cross-validation also "min", the lambda with the smallest error, or "1se",
-        the one chosen by the one-standard-error rule; None for the chosen lambda. Raises RequestError.
+        lam: a value above 0; after cross-validation also "min", the lambda with the smallest error, or "1se", the one
+        chosen by the one-standard-error rule; None for the chosen lambda. Raises RequestError if there is no such
+        lambda.
         """
         number = self.chosen
         if lam == "min" and "best" in self.manifest:
@@ -146,8 +150,10 @@ def write_regression(
     constant: np.ndarray,
     validation: Validation | None,
 ) -> None:
-    """Write a model into an empty directory. arrays: of coefficients.h5, except means and errors. constant: int64,
-    constant columns that were left out."""
+    """Write a model into an empty directory.
+
+    arrays: contents of coefficients.h5, except means and errors. constant: int64, constant columns that were left out.
+    """
     means = design.means if design.offsets is None else design.means + design.offsets
     arrays = {**arrays, "means": means[arrays["columns"]]}
     chosen = arrays["lambdas"].size - 1

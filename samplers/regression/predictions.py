@@ -25,7 +25,7 @@ def check_columns(model: RegressionModel, design: Design) -> None:
 
 
 def score(model: Coefficients, design: Design) -> np.ndarray:
-    """Return intercept + X coefficients, float64 (n,); missing values count as the means of the training."""
+    """Return intercept + X coefficients, float64 (n,); missing values are replaced by the training means."""
     total, part = np.full(design.rows, model.intercept), np.empty(design.rows)
     means = np.zeros(design.columns)
     means[model.columns] = model.means
@@ -47,8 +47,9 @@ def probability(scores: np.ndarray) -> np.ndarray:
 
 
 def write_predictions(model: RegressionModel, coefficients: Coefficients, design: Design, out: TextIO) -> None:
-    """Write a line for each row, counted from 1: its prediction, or the probability of the larger class and the more
-    probable class."""
+    """Write one line per row, with row numbers starting at 1: the prediction; or the probability of the larger class,
+    and the more probable class.
+    """
     scores, writer = score(coefficients, design), csv.writer(out)
     numbers = range(1, design.rows + 1)
     if model.loss == "squared":

@@ -1,5 +1,6 @@
-"""A Lasso or l1 logistic regression of a design matrix: options as stored in a run, and y, weights, folds and
-regressions made from them."""
+"""A Lasso or l1 logistic regression on a design matrix: the options that a run stores, and the target, weights, folds
+and regressions built from them.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.sparse_regression import SparseRegression, shifts_of
 from samplers.regression.solver.working_sets import AHEAD
 
-_OF_COLUMN = 117 + 8 * AHEAD  # bytes that a regression holds for each column, 8 for each value of lambda in a pass
-_OF_ROW = 600  # and for each row
-_NEAR_LABELS = 5  # names in messages
+_OF_COLUMN = 117 + 8 * AHEAD  # bytes that a regression holds per column, of which 8 for each lambda in a pass
+_OF_ROW = 600  # bytes that a regression holds per row
+_NEAR_LABELS = 5  # number of names in a message
 
 
 class RowFile(NamedTuple):
@@ -38,23 +39,23 @@ class RowFile(NamedTuple):
     checksum: str
 
 
-# {"lambda": L}, or {"ratio": R, "number": N}: the last is R of the largest, which is the first of several.
+# {"lambda": L}, or {"ratio": R, "number": N}: R is the ratio of the last of N lambdas to lambda_max.
 Levels = TypedDict("Levels", {"lambda": float, "ratio": float, "number": Count}, total=False)
 
 
 def row_file(path: Path) -> RowFile:
-    """Return the entry of a row file. Raises RequestError if it does not exist."""
+    """Return the entry of a row file. Raises RequestError if the file does not exist."""
     if not path.is_file():
         raise RequestError(f"{path}: there is no such file")
     return RowFile(str(path.resolve()), checksum(path))
 
 
 class RegressionProgram:
-    """A regression of y of a design along a path of lambdas.
+    """A regression of a design's y along a path of lambdas.
 
     loss: "squared" or "logistic". levels: see `Levels`. share, intercept, standardize: see `SparseRegression`.
-    unpenalized: column numbers. weights and rows: a `RowFile`, None for all rows with weight 1. folds: of a
-    cross-validation, or 0.
+    unpenalized: column indices. weights, rows: a `RowFile` each; None for all rows with weight 1. folds: number of
+    cross-validation folds, or 0.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class RegressionProgram:
         return 1 + self.folds
 
     def bytes(self) -> int:
-        """Return the bytes of the regressions, without their working sets."""
+        """Return the size of the regressions in bytes, without their working sets."""
         free = 16 * (len(self.unpenalized) + 1) * self.design.rows
         each = _OF_COLUMN * self.design.columns + _OF_ROW * self.design.rows + free
         return self.regressions * each
@@ -112,7 +113,7 @@ class RegressionProgram:
 
     @cached_property
     def _labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return y, float64 (n,), 0 for unused rows; and the classes in ascending order for a logistic regression."""
+        """Return y, float64 (n,), 0 for unused rows; and the classes in ascending order, for a logistic regression."""
         y, used = self.design.y, np.ones(self.design.rows, bool) if self.weights is None else self.weights > 0
         if y is None:
             raise RequestError(f"{self.design.path} has no target y", "Ingest it again with --target.")
@@ -143,7 +144,7 @@ class RegressionProgram:
 
     @property
     def y(self) -> np.ndarray:
-        """Return y, float64 (n,); 0 and 1 for the classes of a logistic regression."""
+        """Return y, float64 (n,), with values 0 and 1 for the classes of a logistic regression."""
         return self._labels[0]
 
     @property
@@ -152,7 +153,7 @@ class RegressionProgram:
 
     @cached_property
     def held_out(self) -> list[np.ndarray]:
-        """Return the weights of the held-out rows of each fold, float64 (n,), 0 for all others."""
+        """Return the weights of the held-out rows of each fold, float64 (n,), 0 for all other rows."""
         if not self.folds:
             return []
         every = np.ones(self.design.rows) if self.weights is None else self.weights
@@ -161,10 +162,10 @@ class RegressionProgram:
     def build(
         self, threads: int, room: int, limit: Limit, ring: Ring | None
     ) -> tuple[Sequence[DesignFeatures | RingFeatures], list[SparseRegression]]:
-        """Return the regression of all rows, then a regression of the training rows of each fold, each with its own
-        features.
+        """Return the regression on all rows, followed by a regression on the training rows of each fold, each with its
+        own features.
 
-        room: bytes for the columns of all working sets. limit: common limit of all regressions. ring: ranks that solve
+        room: bytes for the columns of all working sets. limit: limit shared by all regressions. ring: ranks that solve
         together, each with its shard, one regression after the other.
         """
         every = np.ones(self.design.rows) if self.weights is None else self.weights

@@ -1,5 +1,6 @@
-"""Train or resume a Lasso or l1 logistic regression: from options to a run, on one machine or a ring of machines that
-each have some rows."""
+"""Train or resume a Lasso or l1 logistic regression: from options to a run, on one machine or on a ring of machines
+that each have some of the rows.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +36,9 @@ from samplers.regression.solver.sparse_regression import shifts_of
 from samplers.regression.solver.warm_up import prepare_regression
 from samplers.ring_checks import check_alike, check_apart, check_processors, check_same, check_shards
 
-RHO, PARALLELISM = 0.2, 64  # of rounds, by default
+RHO, PARALLELISM = 0.2, 64  # defaults of rounds
 TARGET = target("regression")
-LENGTH, LEAST = 100, 0.01  # of a path: values of lambda, and the last as a share of the first
+LENGTH, LEAST = 100, 0.01  # defaults of a path: number of lambdas, and ratio of the last lambda to the first
 
 
 class StoredRule(TypedDict):
@@ -57,15 +58,15 @@ class RegressionSettings(Settings):
 def train(
     data: Path, path: Path, options: RegressionOptions, resources: Resources, ring: Ring | None = None
 ) -> dict[str, Any]:
-    """Solve a regression of the design `data` in the new run directory `path`.
+    """Fit a regression to the design `data` in the new run directory `path`.
 
-    options: level: lambda; or ratio: of lambda to the largest; or length and least: of a path, and the ratio of its
-    last value. unpenalized: names of columns, or numbers if they have no names. weights, rows: see
-    `blocks.design.row_files`. folds: of a cross-validation. schedule, parallelism, rho: rounds of the dynamic engine
-    that solve for one lambda, see `ooc.dynamic.schedules`; None for the solver with working sets. For the others see
-    `SparseRegression`. ring: machines that train together, each with its shard and its own run; weights and rows refer
-    to the rows of the whole. Returns the last line of the metrics. Raises RequestError, before anything is written, if
-    an option is wrong.
+    options: level: lambda; or ratio: lambda relative to lambda_max; or length and least: number of lambdas on a path,
+    and its last lambda relative to lambda_max. unpenalized: column names, or column indices if columns have no names.
+    weights, rows: see `blocks.design.row_files`. folds: number of cross-validation folds. schedule, parallelism, rho:
+    rounds of the dynamic engine that solve for one lambda, see `ooc.dynamic.schedules`; None for the solver with
+    working sets. For the other options see `SparseRegression`. ring: machines that train together, each with its shard
+    and its own run; weights and rows refer to the rows of the whole dataset. Returns the last line of the metrics.
+    Raises RequestError, before anything is written, if an option is invalid.
     """
     if resources.on_node:
         raise RequestError("--scratch node cannot be used for regressions", "Leave --scratch out, or give a directory.")
@@ -91,7 +92,7 @@ def train(
         spec,
         iterations=MOST_STEPS if rounds else program.length,
         evaluate_every=1,
-        settings=({"rounds": rounds} if rounds else {}) | ({"staleness": 0} if ring else {}),  # nothing is stale
+        settings=({"rounds": rounds} if rounds else {}) | ({"staleness": 0} if ring else {}),  # no value is stale
         scratch=resources.scratch,
         overwrite=resources.overwrite,
     )
@@ -102,7 +103,7 @@ train_regression = by_keywords(train, RegressionOptions, positional=1)
 
 
 def _program_options(options: RegressionOptions, design: Design) -> dict[str, Any]:
-    """Return the program's options."""
+    """Return the options of the program."""
     if not 0 < options.tolerance < 1:
         raise RequestError(f"--tolerance must be between 0 and 1, got {options.tolerance:g}")
     if not 0 < options.share <= 1:
@@ -138,12 +139,12 @@ def resume_regression(run: Run, resources: Resources, ring: Ring | None = None) 
 
 
 def _shared(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that all ranks share; files may have other paths but must have equal content."""
+    """Return the options that all ranks share; files may have different paths but must have equal contents."""
     return options | {name: options[name] and options[name][1] for name in ("weights", "rows")}
 
 
 def _rounds(program: RegressionProgram, options: RegressionOptions) -> dict[str, Any] | None:
-    """Return the rounds of a run as settings, if any; RequestError if they cannot solve the problem."""
+    """Return the settings of a run's rounds, if any. Raises RequestError if rounds cannot solve the problem."""
     schedule, parallelism, rho = options.schedule, options.parallelism, options.rho
     if schedule is None:
         if given := [name for name, value in (("parallelism", parallelism), ("rho", rho)) if value is not None]:
@@ -176,7 +177,7 @@ def _rule(program: RegressionProgram, rounds: dict[str, Any] | None) -> Rule | N
 
 
 def rule_of_run(run: Run, design: Design) -> Rule | None:
-    """Return the rule of a run's rounds, if any."""
+    """Return the rule of a run's rounds, if it has any."""
     rule = _rule(program_of(run.spec, design), run.settings(RegressionSettings).get("rounds"))
     if rule:
         check(rule)
@@ -213,7 +214,7 @@ def _levels(options: RegressionOptions) -> dict[str, Any]:
 
 
 def column_numbers(design: Design, names: Sequence[str]) -> list[int]:
-    """Return the numbers, from 0 and ascending, of named columns; RequestError for an unknown one."""
+    """Return the indices of named columns, 0-based and ascending. Raises RequestError for an unknown column."""
     if not names:
         return []
     known, first = design.column_names(), design.manifest["first_column"]
@@ -237,8 +238,8 @@ def follow_path(
 ) -> dict[str, Any]:
     """Solve for the remaining lambdas, then write the model.
 
-    Returns the last line of the metrics, and the choice of a cross-validation. With everything committed, raises
-    Interrupted after SIGINT, SIGTERM or SIGHUP, TimeOver after max_time.
+    Returns the last line of the metrics, and the lambda chosen by cross-validation. Raises Interrupted after SIGINT,
+    SIGTERM or SIGHUP and TimeOver after max_time, with everything committed.
     """
     stop = Stop(max_time)
     design = run.dataset(shard_or_whole if ring else Design)

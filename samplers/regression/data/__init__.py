@@ -1,1 +1,1 @@
-"""The columns of a design matrix for the solvers: in memory, mapped, or on a ring."""
+"""Columns of a design matrix for the solvers: in memory, memory-mapped, or on a ring."""

@@ -1,4 +1,4 @@
-"""The columns of a design matrix on disk for the solvers: blocks stay mapped, and reads are counted.
+"""Columns of a design matrix on disk for the solvers: blocks stay memory-mapped, and reads are counted.
 
 The kernel can drop pages of mapped files, so they do not count as memory of the process; only the columns of a working
 set do.
@@ -30,17 +30,17 @@ from samplers.regression.solver.limit import Limit, LimitReached
 from samplers.regression.solver.sparse_regression import Moments
 from samplers.regression.threads.thread_pool import ThreadPool
 
-_LONG = 0.5  # share of all entries; after a larger pass the next one starts with the columns that were read last
-_COPIES = 2  # of the columns that are gathered, held at a time: with those before; one more, row by row, if sparse
+_LONG = 0.5  # fraction of all entries; after a larger pass, the next pass starts with the columns that were read last
+_COPIES = 2  # copies of the gathered columns held at a time, including the previous ones; one more by row, if sparse
 
 
 class DesignFeatures(BlockFeatures):
     """Columns of a design matrix on disk.
 
-    room: bytes for gathered columns. keeps: keep gathered sparse columns until others are gathered, and read again only
-    missing ones; along a path most are the same. scaled: rows of gathered columns will be scaled, which needs another
-    copy. limit: passes over columns raise LimitReached at this limit. Attributes: `bytes_read` and `samples` (entries
-    or cells) so far.
+    room: bytes for gathered columns. keeps: keep gathered sparse columns until others are gathered, and read only the
+    missing columns then; along a path most columns stay the same. scaled: whether the rows of gathered columns will be
+    scaled, which needs another copy. limit: passes over columns raise LimitReached at this limit. Attributes:
+    `bytes_read` and `samples`, the number of bytes and of entries (or cells) read so far.
     """
 
     def __init__(
@@ -59,14 +59,14 @@ class DesignFeatures(BlockFeatures):
         self._read_ahead = ReadAhead(blocks, self._size)
         super().__init__(_with_offsets(blocks), design.manifest["rows"], ThreadPool(threads), design.offsets)
         self._room, self._keeps = room, keeps and not design.dense
-        self._backwards = True  # a design whose checksums were looked at has been read to its end
+        self._backwards = True  # verifying the checksums has read the design to its end
         self._copies = _COPIES + (not design.dense) + scaled
         self.bytes_read = self.samples = 0
         nothing = np.empty(0, np.int64)
         self._numbers, self._held = nothing, read_only(room_for(nothing, np.float32))
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
-        """Return a copy of some columns; WorkFailed if there is no room."""
+        """Return a copy of the chosen columns. Raises WorkFailed if the columns do not fit."""
         check_room(chosen.size, 8 * self._copies * int(self._sizes(chosen).sum()), self._room)
         if self._keeps:
             return self._gather_sparse(chosen)
@@ -97,7 +97,7 @@ class DesignFeatures(BlockFeatures):
         pool.each(range(len(pieces)), work)
 
     def _counted(self, chosen: np.ndarray, pieces: Sequence[Piece]) -> np.ndarray:
-        """Count the bytes of the pieces that contain some columns, before they are read."""
+        """Count the bytes of the pieces that contain the chosen columns, before they are read."""
         if not pieces:
             return np.empty(0, np.int64)
         sizes = np.add.reduceat(self._sizes(chosen), [piece.place.start for piece in pieces])
@@ -108,12 +108,12 @@ class DesignFeatures(BlockFeatures):
 
 
 def _entry_bytes(block: Columns) -> int:
-    """Return the bytes of an entry, or of a cell, of a block."""
+    """Return the size in bytes of an entry, or of a cell, of a block."""
     return sum(array.itemsize for array in arrays_of(block))
 
 
 def _with_offsets(blocks: Sequence[Columns]) -> Sequence[Columns]:
-    """Return blocks, all sparse or all dense, with column offsets in memory instead of mapped."""
+    """Return the blocks, all sparse or all dense, with column offsets in memory instead of mapped."""
     sparse = [block for block in blocks if isinstance(block, SparseColumns)]
     for block in sparse:
         ask_for(block.offsets)
@@ -121,7 +121,7 @@ def _with_offsets(blocks: Sequence[Columns]) -> Sequence[Columns]:
 
 
 def check_room(columns: int, needed: int, room: int) -> None:
-    """Raise WorkFailed if there is no room, in bytes, for a working set of columns."""
+    """Raise WorkFailed if a working set of columns does not fit in `room` bytes."""
     if needed > room:
         raise WorkFailed(
             f"the working set of {columns:,} columns takes {needed / 1e6:,.0f} MB, but --memory leaves"
@@ -131,12 +131,12 @@ def check_room(columns: int, needed: int, room: int) -> None:
 
 
 def known_moments(design: Design) -> Moments:
-    """Return the moments of the stored columns with equal row weights."""
+    """Return the moments of the stored columns under equal sample weights."""
     return Moments(design.means, design.norms, design.deviations)
 
 
 def design_moments(design: Design, weights: list[np.ndarray | None], threads: int) -> list[Moments]:
-    """Return the moments of the columns under several sample weights, float64 (n,), None for 1."""
+    """Return the moments of the columns under several sample weights, each float64 (n,), or None for weight 1."""
     known = known_moments(design)
     of_rows = [some for some in weights if some is not None]
     if not of_rows:

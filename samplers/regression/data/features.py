@@ -1,6 +1,6 @@
-"""Interface of all columns of a design matrix for the solvers, and its implementation for columns mapped or in memory.
+"""Interface of the columns of a design matrix for the solvers, and its implementation for columns mapped or in memory.
 
-Work on many columns is divided among threads by column: the result does not depend on their number.
+Work on many columns is divided among threads by column, so the result does not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from samplers.regression.linear_algebra.columns import (
 from samplers.regression.linear_algebra.contiguous import BLOCK
 from samplers.regression.threads.thread_pool import ALONE, ThreadPool
 
-_PIECES = 12  # pieces of a block's columns for each thread, as sparse columns differ in length
-_LEAST = 1 << 16  # entries, or cells, of a piece: with fewer, it takes longer to hand it over
+_PIECES = 12  # pieces of a block's columns per thread, since sparse columns differ in length
+# minimum number of entries, or cells, of a piece: smaller pieces take longer to hand over than to process
+_LEAST = 1 << 16
 
 
 class Features(Protocol):
@@ -41,35 +42,35 @@ class Features(Protocol):
 
     rows: int
     count: int
-    entries: int  # of all columns; cells, if they are dense
+    entries: int  # number of entries in all columns; of cells, for dense columns
     pool: ThreadPool  # threads that work on the columns
-    every: np.ndarray  # int64 (p,), the numbers of all columns
+    every: np.ndarray  # int64 (p,), the indices of all columns
     sparse: bool
-    offsets: np.ndarray | None  # float64 (p,), offsets of the columns; None for none
+    offsets: np.ndarray | None  # float64 (p,), offsets of the columns, or None
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
-        """Return the inner products of chosen columns with a vector, float64 (n,), in `found` if given."""
+        """Return the inner products of the chosen columns with a vector, float64 (n,), in `found` if given."""
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         """Return the inner products with several vectors, float64 (k, n), in one pass: float64 (k, m)."""
 
     def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-        """Return the squared norms of chosen columns. weights: float64 (n,) or None."""
+        """Return the squared norms of the chosen columns. weights: float64 (n,) or None."""
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
-        """Return a copy of chosen columns."""
+        """Return a copy of the chosen columns."""
 
 
 class Piece(NamedTuple):
-    """Chosen columns of one block."""
+    """The chosen columns of one block."""
 
     block: Columns
-    columns: np.ndarray  # int64, their numbers in the block
-    place: slice  # among all that are chosen
+    columns: np.ndarray  # int64, indices of the columns in the block
+    place: slice  # positions of the columns among all chosen ones
 
 
 class BlockFeatures:
-    """`Features` in consecutive blocks of columns."""
+    """`Features` stored in consecutive blocks of columns."""
 
     def __init__(
         self, blocks: Sequence[Columns], rows: int, pool: ThreadPool = ALONE, offsets: np.ndarray | None = None
@@ -117,11 +118,11 @@ class BlockFeatures:
         return DenseColumns(found)
 
     def _copy(self, chosen: np.ndarray, places: np.ndarray, copied: SparseColumns) -> None:
-        """Copy chosen columns to places, int64 (m,), in `copied`."""
+        """Copy the chosen columns to the positions `places`, int64 (m,), in `copied`."""
         self._each_piece(chosen, lambda piece: gather_sparse(*piece[:2], places[piece.place], *copied))
 
     def _sizes(self, chosen: np.ndarray) -> np.ndarray:
-        """Return the number of entries, or cells, of each of some columns; int64."""
+        """Return the number of entries, or cells, of each chosen column; int64."""
         sizes = np.full(chosen.size, self.rows)
         for piece in self._pieces(chosen, 1):
             if isinstance(piece.block, SparseColumns):
@@ -129,19 +130,19 @@ class BlockFeatures:
         return sizes
 
     def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
-        """Call look(piece) for each piece of chosen columns, which is read for it."""
+        """Call look(piece) for each piece of the chosen columns, after reading the piece."""
         pool, pieces = self._shared_out(chosen)
         pool.each(pieces, look)
 
     def _shared_out(self, chosen: np.ndarray) -> tuple[ThreadPool, list[Piece]]:
-        """Return the thread pool for chosen columns, and pieces of columns for one thread at a time."""
+        """Return the thread pool for the chosen columns, and the pieces of columns, each for one thread."""
         worth = chosen.size * self.entries // max(self.count * _LEAST, 1)
         pool = self.pool if worth > 1 else ALONE
-        each = -(-worth // pool.size) * pool.size  # as much for all of them
+        each = -(-worth // pool.size) * pool.size  # a multiple of the pool size, so that all threads have equal work
         return pool, list(self._pieces(chosen, min(max(each, 1), pool.size * _PIECES)))
 
     def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[Piece]:
-        """Yield each block's columns in pieces."""
+        """Yield the chosen columns of each block in pieces."""
         ends = np.searchsorted(chosen, self._bounds).tolist()
         for block, before, (first, last) in zip(self._blocks, self._bounds, pairwise(ends), strict=False):
             cuts = range(first, last, max(-(-(last - first) // each), 1))
@@ -151,7 +152,7 @@ class BlockFeatures:
 
 
 class MatrixFeatures(BlockFeatures):
-    """The columns of a matrix in memory."""
+    """Columns of a matrix in memory."""
 
     def __init__(self, columns: Columns, rows: int, pool: ThreadPool) -> None:
         super().__init__([columns], rows, pool)
@@ -159,8 +160,9 @@ class MatrixFeatures(BlockFeatures):
 
 
 def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
-    """Return the columns of a block of a design matrix on disk, which stays mapped. means: float64 (p,), values of
-    missing entries."""
+    """Return the columns of a block of a design matrix on disk, which stays mapped. means: float64 (p,), values that
+    replace missing entries.
+    """
     block = design.block(number)
     if not isinstance(block, DenseBlock):
         return SparseColumns(*block)
@@ -170,8 +172,9 @@ def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
 
 
 def features_of_matrix(matrix: Any, threads: int = 1) -> MatrixFeatures:
-    """Return the columns of a matrix in memory: a float32, float64 or int8 array, not copied if columns are contiguous,
-    or a scipy CSC matrix."""
+    """Return the columns of a matrix in memory: a float32, float64 or int8 array, not copied if its columns are
+    contiguous, or a scipy CSC matrix.
+    """
     pool = ThreadPool(threads)
     if not isinstance(matrix, np.ndarray):
         return MatrixFeatures(_sparse(matrix, pool), matrix.shape[0], pool)

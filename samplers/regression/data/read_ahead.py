@@ -1,8 +1,9 @@
 """Read columns of mapped blocks in advance, in one of two ways.
 
-Many columns: a thread touches all pages between them, so that the operating system reads ahead in large requests, which
-cost far less than many small ones. Few columns: only their pages are requested, without touching them: the operating
-system would read ahead after each, and could read most of a design for a hundredth of its columns.
+Many columns: a thread touches all pages between the first and the last column, so that the operating system reads ahead
+in large requests, which cost far less than many small ones. Few columns: only their pages are requested, without
+touching them; otherwise the operating system would read ahead after each of them, and could read most of a design for a
+hundredth of its columns.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from ooc.workers.madvise import ask_for_runs, say_order
 from samplers.regression.data.features import Piece
 from samplers.regression.linear_algebra.columns import Columns, SparseColumns
 
-_AHEAD = 64_000_000  # bytes
-_SLOWER = 2  # times, at least, that a byte in a small page takes
-_TOUCHED = 1 << 16  # bytes: what a kernel maps at a touch if pages are small
+_AHEAD = 64_000_000  # bytes to read ahead
+_SLOWER = 2  # minimum ratio of the time per byte in small pages to that in large ones
+_TOUCHED = 1 << 16  # bytes that a kernel with small pages maps at a touch
 
 
 class ReadAhead:
-    """Reads columns of blocks, of `bytes` bytes in total, ahead of their use."""
+    """Reads columns of blocks, `bytes` bytes in total, ahead of their use."""
 
     def __init__(self, blocks: Sequence[Columns], size: int) -> None:
         self._blocks, self._size = blocks, size
@@ -32,8 +33,10 @@ class ReadAhead:
         self._reader = ThreadPoolExecutor(1)
 
     def begin(self, pieces: Sequence[Piece], sizes: np.ndarray) -> Callable[[int], None]:
-        """Start to read pieces, of int64 (m,) bytes, in order; returns a function to call with the number of each piece
-        before its use."""
+        """Start to read the pieces in order; returns a function to call with the index of each piece before its use.
+
+        sizes: int64 (m,), size of each piece in bytes.
+        """
         pages = mmap.PAGESIZE * len(arrays_of(self._blocks[0])) * sum(piece.columns.size for piece in pieces)
         streamed = _SLOWER * (pages + int(sizes.sum())) > self._size
         if streamed != self._streamed:
@@ -64,7 +67,7 @@ def arrays_of(block: Columns) -> Sequence[np.ndarray]:
 
 
 def _places(block: Columns, columns: np.ndarray) -> np.ndarray:
-    """Return the begin of columns in these arrays."""
+    """Return the start of the columns in these arrays."""
     return block.offsets[columns] if isinstance(block, SparseColumns) else columns
 
 

@@ -1,7 +1,7 @@
-"""The columns of a design matrix split by rows over the ranks of a ring, with the interface of the whole.
+"""Columns of a design matrix split by rows over the ranks of a ring, with the interface of the whole matrix.
 
-Results of each rank's rows are summed over the ring in the order of ranks. Every rank makes the same calls and gets the
-same results. So the solver, which runs on every rank with y and other row data of the whole dataset, finds the same
+Results for each rank's rows are summed over the ring in rank order. Every rank makes the same calls and gets the same
+results. So the solver, which runs on every rank with y and the other row data of the whole dataset, finds the same
 solution on all ranks, equal to that of one machine except for rounding. Gathered columns have the rows of all ranks.
 """
 
@@ -15,12 +15,15 @@ from samplers.regression.data.design_features import DesignFeatures, check_room
 from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns, gather_sparse, read_only, room_for
 
 _NOTHING = np.empty(0, np.int64), read_only(room_for(np.empty(0, np.int64), np.float32))
-_COPIES = 4  # of the columns that are gathered, held at a time: with a rank's own, or row by row and with factors
+_COPIES = 4  # copies of the gathered columns held at a time: with the rank's own rows, or by row and with factors
 
 
 class RingFeatures:
-    """`Features` of a design, given this rank's shard; see DesignFeatures for the parameters, which count own rows.
-    keeps: kept columns, with all rows, are not sent again."""
+    """`Features` of a design, given this rank's shard.
+
+    See DesignFeatures for the parameters, which count the rank's own rows. keeps: columns that are kept, with all rows,
+    are not sent again.
+    """
 
     def __init__(self, shard: RowShard, ring: Ring, threads: int, room: int, *, keeps: bool = False) -> None:
         self.rows, self.count = shard.rows, shard.columns
@@ -51,14 +54,14 @@ class RingFeatures:
         return self._sum(self._own.squares(chosen, None if weights is None else weights[self._own_rows]))
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
-        """Return a copy of some columns; WorkFailed if there is no room."""
+        """Return a copy of the chosen columns. Raises WorkFailed if the columns do not fit."""
         if self._keeps:
             return self._gather_anew(chosen)
         own = self._own.gather(chosen)
         return self._gather_sparse(own) if isinstance(own, SparseColumns) else self._gather_dense(own)
 
     def _gather_anew(self, chosen: np.ndarray) -> SparseColumns:
-        """Read and send only columns that are not kept."""
+        """Read and send only the columns that are not kept."""
         again = np.isin(chosen, self._numbers, assume_unique=True)
         places, fresh = np.flatnonzero(again), np.flatnonzero(~again)
         if not places.size:
@@ -74,8 +77,10 @@ class RingFeatures:
         return copied
 
     def _gather_sparse(self, own: SparseColumns) -> SparseColumns:
-        """Return sparse columns of all ranks; a row and its float32 value are sent as one number, to which other ranks
-        add 0."""
+        """Return the sparse columns of all ranks.
+
+        A row index and its float32 value are sent as one number, to which the other ranks add 0.
+        """
         sizes = np.zeros((self._ring.ranks, own.offsets.size - 1), np.int64)
         sizes[self._ring.rank] = np.diff(own.offsets)
         self._sum(sizes)
@@ -93,7 +98,8 @@ class RingFeatures:
         check_room(len(own.values), 8 * self._copies * len(own.values) * self.rows, self._room)
         whole = np.zeros((len(own.values), self.rows))
         whole[:, self._own_rows] = own.values
-        precise = self._sum(np.array([own.values.dtype == np.float64], np.int64))[0]  # means of missing values
+        # column means, which replace missing values
+        precise = self._sum(np.array([own.values.dtype == np.float64], np.int64))[0]
         return DenseColumns(self._sum(whole) if precise else self._sum(whole).astype(np.float32))
 
     def _sum(self, array: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Mean, norm and deviation of columns split by rows over the ranks of a ring, with sample weights."""
+"""Mean, norm and standard deviation of columns split by rows over the ranks of a ring, with sample weights."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from ooc.ring.ring import Ring
 from samplers.regression.data.design_features import known_moments
 from samplers.regression.solver.sparse_regression import Moments
 
-_COLUMNS = 1 << 16  # of which ranks tell each other at a time
+_COLUMNS = 1 << 16  # number of columns whose moments the ranks exchange at a time
 
-_ROUNDED = 1e-12  # of what all rows weigh
+_ROUNDED = 1e-12  # relative to the total weight of all rows
 
 
 def ring_moments(shard: RowShard, weights: list[np.ndarray | None], ring: Ring, threads: int) -> list[Moments]:
-    """Return moments of the columns of the whole, see `samplers.regression.data.design_features.design_moments`.
-    weights: of the rows of the whole, equal on all ranks."""
+    """Return the moments of the columns of the whole design, see
+    `samplers.regression.data.design_features.design_moments`.
+
+    weights: sample weights of the whole design, equal on all ranks.
+    """
     known = known_moments(shard)
     of_rows = [some for some in weights if some is not None]
     if not of_rows:
@@ -37,8 +40,8 @@ def ring_moments(shard: RowShard, weights: list[np.ndarray | None], ring: Ring, 
 
 
 def own_moments(block: SparseBlock | DenseBlock, weights: Weights) -> np.ndarray:
-    """Return means, norms, deviations, and the total weight of given values of a block's w columns under K weights:
-    float64 (4, K, w).
+    """Return the means, norms, deviations and total weights of the stored values of a block's w columns under K sample
+    weights: float64 (4, K, w).
 
     If all rows have weight 0, the first three are 0.
     """
@@ -62,7 +65,7 @@ def _together(mine: np.ndarray, totals: np.ndarray, ring: Ring) -> Iterator[np.n
 
 
 def joined_moments(parts: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Combine moments of R ranks, (R, 4, K, w) from `own_moments`: float64 (3, K, w).
+    """Combine the moments of R ranks, (R, 4, K, w) from `own_moments`: float64 (3, K, w).
 
     totals: float64 (R, K), total weight of each rank's rows. The deviation of a constant column is exactly 0.
     """

@@ -1,4 +1,4 @@
-"""Columns plus a constant: a stored offset, or a shift of columns far from 0 to mean 0, so that sums lose no digits."""
+"""Columns plus a constant: a stored offset, or a shift that centres columns far from 0, to keep the digits of sums."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from samplers.regression.linear_algebra.vectors import inner, products
 
 
 class ShiftedFeatures:
-    """`Features` of other features plus a shift for each column: float64 (p,). The others are not changed."""
+    """`Features` plus a shift for each column, float64 (p,). The underlying features are not changed."""
 
     offsets: np.ndarray | None = None
 
@@ -40,9 +40,10 @@ class ShiftedFeatures:
 
 
 def shifted(features: Features, shifts: np.ndarray) -> Features:
-    """Return the columns plus a shift each, float64 (p,).
+    """Return the columns plus one shift per column, float64 (p,).
 
-    A matrix in memory is copied and shifted before anything is summed; for mapped columns the sums are corrected.
+    A matrix in memory is copied and shifted before anything is summed; for mapped columns the sums are corrected
+    instead.
     """
     if not isinstance(features, MatrixFeatures):
         return ShiftedFeatures(features, shifts)
@@ -53,8 +54,9 @@ def shifted(features: Features, shifts: np.ndarray) -> Features:
 
 
 def plus(columns: SparseColumns | DenseColumns, numbers: np.ndarray, rows: int) -> SparseColumns | DenseColumns:
-    """Return a float64 copy of columns plus a shift each, float64 (W,). Sparse columns get entries in all rows unless
-    the shift is 0."""
+    """Return a float64 copy of the columns plus one shift per column, float64 (W,). Sparse columns get entries in all
+    rows unless the shift is 0.
+    """
     if isinstance(columns, DenseColumns):
         return DenseColumns(columns.values + numbers[:, None])
     copied = room_for(np.where(numbers != 0, rows, np.diff(columns.offsets)), np.float64)

@@ -1,16 +1,16 @@
 """Columns of a design matrix in memory, and the operations of solvers on a single column.
 
-    SparseColumns       entries other than zero
+    SparseColumns       nonzero entries
     DenseColumns        all values
-    IncompleteColumns   all values, some of them missing: these count as the mean of their column
+    IncompleteColumns   all values, some of them missing: these are replaced by the mean of their column
 
-    dot(columns, j, vector)          the inner product of column j and a vector
-    dots(columns, j, vectors, found) the inner products of column j and k vectors, (n, k) if columns are sparse, and
-                                     (k, n) if not, written to found, (k,)
-    square(columns, j, weights)      the inner product of column j and itself, rows weighted, or not if weights are (0,)
-    add(columns, j, weight, vector)  vector += weight * column j; not for incomplete ones, which are gathered first
-    ask(columns, chosen, i)          has the processor fetch what is needed of the columns chosen a little after the
-                                     i-th, of sparse ones, which are short and may lie far apart
+    dot(columns, j, vector)          return the inner product of column j and a vector
+    dots(columns, j, vectors, found) write the inner products of column j and k vectors to found, (k,); vectors are
+                                     (n, k) if columns are sparse, else (k, n)
+    square(columns, j, weights)      return the squared norm of column j, weighted by row unless weights are (0,)
+    add(columns, j, weight, vector)  vector += weight * column j; not for incomplete columns, which are gathered first
+    ask(columns, chosen, i)          prefetch columns shortly after position i of chosen, if they are sparse: these
+                                     are short and may lie far apart
 
 All functions are compiled for each kind of columns. Vectors are float64 (n,), with an element for each row (sample).
 """
@@ -25,15 +25,15 @@ from blocks.compiled import reordered_inlined_kernel, reordered_kernel
 from ooc.workers.intrinsics import prefetch
 from samplers.regression.linear_algebra.type_dispatch import Implementations, by_kind
 
-TOGETHER = 4  # vectors, at least, of which a sparse column is multiplied by several: as many as one instruction takes
-_AHEAD = 8  # columns
+TOGETHER = 4  # minimum number of vectors for `dots` of sparse columns: the width of one SIMD instruction
+_AHEAD = 8  # number of columns to prefetch ahead
 
 
 class SparseColumns(NamedTuple):
     """The N nonzero entries of W columns."""
 
-    offsets: np.ndarray  # int64 (W+1,), where the entries of each column begin
-    rows: np.ndarray  # uint32 (N,), ascending in each column
+    offsets: np.ndarray  # int64 (W+1,), start of each column's entries
+    rows: np.ndarray  # uint32 (N,), ascending within each column
     values: np.ndarray  # float32 or float64 (N,); (0,) if all are 1
 
 
@@ -47,9 +47,9 @@ class IncompleteColumns(NamedTuple):
     """All values of W columns; missing values are stored as 0."""
 
     values: np.ndarray  # int8 or float32 (W, n)
-    missing_offsets: np.ndarray  # int64 (W+1,), where the missing values of each column begin
+    missing_offsets: np.ndarray  # int64 (W+1,), start of each column's missing values
     missing_rows: np.ndarray  # uint32 (M,)
-    means: np.ndarray  # float64 (W,), what a missing value counts as
+    means: np.ndarray  # float64 (W,), values that replace missing values
 
 
 Columns = SparseColumns | DenseColumns | IncompleteColumns
@@ -66,7 +66,7 @@ def squared(values):
 
 def dot_sparse(columns, j, vector):
     rows = columns.rows[columns.offsets[j] : columns.offsets[j + 1]]
-    half, even, odd = rows.size // 2, 0.0, 0.0  # two sums, as each addition waits for the one before
+    half, even, odd = rows.size // 2, 0.0, 0.0  # two sums, since each addition waits for the previous one
     if columns.values.size == 0:
         for k in range(half):
             even += vector[rows[2 * k]]
@@ -83,7 +83,7 @@ def dot_sparse(columns, j, vector):
 
 @reordered_inlined_kernel
 def add_rows(length, columns, j, vectors, found):
-    """Add the inner products of column j with the rows of vectors, `length` numbers each."""
+    """Add the inner products of column j with the rows of `vectors`, `length` numbers each."""
     for k in range(columns.offsets[j], columns.offsets[j + 1]):
         value = np.float64(1.0) if columns.values.size == 0 else np.float64(columns.values[k])
         row = vectors[columns.rows[k]]
@@ -93,7 +93,7 @@ def add_rows(length, columns, j, vectors, found):
 
 def dots_sparse(columns, j, vectors, found):
     found[:] = 0.0
-    if found.size == TOGETHER:  # the compiler has a loop for these
+    if found.size == TOGETHER:  # the compiler has a loop for these lengths
         add_rows(TOGETHER, columns, j, vectors, found)
     else:
         add_rows(found.size, columns, j, vectors, found)
@@ -188,9 +188,9 @@ def square_incomplete(columns, j, weights):
     return total + columns.means[j] * columns.means[j] * missing
 
 
-# Without being told to, the compiler would rather call them, which takes as long as a short column.
+# By default, the compiler would not inline them; a call takes as long as a short column.
 _OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False, "forceinline": True}
-# Sums over the entries of a sparse column are not made of vectors, as that takes half as long again if they are few.
+# Sums over the entries of a sparse column are not vectorized: for few entries, that takes half as long again.
 _IN_ORDER: Any = _OPTIONS | {"fastmath": {"contract"}}
 
 _OF_DENSE: Implementations = {DenseColumns: dot_dense, IncompleteColumns: dot_incomplete}
@@ -218,7 +218,7 @@ def correlate(columns, chosen, vector, found):
 def correlate_all(columns, chosen, vectors, sums, found, first):
     """Set found[:, first + i] to the inner products of column chosen[i] with the first k vectors.
 
-    found: float64 (k, M). sums: float64 (c, K), work for c columns at a time and all vectors.
+    found: float64 (k, M). sums: float64 (c, K), working memory for c columns at a time and all vectors.
     """
     for begin in range(0, chosen.size, len(sums)):
         end = min(begin + len(sums), chosen.size)
@@ -233,7 +233,7 @@ def correlate_all(columns, chosen, vectors, sums, found, first):
 
 @reordered_kernel
 def squares(columns, chosen, weights, found):
-    """Set found[i] to the squared norm of column chosen[i], weighted unless weights are (0,)."""
+    """Set found[i] to the squared norm of column chosen[i], weighted by row unless weights are (0,)."""
     for i in range(chosen.size):
         found[i] = square(columns, chosen[i], weights)
 
@@ -268,7 +268,9 @@ def count_entries(offsets, chosen, found):
 
 @reordered_kernel
 def gather_sparse(columns, chosen, places, offsets, rows, values):
-    """Copy the chosen columns to places, int64 (m,), in the arrays of a SparseColumns with given offsets."""
+    """Copy the chosen columns to the positions `places`, int64 (m,), in the arrays of a SparseColumns with given
+    offsets.
+    """
     for i in range(chosen.size):
         ask(columns, chosen, i)
         begin, end = columns.offsets[chosen[i]], columns.offsets[chosen[i] + 1]
@@ -281,13 +283,13 @@ def gather_sparse(columns, chosen, places, offsets, rows, values):
 
 
 def room_for(sizes: np.ndarray, kind: Any) -> SparseColumns:
-    """Return empty columns with the given numbers of entries, int64 (W,)."""
+    """Return uninitialized columns with the given numbers of entries, int64 (W,)."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     return SparseColumns(offsets, np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], kind))
 
 
 def read_only(columns: SparseColumns) -> SparseColumns:
-    """Return views with the type of mapped (read-only) arrays, for which kernels are compiled already."""
+    """Return views with the type of mapped (read-only) arrays, for which kernels are already compiled."""
     views = [array.view() for array in columns]
     for view in views:
         view.flags.writeable = False
@@ -310,7 +312,7 @@ def kind_of_copy(columns: Columns, chosen: np.ndarray) -> np.dtype[Any]:
     if not isinstance(columns, IncompleteColumns):
         return columns.values.dtype
     missing = columns.missing_offsets[chosen] < columns.missing_offsets[chosen + 1]
-    return np.dtype(np.float64 if missing.any() else np.float32)  # means have all digits
+    return np.dtype(np.float64 if missing.any() else np.float32)  # means keep all their digits
 
 
 def gather_dense(columns: Columns, chosen: np.ndarray, found: np.ndarray) -> None:
@@ -328,14 +330,14 @@ def entries(columns: Columns) -> int:
 
 
 def scaled(columns: SparseColumns | DenseColumns, factors: np.ndarray) -> SparseColumns | DenseColumns:
-    """Return the columns with rows multiplied by factors, float64 (n,)."""
+    """Return the columns with each row multiplied by its factor, float64 (n,)."""
     if isinstance(columns, DenseColumns):
         return DenseColumns(columns.values * factors)
     return columns._replace(values=columns.values * factors[columns.rows])
 
 
 def dense(columns: SparseColumns | DenseColumns, rows: int) -> np.ndarray:
-    """Return all values, float64 (W, n)."""
+    """Return all values as a dense array, float64 (W, n)."""
     if isinstance(columns, DenseColumns):
         return columns.values.astype(np.float64)
     values = np.zeros((columns.offsets.size - 1, rows))

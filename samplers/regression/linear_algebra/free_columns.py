@@ -10,33 +10,33 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from samplers.regression.linear_algebra.vectors import inner, project
 
-DEPENDENT = 1e-9  # of a column's norm: if no more is left beside those before it, it depends on them
+DEPENDENT = 1e-9  # relative to a column's norm: a column with a smaller remainder depends on the columns before it
 
 
 class FreeColumns(NamedTuple):
     """k columns of rank r. All arrays are float64 unless stated."""
 
     basis: np.ndarray  # (r, n), orthonormal
-    triangle: np.ndarray  # (k, k), inner products of the basis and the columns that are kept, in the first r rows
-    kept: np.ndarray  # int64 (r,), which do not depend on those before them
+    triangle: np.ndarray  # (k, k), inner products of the basis and the kept columns, in the first r rows
+    kept: np.ndarray  # int64 (r,), the columns that do not depend on those before them
 
     def coefficients(self, target: np.ndarray) -> np.ndarray:
-        """Return the least-squares coefficients for a target, float64 (n,); 0 for columns that depend on earlier
-        ones."""
+        """Return the least-squares coefficients for a target, float64 (n,); 0 for dependent columns."""
         found = np.zeros(len(self.triangle))
         find_coefficients(self, self.kept.size, target, found)
         return found
 
 
 def room_for_free(columns: np.ndarray) -> FreeColumns:
-    """Return empty arrays for the basis of columns, float64 (k, n), that `orthonormalise` finds; k rows, as r is
-    unknown."""
+    """Return uninitialized arrays for the basis of columns, float64 (k, n), to be filled by `orthonormalise`; they have
+    k rows, since the rank is unknown.
+    """
     count = len(columns)
     return FreeColumns(np.empty(columns.shape), np.zeros((count, count)), np.empty(count, np.int64))
 
 
 def orthonormal(columns: np.ndarray) -> FreeColumns:
-    """Return the basis of columns, float64 (k, n)."""
+    """Return an orthonormal basis of columns, float64 (k, n)."""
     free = room_for_free(columns)
     rank = orthonormalise(columns, np.ones(columns.shape[1]), free)
     return FreeColumns(free.basis[:rank], free.triangle, free.kept[:rank])
@@ -44,8 +44,10 @@ def orthonormal(columns: np.ndarray) -> FreeColumns:
 
 @reordered_kernel
 def orthonormalise(columns, factors, free):
-    """Compute the basis of columns, float64 (k, n), with rows scaled by factors, float64 (n,), by Gram-Schmidt, twice
-    each; returns the rank."""
+    """Compute the basis of columns, float64 (k, n), whose rows are scaled by factors, float64 (n,); returns the rank.
+
+    Applies Gram-Schmidt twice to each column.
+    """
     rank = 0
     for number in range(len(columns)):
         left = free.basis[rank]
@@ -72,8 +74,10 @@ def orthonormalise(columns, factors, free):
 
 @reordered_kernel
 def find_coefficients(free, rank, target, found):
-    """Compute the least-squares coefficients for a target, float64 (n,), from a basis of the given rank; found: float64
-    (k,), 0 for dependent columns."""
+    """Compute the least-squares coefficients for a target, float64 (n,), from a basis of the given rank.
+
+    found: float64 (k,), set; 0 for dependent columns.
+    """
     for r in range(rank - 1, -1, -1):
         total = inner(free.basis[r], target)
         for c in range(r + 1, rank):

@@ -1,4 +1,4 @@
-"""Products of a vector and the Gram matrix A' A of some columns, the active set.
+"""Products of a vector and the Gram matrix A' A of the active set's columns.
 
 Sparse columns: row by row, as the sum of a (a . d) over the rows a. Each entry is loaded once for both products, and a
 thread works on its own rows; only the threads' sums, as long as the active set, have to be added up. Rows are grouped
@@ -6,7 +6,7 @@ by their number of entries: most rows have a few, and branch prediction would fa
 columns, and sparse columns with values in many rows: the image A d is computed first, with columns divided among the
 threads. Sorting their entries by rows would take as long as several products, and gain less.
 
-Rows, or columns, come in parts, see `samplers.regression.linear_algebra.pairwise_sum`.
+Rows or columns are divided into parts, see `samplers.regression.linear_algebra.pairwise_sum`.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from samplers.regression.linear_algebra.type_dispatch import by_kind
 from samplers.regression.threads.thread_pool import meet, own_numbers
 
 _MOST_PARTS = 8
-_ENTRIES, _COLUMNS = 4, 16  # of a column in a part of the rows; in a part, at least: sums take time, too
-_MANY = 1 / 16  # of the rows
+# minimum entries of a column per part of the rows; minimum columns per part: sums take time, too
+_ENTRIES, _COLUMNS = 4, 16
+_MANY = 1 / 16  # fraction of the rows
 
 
 class GramRows(NamedTuple):
     """n rows of W sparse columns, in P parts, and their N entries by row."""
 
-    bounds: np.ndarray  # int64 (P+1,), where the parts begin
-    products: np.ndarray  # float64 (P, W), of parts
-    sums: np.ndarray  # the same
-    ends: np.ndarray  # int64 (P, W+1), where those of a part end that have so many entries, in this order:
-    order: np.ndarray  # uint32 (n,), rows by their part and how many entries they have; those without are left out
-    places: np.ndarray  # uint32 (n,), int64 if that does not suffice, of each row: where its next entry comes
-    spans: np.ndarray  # int64 (P, 2), the entries of a part
-    entries: np.ndarray  # (N,), a record: column, uint32, its number in the active set, and value, of the columns' kind
+    bounds: np.ndarray  # int64 (P+1,), start of each part's rows
+    products: np.ndarray  # float64 (P, W), sums of the parts
+    sums: np.ndarray  # float64 (P, W), working memory for sums
+    ends: np.ndarray  # int64 (P, W+1), end of a part's rows with a given number of entries, in this order:
+    order: np.ndarray  # uint32 (n,), rows by part and number of entries; rows without entries are left out
+    places: np.ndarray  # uint32 (n,), int64 if needed: position of the next entry of each row
+    spans: np.ndarray  # int64 (P, 2), range of each part's entries
+    entries: np.ndarray  # (N,), records: column, uint32, its index in the active set; and value, in the columns' dtype
 
 
 class Images(NamedTuple):
-    """Products A d of n rows, in P parts, float64."""
+    """Products A d for n rows, in P parts, float64."""
 
     parts: np.ndarray  # (P, n)
     sums: np.ndarray  # (P, n)
@@ -48,7 +49,7 @@ class Images(NamedTuple):
 
 
 def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> GramRows | Images:
-    """Return working memory for active sets of columns with `rows` rows."""
+    """Return working memory for active sets of the columns, which have `rows` rows."""
     size = entries(columns)
     count = len(columns.values) if isinstance(columns, DenseColumns) else columns.offsets.size - 1
     if isinstance(columns, DenseColumns) or size > _MANY * rows * count:
@@ -74,11 +75,14 @@ def _parts(most: int) -> int:
 
 @reordered_kernel
 def order_rows(part, begin, rows):
-    """Sort a part's rows by number of entries, given in `places`, and find the begin of each, the first at `begin`;
-    returns the end of the last."""
+    """Sort a part's rows by their number of entries, which `places` has, and find the start of each row's entries.
+
+    begin: start of the first row's entries. Returns the end of the last row's entries.
+    """
     first, last, longest = rows.bounds[part], rows.bounds[part + 1], 0
     for r in range(first, last):
-        longest = max(longest, rows.places[r])  # a few entries, where the active set may have thousands of columns
+        # few entries per row, whereas the active set may have thousands of columns
+        longest = max(longest, rows.places[r])
     ends = rows.ends[part, : longest + 1]
     ends[:] = 0
     for r in range(first, last):
@@ -86,7 +90,7 @@ def order_rows(part, begin, rows):
     ends[0] = at = first
     for length in range(1, longest + 1):
         count = ends[length]
-        ends[length] = at  # where the next of these rows comes, at last the one after them
+        ends[length] = at  # position of the next of these rows; finally that after the last of them
         at += count
     for r in range(first, last):
         length = rows.places[r]
@@ -120,7 +124,7 @@ def arrange_rows(columns, active, memory):
 
 @inlined_kernel
 def multiply_rows(length, count, begin, rows, vector, found):
-    """Add the products of `count` rows of one length."""
+    """Add the products of `count` rows with `length` entries each."""
     for _ in range(count):
         row, along = rows.entries[begin : begin + length], 0.0
         for k in range(length):
@@ -138,7 +142,7 @@ def multiply_part(part, rows, vector, found):
     while begin < end:
         length += 1
         count = rows.ends[part, length] - rows.ends[part, length - 1]
-        if length == 1:  # the compiler has a loop for each of these
+        if length == 1:  # the compiler has a loop for each of these lengths
             multiply_rows(1, count, begin, rows, vector, found)
         elif length == 2:
             multiply_rows(2, count, begin, rows, vector, found)
@@ -166,7 +170,7 @@ def multiply_by_rows(member, columns, active, memory, vector, found):
 
 @reordered_kernel
 def subtract_part(part, rows, weights, residual):
-    """Subtract a part's rows times weights from the residual."""
+    """Subtract a part's rows times the weights from the residual."""
     (begin, end), length = rows.spans[part], 0
     while begin < end:
         length += 1
@@ -190,7 +194,7 @@ def arrange_nothing(columns, active, memory):
 
 @reordered_kernel
 def find_image(member, columns, active, memory, vector):
-    """Compute the columns times a vector, for the member's rows."""
+    """Compute the product of the columns and a vector, for the member's rows."""
     parts = len(memory.parts)
     first, last = own_parts(member, parts)
     for part in range(first, last):
@@ -218,11 +222,11 @@ def subtract_image(member, columns, active, memory, weights, residual):
 
 
 _OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False}
-# arrange(columns, active, memory): begin with an active set, int64 (m,), of columns, before any member multiplies.
+# arrange(columns, active, memory): prepare an active set, int64 (m,), of columns, before any member multiplies.
 arrange = by_kind("memory", ({GramRows: arrange_rows, Images: arrange_nothing}, _OPTIONS))
-# multiply(member, columns, active, memory, vector, found): found = the Gram matrix times a vector, both float64 (m,):
-# the member's numbers of it.
+# multiply(member, columns, active, memory, vector, found): set the member's range of found to the product of the Gram
+# matrix and a vector, both float64 (m,).
 multiply = by_kind("memory", ({GramRows: multiply_by_rows, Images: multiply_by_columns}, _OPTIONS))
 # subtract(member, columns, active, memory, weights, residual): subtract the columns times weights, float64 (m,), from
-# the member's rows of a residual, float64 (n,).
+# the member's range of a residual, float64 (n,).
 subtract = by_kind("memory", ({GramRows: subtract_from_rows, Images: subtract_image}, _OPTIONS))

@@ -1,8 +1,8 @@
 """Pairwise sums of parts that the threads of a pool have computed.
 
-The number of parts does not depend on the number of threads, and they are added in pairs, pairs of pairs, and so on, so
-the sum does not either. A pair that belongs to one thread is added by it, as reading what another thread has written
-takes longer.
+The number of parts does not depend on the number of threads, and parts are added in pairs, pairs of pairs, and so on;
+so the sum does not depend on the number of threads either. A pair that belongs to one thread is added by that thread,
+since reading what another thread has written takes longer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def of_one_member(member, parts, begin, end):
 @reordered_kernel
 def add_up_own(member, parts, size):
     """Add up the member's own parts, float64 (P, .), `size` numbers each; P is a power of two. The sum of a pair
-    replaces its first part."""
+    replaces its first part.
+    """
     first, last = own_parts(member, len(parts))
     apart = 1
     while apart < last - first:
@@ -40,11 +41,10 @@ def add_up_own(member, parts, size):
 
 @reordered_kernel
 def add_up(member, parts, sums, begin, end, found):
-    """Add up the remaining sums of numbers `begin` to `end` (exclusive) after all members have called `add_up_own`;
-    `found` gets the total.
+    """Add up the remaining sums, numbers `begin` to `end` (exclusive), after all members have called `add_up_own`.
 
-    Sums over several members go to `sums`, float64 (P, .), as the parts should stay in the cache of the processor that
-    writes them next.
+    sums: float64 (P, .), receives sums over several members, so that the parts stay in the cache of the processor that
+    writes them next. found: set to the total.
     """
     apart = 1
     while apart < len(parts):

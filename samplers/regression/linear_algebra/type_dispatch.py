@@ -1,4 +1,4 @@
-"""Dispatch functions by the type (a kind of NamedTuple) of one argument, in Python and in kernels."""
+"""Dispatch functions on the type (a kind of NamedTuple) of one argument, in Python and in kernels."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 from numba.extending import overload
 
 Implementations = dict[type, Callable[..., Any]]
-Options = Any  # of `numba.njit`
+Options = Any  # options of `numba.njit`
 
 
 def by_kind(name: str, *groups: tuple[Implementations, Options]) -> Callable[..., Any]:
-    """Return a function that calls the implementation for the type of an argument. name: of the argument. groups:
-    implementations by type, and their compilation options."""
+    """Return a function that calls the implementation for the type of an argument.
+
+    name: name of the argument. groups: implementations by type, and their compilation options.
+    """
     every: Implementations = {kind: function for found, _ in groups for kind, function in found.items()}
     first = next(iter(every.values()))
     place = list(inspect.signature(first).parameters).index(name)

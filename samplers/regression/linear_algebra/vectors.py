@@ -1,6 +1,6 @@
 """Vector products with reproducible digits, for ranks that must compute equal results.
 
-A BLAS gives other digits with other numbers of threads or other kernels, which an environment variable can select;
+A BLAS gives different digits for different numbers of threads or kernels, which an environment variable can select;
 ranks, or a run before and after a resume, would get different models.
 """
 

@@ -1,4 +1,4 @@
-"""The logistic loss: sum_i w_i (log(1 + exp(z_i)) - y_i z_i), all y_i being 0 or 1.
+"""The logistic loss: sum_i w_i (log(1 + exp(z_i)) - y_i z_i), where all y_i are 0 or 1.
 
 Its second-order approximation is weighted least squares, whose solution gives the direction of a step (proximal Newton:
 Lee, Sun and Saunders, SIAM J. Optim. 2014; subproblems as in GLMNET).
@@ -18,14 +18,14 @@ from samplers.regression.losses.loss import Fit, Part
 from samplers.regression.quadratic.descent import descend
 from samplers.regression.quadratic.problem import penalty_of, quadratic
 
-_INEXACT = 0.2  # of the gap: that of the least squares problem of a step
-_ARMIJO = 1e-4  # of the decrease that the slope promises: a step must bring as much
-_HALVINGS = 40  # of a step, at most
-_PATIENCE = 5  # steps that lower the objective by no more than rounding
+_INEXACT = 0.2  # relative to the gap: the gap of the least-squares problem of a step
+_ARMIJO = 1e-4  # minimum ratio of a step's decrease to the decrease that the slope promises
+_HALVINGS = 40  # maximum number of halvings of a step
+_PATIENCE = 5  # maximum number of steps that lower the objective by no more than rounding
 
 
 class DualPoint(NamedTuple):
-    """A dual feasible residual, and the lower bound on the objective that it gives."""
+    """A dual feasible residual, and its lower bound on the objective."""
 
     bound: float
     residual: np.ndarray  # float64 (n,)
@@ -36,9 +36,12 @@ def better(one: DualPoint, other: DualPoint) -> DualPoint:
 
 
 class Logistic:
-    """The `Loss` of logistic regression. y: float64 (n,), 0 or 1. weights: float64 (n,), at least 0, or None for 1.
-    free: float64 (k, n), unpenalized columns. Attributes: `offset`, float64 (n,) or None, added to the scores of the
-    rows; it may be set before a regression is solved."""
+    """The `Loss` of logistic regression.
+
+    y: float64 (n,), 0 or 1. weights: float64 (n,), at least 0, or None for 1. free: float64 (k, n), unpenalized
+    columns. Attributes: `offset`, float64 (n,) or None, added to the scores of the rows; it may be set before a
+    regression is solved.
+    """
 
     curvature = 0.25
     offset: np.ndarray | None = None
@@ -53,7 +56,7 @@ class Logistic:
         return self._fit(scores, coefficients)[0]
 
     def _fit(self, scores: np.ndarray, free: np.ndarray) -> tuple[Fit, np.ndarray]:
-        """Return the fit, and the second derivatives of the rows, float64 (n,)."""
+        """Return the fit, and the second derivative for each row, float64 (n,)."""
         residual, curvatures, free = np.empty(scores.size), np.empty(scores.size), free.copy()
         work = memory_for(self._columns)
         moved = scores if self.offset is None else scores + self.offset
@@ -71,14 +74,14 @@ class Logistic:
         stalled = 0
         while objective - best.bound > goal and stalled < _PATIENCE and not part.limit.reached:
             new, free, reached = self._newton(part, coefficients, fit, curvatures, _INEXACT * (objective - best.bound))
-            if stalled:  # what rounding took from b may be more than there is to gain
+            if stalled:  # rounding errors of b may exceed the possible gain
                 best = better(best, self._dual_point(part, new, self.fit(reached, fit.free).residual))
             found = self._search(part, coefficients, fit, objective, new, free)
             lower = found[1].loss + _penalty(part, found[0])
             point = self._dual_point(part, found[0], found[1].residual)
             stalled = 0 if lower < least * (1 - EQUAL) else stalled + 1
             best, least = better(best, point), min(lower, least)
-            if not stalled or point.bound >= own.bound:  # else b is the same, but rounded worse
+            if not stalled or point.bound >= own.bound:  # otherwise b is the same, with larger rounding errors
                 (coefficients, fit, curvatures), objective, own = found, lower, point
         return coefficients, fit._replace(residual=best.residual)
 
@@ -110,8 +113,9 @@ class Logistic:
     def _search(
         self, part: Part, coefficients: np.ndarray, fit: Fit, objective: float, new: np.ndarray, free: np.ndarray
     ) -> tuple[np.ndarray, Fit, np.ndarray]:
-        """Line search towards b and a until the objective decreases enough; returns b, its fit and the second
-        derivatives."""
+        """Search along the line towards b and a until the objective decreases enough; returns b, its fit and the second
+        derivatives.
+        """
         scores, length = np.empty(fit.scores.size), 1.0
         combine(part.columns, np.arange(new.size), new, scores)
         change = scores - fit.scores + combined(free - fit.free, self._columns)

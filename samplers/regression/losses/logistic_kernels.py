@@ -21,20 +21,21 @@ from samplers.regression.linear_algebra.free_columns import (
 )
 from samplers.regression.linear_algebra.vectors import inner
 
-_LEAST = 1e-18  # curvature of a row of weight 1
-_HALVINGS = 40  # of a step, at most
-_ROUNDING = 1e-12  # of the loss: the step of Newton's method that promises less is the last
-_STEPS = 100  # of Newton's method, at most: ten are many
-EQUAL = 1e-14  # of the loss, or of the objective: rounding
+_LEAST = 1e-18  # minimum curvature of a row of weight 1
+_HALVINGS = 40  # maximum number of halvings of a step
+_ROUNDING = 1e-12  # relative to the loss: the first Newton step that promises less is the last
+_STEPS = 100  # maximum number of Newton steps: ten are many
+EQUAL = 1e-14  # relative to the loss or the objective: rounding
 
 
 class FreeFitMemory(NamedTuple):
     """Working memory of `fit_free`."""
 
     free: FreeColumns
-    scores: np.ndarray  # (n,), all of them
-    factors: np.ndarray  # (n,), roots of the curvatures
-    target: np.ndarray  # (n,), of the least squares problem that the loss is to second order, rows times factors
+    scores: np.ndarray  # (n,), scores of all columns
+    factors: np.ndarray  # (n,), square roots of the curvatures
+    # (n,), target of the least-squares problem of the second-order approximation, rows times factors
+    target: np.ndarray
     step: np.ndarray  # (k,)
     tried: np.ndarray  # (k,), coefficients
 
@@ -48,12 +49,12 @@ def memory_for(columns: np.ndarray) -> FreeFitMemory:
 
 @reordered_kernel
 def derivatives(scores, y, roots, residual, curvatures):
-    """Compute residual root w (y - p) and second derivative w p (1 - p) of each row; returns the loss."""
+    """Compute the residual root w (y - p) and the second derivative w p (1 - p) of each row; returns the loss."""
     loss = 0.0
     for i in range(scores.size):
         weight, margin = roots[i] * roots[i], scores[i] if y[i] == 1.0 else -scores[i]
         small = math.exp(-abs(margin))
-        larger = 1.0 / (1.0 + small)  # of both probabilities
+        larger = 1.0 / (1.0 + small)  # the larger of both probabilities
         wrong = small * larger if margin >= 0.0 else larger
         loss += weight * (math.log1p(small) + max(-margin, 0.0))
         residual[i] = roots[i] * (wrong if y[i] == 1.0 else -wrong)
@@ -63,7 +64,7 @@ def derivatives(scores, y, roots, residual, curvatures):
 
 @reordered_kernel
 def find_target(residual, roots, curvatures, factors, target):
-    """Compute target and row factors of the least-squares problem of the second-order approximation."""
+    """Compute the target and row factors of the least-squares problem of the second-order approximation."""
     for i in range(residual.size):
         factors[i] = math.sqrt(curvatures[i])
         target[i] = residual[i] * roots[i] / factors[i] if factors[i] > 0.0 else 0.0
@@ -71,7 +72,7 @@ def find_target(residual, roots, curvatures, factors, target):
 
 @reordered_kernel
 def derivatives_with(free, scores, columns, y, roots, residual, curvatures, work):
-    """Like `derivatives`, with the product of coefficients (k,) and columns (k, n) added to the scores."""
+    """Compute `derivatives` with the product of coefficients (k,) and columns (k, n) added to the scores."""
     copy(scores, work.scores)
     for k in range(free.size):
         for i in range(scores.size):
@@ -81,8 +82,9 @@ def derivatives_with(free, scores, columns, y, roots, residual, curvatures, work
 
 @reordered_kernel
 def take_step(free, loss, scores, columns, y, roots, residual, curvatures, work):
-    """Do a Newton step, halved until the loss does not increase; returns the loss, whether it was the last step, and
-    the rank of the columns."""
+    """Take a Newton step, halved until the loss does not increase; returns the loss, whether this was the last step,
+    and the rank of the columns.
+    """
     find_target(residual, roots, curvatures, work.factors, work.target)
     rank = orthonormalise(columns, work.factors, work.free)
     work.step[:] = 0.0
@@ -122,8 +124,8 @@ def fit_free(free, scores, columns, y, roots, residual, curvatures, work):
     """Fit the coefficients, (k,), of unpenalized columns, (k, n), by Newton's method, to full precision; returns the
     loss.
 
-    Also sets the residual, (n,), orthogonal to the columns even beyond that precision, as the duality gap needs it; and
-    the second derivatives, (n,).
+    Also sets the second derivatives, (n,), and the residual, (n,), which is made orthogonal to the columns even beyond
+    that precision, as the duality gap requires.
     """
     loss, last, rank = derivatives_with(free, scores, columns, y, roots, residual, curvatures, work), free.size == 0, 0
     for _ in range(_STEPS):
@@ -136,12 +138,11 @@ def fit_free(free, scores, columns, y, roots, residual, curvatures, work):
 
 @reordered_kernel
 def entropy(residual, y, roots):
-    """Return -sum_i w_i (q_i log q_i + (1 - q_i) log(1 - q_i)) with q_i = y_i - r_i / root w_i, which lies in [0,
-    1]."""
+    """Return -sum_i w_i (q_i log q_i + (1 - q_i) log(1 - q_i)) with q_i = y_i - r_i / root w_i in [0, 1]."""
     total = 0.0
     for i in range(residual.size):
         if roots[i] > 0.0:
-            away = abs(residual[i]) / roots[i]  # from y
+            away = abs(residual[i]) / roots[i]  # distance from y
             if 0.0 < away < 1.0:
                 total -= roots[i] * roots[i] * (away * math.log(away) + (1.0 - away) * math.log1p(-away))
     return total

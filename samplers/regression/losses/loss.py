@@ -1,13 +1,13 @@
-"""Losses of regressions, as functions of the scores z = X b + U a of the rows: X are the penalized columns, U the
-unpenalized columns, including the intercept.
+"""Losses of regressions, as functions of the scores z = X b + U a of the rows, where X are the penalized columns, and U
+the unpenalized columns, including the intercept.
 
     Squared    1/2 sum_i w_i (y_i - z_i)^2
-    Logistic   sum_i w_i (log(1 + exp(z_i)) - y_i z_i), all y_i being 0 or 1
+    Logistic   sum_i w_i (log(1 + exp(z_i)) - y_i z_i), where all y_i are 0 or 1
 
 A residual is minus the derivative of the loss with respect to the score of a row, divided by the root of its weight:
 root w_i (y_i - z_i), and root w_i (y_i - p_i) with p_i = 1 / (1 + exp(-z_i)). It is orthogonal to the columns of U
-(rows times root w_i), as the coefficients a are always optimal for the present b. Scaled by s so that no |x_j . root w
-r| s exceeds the penalty, it is a feasible point of the dual problem.
+(rows times root w_i), since the coefficients a are always optimal for the current b. Scaled by s so that no |x_j . root
+w r| s exceeds the penalty, it is a feasible point of the dual problem.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from samplers.regression.threads.thread_pool import ALONE, ThreadPool
 
 
 class Fit(NamedTuple):
-    """Result for coefficients b with the best a for them."""
+    """Coefficients b together with the optimal a for them."""
 
     scores: np.ndarray  # float64 (n,), X b
     free: np.ndarray  # float64 (k,), a
@@ -34,26 +34,28 @@ class Part(NamedTuple):
     """Some of the columns, and their penalties sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2."""
 
     columns: SparseColumns | DenseColumns
-    norms: np.ndarray  # float64 (W,), of them (rows times roots of weights), without what free columns explain of them
+    # float64 (W,), norms of the columns (rows times roots of weights) after projecting out free columns
+    norms: np.ndarray
     l1: np.ndarray  # float64 (W,)
     l2: np.ndarray  # float64 (W,)
     limit: Limit
-    pool: ThreadPool = ALONE  # that works on them
+    pool: ThreadPool = ALONE  # thread pool for the columns
 
 
 class Loss(Protocol):
     """A loss of n rows with k unpenalized columns."""
 
-    curvature: float  # the largest second derivative by a score, of a row of weight 1
-    roots: np.ndarray | None  # float64 (n,), of the weights; None if all are 1
-    free: np.ndarray  # float64 (k, n), the columns without a penalty, times the roots
+    curvature: float  # maximum second derivative with respect to a score, for a row of weight 1
+    roots: np.ndarray | None  # float64 (n,), square roots of the weights; None if all weights are 1
+    free: np.ndarray  # float64 (k, n), unpenalized columns times the roots
 
     def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> Fit:
-        """Return the fit of scores X b, float64 (n,). coefficients: float64 (k,), initial a."""
+        """Return the fit for the scores X b, float64 (n,). coefficients: float64 (k,), initial a."""
 
     def dual(self, residual: np.ndarray) -> float:
-        """Return the dual objective of a residual without the penalty's part."""
+        """Return the dual objective of a residual without the penalty term."""
 
     def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
         """Improve the coefficients of some columns until the duality gap on them is `goal`, the limit is reached, or
-        nothing improves."""
+        nothing improves.
+        """

@@ -1,4 +1,4 @@
-"""The least squares loss: 1/2 sum_i w_i (y_i - z_i)^2."""
+"""The least-squares loss: 1/2 sum_i w_i (y_i - z_i)^2."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from samplers.regression.quadratic.problem import quadratic
 
 class Squared:
     """The `Loss` of least squares. y: float64 (n,). weights: float64 (n,), at least 0, or None. free: float64 (k, n),
-    unpenalized columns."""
+    unpenalized columns.
+    """
 
     curvature = 1.0
 
