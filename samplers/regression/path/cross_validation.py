@@ -1,4 +1,4 @@
-"""Choose the lambda of a path by its held-out errors in cross-validation."""
+"""Choose a lambda of a path by the held-out errors of cross-validation."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 from blocks.design.row_files import draw_folds
 from samplers.regression.linear_algebra.vectors import inner, products
 
-RULES = ("min", "1se")  # how a penalty is chosen: the smallest error, or the one-standard-error rule
+RULES = ("min", "1se")  # how to choose a penalty: the smallest error, or the one-standard-error rule
 
 
 class Validation(NamedTuple):
-    """Cross-validation of N lambdas. Errors are means over the folds, with standard errors, float64 (N,)."""
+    """Cross-validation results for N lambdas: mean errors over the folds, with standard errors, float64 (N,)."""
 
     errors: np.ndarray
     standard_errors: np.ndarray
@@ -24,8 +24,8 @@ class Validation(NamedTuple):
 def held_out_weights(weights: np.ndarray, folds: int, seed: int, classes: np.ndarray | None) -> list[np.ndarray]:
     """Return the weights of the held-out rows of each fold, float64 (n,), 0 for other rows.
 
-    weights: of all rows, float64 (n,); rows of weight 0 are in no fold. classes: (n,), for stratified folds. Raises
-    RequestError for fewer than 2 folds, or more folds than rows with a weight.
+    weights: weights of all rows, float64 (n,); rows with weight 0 are in no fold. classes: (n,), for stratified folds.
+    Raises RequestError if there are fewer than 2 folds, or more folds than rows with a positive weight.
     """
     used = np.flatnonzero(weights)
     drawn = np.full(weights.size, -1)
@@ -34,17 +34,19 @@ def held_out_weights(weights: np.ndarray, folds: int, seed: int, classes: np.nda
 
 
 def held_out_error(loss: str, y: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:
-    """Return the mean squared error, or for "logistic" the mean negative log-likelihood. weights: of the rows, 0 for
-    rows that are not held out."""
+    """Return the mean squared error, or for "logistic" the mean negative log-likelihood.
+
+    weights: weights of the rows, 0 for rows that are not held out.
+    """
     of_rows = (y - scores) ** 2 if loss == "squared" else np.logaddexp(0, scores) - y * scores
     return inner(weights, of_rows) / float(weights.sum())
 
 
 def validate(errors: np.ndarray, weights: np.ndarray) -> Validation:
-    """Return the best lambda, the chosen one (one-standard-error rule), and mean errors.
+    """Return the best lambda, the lambda chosen by the one-standard-error rule, and the mean errors.
 
-    errors: float64 (N, K), of K folds with weights (K,), lambda descending (Hastie, Tibshirani and Friedman, The
-    Elements of Statistical Learning, section 7.10; folds are weighted as in glmnet).
+    errors: float64 (N, K), errors for N descending lambdas and K folds. weights: (K,), weights of the folds (Hastie,
+    Tibshirani and Friedman, The Elements of Statistical Learning, section 7.10; folds are weighted as in glmnet).
     """
     mean = products(errors, weights) / weights.sum()
     spread = products((errors - mean[:, None]) ** 2, weights) / weights.sum()

@@ -1,4 +1,4 @@
-"""Estimate memory and time of a regularization path, with the assumptions."""
+"""Estimate the memory and time of a regularization path, and state the assumptions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from samplers.regression.path.plan import LEAST_ROOM, disk_needed, plan_path
 from samplers.regression.program import RegressionProgram
 from samplers.regression.solver.working_sets import FURTHER
 
-WITHIN = 0.25  # of the planned memory: what runs were measured to hold
-_SPARE = 85_000_000  # bytes that a process may take, as a plan has it, but was not found to
-_FIRST, _EACH = 4.0, 0.1  # passes over all columns: for one lambda, and for each further one of a path
-_VISITS = 100  # of each column of a working set, for a lambda
-_SMALLEST = 100  # columns of a working set
-_COPIES, _SORTED, _SCALED = 16, 8, 8  # bytes of each of its entries; if it is sparse; if rows have weights, as of folds
-_TRIAL = 1 << 22  # entries that are read to find the speed
+WITHIN = 0.25  # maximum deviation from the planned memory that was measured
+_SPARE = 85_000_000  # bytes that the plan reserves for the process but that no measured run used
+_FIRST, _EACH = 4.0, 0.1  # passes over all columns: for the first lambda, and for each further lambda of a path
+_VISITS = 100  # visits of each column of a working set, per lambda
+_SMALLEST = 100  # minimum number of columns of a working set
+# bytes per entry of a working set; additional bytes if it is sparse; and if rows are weighted, as in folds
+_COPIES, _SORTED, _SCALED = 16, 8, 8
+_TRIAL = 1 << 22  # number of entries that are read to measure the speed
 _ASSUMED = (
     f"all columns are read in {_FIRST:g} passes for the first lambda and {_EACH:g} for each further lambda"
     " (measured: 9 to 12 passes for 100 lambdas, up to 15 for a single small lambda)",
@@ -46,11 +47,12 @@ def plan_regression(
     speed: float | None = None,
     disk: float | None = None,
 ) -> dict[str, Any]:
-    """Return the facts of a path of `length` lambdas, and as many for each fold, as JSON types.
+    """Return the estimates for a path of `length` lambdas, with the same number of lambdas for each fold, as JSON
+    types.
 
-    nonzeros: nonzero coefficients at its end; None for half the number of rows or columns. speed: entries (dense:
-    cells) per second that a worker reads; None to measure it. disk: bytes per second; measured if it matters and is not
-    given. Raises RequestError if the memory limit is too small.
+    nonzeros: number of nonzero coefficients at the end of the path; None for half the number of rows or columns. speed:
+    entries (cells, if dense) per second that a worker reads; None to measure it. disk: bytes per second, measured if it
+    matters and is not given. Raises RequestError if the memory limit is too small.
     """
     if length < 1 or folds == 1 or folds < 0:
         raise RequestError(f"--path must be at least 1, and --cross-validate 0 or at least 2; got {length} and {folds}")
@@ -97,7 +99,7 @@ def plan_regression(
 
 
 def _program(design: Design, length: int, folds: int) -> RegressionProgram:
-    """Return a program of this length; memory does not depend on the other options."""
+    """Return a program of this length; its memory does not depend on the other options."""
     return RegressionProgram(
         design,
         loss="squared",
@@ -115,8 +117,9 @@ def _program(design: Design, length: int, folds: int) -> RegressionProgram:
 
 
 def entries_per_s(design: Design) -> float:
-    """Return the entries or cells that one worker processes per second: the best of several trials on the first
-    columns."""
+    """Return the number of entries or cells that one worker processes per second: the best of several trials on the
+    first columns.
+    """
     features = DesignFeatures(design, 1, 0)
     each = max(design.rows if design.dense else design.entries // design.columns, 1)
     some, vector = np.arange(min(design.columns, max(_TRIAL // each, 1))), np.ones(design.rows)
@@ -129,7 +132,7 @@ def entries_per_s(design: Design) -> float:
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the facts as lines of text."""
+    """Yield the estimates as lines of text."""
     folds = f" and {count_of(facts['folds'], 'fold')}" if facts["folds"] else ""
     rows, columns = count_of(facts["rows"], "row"), count_of(facts["columns"], "column")
     yield f"design     {rows} x {columns}, {count_of(facts['entries'], 'entry', 'entries')}"

@@ -1,4 +1,4 @@
-"""Plan the memory and disk space of a regression, and the room for working sets."""
+"""Plan the memory and disk space of a regression, and the memory for working sets."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from samplers.preparation import budget_of
 from samplers.regression.program import RegressionProgram
 from samplers.regression.rounds.solver import round_bytes
 
-_PROCESS = 170_000_000  # bytes of the process that has loaded the kernels
-LEAST_ROOM = 16_000_000  # bytes for working sets, below which a training is refused
+_PROCESS = 170_000_000  # resident bytes of a process that has loaded the kernels
+LEAST_ROOM = 16_000_000  # minimum bytes for working sets; a training with less memory is refused
 
 _STATE_OF_COLUMN = 13  # bytes of a generation per column: known cosine, and whether the column is a candidate
-_STATE_OF_ROW = 208  # residuals
-_GENERATIONS = 3  # while the third replaces the first
+_STATE_OF_ROW = 208  # bytes of a generation per row: residuals
+_GENERATIONS = 3  # number of generations on disk while the third replaces the first
 
 
 class PathPlan(NamedTuple):
@@ -33,7 +33,9 @@ class PathPlan(NamedTuple):
 def plan_path(
     program: RegressionProgram, workers: int | None, memory_bytes: int | None, rule: Rule | None = None
 ) -> PathPlan:
-    """Return the plan of a path. rule: of rounds, if any. Raises RequestError if the memory limit is too small."""
+    """Return the plan of a path. rule: rule of the rounds, if any. Raises RequestError if the memory limit is too
+    small.
+    """
     workers, budget = workers or cores(), budget_of(memory_bytes)
     held = _PROCESS + program.bytes() + (round_bytes(program, rule, workers) if rule else 0)
     if held + LEAST_ROOM > budget:
@@ -50,6 +52,6 @@ def plan_path(
 
 
 def disk_needed(data: Path, folds: int) -> int:
-    """Return the largest number of bytes of generations that a new run of a shard keeps on a ring."""
+    """Return the maximum size in bytes of the generations that a new run on a shard keeps on a ring."""
     design = shard_or_whole(data)
     return (1 + folds) * _GENERATIONS * (_STATE_OF_COLUMN * design.columns + _STATE_OF_ROW * design.rows)

@@ -1,8 +1,8 @@
-"""Resumable solver of a regularization path and its cross-validation folds.
+"""Resumable solver for a regularization path and its cross-validation folds.
 
 A step solves a working set of each regression for the next lambda and, as long as that succeeds, for further lambdas,
-each from the one before; then one pass over all columns checks all of them. Steps and results do not depend on the
-number of threads.
+each from the one before; then a single pass over all columns checks all these solutions. Steps and results do not
+depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ from samplers.regression.solver.sparse_regression import SparseRegression
 from samplers.regression.solver.working_sets import AHEAD, Solution, WorkingSet, judge_all
 
 _NONE = np.empty(0, np.int64)
-_NUMBERS = ("lam", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # of a WorkingSet
+_NUMBERS = ("lam", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # numeric fields of a WorkingSet
 
 
 class Found(NamedTuple):
-    """The model for a lambda."""
+    """The model for one lambda."""
 
     lam: float
     intercept: float
-    columns: np.ndarray  # int64 (m,), whose coefficients are not 0
-    values: np.ndarray  # float64 (m,), these
+    columns: np.ndarray  # int64 (m,), columns with nonzero coefficients
+    values: np.ndarray  # float64 (m,), nonzero coefficients
     objective: float
     gap: float
 
 
 class PathFit:
-    """One regression along the path. share: its part of the total weight, which scales lambda. Attributes:
-    `working_set` of the next lambda, None before the first and after the last."""
+    """One regression along the path. share: its fraction of the total weight, which scales lambda. Attributes:
+    `working_set` for the next lambda, None before the first and after the last.
+    """
 
     def __init__(self, regression: SparseRegression, share: float, tolerance: float) -> None:
         self.regression, self._share, self._tolerance = regression, share, tolerance
         self.working_set: WorkingSet | None = None
         self._before = 0.0  # the lambda of the last solution
-        self._ahead = 1  # values of lambda that the next pass is for
-        self._missed: dict[float, np.ndarray] = {}  # int64, ascending, columns that were missing in a pass, by lambda
+        self._ahead = 1  # number of lambdas that the next pass checks
+        self._missed: dict[float, np.ndarray] = {}  # int64, ascending, columns found missing in a pass, by lambda
 
     def begin(self, lam: float) -> None:
         """Start with the first lambda."""
@@ -56,9 +57,9 @@ class PathFit:
         self.working_set, self._before = self._beginning(lam, nothing, target), nothing.lam
 
     def step(self, lambdas: np.ndarray) -> list[Solution]:
-        """Return solutions for the first of the remaining lambdas, float64 (m,), or none.
+        """Return solutions for the first of the remaining lambdas, float64 (m,); possibly none.
 
-        Raises WorkFailed, and LimitReached if the limit is reached before; `working_set` then has the best solution so
+        Raises WorkFailed, or LimitReached if the limit is reached first; `working_set` then has the best solution so
         far.
         """
         working_sets, limit = self._working_sets(lambdas), self.regression.regression.limit
@@ -86,7 +87,9 @@ class PathFit:
         return solutions
 
     def _working_sets(self, lambdas: np.ndarray) -> list[WorkingSet]:
-        """Return the working set for the next lambda and, with several ahead, for more; all but the last are solved."""
+        """Return the working set for the next lambda and, when several are solved ahead, for more; all but the last are
+        solved.
+        """
         assert self.working_set
         working_sets = [self.working_set]
         for lam in (self._share * lambdas[1 : self._ahead]).tolist():
@@ -100,7 +103,7 @@ class PathFit:
         return WorkingSet.beginning(self.regression.regression, self._share * lam, start, target)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the state to resume from; one-dimensional arrays."""
+        """Return the state to resume from, as one-dimensional arrays."""
         working_set, known = self.working_set, self.regression.regression.correlations
         if working_set is None:
             return {}
@@ -153,8 +156,9 @@ class PathFit:
 class PathSolver:
     """The regressions of a program.
 
-    room: bytes for their columns. limit: at which they stop. ring: ranks that each have such a solver. Attributes:
-    `lambdas`, float64 (N,), after `begin`; `found`, the models so far; `errors` of each fold's held-out rows.
+    room: bytes for the columns of the regressions. limit: limit at which they stop. ring: ranks that each have such a
+    solver. Attributes: `lambdas`, float64 (N,), after `begin`; `found`, the models so far; `errors` on each fold's
+    held-out rows.
     """
 
     def __init__(
@@ -165,7 +169,7 @@ class PathSolver:
         total = program.design.rows if program.weights is None else program.weights.sum()
         shares = [1.0, *(1 - weights.sum() / total for weights in program.held_out)]
         self._fits = [PathFit(one, share, program.tolerance) for one, share in zip(regressions, shares, strict=True)]
-        # All ranks must sum the same numbers at a time.
+        # All ranks must sum the same numbers at the same time.
         self._map = map if ring else ThreadPoolExecutor(min(workers, len(self._fits))).map
         self.lambdas = np.empty(0)
         self.found: list[Found] = []
@@ -173,18 +177,19 @@ class PathSolver:
 
     @property
     def bytes_read(self) -> int:
-        """Return the bytes of columns read so far."""
+        """Return the number of bytes of columns read so far."""
         return sum(features.bytes_read for features in self._features)
 
     @property
     def samples(self) -> int:
-        """Return the entries read so far."""
+        """Return the number of entries read so far."""
         return sum(features.samples for features in self._features)
 
     @property
     def gap(self) -> float:
-        """Return the duality gap of the regression of all rows at the present lambda, relative to the loss of the empty
-        model."""
+        """Return the duality gap of the regression on all rows at the current lambda, relative to the loss of the null
+        model.
+        """
         working_set = self._fits[0].working_set
         return working_set.gap / working_set.target * self._program.tolerance if working_set else 0.0
 
@@ -195,7 +200,7 @@ class PathSolver:
 
     @property
     def models(self) -> list[Found]:
-        """Return the models to publish when all are done."""
+        """Return the models to publish, once all lambdas are solved."""
         return self.found
 
     @property
@@ -204,14 +209,14 @@ class PathSolver:
 
     @property
     def pids(self) -> list[int]:
-        """Return the process ids that do the work."""
+        """Return the ids of the processes that do the work."""
         return [os.getpid()]
 
     def close(self) -> None:
         """Release the threads."""
 
     def begin(self) -> None:
-        """Find the largest lambda, and start with the first."""
+        """Compute lambda_max, and start with the first lambda."""
         list(self._map(lambda fit: fit.regression.nothing, self._fits))
         whole, asked = self._fits[0].regression, self._program.levels
         if "lambda" in asked:
@@ -227,7 +232,7 @@ class PathSolver:
 
     @property
     def constant(self) -> np.ndarray:
-        """Return the constant columns that are left out, int64."""
+        """Return the constant columns, which are left out, int64."""
         return self._fits[0].regression.constant
 
     def step(self) -> None:
@@ -237,7 +242,7 @@ class PathSolver:
             raise LimitReached
 
     def _step(self, number: int) -> bool:
-        """Do one step of a regression; returns whether it is finished."""
+        """Do one step of a regression; returns whether the regression is finished."""
         fit, done = self._fits[number], self.errors[number - 1] if number else self.found
         try:
             solutions = fit.step(self.lambdas[len(done) :])
@@ -255,13 +260,13 @@ class PathSolver:
         return held_out_error(program.loss, program.y, scores, program.held_out[fold])
 
     def validation(self) -> Validation | None:
-        """Return the cross-validation, if there are folds, when all are done."""
+        """Return the cross-validation results, if there are folds, once all lambdas are solved."""
         if not self.errors:
             return None
         return validate(np.array(self.errors).T, np.array([weights.sum() for weights in self._program.held_out]))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the state to resume from; one-dimensional arrays."""
+        """Return the state to resume from, as one-dimensional arrays."""
         arrays = {"levels": self.lambdas, **path_arrays(self.found)}
         for fold, errors in enumerate(self.errors):
             arrays[f"errors.{fold}"] = np.array(errors)
@@ -281,28 +286,32 @@ class PathSolver:
 
 
 def require_path(lambdas: np.ndarray, length: int, solved: int) -> None:
-    """Raise ValueError unless there are `length` lambdas, and at most as many `solved`; otherwise the path would never
-    end."""
+    """Raise ValueError unless there are `length` lambdas, of which at most `length` are solved: the path would never
+    end.
+    """
     if lambdas.size != length or not np.isfinite(lambdas).all() or solved > length:
         raise ValueError(f"{solved} solutions for {lambdas.size} values of lambda of {length}")
 
 
 def require_ascending(*sets: np.ndarray, below: int) -> None:
-    """Raise ValueError unless these are ascending column numbers below a bound, as kernels use them as indices."""
+    """Raise ValueError unless the values are ascending column indices below a bound, since kernels use them as
+    indices.
+    """
     for columns in sets:
         if columns.size and (columns[0] < 0 or columns[-1] >= below or (columns[1:] <= columns[:-1]).any()):
             raise ValueError("columns that do not ascend, or that there are not")
 
 
 def found_model(regression: SparseRegression, solution: Solution) -> Found:
-    """Return the model of a solution, for the original columns."""
+    """Return the model of a solution in terms of the original columns."""
     terms = regression.terms(solution)
     return Found(solution.lam, terms.intercept, terms.columns, terms.values, solution.objective, solution.gap)
 
 
 def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:
-    """Return arrays of the models of N lambdas, for `found_of`: `lambdas`, `intercepts`, `objectives`, `gaps` float64
-    (N,); `offsets` int64 (N+1,), begin of each model in `columns` int64 and `coefficients` float64."""
+    """Return arrays of the models for N lambdas, for `found_of`: `lambdas`, `intercepts`, `objectives`, `gaps` float64
+    (N,); `offsets` int64 (N+1,), start of each model in `columns` int64 and `coefficients` float64.
+    """
     sizes = [one.columns.size for one in found]
     return {
         "lambdas": np.array([one.lam for one in found]),
@@ -316,7 +325,7 @@ def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:
 
 
 def found_of(arrays: Mapping[str, np.ndarray]) -> list[Found]:
-    """Return the models from which `path_arrays` made the arrays."""
+    """Return the models from the arrays of `path_arrays`."""
     offsets = arrays["offsets"].tolist()
     if arrays["columns"].min(initial=0) < 0:
         raise ValueError("a column below 0")

@@ -23,15 +23,15 @@ from samplers.regression.rounds.solver import RoundSolver
 from samplers.regression.solver.limit import Limit, LimitReached
 from samplers.regression.solver.sparse_regression import told_of_constant
 
-_PATIENCE = 1.0  # seconds, with a step when it is to stop
+_PATIENCE = 1.0  # seconds that a step may still take once the training is to stop
 
 
 class PathTraining(SolverSteps):
     """The path of one run in one process, as `ooc.loop.TrainingSteps`, with its metrics.
 
-    An iteration of the `cursor` is a lambda, a phase is a step towards the next. stop: reason to end early; a step that
-    takes a second longer is abandoned, but the solutions that it has found are kept. rule: schedule of the dynamic
-    engine's rounds, if the rounds solve the problem; an iteration is then one step of the rounds. ring: ranks that
+    An iteration of the `cursor` is a lambda; a phase is a step towards the next lambda. stop: reason to end early; a
+    step that takes more than a second longer is abandoned, but its solutions so far are kept. rule: schedule of the
+    dynamic engine's rounds, if rounds solve the problem; an iteration is then one step of the rounds. ring: ranks that
     train together; all have the same state, which each commits to its own run; rank 0 publishes the model.
     """
 
@@ -52,7 +52,7 @@ class PathTraining(SolverSteps):
         if rule:
             self._solver = RoundSolver(program, rule, plan.workers, plan.room)
         else:
-            limit = Limit() if ring else Limit(is_wanted=lambda: stop.is_overdue(_PATIENCE))  # ranks keep in step
+            limit = Limit() if ring else Limit(is_wanted=lambda: stop.is_overdue(_PATIENCE))  # ranks stay in step
             self._solver = PathSolver(program, plan.workers, plan.room, limit, ring)
         self._budget = plan.held + plan.room
         self._go_on_with(self._solver)
@@ -65,7 +65,7 @@ class PathTraining(SolverSteps):
         return self._solver.done
 
     def begin(self) -> None:
-        """Compute the lambdas and commit. Raises LimitReached at the limit, as there is nothing to commit yet."""
+        """Compute the lambdas and commit. Raises LimitReached at the limit, since there is nothing to commit yet."""
         if not self._goes_on:
             self._solver.begin()
             self._warn_of_nothing()
@@ -73,12 +73,12 @@ class PathTraining(SolverSteps):
             self.commit()
 
     def step(self, checkpoints: Checkpoints, *, due: bool) -> str:
-        """Do one step of the solver; it may solve several lambdas, or be abandoned."""
+        """Do one step of the solver; a step may solve several lambdas, or be abandoned."""
         if due:
             with checkpoints.taken():
                 self.commit()
         before = self.cursor.iteration
-        with suppress(LimitReached):  # some folds may have come further
+        with suppress(LimitReached):  # some folds may have progressed further
             self._solver.step()
         self.cursor.phase += 1
         self._spend()
@@ -88,18 +88,18 @@ class PathTraining(SolverSteps):
         return f"gap {self._solver.gap:.1e} of {self._program.tolerance:.0e}"
 
     def _warn_of_nothing(self) -> None:
-        """Warn about a lambda above lambda_max."""
+        """Warn that a lambda is above lambda_max."""
         lam, largest = float(self._solver.lambdas[0]), self._solver.largest
         if lam > largest and self._ring.rank == 0:
             stderr.warn(f"lambda {lam:g} is above {largest:g}, at and above which all penalized coefficients are 0")
 
     def _warn_of_constant(self) -> None:
-        """Warn about constant columns, which are left out."""
+        """Warn that constant columns are left out."""
         if self._solver.constant.size and self._ring.rank == 0:
             stderr.warn(told_of_constant(self._design.names_of(self._solver.constant)))
 
     def _add_line(self, found: Found, errors: list[float]) -> None:
-        """Add the metrics of a lambda; the cost of a pass for several lambdas is counted for the first."""
+        """Add the metrics for a lambda; the cost of a pass for several lambdas is counted for the first of them."""
         last = self._told
         line = self._line(
             {
@@ -120,7 +120,7 @@ class PathTraining(SolverSteps):
         return f"after {number} passes of rounds" if self._rule else f"after {number} of {self.total} values of lambda"
 
     def choice(self) -> dict[str, Any]:
-        """Return the choice of lambda by cross-validation, if any, and the schedule of rounds, if any."""
+        """Return the lambda chosen by cross-validation, if any, and the schedule of the rounds, if any."""
         if self._rule:
             return {"schedule": self._rule.schedule}
         validation, found = self._solver.validation(), self._solver.found

@@ -1,13 +1,13 @@
-"""Newton's method on the active set (the nonzero coefficients) of a `Quadratic`: one step for all coefficients, by a
+"""Newton's method on the active set (the nonzero coefficients) of a `Quadratic`: one step for all coefficients, by
 factorization.
 
-With the signs s fixed, the objective is quadratic in them, and their best values solve
+With the signs s fixed, the objective is quadratic in the coefficients, and the step d to its minimum solves
 
     (A^T A + diag(l2)) d = A^T r - l1 s - l2 b
 
-Coefficients that reach 0 during the step are set to 0 and leave the set, if that lowers the objective; otherwise the
-step ends where the first coefficient reaches 0. Conjugate gradients are faster for many nearly orthogonal columns, but
-do not converge if columns are dependent and the penalty is weak.
+Coefficients that reach 0 during the step are set to 0 and leave the active set, if that lowers the objective; otherwise
+the step ends where the first coefficient reaches 0. Conjugate gradients are faster for many nearly orthogonal columns,
+but do not converge if columns are dependent and the penalty is weak.
 
 A^T A is factorized by pivoted Cholesky decomposition. Columns that are linear combinations of the columns before them,
 up to rounding, keep their coefficients in the solution; then each is moved along the direction in which only the
@@ -26,28 +26,29 @@ from samplers.regression.linear_algebra.columns import add, copy, dot
 from samplers.regression.linear_algebra.vectors import inner, project
 from samplers.regression.quadratic.problem import objective_of
 
-_DEPENDENT = 1e-12  # of a column's square: a smaller pivot is rounding
-_REFINED = 4  # solutions of one factorisation: what rounding left of the gradient is solved for again
-_FACTORS = 32  # at most: one more whenever coefficients leave the set
-_FLAT = 2e-15  # of the lengths of column and residual, for each root of a row: a smaller slope is rounding
-_FAR = 1e150  # times a scaled column
+_DEPENDENT = 1e-12  # relative to a column's squared norm: a smaller pivot is rounding
+_REFINED = 4  # number of solves with one factorization: each corrects the gradient left by rounding in the one before
+_FACTORS = 32  # maximum number of factorizations: another is needed whenever coefficients leave the active set
+_FLAT = 2e-15  # relative to the norms of column and residual, per root of a row: a smaller slope is rounding
+_FAR = 1e150  # length of a step far beyond any coefficient, for scaled columns
 
 
 class ActiveSetMemory(NamedTuple):
     """Working memory for m active coefficients and n rows; float64 unless stated."""
 
     gram: np.ndarray  # (m, m), A^T A + diag(l2) of columns scaled to have a diagonal of 1
-    factor: np.ndarray  # (m, m), Cholesky's, below the diagonal, by place in `order`
-    scales: np.ndarray  # (m,), of the columns
-    signs: np.ndarray  # (m,), of the coefficients at the start
-    gradient: np.ndarray  # (m,), minus the derivative of the objective, of scaled columns
-    direction: np.ndarray  # (m,), of the coefficients of scaled columns
-    values: np.ndarray  # (m,), by place in `order`
-    left: np.ndarray  # (m,), of the diagonal, by place in `order`
-    order: np.ndarray  # int64 (m,), the coefficients that are left, those with the largest pivots first
+    factor: np.ndarray  # (m, m), Cholesky factor, below the diagonal, by position in `order`
+    scales: np.ndarray  # (m,), scales of the columns
+    signs: np.ndarray  # (m,), signs of the coefficients at the start
+    # (m,), minus the derivative of the objective with respect to the coefficients of scaled columns
+    gradient: np.ndarray
+    direction: np.ndarray  # (m,), step of the coefficients of scaled columns
+    values: np.ndarray  # (m,), by position in `order`
+    left: np.ndarray  # (m,), remainders of the diagonal, by position in `order`
+    order: np.ndarray  # int64 (m,), the remaining coefficients, those with the largest pivots first
     column: np.ndarray  # (n,)
-    before: np.ndarray  # (m,), coefficients to go back to
-    residual: np.ndarray  # (n,), theirs
+    before: np.ndarray  # (m,), saved coefficients
+    residual: np.ndarray  # (n,), residual of the saved coefficients
 
 
 def memory_for(active: int, rows: int) -> ActiveSetMemory:
@@ -61,7 +62,7 @@ def memory_for(active: int, rows: int) -> ActiveSetMemory:
 
 @reordered_kernel
 def multiply_columns(problem, active, work):
-    """Set the Gram matrix of active columns, int64 (m,), and their scales."""
+    """Compute the Gram matrix of active columns, int64 (m,), and the scales of the columns."""
     gram, column = work.gram, work.column
     for i in range(active.size):
         j = active[i]
@@ -81,7 +82,8 @@ def multiply_columns(problem, active, work):
 @reordered_kernel
 def factorise(size, work):
     """Compute the pivoted Cholesky factor of the first `size` coefficients in `order`, which is permuted; returns the
-    rank."""
+    rank.
+    """
     gram, factor, order, left = work.gram, work.factor, work.order, work.left
     for i in range(size):
         left[i] = gram[order[i], order[i]]
@@ -108,7 +110,7 @@ def factorise(size, work):
 
 @reordered_kernel
 def solve_factor(factor, rank, values):
-    """Solve L L^T x = values for the leading part of a factor; values, float64 (>= rank,), become x."""
+    """Solve L L^T x = values for the leading part of a factor; values, float64 (>= rank,), are overwritten by x."""
     for i in range(rank):
         total = values[i]
         for c in range(i):
@@ -123,8 +125,9 @@ def solve_factor(factor, rank, values):
 
 @reordered_kernel
 def first_to_leave(active, coefficients, work):
-    """Return the first active coefficient to reach 0 along the direction, and the step length; -1 and 1 if none
-    does."""
+    """Return the first active coefficient that reaches 0 along the direction, and the step length; -1 and 1 if none
+    does.
+    """
     length, first = 1.0, -1
     for i in range(active.size):
         b, change = coefficients[active[i]], work.scales[i] * work.direction[i]
@@ -137,7 +140,7 @@ def first_to_leave(active, coefficients, work):
 def move(problem, active, length, leaves, coefficients, residual, work):
     """Move by `length` along the direction; the coefficient `leaves` and all coefficients that cross 0 are set to 0.
 
-    The residual takes up rounding errors of the coefficients, as in conjugate gradients.
+    The residual absorbs rounding errors of the coefficients, as in conjugate gradients.
     """
     for i in range(active.size):
         j, change = active[i], length * work.scales[i] * work.direction[i]
@@ -152,8 +155,9 @@ def move(problem, active, length, leaves, coefficients, residual, work):
 
 @reordered_kernel
 def leave(problem, active, length, first, coefficients, residual, work):
-    """Move along the direction, past the length at which the first coefficient reaches 0 if that decreases the
-    objective."""
+    """Move along the direction, beyond the length at which the first coefficient reaches 0 if that decreases the
+    objective.
+    """
     copy(residual, work.residual)
     for i in range(active.size):
         work.before[i] = coefficients[active[i]]
@@ -187,9 +191,10 @@ def find_newton_direction(rank, work):
 
 @reordered_kernel
 def find_flat_direction(size, rank, residual, work):
-    """Compute the direction of a dependent column along which only the penalty changes; returns whether there is one.
+    """Compute the direction of a dependent column along which only the penalty changes; returns whether there is such a
+    direction.
 
-    The chosen column is the one whose penalty decreases fastest; the direction leads far beyond the point where a
+    The chosen column is the one whose penalty decreases fastest; the direction extends far beyond the point where a
     coefficient reaches 0.
     """
     factor, order, along = work.factor, work.order, work.values
@@ -214,7 +219,7 @@ def find_flat_direction(size, rank, residual, work):
 
 @reordered_kernel
 def go_to_minimum(problem, active, size, coefficients, residual, work):
-    """Move to the minimum over the first `size` coefficients in `order`; returns False if some reach 0 before."""
+    """Move to the minimum over the first `size` coefficients in `order`; returns False if some reach 0 first."""
     rank = factorise(size, work)
     for _ in range(_REFINED):
         find_gradient(problem, active, coefficients, residual, work)
@@ -237,7 +242,7 @@ def go_to_minimum(problem, active, size, coefficients, residual, work):
 def minimise_active(problem, active, coefficients, residual, work):
     """Minimize over active coefficients, int64 (m,), with fixed signs.
 
-    coefficients: float64 (W,), and residual: float64 (n,), are changed. work: `ActiveSetMemory` of m coefficients.
+    coefficients: float64 (W,), and residual: float64 (n,), are updated. work: `ActiveSetMemory` of m coefficients.
     """
     size = active.size
     multiply_columns(problem, active, work)

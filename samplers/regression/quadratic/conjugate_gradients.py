@@ -1,10 +1,10 @@
 """Conjugate gradients on the active set of a `Quadratic`, with the signs of the coefficients fixed.
 
-With the signs fixed, the objective is quadratic in the coefficients that are not 0. Steps are preconditioned by the
-curvatures, and each direction is made conjugate to the one before (Hestenes and Stiefel, J. Res. NBS 1952, section 5).
-Coefficients that cross 0 leave the active set: they keep their values while the others change, and are all set to 0 at
-the end, as the directions would have to be restarted each time. Coordinate descent finds active sets fast but converges
-slowly within one if columns are correlated; with conjugate gradients it is the reverse.
+With the signs fixed, the objective is quadratic in the nonzero coefficients. Steps are preconditioned by the
+curvatures, and each direction is made conjugate to the previous one (Hestenes and Stiefel, J. Res. NBS 1952, section
+5). Coefficients that cross 0 leave the active set: they keep their values while the others change, and are all set to 0
+at the end, since the directions would otherwise have to be restarted each time. Coordinate descent finds active sets
+fast but converges slowly within one if columns are correlated; conjugate gradients do the reverse.
 
 The threads of a pool share each step: each thread multiplies by its own rows, and adds up the sums of its own
 coefficients.
@@ -23,31 +23,32 @@ from samplers.regression.linear_algebra.vectors import project
 from samplers.regression.quadratic.problem import Quadratic
 from samplers.regression.threads.thread_pool import CHUNKS, agreed, greatest, meet, own_chunks, own_numbers, summed
 
-_SINGULAR = 1e-12  # of the curvature if columns were orthogonal: less than that is rounding
-_NOISE = 1e-30  # of the square of the residual, for each coefficient: a smaller square of the gradient is rounding
-# Rows of `Work.sums`: the last has others after it.
+_SINGULAR = 1e-12  # relative to the curvature for orthogonal columns: a smaller curvature is rounding
+_NOISE = 1e-30  # relative to the squared residual, per coefficient: a smaller squared gradient is rounding
+# Rows of `Work.sums`: the last row is followed by others.
 _PRODUCT, _ALONG, _STEEPEST, _INNER, _ABSOLUTE, _CURVATURE, _SLOPE, _APART, _LEFT, _BASIS = range(10)
 
 
 class SolverScratch(NamedTuple):
     """Working memory for W coefficients, n rows and a basis of k vectors; float64 unless stated. Arrays of the active
-    set are in its order."""
+    set are in its order.
+    """
 
-    active: np.ndarray  # int64 (W,), the coefficients that are not 0, and some that have come to 0
-    swept: np.ndarray  # int64 (W,), the coefficients that are not 0
-    gram: GramRows | Images  # of the active set
-    sums: np.ndarray  # (9 + k, CHUNKS), of chunks
-    values: np.ndarray  # (W,), of the active set
-    changes: np.ndarray  # (W,), of these, so far
-    signs: np.ndarray  # (W,), of the active set; 0 for what is, or has come to, 0
-    curvatures: np.ndarray  # (W,), of the active set
-    gradient: np.ndarray  # (W,), minus that, of the active set
-    direction: np.ndarray  # (W,), of the active set
-    change: np.ndarray  # (W,), of the active set, what the gradient loses along the direction
+    active: np.ndarray  # int64 (W,), the nonzero coefficients, and some that have become 0
+    swept: np.ndarray  # int64 (W,), the nonzero coefficients
+    gram: GramRows | Images  # memory for products with the Gram matrix of the active set
+    sums: np.ndarray  # (9 + k, CHUNKS), sums of chunks
+    values: np.ndarray  # (W,), coefficients of the active set
+    changes: np.ndarray  # (W,), changes of the coefficients so far
+    signs: np.ndarray  # (W,), signs in the active set; 0 for coefficients that are, or have become, 0
+    curvatures: np.ndarray  # (W,), curvatures of the active set
+    gradient: np.ndarray  # (W,), minus the gradient in the active set
+    direction: np.ndarray  # (W,), direction in the active set
+    change: np.ndarray  # (W,), in the active set: decrease of the gradient along the direction
     shift: np.ndarray  # (k,)
-    coefficients: np.ndarray  # (W,), to go back to
-    residual: np.ndarray  # (n,), theirs
-    outcome: np.ndarray  # (3,), objective, gap, and how many signs the last sweep has turned
+    coefficients: np.ndarray  # (W,), saved coefficients
+    residual: np.ndarray  # (n,), residual of the saved coefficients
+    outcome: np.ndarray  # (3,), objective, gap, and number of sign changes in the last sweep
 
 
 def work_for(problem: Quadratic, rows: int) -> SolverScratch:
@@ -87,7 +88,8 @@ def begin(member, problem, size, coefficients, residual, work):
 @reordered_kernel
 def turn(member, size, curvature, work):
     """Set the direction to the preconditioned gradient, conjugate to the last direction if `curvature` is above 0;
-    returns the inner product of both gradients."""
+    returns the inner product of the gradient and the preconditioned gradient.
+    """
     each, first, last = own_chunks(member, size)
     for c in range(first, last):
         product = along = 0.0
@@ -111,7 +113,7 @@ def is_enough(member, problem, size, product, square, enough, work):
     """Return whether the duality gap on the active set, and twice the possible decrease for orthogonal columns, are
     small enough.
 
-    square: squared norm of the residual. The ridge's part of the gap is of second order.
+    square: squared norm of the residual. The ridge part of the gap is of second order.
     """
     if product > max(enough, _NOISE * size * square):
         return False
@@ -132,8 +134,10 @@ def is_enough(member, problem, size, product, square, enough, work):
 
 @reordered_kernel
 def find_change(member, problem, size, work):
-    """Compute the change of A b along the direction; returns curvature and minus the slope. A curvature within rounding
-    counts as 0: dependent columns leave directions in which only the penalty changes."""
+    """Compute the change of A b along the direction; returns the curvature and minus the slope.
+
+    A curvature within rounding counts as 0: dependent columns leave directions in which only the penalty changes.
+    """
     active = work.active[:size]
     each, first, last = own_chunks(member, size)
     for m in range(len(problem.basis)):
@@ -207,7 +211,8 @@ def put_to_zero(member, problem, size, work):
 def finish(member, problem, size, coefficients, residual, work):
     """Update coefficients and residual.
 
-    The residual takes up rounding errors of the coefficients: where large ones cancel, these exceed the allowed gap.
+    The residual absorbs rounding errors of the coefficients: where large coefficients cancel, these errors exceed the
+    allowed gap.
     """
     first, last = own_numbers(member, size)
     for i in range(first, last):
@@ -223,7 +228,7 @@ def finish(member, problem, size, coefficients, residual, work):
 def polish(member, problem, size, steps, enough, coefficients, residual, work):
     """Do up to `steps` steps on work.active[:size], and update coefficients and residual.
 
-    enough: goal of the duality gap on the active set. A larger pool must have arranged the active set before.
+    enough: target duality gap on the active set. A pool of several threads must have arranged the active set before.
     """
     begin(member, problem, size, coefficients, residual, work)
     square = squared(residual)

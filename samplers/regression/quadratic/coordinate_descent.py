@@ -1,4 +1,4 @@
-"""Coordinate descent on a `Quadratic`: the best value of one coefficient, all others being as they are, is
+"""Coordinate descent on a `Quadratic`: the best value of one coefficient, given all others, is
 
     b_j <- S(a_j . r + h_j b_j, l1_j) / h_j,   S(x, l) = sign(x) max(|x| - l, 0)
 
@@ -22,8 +22,8 @@ def soft_threshold(value, threshold):
 def sweep(problem, chosen, coefficients, residual, shift):
     """Update the chosen coefficients, int64 (m,), in turn; returns how many changed sign or became (non)zero.
 
-    coefficients: float64 (W,), and residual: float64 (n,), are changed. shift: float64 (k,), coordinates of the
-    residual along the basis during the sweep.
+    coefficients: float64 (W,), and residual: float64 (n,), are updated. shift: float64 (k,), coordinates of the
+    residual in the basis during the sweep.
     """
     shift[:] = 0.0
     turned = 0
@@ -46,9 +46,9 @@ def sweep(problem, chosen, coefficients, residual, shift):
 
 @reordered_kernel
 def support(coefficients, found):
-    """Write the indices of nonzero coefficients to `found`, int64 (W,); returns their number."""
+    """Write the indices of nonzero coefficients to `found`, int64 (W,); returns how many there are."""
     count = 0
-    for j in range(coefficients.size):  # without a branch: all are written, and most written over
+    for j in range(coefficients.size):  # branch-free: all indices are written, and most are overwritten
         found[count] = j
         count += coefficients[j] != 0.0
     return count

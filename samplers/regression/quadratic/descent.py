@@ -1,7 +1,7 @@
 """Solve a `Quadratic` by rounds of coordinate descent, which finds the signs, and conjugate gradients on the active
 set.
 
-On small active sets Newton's method replaces conjugate gradients, if it is as fast.
+On small active sets, Newton's method replaces conjugate gradients if it is as fast.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from samplers.regression.quadratic.problem import Quadratic, gap_of, objective_o
 from samplers.regression.solver.limit import Limit
 from samplers.regression.threads.thread_pool import ALONE, ThreadPool, meet
 
-_SWEEPS = 5  # of a round at most, the first over all coordinates and the others over those that are not 0
-_SETTLED = 0.01  # of these: if a sweep changes the signs of no more, they are found
-_STEPS = 20  # of conjugate gradients in the first round, at most
-_MORE = 1.2  # times as many in each round after it,
-_MANY_MORE = 2.0  # if it has changed no signs: to begin anew loses what the directions have in common
-_ENOUGH = 0.3  # of the goal, as far as the active set tells, which conjugate gradients may leave
-_ROUNDING = 1e-15  # of the objective
-_FEW = 1 << 14  # entries of an active set: not worth a second thread
-_PATIENCE = 5  # rounds that neither lower it by more nor bring the gap down
-_AFFORDABLE = 1 << 29  # products for the Gram matrix of an active set
-_PROGRESS = 0.9  # of the gap
-_AT_ONCE = 2e9  # products, of steps of conjugate gradients: a second or two, in which no limit is seen
+_SWEEPS = 5  # maximum number of sweeps of a round, the first over all coefficients and the others over the nonzero ones
+_SETTLED = 0.01  # fraction of the nonzero coefficients: if a sweep changes no more signs, the signs are settled
+_STEPS = 20  # maximum number of conjugate gradient steps in the first round
+_MORE = 1.2  # growth of the number of steps from round to round,
+_MANY_MORE = 2.0  # after a round without sign changes: a restart loses the conjugacy of the directions
+_ENOUGH = 0.3  # fraction of the target gap, estimated on the active set, that conjugate gradients may leave
+_ROUNDING = 1e-15  # relative to the objective
+_FEW = 1 << 14  # entries of an active set: fewer are not worth a second thread
+_PATIENCE = 5  # number of rounds that may neither lower the objective by more than rounding nor reduce the gap
+_AFFORDABLE = 1 << 29  # maximum number of products for the Gram matrix of an active set
+_PROGRESS = 0.9  # relative to the gap
+_AT_ONCE = 2e9  # products in conjugate gradient steps: a second or two, during which limits are not checked
 
 
 @reordered_kernel
 def approach(problem, every, coefficients, residual, work):
-    """Do the first sweep of a round; returns the number of nonzero coefficients, which are in work.active."""
+    """Do the first sweep of a round; returns the number of nonzero coefficients, whose indices are in work.active."""
     sweep(problem, every, coefficients, residual, work.shift)
     return support(coefficients, work.active)
 
 
 @reordered_kernel
 def settle(problem, coefficients, residual, work):
-    """Do the other sweeps of a round; keeps coefficients and residual to go back to. Stores the objective, and the
-    number of sign changes in the last sweep."""
+    """Do the remaining sweeps of a round, and save coefficients and residual. Stores the objective, and the number of
+    sign changes in the last sweep.
+    """
     for _ in range(_SWEEPS - 1):
         size = support(coefficients, work.swept)
         turned = sweep(problem, work.swept[:size], coefficients, residual, work.shift)
@@ -55,9 +56,9 @@ def settle(problem, coefficients, residual, work):
 
 @reordered_kernel
 def improve(member, problem, size, steps, enough, coefficients, residual, work):
-    """Do the rest of a round: sweeps, by one thread while another arranges the active set, then conjugate gradients.
+    """Do the rest of a round: sweeps by one thread while another arranges the active set, then conjugate gradients.
 
-    Their result is dropped if the objective has increased. Stores objective and gap.
+    The result of conjugate gradients is discarded if the objective has increased. Stores the objective and the gap.
     """
     if member.rank == 0:
         settle(problem, coefficients, residual, work)
@@ -68,7 +69,7 @@ def improve(member, problem, size, steps, enough, coefficients, residual, work):
     polish(member, problem, size, steps, enough, coefficients, residual, work)
     meet(member)
     after = objective_of(problem, coefficients, residual)
-    if after > before * (1.0 + _ROUNDING):  # as a coefficient was stopped at 0
+    if after > before * (1.0 + _ROUNDING):  # because a coefficient was stopped at 0
         meet(member)
         if member.rank == 0:
             copy(work.coefficients, coefficients)
@@ -81,8 +82,9 @@ def improve(member, problem, size, steps, enough, coefficients, residual, work):
 
 @reordered_kernel
 def improve_exactly(member, problem, size, coefficients, residual, work, memory):
-    """Do the rest of a round by one thread with Newton's method on an active set of `size` columns. Stores objective
-    and gap."""
+    """Do the rest of a round in one thread, with Newton's method on an active set of `size` columns. Stores the
+    objective and the gap.
+    """
     copy(coefficients, work.coefficients)
     copy(residual, work.residual)
     before = objective_of(problem, coefficients, residual)
@@ -97,7 +99,8 @@ def improve_exactly(member, problem, size, coefficients, residual, work, memory)
 
 def is_small(problem: Quadratic, size: int, each: float, rows: int, steps: float) -> bool:
     """Return whether Newton's method on the active set, with `each` entries per column, takes no longer than `steps`
-    conjugate gradient steps."""
+    conjugate gradient steps.
+    """
     products = size**2 * (each + len(problem.basis) * rows) / 2
     return products < _AFFORDABLE and products + size**3 / 6 < 2 * size * each * steps
 
@@ -113,7 +116,7 @@ def descend(
     """Improve coefficients, float64 (W,), and residual, float64 (n,), until the duality gap is `goal`, the limit is
     reached, or nothing improves.
 
-    The gap is relative to the best dual point of all rounds. The result is the same for any pool.
+    The gap is computed with the best dual point of all rounds. The result is the same for any pool.
     """
     work: SolverScratch = work_for(problem, residual.size)
     each = entries(problem.columns) / max(coefficients.size, 1)

@@ -3,11 +3,11 @@
     minimise over b   1/2 |t - A b|^2 + sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2
 
 where t and the columns of A are projected on the orthogonal complement of some unpenalized columns, including the
-intercept. A itself is not projected, as it would become dense; the inner products of its columns with an orthonormal
+intercept. A itself is not projected, since it would become dense; the inner products of its columns with an orthonormal
 basis of the unpenalized columns are kept instead. The residual is t - A b, projected.
 
 With r the residual and c_j = a_j . r - l2_j b_j, the point s r is feasible for the dual problem if s |c_j| <= l1_j for
-all j, and the gap between both objectives is a sum of terms that are not negative:
+all j, and the gap between both objectives is a sum of nonnegative terms:
 
     1/2 (1 - s)^2 (|r|^2 + sum_j l2_j b_j^2) + sum_j (l1_j |b_j| - s b_j c_j)
 """
@@ -22,7 +22,7 @@ from blocks.compiled import reordered_kernel
 from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns, correlate, dot, squared, squares
 from samplers.regression.threads.thread_pool import agreed, greatest, own_chunks, summed
 
-_FLAT = 1e-10  # of a column's square: if the projection leaves less, that is rounding
+_FLAT = 1e-10  # relative to a column's squared norm: a smaller remainder after the projection is rounding
 
 
 class Quadratic(NamedTuple):
@@ -43,8 +43,9 @@ def quadratic(
     l2: np.ndarray,
     norms: np.ndarray | None = None,
 ) -> Quadratic:
-    """Return the problem on some columns; see `Quadratic` for the arguments. norms: float64 (W,), of the projected
-    columns, if known."""
+    """Return the problem on some columns; see `Quadratic` for the arguments. norms: float64 (W,), norms of the
+    projected columns, if known.
+    """
     every, along = np.arange(l1.size), np.empty((len(basis), l1.size))
     for vector, found in zip(basis, along, strict=True):
         correlate(columns, every, vector, found)
@@ -54,7 +55,7 @@ def quadratic(
         curvatures = np.maximum(curvatures - (along**2).sum(axis=0), _FLAT * curvatures)
     else:
         curvatures = norms**2
-    curvatures[curvatures == 0] = 1.0  # nothing depends on such a coefficient, which is 0 whatever this is
+    curvatures[curvatures == 0] = 1.0  # nothing depends on such a coefficient, which is 0 for any curvature
     return Quadratic(columns, basis, along, curvatures + l2, l1, l2)
 
 
@@ -76,7 +77,7 @@ def objective_of(problem, coefficients, residual):
 
 @reordered_kernel
 def gap_of(member, problem, coefficients, residual, sums):
-    """Return the duality gap for the dual point of the residual. sums: float64 (4, CHUNKS), work."""
+    """Return the duality gap for the dual point of the residual. sums: float64 (4, CHUNKS), working memory."""
     l1, l2, count = problem.l1, problem.l2, coefficients.size
     each, first, last = own_chunks(member, count)
     for c in range(first, last):

@@ -1,6 +1,6 @@
-"""Lasso and the elastic net by rounds of coordinate descent: a program for the dynamic engine.
+"""Lasso and elastic net by rounds of coordinate descent: a program for the dynamic engine.
 
-Objective, over columns x_j that are scaled to norm 1 and, with an intercept, centred (STRADS, eq. 4 and 5):
+The objective, over columns x_j that are scaled to norm 1 and, with an intercept, centred, is (STRADS, eq. 4 and 5)
 
     1/2 ||y - sum_j x_j b_j||^2 + sum_j (penalty_j |b_j| + ridge_j / 2 b_j^2)
     b_j <- S(x_j' r + b_j, penalty_j) / (1 + ridge_j)
@@ -49,8 +49,10 @@ class LassoRounds(RoundProgram):
     def begin(
         self, shared: Arrays, columns: np.ndarray, penalty: float | np.ndarray, ridge: float | np.ndarray = 0.0
     ) -> None:
-        """Initialize b = 0 in the coordinator, for columns, int64 (m,), of the design. penalty, ridge: of all, or of
-        each, float64 (m,)."""
+        """Initialize b = 0 in the coordinator, for columns, int64 (m,), of the design.
+
+        penalty, ridge: one number for all columns, or one for each, float64 (m,).
+        """
         design, held = self.design, slice(columns.size)
         assert design.y is not None
         norms = (design.deviations * np.sqrt(design.rows) if self._intercept else design.norms)[columns]
@@ -83,7 +85,7 @@ class LassoRounds(RoundProgram):
         add_columns(wave.columns, wave.parameters, wave.bands, wave.changes, state, totals)
 
     def survey(self, survey: Survey) -> int:
-        """Set the priority of parameters to the squared change by their updates."""
+        """Set the priority of each parameter to the squared change that its update makes."""
         shared, parameters = survey.shared, survey.parameters
         state, means, totals = (shared[name] for name in ("residual", "means", "totals"))
         sums, own = np.empty((parameters.size, totals.size, 1)), np.arange(parameters.size)
@@ -100,7 +102,7 @@ def lasso_changes(parameters, sums, scales, penalties, ridges, coefficients, nea
     """Update coefficients from the products of their columns with the residual.
 
     parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. scales, penalties, ridges: float64 (m,), of all
-    parameters. coefficients: float64 (m,), changed. nearness: float64 (m,), set for these parameters. priorities:
+    parameters. coefficients: float64 (m,), updated. nearness: float64 (m,), set for these parameters. priorities:
     float64 (c,), set. changes: float64 (c,), set to the factors of the held columns to add to the residual.
     """
     for i in range(parameters.size):

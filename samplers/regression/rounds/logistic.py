@@ -1,12 +1,12 @@
 """L1-regularised logistic regression by rounds of coordinate descent: a program for the dynamic engine.
 
-Objective, over columns x_j that are scaled to norm 1, with labels y of -1 and 1 and margins f = sum_j x_j b_j:
+The objective, over columns x_j that are scaled to norm 1, with labels y of -1 and 1 and margins f = sum_j x_j b_j, is
 
     sum_i log(1 + exp(-y_i f_i)) + sum_j penalty_j |b_j|
     b_j <- S(b_j + 4 x_j' g, 4 penalty_j),    g_i = y_i / (1 + exp(y_i f_i))
 
-1/4 is the most that the loss can curve along a column of norm 1 (Shotgun, section 2), so that an update by itself never
-raises the objective.
+1/4 is the maximum curvature of the loss along a column of norm 1 (Shotgun, section 2), so a single update never raises
+the objective.
 """
 
 from __future__ import annotations
@@ -52,8 +52,11 @@ class LogisticRounds(RoundProgram):
     def begin(
         self, shared: Arrays, columns: np.ndarray, penalty: float | np.ndarray, labels: np.ndarray | None = None
     ) -> None:
-        """Initialize b = 0 in the coordinator, for columns, int64 (m,), of the design. penalty: a number, or float64
-        (m,) with one for each column. labels: -1 and 1, float64 (n,); None for the labels of the design."""
+        """Initialize b = 0 in the coordinator, for columns, int64 (m,), of the design.
+
+        penalty: a number, or float64 (m,) with one for each column. labels: -1 and 1, float64 (n,); None for the labels
+        of the design.
+        """
         labels = self.design.y if labels is None else labels
         assert labels is not None
         held, norms = slice(columns.size), self.design.norms[columns]
@@ -86,7 +89,7 @@ class LogisticRounds(RoundProgram):
             pull(*(array[slice(*self._band_bounds[[first, last]])] for array in rows))
 
     def survey(self, survey: Survey) -> int:
-        """Set the priority of parameters to the squared change by their updates."""
+        """Set the priority of each parameter to the squared change that its update makes."""
         shared, parameters, bands = survey.shared, survey.parameters, self._band_bounds.size - 1
         sums, own = np.empty((parameters.size, bands, 1)), np.arange(parameters.size)
         samples = column_sums(survey.columns, parameters, (0, bands), shared["pulls"], *self._uncentred, sums)
@@ -102,7 +105,7 @@ def logistic_changes(parameters, sums, scales, penalties, coefficients, nearness
     """Update coefficients from the products of their columns with minus the gradient, `pulls`.
 
     parameters: int64 (c,). sums: float64 (c, B, 1), see `column_sums`. scales, penalties: float64 (m,), of all
-    parameters. coefficients: float64 (m,), changed. nearness: float64 (m,), set for these parameters. priorities:
+    parameters. coefficients: float64 (m,), updated. nearness: float64 (m,), set for these parameters. priorities:
     float64 (c,), set. changes: float64 (c,), set to the factors of the held columns to add to the margins.
     """
     for i in range(parameters.size):
@@ -117,14 +120,14 @@ def logistic_changes(parameters, sums, scales, penalties, coefficients, nearness
 
 @unmanaged_kernel
 def pull(labels, margins, pulls):
-    """Set pulls, float64 (n,), to minus the gradient of the loss by the margins of some rows."""
+    """Set pulls, float64 (n,), to minus the gradient of the loss with respect to the margins of some rows."""
     for row in range(labels.size):
         pulls[row] = labels[row] / (1.0 + math.exp(labels[row] * margins[row]))
 
 
 @unmanaged_kernel
 def pull_entries(columns, parameters, first, last, changes, labels, margins, pulls):
-    """Set pulls of the rows, in the bands from `first` to `last`, with entries of changed parameters."""
+    """Set the pulls of the rows, in the bands from `first` to `last`, that have entries of changed parameters."""
     for i in range(parameters.size):
         bounds = columns.bounds[parameters[i]]
         for row in columns.rows[bounds[first] : bounds[last if changes[i] != 0 else first]]:

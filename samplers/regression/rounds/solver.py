@@ -1,7 +1,7 @@
 """Resumable solver of a regression for one lambda by rounds of the dynamic engine.
 
-A step does as many rounds as could update every column once, then computes the duality gap from all columns, as
-`samplers.regression.solver.working_sets` does.
+A step does enough rounds to update every column once, then computes the duality gap from all columns, like
+`samplers.regression.solver.working_sets`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.working_sets import Solution
 
 _SPECS = {"squared": "lasso:LassoRounds", "logistic": "logistic:LogisticRounds"}
-_DIVERGED = 2.0  # times the objective of the empty model
-MOST_STEPS = 1000  # of a run
+_DIVERGED = 2.0  # relative to the objective of the null model
+MOST_STEPS = 1000  # maximum number of steps of a run
 
 
 def rule_of(design: Design, schedule: str, parallelism: int, rho: float | None, seed: int, *, centred: bool) -> Rule:
@@ -49,8 +49,8 @@ def _spec(program: RegressionProgram) -> ProgramSpec:
 class RoundSolver:
     """Solver of a program without folds for its only lambda.
 
-    room: bytes for columns with coefficients. Attributes: as of `samplers.regression.path.solver.PathSolver`; `found`
-    has the result of each step.
+    room: bytes for columns with nonzero coefficients. Attributes: those of
+    `samplers.regression.path.solver.PathSolver`; `found` has the result of each step.
     """
 
     def __init__(self, program: RegressionProgram, rule: Rule, workers: int, room: int) -> None:
@@ -59,7 +59,7 @@ class RoundSolver:
         self._engine = DynamicEngine(program.design, _spec(program), rule, workers)
         self.lambdas, self.found = np.empty(0), list[Found]()
         self.errors: list[list[float]] = []
-        self._bound = -np.inf  # no coefficients have a smaller objective
+        self._bound = -np.inf  # lower bound on the objective for any coefficients
 
     def close(self) -> None:
         self._engine.__exit__()
@@ -86,7 +86,7 @@ class RoundSolver:
 
     @property
     def gap(self) -> float:
-        """Return the duality gap after the last step, relative to the loss of the empty model."""
+        """Return the duality gap after the last step, relative to the loss of the null model."""
         return self.found[-1].gap / self._whole.nothing.fit.loss if self.found else np.inf
 
     @property
@@ -105,7 +105,7 @@ class RoundSolver:
         """Return None, as there are no folds."""
 
     def begin(self) -> None:
-        """Load the columns, and start from coefficients of 0."""
+        """Load the columns, and start with all coefficients 0."""
         asked = self._program.levels
         self.lambdas = np.array([asked["lambda"]]) if "lambda" in asked else self._whole.lambdas(1, asked["ratio"])
         self._hold()
@@ -113,7 +113,7 @@ class RoundSolver:
             self._engine.survey()
 
     def _hold(self) -> None:
-        """Load the columns scaled to norm 1; penalties refer to the scaled coefficients."""
+        """Load the columns, scaled to norm 1; penalties refer to the scaled coefficients."""
         engine, regression, lam = self._engine, self._whole.regression, float(self.lambdas[0])
         engine.hold(regression.usable)
         l1, l2 = regression.penalty.at(lam, engine.columns)
@@ -134,7 +134,7 @@ class RoundSolver:
         self._check()
 
     def _look(self) -> Found:
-        """Compute objective and duality gap of the present coefficients, with a newly computed residual."""
+        """Compute the objective and the duality gap of the current coefficients, with a recomputed residual."""
         regression, lam = self._whole.regression, float(self.lambdas[0])
         held, scores = self._engine.columns, np.empty(self._program.design.rows)
         b = self._engine.arrays["coefficients"][: held.size] / regression.norms[held]
@@ -169,8 +169,9 @@ class RoundSolver:
             )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the state to resume from, as one-dimensional arrays. Only the number of earlier steps is kept, not
-        their results."""
+        """Return the state to resume from, as one-dimensional arrays. Of earlier steps, only their number is kept, not
+        their results.
+        """
         steps = {"levels": self.lambdas, "steps": np.array([self.solved]), "bound": np.array([self._bound])}
         rounds = {f"rounds.{name}": array for name, array in self._engine.committed().items()}
         return steps | path_arrays(self.models) | rounds

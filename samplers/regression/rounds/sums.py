@@ -1,7 +1,7 @@
-"""Kernels of rounds: sums of columns over rows, and updates of the rows after changes of coefficients.
+"""Kernels of rounds: sums of columns over rows, and updates of the rows after coefficients have changed.
 
-`columns` is a HeldSparse or HeldDense, `parameters` int64 (c,) are its columns. A worker works on the bands from
-`first` to `last` (exclusive) of the rows. Sums are float64, made band by band.
+`columns` is a HeldSparse or HeldDense, `parameters` int64 (c,) are the indices of columns in it. A worker processes the
+bands from `first` to `last` (exclusive) of the rows. Sums are float64 and computed band by band.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ Columns = HeldSparse | HeldDense
 
 
 def require_values(design: Design) -> None:
-    """Raise RequestError if a design stores differences from offsets and there is no intercept to absorb them."""
+    """Raise RequestError if a design stores differences from offsets and there is no intercept to absorb the
+    offsets.
+    """
     if design.offsets is not None:
         name = design.names_of(np.flatnonzero(design.offsets)[:1])[0]
         raise RequestError(
@@ -40,7 +42,8 @@ def column_sums(
 ) -> int:
     """Fill sums[:, b, 0], of sums float64 (c, B, 1), with (x_j - mean_j)' state over each band b.
 
-    state: float64 (n,), which adds up to totals, float64 (B,). means: float64 (m,). Returns the samples read.
+    state: float64 (n,), whose sum over each band is in totals, float64 (B,). means: float64 (m,). Returns the number of
+    samples read.
     """
     kernel = sparse_sums if isinstance(columns, HeldSparse) else dense_sums
     return int(kernel(columns, parameters, *bands, state, means, totals, sums))
@@ -54,7 +57,7 @@ def add_columns(
     state: np.ndarray,
     totals: np.ndarray,
 ) -> None:
-    """Add sum_j changes_j x_j to state, float64 (n,), and what that adds up to in each band to totals, float64 (B,)."""
+    """Add sum_j changes_j x_j to state, float64 (n,), and its sum over each band to totals, float64 (B,)."""
     kernel = add_sparse if isinstance(columns, HeldSparse) else add_dense
     kernel(columns, parameters, *bands, changes, state, totals)
 
