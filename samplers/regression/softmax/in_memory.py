@@ -1,4 +1,4 @@
-"""Train a multi-class linear model on samples in memory: one worker of the stochastic engine, without a run."""
+"""Train a multi-class linear model on samples in memory, with one worker of the stochastic engine and no run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ process = inlined_kernel(Softmax.process)
 
 @unmanaged_kernel
 def process_samples(block, order, sample_weights, visits, shared, local):
-    """Process samples of a block, int64 (n,), in order, with weights, float64 (D,)."""
+    """Process samples of a block in the given order, int64 (n,), with weights, float64 (D,)."""
     for place in range(order.size):
         weight = sample_weights[order[place]]
         if weight > 0.0:
@@ -48,7 +48,7 @@ def process_samples(block, order, sample_weights, visits, shared, local):
 
 
 class SoftmaxInMemory:
-    """Weights of `columns` columns and intercepts of `classes` classes, initially 0; see `Softmax`."""
+    """Weights for `columns` columns and intercepts for `classes` classes, initially 0; see `Softmax`."""
 
     def __init__(self, columns: int, classes: int, *, kind: int, rate: float, regularization: float) -> None:
         declared, self._queue = shared_variables(columns, classes), make_queue(0)
@@ -69,7 +69,7 @@ class SoftmaxInMemory:
         return [variable_of(name, each, arrays, number, 0, queue, in_place=True) for number, (name, each) in numbered]
 
     def train(self, block: SampleBlock, order: np.ndarray, sample_weights: np.ndarray) -> None:
-        """Do a step for each of some samples, int64 (n,), in order; labels are class indices."""
+        """Take one step per sample, in the given order, int64 (n,); labels are class indices."""
         shared = SharedVariables(*self._variables(self._declared), **self._constants)
         visits = Visits(0, block.labels.size, 0, 0, stream_key(0))
         process_samples(block, order, sample_weights, visits, shared, self._local)
@@ -77,7 +77,8 @@ class SoftmaxInMemory:
     @property
     def weights(self) -> np.ndarray:
         """Return the weights, float32 (columns + 1, classes), with the intercepts in the last row; valid until the next
-        training."""
+        training.
+        """
         store = self._variables(self._declared)[0].store
         values, scale = store.values[:, : self._constants["labels"].size], store.state[SCALE]
         return values if scale == 1.0 else (scale * values.astype(np.float64)).astype(np.float32)

@@ -23,7 +23,7 @@ KIND = "multi-class regression"
 
 
 class SoftmaxFiles(TypedDict):
-    """Entries of the files of a multi-class model in the manifest."""
+    """Manifest entries of the files of a multi-class model."""
 
     weights: File
 
@@ -37,8 +37,10 @@ class SoftmaxManifest(ModelManifest):
 
 
 class SoftmaxModel(ModelFiles):
-    """A multi-class model opened for reading. Attributes: `loss`; `columns`, their number; `arrays` of softmax.npz;
-    `manifest`."""
+    """A multi-class model opened for reading.
+
+    Attributes: `loss`; `columns`, the number of columns; `arrays` of softmax.npz; `manifest`.
+    """
 
     kind = KIND
     holds = SoftmaxManifest

@@ -18,11 +18,11 @@ from samplers.external_sort import NumberSpool
 from samplers.regression.softmax.model import SoftmaxModel
 from samplers.regression.softmax.program import LOSSES, turn_to_gradients
 
-_NUMBERS = 1 << 20  # scores at a time
+_NUMBERS = 1 << 20  # number of scores computed at a time
 
 
 class Scored(NamedTuple):
-    """Some samples of a block: numbers, uint64 (n,), labels, float64 (n,), and scores, float32 (n, K)."""
+    """Some samples of a block: indices, uint64 (n,), labels, float64 (n,), and scores, float32 (n, K)."""
 
     numbers: np.ndarray
     labels: np.ndarray
@@ -30,7 +30,7 @@ class Scored(NamedTuple):
 
 
 def scored(model: SoftmaxModel, samples: Samples) -> Iterator[Scored]:
-    """Yield all samples in stored order. Raises RequestError unless the columns fit the model."""
+    """Yield all samples in stored order. Raises RequestError unless the columns are those of the model."""
     if samples.columns != model.columns:
         raise RequestError(
             f"{samples.path} has {samples.columns:,} columns, but the model has {model.columns:,}",
@@ -46,7 +46,7 @@ def scored(model: SoftmaxModel, samples: Samples) -> Iterator[Scored]:
 
 
 def runs(rows: int, classes: int) -> Iterator[slice]:
-    """Yield ranges of rows with a limited number of scores."""
+    """Yield ranges of rows, each with a limited number of scores."""
     step = max(_NUMBERS // classes, 1)
     return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
 
@@ -62,14 +62,17 @@ def add_products(offsets, columns, values, weights, scores):
 
 
 def probabilities(scores: np.ndarray) -> np.ndarray:
-    """Return the softmax of scores (n, K): float64."""
+    """Return the softmax of scores (n, K), as float64."""
     powers = np.exp(scores - scores.max(axis=1, keepdims=True), dtype=np.float64)
     return powers / powers.sum(axis=1, keepdims=True)
 
 
 def write_classes(model: SoftmaxModel, samples: Samples, out: TextIO, directory: Path) -> None:
-    """Write a line for each sample in original order, from 1: its class, and for the softmax the probability of each
-    class. directory: for temporary files."""
+    """Write one line per sample in original order, numbered from 1: its class, and with the softmax loss the
+    probability of each class.
+
+    directory: where to create temporary files.
+    """
     numbers, softmax = [], model.loss == "softmax"
     names = [np.format_float_positional(label, trim="-") for label in model.arrays["labels"]]
     with NumberSpool(directory, "float32") as spool:
@@ -87,7 +90,7 @@ def write_classes(model: SoftmaxModel, samples: Samples, out: TextIO, directory:
 
 
 def evaluate_softmax(model: SoftmaxModel, samples: Samples) -> dict[str, float]:
-    """Return the error rate, and the mean loss. Raises RequestError for an unknown label."""
+    """Return the error rate and the mean loss. Raises RequestError for an unknown label."""
     labels, losses, wrong = model.arrays["labels"], [], 0
     for some in scored(model, samples):
         places = np.minimum(np.searchsorted(labels, some.labels), labels.size - 1)
@@ -103,6 +106,8 @@ def evaluate_softmax(model: SoftmaxModel, samples: Samples) -> dict[str, float]:
 
 @kernel
 def losses_of(kind, places, scores, found):
-    """Set the losses of samples, float64 (n,), given class indices, int64 (n,); overwrites scores, float32 (n, K)."""
+    """Set the losses of samples, float64 (n,), given class indices, int64 (n,); overwrites the scores, float32
+    (n, K).
+    """
     for row in range(found.size):
         found[row] = turn_to_gradients(kind, places[row], scores[row])[0]

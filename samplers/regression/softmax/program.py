@@ -1,13 +1,13 @@
 """Multi-class regression by stochastic gradient descent, as a program of the stochastic engine (Splash, section 6.1).
 
 The scores of a sample x are w_k . x + b_k for each class k. Losses: "softmax", minus the logarithm of the softmax at
-the label; "hinge" and "squared" are one class against the rest, summed over classes, with targets 1 and -1.
+the label; "hinge" and "squared" are one-vs-rest losses, summed over classes, with targets 1 and -1.
 
 Learning rates follow AdaGrad (Duchi, Hazan and Singer 2011): rate / sqrt(delta + sum of squared gradients), for each
 weight. Without delta the first step would be as long for a gradient of 0.001 as for a gradient of 1, and rare words
 would get large weights at once. A sample of weight m counts as m samples with the same gradient. The penalty
-regularization / 2 * |w|^2 for each sample is one multiplication of all weights, at the rate rate / sqrt(t) after t
-samples.
+regularization / 2 * |w|^2 for each sample is applied as one multiplication of all weights, with learning rate rate /
+sqrt(t) after t samples.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ooc.stochastic.variable_arrays import Shared, committed_specs
 from samplers.regression.softmax.model import write_softmax
 
 LOSSES = ("softmax", "hinge", "squared")
-_VECTOR = 8  # floats
-_AHEAD = 8  # entries whose rows are asked for before they are used
-_CACHED = 1 << 20  # bytes of a table that stays near a core anyway
-FIRST_SQUARES = np.float32(1.0)  # delta, of the gradients of the loss by the weights of a column
+_VECTOR = 8  # number of floats in a SIMD vector
+_AHEAD = 8  # number of entries whose rows are prefetched ahead
+_CACHED = 1 << 20  # size in bytes of a table that stays in a core's cache without prefetching
+FIRST_SQUARES = np.float32(1.0)  # delta, for the gradients of the loss with respect to the weights of a column
 
 
 def check_rates(rate: float, regularization: float) -> None:
-    """Raise RequestError unless learning rate and regularization are valid."""
+    """Raise RequestError unless the learning rate and the regularization are valid."""
     if not 0 < rate < math.inf:
         raise RequestError(f"--rate must be a finite number above 0, got {rate:g}")
     if not 0 <= regularization < math.inf:
@@ -43,12 +43,12 @@ def check_rates(rate: float, regularization: float) -> None:
 
 
 def width_of(classes: int) -> int:
-    """Return the numbers in a row, padded with zeros so that loops consist of whole vectors."""
+    """Return the number of floats in a row, padded with zeros so that loops consist of whole vectors."""
     return classes if classes < _VECTOR else -(-classes // _VECTOR) * _VECTOR
 
 
 def shared_variables(columns: int, classes: int) -> dict[str, Shared]:
-    """Return the shared variables; the last row of the tables belongs to the intercepts."""
+    """Return the shared variables; the last row of each table belongs to the intercepts."""
     rows = columns + 1, width_of(classes)
     return {"weights": Shared(rows, "float32"), "squares": Shared(rows, "float32"), "t": Shared()}
 
@@ -57,7 +57,8 @@ def shared_constants(
     columns: int, labels: np.ndarray, *, kind: int, rate: float, regularization: float
 ) -> dict[str, Any]:
     """Return the constants. labels: float64 (K,), ascending. kind: index of the loss in LOSSES. `ahead` is 0 where
-    prefetching rows would cost more than it saves."""
+    prefetching rows would cost more than it saves.
+    """
     table = committed_specs("weights", shared_variables(columns, labels.size)["weights"])["weights"]
     return {
         "kind": kind,
@@ -70,8 +71,10 @@ def shared_constants(
 
 
 class Softmax(StochasticProgram):
-    """Stochastic program of a multi-class linear model. loss: one of LOSSES. rate: initial learning rate.
-    regularization: per sample. See `StochasticProgram`."""
+    """Stochastic program of a multi-class linear model.
+
+    loss: one of LOSSES. rate: initial learning rate. regularization: L2 penalty per sample. See `StochasticProgram`.
+    """
 
     maps: Sequence[str] = ("wrong",)
 
@@ -146,7 +149,7 @@ class Softmax(StochasticProgram):
 
 @inlined_kernel
 def class_of(label, labels):
-    """Return the index of a label among all, float64 (K,), ascending."""
+    """Return the index of a label among all labels, float64 (K,), ascending."""
     first, last = 0, labels.size
     while first + 1 < last:
         middle = (first + last) // 2
@@ -173,8 +176,9 @@ def score(element, shared, local):
 
 @inlined_kernel
 def find_gradients(element, shared, local):
-    """Set `local.scores` to the gradients of the loss of a sample by its scores; returns the result of
-    `turn_to_gradients`."""
+    """Set `local.scores` to the gradients of the loss of a sample with respect to its scores; returns the result of
+    `turn_to_gradients`.
+    """
     score(element, shared, local)
     label = class_of(element.label, shared.labels)
     return turn_to_gradients(shared.kind, label, local.scores[: shared.labels.size])
@@ -218,9 +222,9 @@ def softmax_gradients(label, scores):
 
 @reordered_inlined_kernel
 def step(column, value, weight, shared, gradients):
-    """Do a step for the weights of all classes of one column, or for the intercepts.
+    """Update the weights of all classes for one column, or the intercepts.
 
-    Compiled with reordering, as the processor's instruction for inverse roots takes half as long as root and division.
+    Compiled with reordering, since the processor's reciprocal square root takes half as long as a root and a division.
     """
     squares, weights = shared.squares.row_view(column), shared.weights.row_view(column)
     times = np.float32(weight)

@@ -37,11 +37,11 @@ def train(
     ring: Ring | None = None,
     callback: Callback | None = None,
 ) -> dict[str, Any]:
-    """Train a multi-class linear model of the samples `data` in the new run directory `path`.
+    """Train a multi-class linear model on the samples `data` in the new run directory `path`.
 
-    ring: several machines that all call this with their own shard and run directory and the same options; rank 0 has
-    the held-out samples, and writes the model. callback: see `ooc.training.train`. Returns the last line of the
-    metrics. Raises RequestError, before anything is written, if an option is wrong.
+    ring: machines that all call this function with their own shard and run directory and the same options; rank 0 has
+    the held-out samples and writes the model. callback: see `ooc.training.train`. Returns the last line of the metrics.
+    Raises RequestError, before anything is written, if an option is invalid.
     """
     if resources.on_node:
         raise RequestError("--scratch node cannot be used for regressions", "Leave --scratch out, or give a directory.")
@@ -64,7 +64,7 @@ def train(
     held_out = _held_out(options.held_out, samples) if options.held_out and first else None
     settings: dict[str, Any] = {"held_out": gather_values(ring, held_out)[0] if ring else held_out}
     if ring:
-        settings["staleness"] = 0  # nothing is stale
+        settings["staleness"] = 0  # no value is stale
     plan = plan_training(samples, spec, resources)
     check_dataset(samples)
     run = create_run(
@@ -84,7 +84,7 @@ train_softmax = by_keywords(train, SoftmaxOptions)
 
 
 def _held_out(path: Path, samples: Samples) -> dict[str, str]:
-    """Return the run's settings for held-out samples, after checking them."""
+    """Check the held-out samples, and return the run's settings for them."""
     held_out = Samples(path)
     if held_out.columns != samples.columns:
         raise RequestError(
@@ -99,13 +99,13 @@ def _held_out(path: Path, samples: Samples) -> dict[str, str]:
 
 
 def disk_needed(data: Path) -> int:
-    """Return the largest number of bytes of generations that a new run keeps."""
+    """Return the maximum size in bytes of the generations that a new run keeps."""
     samples = Samples(data)
     return GENERATIONS * 8 * max(len(samples.index.labels), 1) * (samples.columns + 1)
 
 
 class SoftmaxObserver:
-    """Evaluates the model on held-out samples. first: this is rank 0, which has them."""
+    """Evaluates the model on held-out samples. first: whether this is rank 0, which has these samples."""
 
     def __init__(self, run: Run, *, first: bool = True) -> None:
         self._run = run
@@ -116,7 +116,7 @@ class SoftmaxObserver:
         return engine.gather(self._evaluated(engine))[0] if self._evaluates else {}
 
     def _evaluated(self, engine: StaticEngine) -> dict[str, float]:
-        """Return the losses of the held-out samples, from rank 0."""
+        """Return the losses on the held-out samples, from rank 0."""
         if not self._held_out:
             return {}
         program = engine.program

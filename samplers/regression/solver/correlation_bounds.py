@@ -1,8 +1,8 @@
-"""Known cosines between columns and residuals, and the bounds that they give for another residual.
+"""Known cosines between columns and residuals, and the bounds that they give for other residuals.
 
-If a column is at the angle s to a residual, which is at the angle t to another, the column's cosine with the other is
-at most |cos s cos t| + |sin s sin t|. Evaluating bounds is limited by memory bandwidth, which threads share: five bytes
-per column, four for its limit and one for the result.
+If a column is at the angle s to a residual, which is at the angle t to another residual, the column's cosine with the
+latter is at most |cos s cos t| + |sin s sin t|. Evaluating bounds is limited by memory bandwidth, which threads share:
+five bytes per column, four for its limit and one for the result.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from blocks.compiled import reordered_inlined_kernel, reordered_kernel
 from samplers.regression.linear_algebra.columns import copy
 from samplers.regression.linear_algebra.contiguous import BLOCK, is_run
 
-NOTHING = 0  # the number of no residual
-_FAR = 1e30  # instead of a sine, where nothing is known: is above all limits
-_ROUNDED = 1e-14  # of a squared sine, which is what is lost of it
-_LEAST = 1e-37  # of a limit: float32 has no much smaller numbers
-MARGIN = np.float32(1e-6)  # of what is reckoned in float32: by so much limits are smaller, and bounds larger
+NOTHING = 0  # index that stands for no residual
+_FAR = 1e30  # used instead of a sine where no cosine is known: exceeds all limits
+_ROUNDED = 1e-14  # rounding error of a squared sine
+_LEAST = 1e-37  # minimum limit: float32 has few smaller numbers
+MARGIN = np.float32(1e-6)  # relative rounding error in float32: limits are reduced, and bounds increased, by this much
 
 
 class Known(NamedTuple):
-    """Known cosines of p columns."""
+    """Known cosines of p columns with residuals."""
 
-    cosines: np.ndarray  # float32 (p,), with residuals
-    numbers: np.ndarray  # uint8 (p,), of these
+    cosines: np.ndarray  # float32 (p,), cosine of each column with a residual
+    numbers: np.ndarray  # uint8 (p,), index of this residual
 
 
 class Angles(NamedTuple):
-    """Angles between a residual and k kept ones, float32 (k,), rounded up."""
+    """Angles between a residual and k stored residuals, float32 (k,), rounded up."""
 
     cosines: np.ndarray
     sines: np.ndarray
@@ -39,8 +39,10 @@ class Angles(NamedTuple):
 
 @reordered_kernel
 def largest_limit(l1, norms):
-    """Return the largest limit l1 / |x| of the cosines of columns, float64 (m,); 0 if all columns are 0. l1 may be
-    (1,), also in the functions below."""
+    """Return the maximum limit l1 / |x| of the cosines of columns, float64 (m,); 0 if all columns are 0.
+
+    l1 may be (1,), also in the functions below.
+    """
     largest = 0.0
     for j in range(norms.size):
         limit = l1[j if l1.size > 1 else 0] / norms[j]
@@ -50,7 +52,7 @@ def largest_limit(l1, norms):
 
 @reordered_kernel
 def set_limits(l1, norms, largest, limits):
-    """Set limits, float32 (m,), to l1 / |x| relative to the largest; 0 only for columns that are 0 or unpenalized."""
+    """Set limits, float32 (m,), to l1 / |x| relative to the maximum; 0 only for columns that are 0 or unpenalized."""
     factor = (1.0 - MARGIN) / largest if largest > 0.0 else 0.0
     for j in range(limits.size):
         cost = l1[j if l1.size > 1 else 0]
@@ -60,8 +62,9 @@ def set_limits(l1, norms, largest, limits):
 
 @reordered_kernel
 def find_angles(products, square, squares, angles):
-    """Set the angles of a residual to k others, from inner products and squared norms: float64 (k,); the square of a
-    missing one is 0."""
+    """Set the angles between a residual and k others, from inner products and squared norms, float64 (k,); the square
+    of a missing residual is 0.
+    """
     for k in range(squares.size):
         cosine, sine = 0.0, _FAR
         if squares[k] > 0.0:
@@ -73,9 +76,9 @@ def find_angles(products, square, squares, angles):
 
 @reordered_kernel
 def least_bound(angles, counts):
-    """Return a lower bound on the bounds of all columns. counts: int64 (k,), columns per residual.
+    """Return a lower bound on the bounds of all columns. counts: int64 (k,), number of columns per residual.
 
-    The bound is concave in the known cosine, so smallest where that is 0 or 1.
+    The bound is concave in the known cosine, so its minimum is at 0 or 1.
     """
     least = _FAR
     for k in range(NOTHING + 1, counts.size):
@@ -85,7 +88,7 @@ def least_bound(angles, counts):
 
 
 class BlockScratch(NamedTuple):
-    """Work arrays for up to BLOCK columns, float32 (BLOCK,)."""
+    """Working memory for up to BLOCK columns, float32 (BLOCK,)."""
 
     cosines: np.ndarray
     limits: np.ndarray
@@ -118,7 +121,7 @@ def look_up(numbers, angles, block):
 
 @reordered_kernel
 def exceed(cosines, limits, lam, spare, block, above):
-    """Set `above` where the largest possible cosines exceed the limits; returns their number."""
+    """Set `above` where the largest possible cosines exceed the limits; returns the number of these columns."""
     for i in range(cosines.size):
         cosine = cosines[i]
         most = abs(block.of_angles[i] * cosine) + block.sines[i] * np.sqrt(np.float32(1.0) + MARGIN - cosine * cosine)
@@ -137,7 +140,8 @@ def count_true(flags):
 @reordered_kernel
 def bound(known, limits, angles, candidates, lam, spare, block, above):
     """Set `above`, bool (m,), for candidates, int64 (m,), whose cosines may exceed lam * limit - spare, float32;
-    returns their number."""
+    returns the number of these candidates.
+    """
     count = 0
     for begin in range(0, candidates.size, BLOCK):
         some, found = candidates[begin : begin + BLOCK], above[begin : begin + BLOCK]
@@ -158,8 +162,9 @@ def bound(known, limits, angles, candidates, lam, spare, block, above):
 
 @reordered_kernel
 def choose(candidates, above, chosen):
-    """Write the candidates, int64 (m,), with `above` to `chosen`, int64 (l,), which may start where the candidates
-    do."""
+    """Write the candidates, int64 (m,), that are `above` to `chosen`, int64 (l,), which may overlap the start of
+    `candidates`.
+    """
     count = 0
     for begin in range(0, candidates.size, BLOCK):
         some, flags = candidates[begin : begin + BLOCK], above[begin : begin + BLOCK]
@@ -168,7 +173,7 @@ def choose(candidates, above, chosen):
             copy(some, chosen[count : count + many])
         elif many > 0:
             found, at = chosen[count : count + many], 0
-            for i in range(some.size):  # most are written over: the processor would guess a branch on each wrong
+            for i in range(some.size):  # most entries are overwritten: the processor would mispredict a branch for each
                 if at == many:
                     break
                 found[at] = some[i]
@@ -178,7 +183,7 @@ def choose(candidates, above, chosen):
 
 @reordered_kernel
 def count(numbers, counts):
-    """Count numbers, uint8, which are often equal: adding one by one would wait for each."""
+    """Count the values of `numbers`, uint8, which are often equal: adding one by one would wait for each addition."""
     same = 0
     for i in range(numbers.size):
         same += numbers[i] == numbers[0]
@@ -201,8 +206,11 @@ def learn_run(known, values, number, length, norms):
 
 @reordered_kernel
 def learn(known, lost, chosen, values, number, length, norms):
-    """Store the inner products of chosen columns, int64 (m,), with a residual: values, float64 (m,). lost: int64,
-    initially zeros, gets how many of the columns referred to each residual before."""
+    """Store the inner products of the chosen columns, int64 (m,), with a residual.
+
+    values: float64 (m,), inner products. lost: int64, initially zeros, set to how many of the columns referred to each
+    residual before.
+    """
     for begin in range(0, chosen.size, BLOCK):
         some, found = chosen[begin : begin + BLOCK], values[begin : begin + BLOCK]
         if is_run(some):
@@ -219,7 +227,7 @@ def learn(known, lost, chosen, values, number, length, norms):
 
 @reordered_kernel
 def forget(known, number):
-    """Forget the cosines of all columns that refer to a residual."""
+    """Discard the cosines of all columns that refer to a residual."""
     for j in range(known.numbers.size):
         if known.numbers[j] == number:
             known.numbers[j], known.cosines[j] = NOTHING, 0.0

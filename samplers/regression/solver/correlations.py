@@ -1,9 +1,9 @@
-"""Correlations of columns with a changing residual, read again only if known bounds do not suffice.
+"""Correlations of columns with a changing residual, read again only if the known bounds do not suffice.
 
 The correlation of a column x with the residual r (rows scaled by the roots of their weights) is |x| |r| times a cosine.
-Several residuals are kept, and for each column its cosine with the residual for which it was last read, which bounds
-its cosine with any other: see `samplers.regression.solver.correlation_bounds`. Along a path most columns are read once
-in ten lambdas, and columns far from entering the model hardly ever.
+Several residuals are stored, and for each column its cosine with the residual for which the column was last read, which
+bounds its cosine with any other residual: see `samplers.regression.solver.correlation_bounds`. Along a path, most
+columns are read once in ten lambdas, and columns far from entering the model hardly ever.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ from samplers.regression.solver.limit import LimitReached
 from samplers.regression.solver.screening import strong_lambda
 from samplers.regression.solver.selection import largest
 
-_KEPT = 24  # residuals, with none
+_KEPT = 24  # number of residuals, including the empty one
 REACH = 2.2  # lambdas that differ by a larger factor are too far apart for the strong rule
-_MOST = 1e25  # of a lambda, as a cosine
-_MOST_OF_THEM = 2 / 3  # of some columns: it takes no longer to go on with all, whose numbers are written down already
-_LONG = 1 << 18  # numbers in all of these: products with fewer are not worth a second thread
+_MOST = 1e25  # maximum of a lambda, expressed as a cosine
+# fraction of the candidates above which all are used: their indices exist already, and it takes no longer
+_MOST_OF_THEM = 2 / 3
+_LONG = 1 << 18  # number of elements in all these residuals: products with fewer are not worth a second thread
 
 
 def side_by_side(count: int, *kinds: type) -> list[np.ndarray]:
     """Return arrays of `count` numbers of each of several dtypes, the largest first, in one allocation.
 
-    The kernel serves a large one in pages of 2 MB; faulting a 4 KB page takes 2 microseconds, and more with several
-    threads.
+    The kernel backs a large allocation with pages of 2 MB; faulting a 4 KB page takes 2 microseconds, and longer with
+    several threads.
     """
     ends = np.cumsum([count * np.dtype(kind).itemsize for kind in kinds])
     memory = np.empty(ends[-1], np.uint8)
@@ -54,34 +55,36 @@ def side_by_side(count: int, *kinds: type) -> list[np.ndarray]:
 
 
 class Seen(NamedTuple):
-    """Correlations of m candidates, valid until the next look or until candidates are removed."""
+    """Correlations of m candidates, valid until the next call of `see`, or until candidates are removed."""
 
-    chosen: np.ndarray  # int64 (l,), the columns that were read; of all others they are allowed. May be the candidates
-    values: np.ndarray  # float64 (l,), the correlations of these
+    # int64 (l,), columns that were read; all others are within their limits. May be the array of candidates
+    chosen: np.ndarray
+    values: np.ndarray  # float64 (l,), correlations of these columns
 
 
 class Wanted(NamedTuple):
-    """Correlations to compute."""
+    """A request for correlations."""
 
     residual: np.ndarray  # float64 (n,)
-    lam: float  # exactly if they may be above lam * l1
-    always: np.ndarray  # int64, of these columns exactly
+    lam: float  # correlations are exact if they may be above lam * l1
+    always: np.ndarray  # int64, columns whose correlations are always exact
 
 
 class Look(NamedTuple):
-    """Correlations that were read for a residual."""
+    """Correlations that were read for one residual."""
 
     seen: Seen
-    number: int  # of the residual, which is kept
-    length: float  # of it
+    number: int  # index of the stored residual
+    length: float  # squared norm of the residual
 
 
 class Correlations:
     """Correlations of p columns with residuals.
 
-    roots: sqrt(sample_weight), float64 (n,), or None. norms: float64 (p,), of the columns, projected like the
+    roots: sqrt(sample_weight), float64 (n,), or None. norms: float64 (p,), norms of the columns, projected like the
     residuals. l1: float64 (p,), penalties, or (1,). Attributes: `usable`, int64, ascending, the nonzero penalized
-    columns; `columns_read` so far; work arrays `gains`, float32 (p,), and `kept`, int64 (p,).
+    columns; `columns_read`, the number of columns read so far; working memory `gains`, float32 (p,), and `kept`, int64
+    (p,).
     """
 
     def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray, l1: np.ndarray) -> None:
@@ -105,13 +108,13 @@ class Correlations:
         self._counts[NOTHING] = norms.size
         self._last, self._square, self._products = np.empty(0), 0.0, np.zeros(_KEPT)  # see `_square_of`
         self.usable = features.every if self._limits.min(initial=1.0) > 0 else np.flatnonzero(self._limits)
-        self._pending: Look | None = None  # a look at all of these that is counted, but not noted
+        self._pending: Look | None = None  # correlations of all usable columns that are counted, but not yet recorded
         self.columns_read = 0
 
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
-        """Read the correlations of candidates, int64 (m,), with nonzero norms, and remember them.
+        """Read the correlations of candidates, int64 (m,), with nonzero norms, and store them.
 
-        Raises LimitReached, and then remembers nothing: pending values may have been overwritten.
+        Raises LimitReached, and then stores nothing, since pending values may have been overwritten.
         """
         chosen = self._needed(wanted, candidates)
         every = chosen.size == self.usable.size
@@ -128,7 +131,9 @@ class Correlations:
         return seen
 
     def see_all(self, wanted: Sequence[Wanted], candidates: np.ndarray) -> list[Seen]:
-        """Read the correlations with each of several residuals in one pass; one of them must still be learned."""
+        """Read the correlations with each of several residuals in one pass; call `learn` afterwards to store one of
+        them.
+        """
         needed = np.zeros(self._norms.size, bool)
         for one in wanted:
             needed[self._needed(one, candidates)] = True
@@ -139,7 +144,7 @@ class Correlations:
         return [Seen(chosen, found) for found in values]
 
     def _needed(self, wanted: Wanted, candidates: np.ndarray) -> np.ndarray:
-        """Return the candidates that must be read."""
+        """Return the candidates whose correlations must be read."""
         self._forget(wanted.always)
         return self.possible(wanted.residual, candidates, self._chosen[: candidates.size], wanted.lam)
 
@@ -149,7 +154,7 @@ class Correlations:
         """Return the candidates, int64 (m,), whose correlations c may satisfy |c| > lam * l1 - spare * |x| by the known
         bounds; all candidates if these are most of them.
 
-        Written to `found`, int64 (m,), which may be `candidates`, unless all are returned.
+        found: int64 (m,), receives the result unless all candidates are returned; may be `candidates`.
         """
         return self._those_above(residual, self._angles(residual), candidates, found, lam, spare)
 
@@ -182,14 +187,14 @@ class Correlations:
         if ends[-1] > _MOST_OF_THEM * candidates.size:
             return candidates
         places = {begin: (last - count, last) for (begin, count), last in zip(counts, ends, strict=True)}
-        if found is candidates:  # which another thread may still have to read
+        if found is candidates:  # another thread may still have to read the candidates
             choose(candidates, self._above[: candidates.size], found[: ends[-1]])
         else:
             self._features.pool.share(candidates.size, write)
         return found[: ends[-1]]
 
     def _forget(self, columns: np.ndarray) -> None:
-        """Forget the correlations of some columns, int64, without duplicates."""
+        """Discard the correlations of some columns, int64, without duplicates."""
         if not columns.size:
             return
         self._catch_up()
@@ -206,8 +211,9 @@ class Correlations:
         return residual if self._roots is None else residual * self._roots
 
     def strong(self, residual: np.ndarray, lam: float, before: float, candidates: np.ndarray, most: int) -> np.ndarray:
-        """Return the candidates, int64 (m,), proposed by the strong rule, at most the `most` most likely ones; uses
-        estimates and reads nothing."""
+        """Return the candidates, int64 (m,), that the strong rule proposes, at most the `most` most likely ones; uses
+        estimates and reads nothing.
+        """
         if before > REACH * lam:
             return np.empty(0, np.int64)
         likely = self._angles(residual)._replace(sines=np.zeros(_KEPT, np.float32))
@@ -235,14 +241,14 @@ class Correlations:
         self._last = np.empty(0)
 
     def _angles(self, residual: np.ndarray) -> Angles:
-        """Return the angles to each kept residual."""
+        """Return the angles between a residual and each stored residual."""
         angles, square = Angles(*np.empty((2, _KEPT), np.float32)), self._square_of(residual)
         find_angles(self._products, square, self._squares, angles)
         return angles
 
     def _square_of(self, residual: np.ndarray) -> float:
-        """Return the squared norm of a residual, and remember its products with the kept residuals."""
-        if residual is not self._last:  # most are asked for several times
+        """Return the squared norm of a residual, and cache its products with the stored residuals."""
+        if residual is not self._last:  # most residuals are requested several times
             used = int(_KEPT - np.argmax(self._counts[::-1] > 0))
             self._last, self._square, self._products = residual, inner(residual, residual), np.zeros(_KEPT)
             if used * residual.size > _LONG:
@@ -255,14 +261,16 @@ class Correlations:
         self._products[number] = inner(self._residuals[number], self._last)
 
     def learn(self, residual: np.ndarray, seen: Seen) -> None:
-        """Keep a residual and the correlations read for it, replacing the residual that the fewest columns refer to, if
-        needed."""
+        """Store a residual and the correlations read for it, if needed in place of the residual to which the fewest
+        columns refer.
+        """
         self._enter(residual, seen)
         self._catch_up()
 
     def _enter(self, residual: np.ndarray, seen: Seen) -> None:
-        """Keep a residual; correlations of all columns are recorded only when needed, as often all are read again
-        before."""
+        """Store a residual; correlations of all columns are recorded only when needed, since often all columns are read
+        again before that.
+        """
         square = self._square_of(residual)
         if square == 0:
             return
@@ -289,7 +297,7 @@ class Correlations:
             self._pending = None
 
     def _note(self, look: Look) -> np.ndarray:
-        """Record correlations; returns the number of columns that refer to each residual: int64."""
+        """Record correlations; returns the number of columns that referred to each residual, int64."""
         (chosen, values), number, length = look
 
         def work(begin: int, end: int) -> np.ndarray:

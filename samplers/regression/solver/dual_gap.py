@@ -1,5 +1,5 @@
 """Objective and dual bound of a regression, from the columns whose correlations exceed the penalty or whose
-coefficients are not 0.
+coefficients are nonzero.
 
     minimise over b, a   loss(X b + U a) + sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2
 
@@ -20,10 +20,10 @@ from samplers.regression.losses.loss import Fit, Loss
 
 
 class DualGap(NamedTuple):
-    """Objective, dual bound and gap of some coefficients."""
+    """Objective, dual bound and duality gap of some coefficients."""
 
     objective: float
-    bound: float  # no coefficients have a smaller objective
+    bound: float  # lower bound on the objective for any coefficients
     scale: float
 
     @property
@@ -32,13 +32,13 @@ class DualGap(NamedTuple):
 
 
 def slopes_of(chosen: np.ndarray, correlations: np.ndarray, support: np.ndarray, ridge: np.ndarray) -> np.ndarray:
-    """Return the slopes of chosen columns, int64 (m,), ascending, from correlations, float64 (m,).
+    """Return the slopes of the chosen columns, int64 (m,), ascending, given their correlations, float64 (m,).
 
-    ridge: float64 (s,), l2_j b_j of the support, int64 (s,), ascending, that is all columns where it is not 0.
+    ridge: float64 (s,), l2_j b_j of the support, int64 (s,), ascending, which contains all columns where it is nonzero.
     """
     if chosen.size and ridge.any():
         places = np.minimum(np.searchsorted(chosen, support), chosen.size - 1)
-        known = chosen[places] == support  # not those that were ruled out and are on their way to 0
+        known = chosen[places] == support  # except columns that were screened out and whose coefficients are becoming 0
         correlations = correlations.copy()
         correlations[places[known]] -= ridge[known]
     return correlations
@@ -48,7 +48,7 @@ def slopes_of(chosen: np.ndarray, correlations: np.ndarray, support: np.ndarray,
 def steepest_of_block(slopes, gains, lam, l1, norms, steepest):
     for i in range(slopes.size):
         gains[i] = max(abs(slopes[i]) - lam * l1[i], 0.0) / norms[i]
-    steeper = 0  # counted first, as the compiler makes vectors of this, but not of the largest
+    steeper = 0  # counted first, because the compiler vectorizes a count but not a maximum
     for i in range(slopes.size):
         steeper += abs(slopes[i]) > steepest * lam * l1[i]
     if steeper > 0:
@@ -59,9 +59,9 @@ def steepest_of_block(slopes, gains, lam, l1, norms, steepest):
 
 @reordered_kernel
 def steepest_of_columns(chosen, slopes, gains, lam, l1, norms, scattered):
-    """Like `steepest_slope`, block by block. scattered: float64 (2, BLOCK), working memory."""
+    """Compute `steepest_slope` block by block. scattered: float64 (2, BLOCK), working memory."""
     steepest = 1.0
-    scattered[0] = l1[0]  # of all, if they have the same
+    scattered[0] = l1[0]  # the l1 of all columns, if they are equal
     for begin in range(0, chosen.size, BLOCK):
         end = min(begin + BLOCK, chosen.size)
         some, first, last = chosen[begin:end], chosen[begin], chosen[end - 1] + 1
@@ -80,17 +80,18 @@ def steepest_of_columns(chosen, slopes, gains, lam, l1, norms, scattered):
 def steepest_slope(
     chosen: np.ndarray, slopes: np.ndarray, gains: np.ndarray, lam: float, l1: np.ndarray, norms: np.ndarray
 ) -> float:
-    """Return the largest ratio of slope and lam * l1 of chosen columns, int64 (m,), ascending, at least 1.
+    """Return the largest ratio of slope to lam * l1 among the chosen columns, at least 1.
 
-    slopes: float64 (m,). l1: float64 (p,), or (1,). norms: float64 (p,). gains, float32 (m,), get the root of the
-    approximate decrease of the objective by each column with coefficient 0.
+    chosen: int64 (m,), ascending. slopes: float64 (m,). l1: float64 (p,), or (1,). norms: float64 (p,). gains: float32
+    (m,), set to the square root of the approximate decrease of the objective by each column with coefficient 0.
     """
     return steepest_of_columns(chosen, slopes, gains, lam, l1, norms, np.empty((2, BLOCK)))
 
 
 def dual_gap_of(loss: Loss, fit: Fit, steepest: float, l1: np.ndarray, l2: np.ndarray, b: np.ndarray) -> DualGap:
-    """Return the duality gap, given the largest ratio of slope and l1 of all columns, and l1, l2 and coefficients b of
-    the support, float64 (s,)."""
+    """Return the duality gap, given the largest ratio of slope to l1 over all columns, and l1, l2 and the coefficients
+    b of the support, float64 (s,).
+    """
     scale, absolute, ridge = 1.0 / steepest, inner(l1, np.abs(b)), inner(l2, b * b)
     bound = loss.dual(scale * fit.residual) - 0.5 * scale**2 * ridge
     return DualGap(fit.loss + absolute + 0.5 * ridge, bound, scale)

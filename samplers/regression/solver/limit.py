@@ -11,8 +11,9 @@ class LimitReached(Exception):
 
 
 class Limit:
-    """A limit. most: number of rounds. is_wanted: function that returns whether to stop. Attributes: `taken`, number of
-    rounds."""
+    """A limit. most: maximum number of rounds. is_wanted: function that returns whether to stop. Attributes: `taken`,
+    number of rounds so far.
+    """
 
     def __init__(self, most: float = math.inf, is_wanted: Callable[[], bool] = lambda: False) -> None:
         self.taken, self._most, self._is_wanted = 0, most, is_wanted

@@ -2,12 +2,12 @@
 
     minimise over B, a   sum_i w_i (log sum_k exp(z_ik) - z_i,y_i) + lambda sum_k penalty(b_k),   z_ik = a_k + x_i . b_k
 
-Given the scores of all other classes, the problem of one class is a logistic regression of its rows against all others,
-exactly: log(exp(z_k) + exp(o)) is o + log(1 + exp(z_k - o)), with o the logarithm of the sum of the others. Cycles over
-the classes solve these in turn, each more exactly the closer all of them are to the solution (block coordinate descent:
-Tseng, J. Optim. Theory Appl. 2001), and a dual point of the whole problem tells how close that is: the residuals
-y_ik - p_ik, scaled so that the penalty allows the correlations of all columns with them. The objective of q = y - r,
-each row of which is a distribution, is sum_i w_i H(q_i), H being the entropy.
+Given the scores of all other classes, the problem of one class is exactly a logistic regression of its rows against all
+others: log(exp(z_k) + exp(o)) is o + log(1 + exp(z_k - o)), where o is the log-sum-exp of the others. Cycles over the
+classes solve these problems in turn, more exactly the closer all classes are to the solution (block coordinate descent:
+Tseng, J. Optim. Theory Appl. 2001). A dual point of the whole problem measures that: the residuals y_ik - p_ik, scaled
+so that the correlations of all columns with them are within the penalty. The dual objective of q = y - r, each row of
+which is a distribution, is sum_i w_i H(q_i), where H is the entropy.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.sparse_regression import SparseRegression, needed_moments, scores_of
 from samplers.regression.solver.working_sets import Solution
 
-_INEXACT = 0.1  # of the gap, shared among the classes: what the first cycle leaves of the problem of each
-_DEEPER = 0.2  # times that after a cycle that has not halved the gap,
-_DEEPEST = 1e-6  # down to this
-_ROUNDING = 1e-12  # of the loss, or of the objective: a step that lowers it by less is the last
-_STEPS = 100  # of Newton's method, at most: ten are many
-_HALVINGS = 40  # of a step, at most
-_PROGRESS = 0.99  # of the gap: what a cycle has to bring it to, or lower the objective
-_PATIENCE = 5  # cycles that do neither
+_INEXACT = 0.1  # fraction of the gap, divided among the classes, that the first cycle may leave in each class's problem
+_DEEPER = 0.2  # factor applied to this fraction after a cycle that has not halved the gap,
+_DEEPEST = 1e-6  # minimum of this fraction
+_ROUNDING = 1e-12  # relative to the loss or the objective: a step that lowers it by less is the last
+_STEPS = 100  # maximum number of Newton steps: ten are many
+_HALVINGS = 40  # maximum number of halvings of a step
+_PROGRESS = 0.99  # a cycle makes progress if it reduces the gap by this factor, or lowers the objective
+_PATIENCE = 5  # maximum number of consecutive cycles without progress
 
 
 class Solutions(NamedTuple):
-    """Solutions of all classes. gap: upper bound on the distance of the objective from its minimum."""
+    """Solutions for all classes. gap: upper bound on the suboptimality of the objective."""
 
     classes: list[Solution]
     objective: float
@@ -41,10 +41,10 @@ class Solutions(NamedTuple):
 
 
 class MultinomialRegression:
-    """A regression of labels, int64 (n,), 0 to K - 1, all of which occur, on features.
+    """A regression of labels, int64 (n,), from 0 to K - 1, all of which occur, on features.
 
     For the other arguments see `SparseRegression`; they have one entry per column for all classes. Raises RequestError.
-    Attributes: `limit`, of the solvers of all classes; `constant`, see `SparseRegression`.
+    Attributes: `limit`, for the solvers of all classes; `constant`, see `SparseRegression`.
     """
 
     def __init__(
@@ -101,8 +101,9 @@ class MultinomialRegression:
         return self.nothing.classes[0].lam
 
     def best(self, lam: float, start: Solutions, target: float) -> Solutions:
-        """Return the solution for a lambda, started from another; its gap is at most `target`, unless the limit is
-        reached or nothing improves."""
+        """Return the solution for a lambda, starting from another solution; its gap is at most `target`, unless the
+        limit is reached or nothing improves.
+        """
         found = self._judged(lam, start.classes, -np.inf)
         inexact, least, stalled = _INEXACT, found.gap, 0
         while found.gap > target and stalled < _PATIENCE and not self._limit.reached:
@@ -133,8 +134,10 @@ class MultinomialRegression:
         return np.stack([solution.fit.scores for solution in classes]) + _free_of(classes) @ self._free
 
     def _judged(self, lam: float, classes: list[Solution], bound: float) -> Solutions:
-        """Return the coefficients with the optimal unpenalized coefficients, and the duality gap of all classes. bound:
-        known lower bound on the objective."""
+        """Return the solutions with optimal unpenalized coefficients, and with the duality gap of all classes.
+
+        bound: known lower bound on the objective.
+        """
         fixed = np.stack([solution.fit.scores for solution in classes])
         loss, residuals, free = self._fit_free(fixed, _free_of(classes))
         costs = [each.regression.penalty.at(lam, of.support) for each, of in zip(self._of, classes, strict=True)]
@@ -147,14 +150,14 @@ class MultinomialRegression:
 
     @staticmethod
     def _with_free(classes: list[Solution], free: np.ndarray, objective: float, gap: float) -> Solutions:
-        """Return solutions with other unpenalized coefficients, float64 (K, k)."""
+        """Return the solutions with other unpenalized coefficients, float64 (K, k)."""
         found = [of._replace(fit=of.fit._replace(free=mine)) for of, mine in zip(classes, free, strict=True)]
         return Solutions(found, objective, gap)
 
     def _steepest(self, lam: float, residuals: np.ndarray, classes: Sequence[Solution] = ()) -> float:
-        """Return the largest ratio of slope and penalty over all columns and classes.
+        """Return the largest ratio of slope to penalty over all columns and classes.
 
-        residuals: float64 (K, n), weighted by row. classes: solutions whose ridge penalty adds to the slopes.
+        residuals: float64 (K, n), weighted by row. classes: solutions whose ridge penalty is added to the slopes.
         """
         regression = self._of[0].regression
         slopes = regression.features.several_correlations(regression.features.every, residuals)
@@ -174,7 +177,7 @@ class MultinomialRegression:
     def _fit_free(self, scores: np.ndarray, free: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Fit the unpenalized coefficients of all classes together by Newton's method.
 
-        scores: float64 (K, n), of the other columns. free: float64 (K, k), where to start. Returns the loss; the
+        scores: float64 (K, n), scores of the other columns. free: float64 (K, k), starting point. Returns the loss; the
         weighted residuals, float64 (K, n), orthogonal to the unpenalized columns; and the coefficients, float64 (K, k).
         """
         loss, probabilities = self._loss(scores + free @ self._free)
@@ -199,7 +202,7 @@ class MultinomialRegression:
         return -float(self._weights @ np.sum(self._targets * logs, axis=0)), np.exp(logs)
 
     def _curvature(self, probabilities: np.ndarray) -> np.ndarray:
-        """Return the second derivatives of the loss by all unpenalized coefficients, float64 (Kk, Kk)."""
+        """Return the second derivatives of the loss with respect to all unpenalized coefficients, float64 (Kk, Kk)."""
         count, k = len(probabilities), len(self._free)
         found = np.empty((count, k, count, k))
         for a in range(k):
@@ -209,7 +212,7 @@ class MultinomialRegression:
         return found.reshape(count * k, count * k)
 
     def _orthogonal(self, residuals: np.ndarray) -> np.ndarray:
-        """Remove rounding errors of the residuals along the unpenalized columns."""
+        """Remove from the residuals the rounding errors along the unpenalized columns."""
         if not len(self._free):
             return residuals
         weighted = self._free * self._weights
@@ -221,20 +224,21 @@ class MultinomialRegression:
         classes = []
         for each, given, before in zip(self._of, coefficients, self.nothing.classes, strict=True):
             known = np.array(given, np.float64)
-            known[each.unpenalised] = 0.0  # they are found anew
+            known[each.unpenalised] = 0.0  # these are computed anew
             support, scores = np.flatnonzero(known), scores_of(each.regression.features, known)
             fit = before.fit._replace(scores=scores)
             classes.append(before._replace(support=support, values=known[support], fit=fit))
         return Solutions(classes, np.inf, np.inf)
 
     def model(self, found: Solutions) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients, float64 (K, p), and intercepts, (K,); intercepts and unpenalized coefficients add up to
-        0 over classes."""
+        """Return coefficients, float64 (K, p), and intercepts, (K,); intercepts and unpenalized coefficients sum to 0
+        over classes.
+        """
         free = _free_of(found.classes)
         centred = self._with_free(found.classes, free - free.mean(axis=0), found.objective, found.gap)
         models = [each.model(of) for each, of in zip(self._of, centred.classes, strict=True)]
         intercepts = np.array([model.intercept for model in models])
-        moved = intercepts.mean() if self._intercept else 0.0  # offsets of columns have been taken from them
+        moved = intercepts.mean() if self._intercept else 0.0  # column offsets have been subtracted from the columns
         return np.stack([model.coefficients for model in models]), intercepts - moved
 
 

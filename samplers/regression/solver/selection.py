@@ -8,14 +8,16 @@ from blocks.compiled import reordered_kernel
 from samplers.regression.linear_algebra.columns import copy
 from samplers.regression.threads.thread_pool import ALONE, ThreadPool
 
-_SAMPLE = 1 << 12  # numbers: what all of them are like
-_MORE = 1.5  # times as many as are wanted should be above the limit that a sample suggests
-_SPARE = 16  # of the sample
+_SAMPLE = 1 << 12  # number of gains in a sample that represents all of them
+_MORE = 1.5  # factor by which more than the required number should exceed the limit estimated from a sample
+_SPARE = 16  # additional gains of the sample
 
 
 def largest(gains: np.ndarray, chosen: np.ndarray, size: int, pool: ThreadPool = ALONE) -> np.ndarray:
-    """Return the `size` chosen columns, int64 (m,), with the largest positive gains, in original order. gains: float32
-    (m,), at least 0."""
+    """Return the `size` chosen columns, int64 (m,), with the largest positive gains, in original order.
+
+    gains: float32 (m,), at least 0.
+    """
     limit = _likely_limit(gains, size)
     places = above(limit, gains, pool)
     if places.size < size and limit > 0:
@@ -30,14 +32,15 @@ def largest(gains: np.ndarray, chosen: np.ndarray, size: int, pool: ThreadPool =
 
 
 def union(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return the union of two ascending arrays of numbers, int64."""
+    """Return the union of two ascending arrays of indices, int64."""
     both = np.empty(one.size + other.size, np.int64)
     return both[: merge(one, other, both)]
 
 
 def _likely_limit(gains: np.ndarray, size: int) -> float:
     """Return a limit that slightly more than `size` gains probably exceed; 0 if `size` is small, or most of the
-    gains."""
+    gains.
+    """
     if gains.size <= _SAMPLE:
         return 0.0
     sample = gains[:: gains.size // _SAMPLE]
@@ -50,7 +53,7 @@ def above(limit: float, gains: np.ndarray, pool: ThreadPool) -> np.ndarray:
 
     def work(begin: int, end: int) -> np.ndarray:
         some = gains[begin:end]
-        found = np.empty(count_above(limit, some) + 1, np.int64)  # no larger: what is fresh takes long to get
+        found = np.empty(count_above(limit, some) + 1, np.int64)  # not allocated larger: fresh memory is slow to obtain
         choose_above(limit, some, found, begin)
         return found[:-1]
 
@@ -61,7 +64,7 @@ def above(limit: float, gains: np.ndarray, pool: ThreadPool) -> np.ndarray:
 def merge(one, other, both):
     """Write the union of two ascending arrays to `both`; returns its size."""
     i, k, count = 0, 0, 0
-    while i < one.size and k < other.size:  # without a branch that the processor could guess wrong
+    while i < one.size and k < other.size:  # without a branch that the processor could mispredict
         a, b = one[i], other[k]
         both[count] = min(a, b)
         i, k, count = i + (a <= b), k + (b <= a), count + 1
@@ -84,6 +87,6 @@ def choose_above(limit, gains, found, first):
     """Write the indices of m gains, float32, above the limit to `found`, int64 (m+1,). first: index of the first
     gain."""
     count = 0
-    for i in range(gains.size):  # without a branch: all are written, and most written over
+    for i in range(gains.size):  # branch-free: all indices are written, and most are overwritten
         found[count] = first + i
         count += gains[i] > limit

@@ -1,4 +1,4 @@
-"""Lasso, elastic net and l1-penalized logistic regression, in the parametrization of their users, and paths of lambdas.
+"""Lasso, elastic net and l1-penalized logistic regression, in the usual parametrization, and paths of lambdas.
 
     minimise over b, a    loss(a + X b) + lambda sum_j f_j s_j (share |b_j| + (1 - share) / 2 s_j |b_j|^2)
 
@@ -28,15 +28,16 @@ from samplers.regression.losses.squared import Squared
 from samplers.regression.solver.working_sets import Penalty, Regression, Solution
 
 LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic}
-_FAR = 1e3  # deviations that a mean is from 0: of such columns sums lose digits, and differences of squares more
-_LEFT = 1e-6  # of a square: what free columns leave is found as a difference, but where it is less
-_ROUNDING = 1e-15  # of a mean: a deviation of no more is that of the last digits, 0.1 + 0.2 being more than 0.3
-_NAMED = 5  # columns in a message
-_CELLS = 1 << 18  # of columns that are looked at again, at a time
+# ratio of mean to standard deviation: above it, sums of a column lose digits, and differences of squares more
+_FAR = 1e3
+_LEFT = 1e-6  # fraction of a square: a larger remainder after projecting out free columns is computed as a difference
+_ROUNDING = 1e-15  # relative to a mean: a deviation up to this is due to rounding, as 0.1 + 0.2 is more than 0.3
+_NAMED = 5  # maximum number of columns named in a message
+_CELLS = 1 << 18  # number of cells of columns that are read again at a time
 
 
 class LinearModel(NamedTuple):
-    """Coefficients on the original columns: scores are intercept + X coefficients."""
+    """Coefficients of the original columns: scores are intercept + X coefficients."""
 
     intercept: float
     coefficients: np.ndarray  # float64 (p,)
@@ -46,19 +47,21 @@ class Terms(NamedTuple):
     """Nonzero coefficients: scores are intercept + the sum of the values times the columns."""
 
     intercept: float
-    columns: np.ndarray  # int64 (m,), ascending, whose coefficients are not 0
-    values: np.ndarray  # float64 (m,), these
+    columns: np.ndarray  # int64 (m,), ascending, columns with nonzero coefficients
+    values: np.ndarray  # float64 (m,), nonzero coefficients
 
 
 class Moments(NamedTuple):
     """Weighted moments of p columns, float64 (p,)."""
 
     means: np.ndarray
-    norms: np.ndarray  # roots of the sums of the squares
-    deviations: np.ndarray  # 0 of columns that are constant
+    norms: np.ndarray  # square roots of the sums of squares
+    deviations: np.ndarray  # 0 for constant columns
 
     def shifted(self, shifts: np.ndarray, total: float) -> Moments:
-        """Return the moments of the columns plus a shift each, float64 (p,). total: total weight of the rows."""
+        """Return the moments of the columns plus one shift per column, float64 (p,). total: total weight of the
+        rows.
+        """
         means = self.means + shifts
         norms = np.where(shifts != 0, math.sqrt(total) * np.hypot(self.deviations, means), self.norms)
         return Moments(means, norms, self.deviations)
@@ -67,10 +70,10 @@ class Moments(NamedTuple):
 class SparseRegression:
     """A regression of y, float64 (n,), on features.
 
-    loss: "squared", or "logistic", for which y is 0 or 1. weights: of the rows, float64 (n,), not negative. share: of
-    |b_j| in the penalty, above 0, up to 1. factors: f, float64 (p,), not negative. moments: of the columns, if they are
-    known. Raises RequestError. Attributes: `constant`, int64, columns that are left out as they have the same value in
-    all rows, except empty columns of sparse designs; `unpenalised`, int64, columns with factor 0.
+    loss: "squared", or "logistic", for which y is 0 or 1. weights: sample weights, float64 (n,), nonnegative. share: l1
+    ratio of the penalty, above 0, up to 1. factors: penalty factors f, float64 (p,), nonnegative. moments: moments of
+    the columns, if known. Raises RequestError. Attributes: `constant`, int64, columns that are left out because they
+    have equal values in all rows, except empty columns of sparse designs; `unpenalised`, int64, columns with factor 0.
     """
 
     def __init__(
@@ -138,7 +141,7 @@ class SparseRegression:
         return left
 
     def _left_over(self, columns: np.ndarray, basis: np.ndarray) -> np.ndarray:
-        """Return the norms of columns, float64 (m, n), after projecting out a basis; changes the columns."""
+        """Return the norms of columns, float64 (m, n), after projecting out a basis; modifies the columns."""
         if self.loss.roots is not None:
             columns *= self.loss.roots
         for column in columns:
@@ -148,9 +151,11 @@ class SparseRegression:
 
     @property
     def nothing(self) -> Solution:
-        """Return the solution at lambda_max, where all penalized coefficients are 0; RequestError if lambda_max is
-        0."""
-        if self._nothing is None:  # a cached_property holds a lock while a ring, whose ranks may be threads, adds up
+        """Return the solution at lambda_max, where all penalized coefficients are 0. Raises RequestError if lambda_max
+        is 0.
+        """
+        # a cached_property would hold a lock while a ring, whose ranks may be threads, sums up
+        if self._nothing is None:
             self._nothing = self.regression.nothing()
         if self._nothing.lam == 0:
             raise RequestError(
@@ -168,8 +173,10 @@ class SparseRegression:
         return self.largest * np.geomspace(1.0, ratio, number) if number > 1 else np.array([self.largest * ratio])
 
     def path(self, lambdas: Iterable[float], tolerance: float) -> Iterator[Solution]:
-        """Yield a solution for each lambda, each started from the one before. tolerance: largest duality gap relative
-        to the loss with all penalized coefficients 0."""
+        """Yield a solution for each lambda, each started from the previous solution.
+
+        tolerance: maximum duality gap, relative to the loss of the null model.
+        """
         solution = self.nothing
         for lam in lambdas:
             solution = self.regression.solve(lam, solution, tolerance * self.nothing.fit.loss)
@@ -204,7 +211,7 @@ def needed_moments(features: Features, weights: np.ndarray | None, *, intercept:
 
 
 def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool) -> Moments:
-    """Return the moments of the columns; means and deviations are 0 if nothing is centred."""
+    """Return the moments of the columns; means and deviations are 0 if columns are not centred."""
     norms = features.squares(features.every, weights)
     features.pool.share(norms.size, lambda begin, end: np.sqrt(norms[begin:end], out=norms[begin:end]))
     if not centred:
@@ -220,8 +227,9 @@ def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool)
 
 
 def _in_two_passes(columns: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return means and deviations of columns, float64 (m, n); the deviation is 0 if all rows with weight have equal
-    values."""
+    """Return the means and deviations of columns, float64 (m, n); the deviation is 0 if all rows with positive weight
+    have equal values.
+    """
     if weights is not None:
         columns, weights = columns[:, weights > 0], weights[weights > 0]
     first = columns[:, :1]
@@ -233,7 +241,7 @@ def _in_two_passes(columns: np.ndarray, weights: np.ndarray | None) -> tuple[np.
 
 
 def _finite(norms: np.ndarray) -> np.ndarray:
-    """Return the norms of columns; RequestError if squares overflow."""
+    """Return the norms of columns. Raises RequestError if squares overflow."""
     if (wrong := np.flatnonzero(~np.isfinite(norms))).size:
         raise RequestError(
             f"column {wrong[0]} has values that overflow when squared",
@@ -243,15 +251,15 @@ def _finite(norms: np.ndarray) -> np.ndarray:
 
 
 def _few(columns: np.ndarray, rows: int) -> Iterator[np.ndarray]:
-    """Yield columns, int64 (m,), a few at a time."""
+    """Yield the columns, int64 (m,), a few at a time."""
     each = max(_CELLS // rows, 1)
     return (columns[begin : begin + each] for begin in range(0, columns.size, each))
 
 
 def shifts_of(offsets: np.ndarray | None, moments: Moments, *, intercept: bool) -> np.ndarray | None:
-    """Return the shift of each column, float64 (p,), before solving; None if there is none.
+    """Return the shift to apply to each column, float64 (p,), before solving; None if no shift is needed.
 
-    offsets: float64 (p,), stored offsets; None if none. An intercept absorbs constant shifts.
+    offsets: float64 (p,), stored offsets, or None. An intercept absorbs constant shifts.
     """
     if not intercept:
         return offsets
@@ -260,7 +268,7 @@ def shifts_of(offsets: np.ndarray | None, moments: Moments, *, intercept: bool) 
 
 
 def scores_of(features: Features, coefficients: np.ndarray) -> np.ndarray:
-    """Return X b, float64 (n,), without offsets of columns; reads only columns with nonzero coefficients."""
+    """Return X b, float64 (n,), without column offsets; reads only columns with nonzero coefficients."""
     chosen, found = np.flatnonzero(coefficients), np.zeros(features.rows)
     if chosen.size:
         combine(features.gather(chosen), np.arange(chosen.size), coefficients[chosen], found)

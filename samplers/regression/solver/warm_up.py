@@ -1,4 +1,4 @@
-"""Compile every kernel of a regression by running it once on tiny arrays like those of a design."""
+"""Compile all kernels of a regression by running them once on tiny arrays of the same types as a design's."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ from samplers.regression.solver.working_sets import Regression
 from samplers.regression.threads.thread_pool import ALONE
 from samplers.regression.threads.worker_thread import tell_and_wait
 
-_VALUES = np.array([[1, 0, 2, 0, 1, 1], [0, 2, 0, 1, 1, 0], [2, 1, 1, 0, 0, 1]])  # of three columns
+_VALUES = np.array([[1, 0, 2, 0, 1, 1], [0, 2, 0, 1, 1, 0], [2, 1, 1, 0, 0, 1]])  # values of three columns
 _Y = np.array([0.0, 1, 0, 1, 1, 0])
-_SPREAD = 32  # times as many rows: kernels for columns with values in few rows
+_SPREAD = 32  # factor by which there are more rows, for kernels for columns with values in few rows
 
 
 def prepare_regression(design: Design, loss: str, *, weighted: bool, shifted: bool) -> None:
-    """Compile the kernels for a design in this process. weighted: there are sample weights or folds. shifted: columns
-    are shifted, see `shifts_of`."""
+    """Compile the kernels for a design in this process.
+
+    weighted: whether there are sample weights or folds. shifted: whether columns are shifted, see `shifts_of`.
+    """
     for form in design.block_forms:
         prepare(partial(_warm_up, form, loss, weighted=weighted, shifted=shifted))
 
@@ -50,7 +52,8 @@ def _warm_up(form: str, loss: str, *, weighted: bool, shifted: bool) -> None:
     for size, is_weighted in product(sizes, (False, True) if weighted else (False,)):
         _solve(columns, np.resize(_Y, size), loss, np.ones(size) if is_weighted else None, shifted=shifted)
     touch(block[1].reshape(-1).view(np.uint8))
-    tell_and_wait(np.zeros(counters_spec(2).shape, np.int64), 1, 1)  # which no thread does here, as there is but one
+    # not called by any thread here, since there is only one
+    tell_and_wait(np.zeros(counters_spec(2).shape, np.int64), 1, 1)
     if weighted:
         weighted_moments(block, weights_of(np.ones((_Y.size, 1))))
 
@@ -64,11 +67,11 @@ def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | Non
     while fit.working_set:
         lambdas = lambdas[len(fit.step(lambdas)) :]
     _improve(regression.regression, loss)
-    above(0.0, np.ones(1, np.float32), ALONE)  # of many columns, the candidates are found by a limit
+    above(0.0, np.ones(1, np.float32), ALONE)  # with many columns, the candidates are found with a limit
 
 
 def _improve(regression: Regression, loss: str) -> None:
-    """Run both solvers of a working set; with so few columns only one would be used."""
+    """Run both solvers for a working set; with so few columns only one of them would be used."""
     columns, rows = regression.features.gather(np.arange(2)), regression.features.rows
     if loss == "logistic" or regression.loss.roots is not None:
         columns = scaled(columns, np.ones(rows))
@@ -80,7 +83,7 @@ def _improve(regression: Regression, loss: str) -> None:
 
 
 def _block(form: str) -> SparseBlock | DenseBlock:
-    """Return a read-only block, like mapped ones."""
+    """Return a read-only block, like a mapped block."""
     column, rows = np.nonzero(_VALUES)
     offsets = np.searchsorted(column, np.arange(len(_VALUES) + 1)).astype(np.int64)
     if form in (FLOATS, GENOTYPES):

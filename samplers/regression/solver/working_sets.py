@@ -1,4 +1,4 @@
-"""Regression with an l1 penalty on the columns of a design, for one lambda after another.
+"""Regression with an l1 penalty on the columns of a design, for consecutive lambdas.
 
     minimise over b, a   loss(X b + U a) + lam * (sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2)
 
@@ -27,17 +27,19 @@ from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.screening import safe_radius
 from samplers.regression.solver.selection import largest, union
 
-_FIRST = 200  # columns of the first working set, at least
-_SHARE = 200  # columns in all for each of them: to work on these costs no more than a tenth of looking at all
-_GROWTH = 2  # columns for each coefficient that is not 0
-FURTHER = 3  # the same if it is for a lambda further on, before correlations are read: what is missed costs a pass
-_INNER = 0.3  # of the gap: what is left to the problem on the working set
-_SMALL = 0.01  # of all entries: solving a problem on so few takes less than a look at all columns
-_DEEPER = 0.03  # of what would be left to it: a better next working set is worth more
-_ALMOST = 0.5  # of the target, as the other columns add to the gap; to leave between that and all of it is one set more
-_PROGRESS = 0.99  # of the gap: what a working set has to bring it to
-_PATIENCE = 20  # working sets that do not
-AHEAD = 16  # values of lambda, at most, for which a pass over all columns may be
+_FIRST = 200  # minimum number of columns of the first working set
+# columns of the design per column of a working set, on which work takes at most a tenth of a pass over all columns
+_SHARE = 200
+_GROWTH = 2  # number of columns per nonzero coefficient
+FURTHER = 3  # the same for a lambda further ahead, before correlations are read: a missed column costs a pass
+_INNER = 0.3  # fraction of the gap that the problem on the working set may leave
+_SMALL = 0.01  # fraction of all entries: a problem on fewer entries is solved in less time than a pass over all columns
+_DEEPER = 0.03  # fraction of that goal for such a small problem: a better next working set is worth more
+# fraction of the target: the other columns add to the gap, and exceeding the target costs one more working set
+_ALMOST = 0.5
+_PROGRESS = 0.99  # factor by which a working set must reduce the gap
+_PATIENCE = 20  # maximum number of consecutive working sets that do not
+AHEAD = 16  # maximum number of lambdas that one pass over all columns may check
 
 
 class Stalled(WorkFailed):
@@ -51,18 +53,17 @@ class Penalty(NamedTuple):
     l2: np.ndarray
 
     def at(self, lam: float, columns: np.ndarray) -> Penalty:
-        """Return the penalties of some columns, int64 (m,), at a lambda, float64 (m,)."""
+        """Return the penalties at a lambda, float64 (m,), for some columns, int64 (m,)."""
         every = (np.full(columns.size, lam * cost[0]) if cost.size == 1 else lam * cost[columns] for cost in self)
         return Penalty(*every)
 
 
 class Solution(NamedTuple):
-    """Solution of a regression of n rows and p columns. gap: upper bound on the distance of the objective from its
-    minimum."""
+    """Solution of a regression of n rows and p columns. gap: upper bound on the suboptimality of the objective."""
 
     lam: float
-    support: np.ndarray  # int64 (s,), ascending: the columns whose coefficients are not 0
-    values: np.ndarray  # float64 (s,), these
+    support: np.ndarray  # int64 (s,), ascending: columns with nonzero coefficients
+    values: np.ndarray  # float64 (s,), nonzero coefficients
     fit: Fit
     objective: float
     gap: float
@@ -77,8 +78,8 @@ class Solution(NamedTuple):
 class Regression:
     """A regression to solve for consecutive lambdas.
 
-    norms: float64 (p,), of the weighted columns after projecting out the unpenalized ones. Attributes: `limit` of the
-    solver.
+    norms: float64 (p,), norms of the weighted columns after projecting out the unpenalized columns. Attributes: `limit`
+    of the solver.
     """
 
     def __init__(self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray) -> None:
@@ -102,16 +103,20 @@ class Regression:
         return max(_FIRST, self.features.count // _SHARE, growth * support.size)
 
     def solve(self, lam: float, start: Solution, target: float) -> Solution:
-        """Return the solution for a lambda with a gap up to `target`, started from that for another lambda. Raises
-        WorkFailed."""
+        """Return the solution for a lambda with a gap of at most `target`, started from the solution for another
+        lambda.
+
+        Raises WorkFailed if the solver does not converge.
+        """
         working_set = WorkingSet.beginning(self, lam, start, target)
         while (found := working_set.improve()) is None:
             pass
         return found
 
     def best(self, lam: float, start: Solution, target: float) -> Solution:
-        """Return the solution like `solve`; or, if the limit is reached or nothing improves, the best one, with a
-        larger gap."""
+        """Return the solution as `solve` does; or, if the limit is reached or nothing improves, the best solution so
+        far, with a larger gap.
+        """
         working_set, found = WorkingSet.beginning(self, lam, start, target), None
         with suppress(Stalled):
             while not (found or self.limit.reached):
@@ -121,23 +126,24 @@ class Regression:
 
 @dataclass
 class WorkingSet:
-    """An unfinished solution for a lambda: coefficients, candidates and working set, besides the correlations of the
-    regression."""
+    """An unfinished solution for a lambda: coefficients, candidates and working set; the correlations are the
+    regression's.
+    """
 
     regression: Regression
     lam: float
-    target: float  # gap
-    support: np.ndarray  # int64 (s,), ascending: the columns whose coefficients are not 0
-    values: np.ndarray  # float64 (s,), these
+    target: float  # maximum gap
+    support: np.ndarray  # int64 (s,), ascending: columns with nonzero coefficients
+    values: np.ndarray  # float64 (s,), nonzero coefficients
     fit: Fit
-    candidates: np.ndarray  # int64, the columns that are not ruled out
-    working: np.ndarray  # int64, ascending: the next working set; the support is of it
-    goal: float  # gap of the problem on it
-    gap: float = np.inf  # the last one
-    bound: float = -np.inf  # no coefficients have a smaller objective
-    screened: float = np.inf  # gap when columns were ruled out last
-    least: float = np.inf  # gap so far
-    stalled: int = 0  # working sets that brought it no further
+    candidates: np.ndarray  # int64, columns that are not screened out
+    working: np.ndarray  # int64, ascending: the next working set, which contains the support
+    goal: float  # target gap of the problem on the working set
+    gap: float = np.inf  # gap after the last pass
+    bound: float = -np.inf  # lower bound on the objective for any coefficients
+    screened: float = np.inf  # gap at the last screening
+    least: float = np.inf  # smallest gap so far
+    stalled: int = 0  # number of working sets since the gap last improved
 
     def __post_init__(self) -> None:
         self._costs = self.regression.penalty.at(self.lam, self.support)
@@ -151,7 +157,7 @@ class WorkingSet:
         return cls(regression, lam, target, start.support, start.values, start.fit, every, working, _ALMOST * target)
 
     def following(self, lam: float, read: float, missed: np.ndarray) -> WorkingSet:
-        """Return a working set for a further lambda, before this one is verified.
+        """Return a working set for a further lambda, before this solution is verified.
 
         read: lambda at which correlations were last read. missed: int64, ascending, columns known to be needed that the
         strong rule leaves out.
@@ -163,28 +169,30 @@ class WorkingSet:
         return WorkingSet(regression, lam, self.target, *began, _ALMOST * self.target)
 
     def improve(self) -> Solution | None:
-        """Solve on the working set and check all columns; returns the solution if it is one. Raises WorkFailed if many
-        working sets have not improved it."""
+        """Solve on the working set and check all columns; returns the solution once it is verified, else None.
+
+        Raises WorkFailed if many working sets have not improved the solution.
+        """
         self.solve()
         return self.examine()
 
     def examine(self) -> Solution | None:
-        """Check all columns after the working set is solved; otherwise like `improve`."""
+        """Check all columns after the working set is solved; see `improve` for the result."""
         return self.judge(self.regression.correlations.see(self.wants(), self.candidates))
 
     def judge(self, seen: Seen) -> Solution | None:
-        """Return the solution if the candidates' correlations verify it; else choose the next working set."""
+        """Return the solution if the candidates' correlations verify it; otherwise choose the next working set."""
         if self.look(seen):
             return self.solution(self.dual_gap.objective)
         self.go_on()
         return None
 
     def go_on(self) -> None:
-        """Choose the next working set, and screen columns. Raises WorkFailed."""
+        """Choose the next working set, and screen columns. Raises WorkFailed if the gap no longer decreases."""
         inner, self.working = _INNER * self.gap, self.next_columns()
-        last = inner <= self.target or self.working.size == self.regression.usable.size  # no other could be better
+        last = inner <= self.target or self.working.size == self.regression.usable.size  # no other set could be better
         self.goal = _ALMOST * self.target if last else inner
-        self.screen(self.gap)  # not before: it may write over the columns that were seen
+        self.screen(self.gap)  # not earlier: screening may overwrite the columns that were read
         self.stalled = 0 if self.gap < _PROGRESS * self.least else self.stalled + 1
         self.least = min(self.least, self.gap)
         if self.stalled >= _PATIENCE:
@@ -229,33 +237,36 @@ class WorkingSet:
         return self.gap <= self.target
 
     def wants(self) -> Wanted:
-        """Return the columns whose correlations are to be read. The support needs them only with a ridge penalty:
-        without it they are known to be within their limits."""
+        """Return which correlations to read. The support's are needed only with a ridge penalty: otherwise they are
+        known to be within their limits.
+        """
         return Wanted(self.fit.residual, self.lam, self.support if self._costs.l2.any() else self.support[:0])
 
     def screen(self, gap: float) -> None:
-        """Drop the columns with zero coefficients in every solution, if the gap is much smaller than at the last
-        screening."""
+        """Discard the columns with zero coefficients in every solution, if the gap is much smaller than at the last
+        screening.
+        """
         if gap > 0.25 * self.screened:
             return
-        all_of_them = self.candidates is self.regression.usable  # which other working sets begin with, too
+        all_of_them = self.candidates is self.regression.usable  # other working sets begin with these columns, too
         self.screened, known = gap, self.regression.correlations
         scale, radius = self.dual_gap.scale, safe_radius(self.dual_gap.gap, self.regression.loss.curvature)
         kept = known.kept if all_of_them else self.candidates
         self.candidates = known.possible(self.fit.residual, self.candidates, kept, self.lam / scale, radius / scale)
 
     def next_columns(self) -> np.ndarray:
-        """Return columns with coefficients, and those that promise the largest decrease of the objective; int64,
-        ascending."""
+        """Return the columns with nonzero coefficients, and those that promise the largest decrease of the objective;
+        int64, ascending.
+        """
         others = self.regression.size(self.support) - self.support.size
         return union(largest(self._gains, self._chosen, others, self.regression.features.pool), self.support)
 
 
 def judge_all(working_sets: Sequence[WorkingSet]) -> list[Solution]:
-    """Check all columns in one pass for several solved working sets, each from the one before, that have screened no
-    columns; returns the verified solutions.
+    """Check all columns in one pass for several solved working sets, each started from the previous one, none of which
+    has screened columns; returns the verified solutions.
 
-    Working sets after the first one that fails get their next working sets.
+    Working sets after the first one that is not verified get their next working sets.
     """
     regression, solutions = working_sets[0].regression, []
     wanted = [working_set.wants() for working_set in working_sets]
@@ -275,7 +286,7 @@ def judge_all(working_sets: Sequence[WorkingSet]) -> list[Solution]:
 
 @reordered_kernel
 def spread(support, values, columns, found):
-    """Write the values of a support, int64 (s,), to its positions among columns, int64 (m,), both ascending."""
+    """Write the values of a support, int64 (s,), to their positions among columns, int64 (m,), both ascending."""
     i = 0
     for place in range(columns.size):
         if i < support.size and columns[place] == support[i]:
@@ -285,7 +296,7 @@ def spread(support, values, columns, found):
 
 @reordered_kernel
 def lambda_max_of(chosen, correlations, l1):
-    """Return lambda_max, given correlations, float64 (m,), of chosen columns, int64 (m,)."""
+    """Return lambda_max, given the correlations, float64 (m,), of chosen columns, int64 (m,)."""
     lam = 0.0
     for i in range(chosen.size):
         lam = max(lam, abs(correlations[i]) / l1[chosen[i] if l1.size > 1 else 0])

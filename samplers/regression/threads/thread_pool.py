@@ -1,8 +1,8 @@
-"""Threads that work together: each on a share of many columns, or all in one kernel with barriers.
+"""Threads that work together: each on a part of many columns, or all in one kernel with barriers.
 
-Results do not depend on the number of threads. Sums are made of chunks that do not depend on it either, and neither do
-loops over numbers: compiled loops have several versions, for vectors and for the remainder, which round differently
-where sums may be reordered.
+Results do not depend on the number of threads: sums are made of chunks that do not depend on it, and so are loops over
+numbers, since compiled loops have several versions, for vectors and for the remainder, which round differently where
+sums may be reordered.
 """
 
 from __future__ import annotations
@@ -24,14 +24,16 @@ from blocks.compiled import reordered_kernel
 from ooc.workers.atomics import counters_spec, have_reached, raise_to
 from samplers.regression.threads.worker_thread import WorkerThread, outcome_of
 
-CHUNKS = 32  # at most, of a sum
-_LEAST = 8  # numbers in a chunk: a line of the cache
-_LOOKS = 1_000  # at the others, some tens of microseconds, before the processor is given to who else wants it
-_LOOKS_FOR_WORK = 50_000  # the same for something to do, a millisecond: to be woken takes a tenth of that
-_CROWDED = 0.5  # of a run, that each thread but one waits: one alone takes no longer. Others use the processors
+CHUNKS = 32  # maximum number of chunks of a sum
+_LEAST = 8  # minimum number of elements in a chunk: a cache line
+# polls for the other threads, some tens of microseconds, before the processor is yielded to other processes
+_LOOKS = 1_000
+_LOOKS_FOR_WORK = 50_000  # polls for work, a millisecond: waking a thread takes a tenth of that
+# fraction of a run that all threads but one wait: one thread is as fast, as other processes use the processors
+_CROWDED = 0.5
 _MOST_RESTS = 1 << 10
-_FEW = 1 << 15  # columns: not worth a thread
-_VECTORS = 1 << 10  # shares begin at multiples, so that all but the last one consist of whole vectors
+_FEW = 1 << 15  # number of columns: fewer are not worth a thread
+_VECTORS = 1 << 10  # shares begin at multiples of this, so that all shares but the last consist of whole vectors
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -42,48 +44,53 @@ _MONOTONIC = time.CLOCK_MONOTONIC
 
 
 class Member(NamedTuple):
-    """One of the threads, as kernels see it."""
+    """One of the threads, as seen by kernels."""
 
     rank: int
-    size: int  # of the pool
-    meetings: np.ndarray  # int64 (size, .), how often each has come to `meet`, and how long it has waited there, in ns
+    size: int  # number of threads in the pool
+    # int64 (size, .), how often each thread has called `meet`, and how long it has waited there, in ns
+    meetings: np.ndarray
 
 
 def _cores_of_their_own(size: int) -> list[set[int]]:
     """Return cores for `size` threads, distinct if there are enough.
 
-    Threads that wait for each other for microseconds all look busy, and the kernel would leave two on one core for
-    long.
+    Threads that wait for each other for microseconds all look busy, so the kernel would leave two of them on one core
+    for a long time.
     """
     every = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return [set(every[rank::size]) if len(every) >= size else set(every) for rank in range(size)]
 
 
 def _stay_on(cores: set[int]) -> set[int]:
-    """Pin the calling thread to cores, if allowed; returns its cores before."""
+    """Pin the calling thread to cores, if allowed; returns its previous cores."""
     if not cores:
         return cores
     before = os.sched_getaffinity(0)
-    with suppress(OSError):  # they may have been taken from this process since
+    with suppress(OSError):  # the cores may have been taken from this process since
         os.sched_setaffinity(0, cores)
     return before
 
 
 class ThreadPool:
-    """`size` threads, including the caller's, for one caller at a time. Attributes: `members`, and their number."""
+    """`size` threads, including the caller's, for one caller at a time. Attributes: `members`, and `size`, their
+    number.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._meetings = np.zeros(counters_spec(size).shape, np.int64)
         self.members = [Member(rank, size, self._meetings) for rank in range(size)]
-        self._rests, self._next_rests = 0, 1  # runs that the caller's thread does alone, and after the next long waits
+        # runs in the caller's thread alone: how many remain, and how many follow the next long wait
+        self._rests, self._next_rests = 0, 1
         self._cores = _cores_of_their_own(size)
         looks = _LOOKS_FOR_WORK if size <= len(set().union(*self._cores)) else 1
         self._worker_threads = [WorkerThread(partial(_stay_on, cores), looks) for cores in self._cores[1:]]
 
     def run(self, kernel: Callable[..., object], *arguments: Any) -> None:
-        """Run a kernel, whose first argument is the `Member`, on all threads, or for some time after long waits on the
-        caller's thread alone. The result of the kernel must not depend on the number of threads."""
+        """Run a kernel, whose first argument is the `Member`, on all threads; or, for some time after long waits, in
+        the caller's thread alone. The result of the kernel must not depend on the number of threads.
+        """
         if self.size == 1:
             kernel(*self.members, *arguments)
             return
@@ -101,8 +108,8 @@ class ThreadPool:
     def each(self, items: Iterable[Item], work: Callable[[Item], object]) -> None:
         """Call work(item) for all items, in the order in which threads become free.
 
-        The caller's thread starts with the first item and the next thread with the last, so that what it writes is near
-        in memory if shares are worked on.
+        The caller's thread starts with the first item and the next thread with the last, so that each thread writes to
+        nearby memory.
         """
         left = deque(items)
 
@@ -117,7 +124,7 @@ class ThreadPool:
         self._each([(rank,) for rank in range(self.size)], take)
 
     def share(self, count: int, work: Callable[[int, int], Result]) -> list[Result]:
-        """Call work(begin, end) for a share of `count` columns in each thread; returns the results in order."""
+        """Call work(begin, end) in each thread for a part of `count` columns; returns the results in order."""
         size = self.size if count > _FEW else 1
         bounds = [*(count * rank // size // _VECTORS * _VECTORS for rank in range(size)), count]
         return self._each(list(pairwise(bounds)), work)
@@ -164,7 +171,7 @@ def meet(member):
 
 @reordered_kernel
 def own_chunks(member, count):
-    """Return the size of a chunk of `count` numbers, and the member's range of chunks."""
+    """Return the size of a chunk of `count` elements, and the member's range of chunks."""
     each = -(-count // (CHUNKS * _LEAST)) * _LEAST
     chunks = -(-count // max(each, 1))
     return each, chunks * member.rank // member.size, chunks * (member.rank + 1) // member.size
@@ -172,14 +179,14 @@ def own_chunks(member, count):
 
 @reordered_kernel
 def own_numbers(member, count):
-    """Return the member's range of `count` numbers."""
+    """Return the member's range of `count` elements."""
     each, first, last = own_chunks(member, count)
     return min(each * first, count), min(each * last, count)
 
 
 @reordered_kernel
 def summed(sums, count):
-    """Return the sum of `count` numbers from the sums of their chunks."""
+    """Return the sum of `count` elements from the sums of their chunks."""
     each, total = -(-count // (CHUNKS * _LEAST)) * _LEAST, 0.0
     for c in range(-(-count // max(each, 1))):
         total += sums[c]
@@ -188,7 +195,7 @@ def summed(sums, count):
 
 @reordered_kernel
 def greatest(found, count):
-    """Return the largest of nonnegative numbers, one for each chunk of `count` numbers."""
+    """Return the maximum of nonnegative values, one for each chunk of `count` elements."""
     each, most = -(-count // (CHUNKS * _LEAST)) * _LEAST, 0.0
     for c in range(-(-count // max(each, 1))):
         most = max(most, found[c])
@@ -197,7 +204,8 @@ def greatest(found, count):
 
 @reordered_kernel
 def agreed(member, sums, count):
-    """Return the sum after all members have written their chunks, which must not be written again before the next
-    `meet`."""
+    """Return the sum after all members have written the sums of their chunks, which must not be overwritten before the
+    next `meet`.
+    """
     meet(member)
     return summed(sums, count)

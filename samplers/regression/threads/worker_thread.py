@@ -1,7 +1,7 @@
 """A thread that spins while it waits for work, because waking a sleeping thread takes as long as much of the work.
 
-If other processes use the processors, the thread may not run when it is needed: work that it has not started is taken
-back.
+If other processes use the processors, the thread may not run when it is needed: the caller takes back work that the
+thread has not started.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ooc.workers.atomics import counters_spec, have_reached, raise_to
 
 _HANDED, _DONE = range(2)  # counters
 
-Outcome = tuple[Any, BaseException | None]  # a result, or what was raised
+Outcome = tuple[Any, BaseException | None]  # a result, or the exception that was raised
 
 
 def outcome_of(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
@@ -31,8 +31,10 @@ def outcome_of(work: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
 
 
 class WorkerThread:
-    """Does tasks one after the other until it is no longer referenced. begin: first task. looks: number of polls before
-    it, and the thread that waits for it, sleep."""
+    """Runs tasks one after the other until it is no longer referenced.
+
+    begin: first task. looks: number of polls before the thread, or the one that waits for it, sleeps.
+    """
 
     def __init__(self, begin: Callable[[], object], looks: int) -> None:
         self._tasks: SimpleQueue[Any] = SimpleQueue()
@@ -47,11 +49,12 @@ class WorkerThread:
         self._counts[_HANDED, 0] += 1
 
     def outcome(self) -> Outcome:
-        """Return the result of the task, once for each; the caller does the task itself if the thread has not started
-        it."""
+        """Return the result of the task, once per task; the caller runs the task itself if the thread has not started
+        it.
+        """
         with suppress(Empty):
             task = self._tasks.get_nowait()
-            self._counts[_HANDED, 0] -= 1  # the thread may have seen it: it finds nothing, and sleeps
+            self._counts[_HANDED, 0] -= 1  # the thread may have been woken: it finds no task, and sleeps again
             return outcome_of(*task)
         have_reached(self._counts, _DONE, _DONE + 1, int(self._counts[_HANDED, 0]), self._looks)
         return self._outcomes.get()
@@ -63,7 +66,7 @@ def _serve(
     begin()
     while (task := tasks.get()) is not None:
         outcomes.put(outcome_of(*task))
-        del task  # and what it refers to
+        del task  # also releases the objects to which the task refers
         tell_and_wait(counts, int(counts[_DONE, 0]) + 1, looks)
 
 
@@ -71,7 +74,8 @@ def _serve(
 def tell_and_wait(counts, done, looks):
     """Publish the number of finished tasks, and wait for the next task.
 
-    Only after the interpreter lock is released: the waiting thread needs it at once, and would otherwise have to sleep.
+    This happens only after the interpreter lock is released: the waiting thread needs the lock at once, and would
+    otherwise have to sleep.
     """
     raise_to(counts, _DONE, done)
     have_reached(counts, _HANDED, _HANDED + 1, done + 1, looks)
