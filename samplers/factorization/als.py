@@ -1,13 +1,15 @@
 """Matrix factorization by alternating least squares: kernels.
 
-With the factors of the columns fixed, the best factors w of a row solve A w = b, where over its entries j
+With the factors of the columns fixed, the best factors w of a row solve A w = b, where, summed over the row's entries
+j,
 
     A = G + lambda I + sum_j e_j h_j h_j',   b = sum_j t_j h_j.
 
-For ratings G = 0, e_j = 1 and t_j = a_j. For counts of what users did (Hu, Koren and Volinsky, ICDM 2008) every column
-is an entry, whose wish is 1 if it was chosen and 0 if not, with confidence 1 + alpha a_j and 1: then G = H'H of all
-columns, and over the chosen ones e_j = alpha a_j and t_j = 1 + e_j. The system is not made: conjugate gradients, which
-begin at the present w, need A only times a vector, 4 R operations an entry (Takacs, Pilaszy and Tikk, RecSys 2011).
+For ratings, G = 0, e_j = 1 and t_j = a_j. For implicit feedback (Hu, Koren and Volinsky, ICDM 2008), every column is an
+entry, with preference 1 if the user chose the item and 0 if not, and with confidence 1 + alpha a_j or 1: then G = H'H
+over all columns, and for the chosen columns e_j = alpha a_j and t_j = 1 + e_j. A is never formed: conjugate gradients,
+starting at the current w, only need products of A and a vector, with 4 R operations per entry (Takacs, Pilaszy and
+Tikk, RecSys 2011).
 """
 
 from __future__ import annotations
@@ -19,12 +21,13 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from samplers.factorization.rows import dot, penalty_of
 
-SMALL = 1e-20  # of the square of what is left of b - A w: nothing to gain
+SMALL = 1e-20  # squared norm of b - A w at which there is nothing to gain
 
 
 class Confidences(NamedTuple):
     """Confidences of counts. alpha: float32, 0 for ratings. unknown: float32, confidence of unknown entries: 1, or less
-    after scaling."""
+    after scaling.
+    """
 
     alpha: np.float32
     unknown: np.float32 = np.float32(1.0)
@@ -43,7 +46,7 @@ class ConjugateGradientScratch(NamedTuple):
 
 @reordered_kernel
 def add(total, weight, row):
-    """Add: total += weight * row, float32 (R,); the total may be float64."""
+    """Compute total += weight * row, float32 (R,); the total may be float64."""
     for k in range(total.size):
         total[k] += weight * row[k]
 
@@ -88,11 +91,11 @@ def add_products(columns, values, confidences, vector, others, image):
 @reordered_kernel
 def solve_rows(offsets, columns, values, mean, confidences, gram, rows, others, fixed, penalty, steps, work):
     """Take some conjugate gradient steps towards the best factors of each row; returns the sum of squared residuals of
-    their entries before them.
+    all entries before these steps.
 
-    offsets: int64 (D+1,), where the entries of each row begin in columns uint32 (N,) and values float32 (N,).
-    confidences: Confidences. rows: float32 (D, R), changed; others: float32 (I, R), which `columns` number. fixed: the
-    place that is not changed, or -1. penalty: `samplers.factorization.rows.RowPenalty`. Padding stays 0.
+    offsets: int64 (D+1,), start of each row's entries in columns uint32 (N,) and values float32 (N,). confidences:
+    Confidences. rows: float32 (D, R), updated; others: float32 (I, R), indexed by `columns`. fixed: index of the factor
+    that is not changed, or -1. penalty: `samplers.factorization.rows.RowPenalty`. Padding stays 0.
     """
     total = 0.0
     left, direction, image = work.left, work.direction, work.image
@@ -100,7 +103,7 @@ def solve_rows(offsets, columns, values, mean, confidences, gram, rows, others, 
         mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
         row, regularization = rows[d], penalty_of(penalty, max(mine.size, 1))
         multiply(gram, regularization, row, image)
-        if fixed >= 0:  # the bias is the other one of the first two
+        if fixed >= 0:  # the bias is the other of the first two places
             image[1 - fixed] *= penalty.of_biases
         for k in range(row.size):
             left[k] = -image[k]

@@ -20,7 +20,7 @@ class GatheredRows(StaticProgram):
     """Mixin before a factorization's program whose model has the rows of all machines, in the order of the whole
     dataset.
 
-    The program provides `width`, numbers per row; `mine(job)`, the rows of a part of a block; and `write`, as in
+    The program provides `width`, the numbers per row; `mine(job)`, the rows of a part of a block; and `write`, as in
     `MatrixFactorization`.
     """
 
@@ -33,7 +33,7 @@ class GatheredRows(StaticProgram):
     write: Callable[..., None]
 
     def own_bytes(self) -> int:
-        """Return the bytes for ordering all rows, and for the begins of their names."""
+        """Return the memory in bytes for ordering all rows, and for the offsets of their names."""
         return super().own_bytes() + 80 * self.dataset.whole.rows
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
@@ -47,8 +47,9 @@ class GatheredRows(StaticProgram):
         return super().update(job)
 
     def _rows(self, job: Job, block: RowBlock) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return numbers in the whole, uint64 (n,), entries, int64 (n,), and factors, float32, of the rows of a
-        part."""
+        """Return, for the rows of a part, their indices in the whole dataset, uint64 (n,), entries, int64 (n,), and
+        factors, float32.
+        """
         numbers = self.dataset.originals()[block.rows[job.first : job.last]]
         return numbers, np.diff(job.entries()[0]), self.mine(job).reshape(-1)
 
@@ -64,7 +65,7 @@ class GatheredRows(StaticProgram):
         self.write(directory, rows, columns, row_names=lines)
 
     def _gathered_rows(self, sweep: Sweep, directory: Path, names: int) -> Trained:
-        """Return all rows with entries in order of arrival."""
+        """Return all rows with entries, in order of arrival."""
         with ExitStack() as stack:
             spools = [stack.enter_context(NumberSpool(directory, dtype)) for dtype in ("uint64", "int64", "float32")]
             for answer in sweep(self.rows_of_blocks):

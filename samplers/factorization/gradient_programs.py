@@ -19,18 +19,21 @@ from ooc.workers.shared_arrays import ArraySpec
 from samplers.factorization import sgd
 from samplers.factorization.program import SIDES, FactorizationProgram, silent
 
-_STRATA = 4, 8  # at least and at most, that the columns are dealt with in, if there are so many slices
-_LEAST_COLUMNS = 24  # of a stratum, if more are possible: the fewer, the more often two rows meet at one
-_LEAST_TOGETHER, _MOST_BYTES = 4, 1 << 27  # of blocks, and of their factors, that go round together
-_FIRST_SQUARES = 0.25  # for values that deviate by 1: the less, the sooner steps are shorter than the first
-_COUNTED = np.array([[0.45], [1.4]])  # of the mean squares of rows, and of columns: steps of these get shorter sooner
-_RATE = 0.15  # of the first step, for values that deviate by 1
-_FEW_ROUNDS = 3  # and less: the one before is not over, or soon comes again
+_STRATA = 4, 8  # minimum and maximum number of strata into which columns are divided, if there are enough slices
+# minimum number of columns of a stratum, if possible: the fewer, the more often two rows share a column
+_LEAST_COLUMNS = 24
+# minimum number of blocks, and maximum bytes of their factors, that rotate together
+_LEAST_TOGETHER, _MOST_BYTES = 4, 1 << 27
+_FIRST_SQUARES = 0.25  # for values with deviation 1: smaller values shorten the steps sooner
+# weights of the mean squares of rows and of columns: larger weights shorten the steps sooner
+_COUNTED = np.array([[0.45], [1.4]])
+_RATE = 0.15  # first step size, for values with deviation 1
+_FEW_ROUNDS = 3  # up to so many rounds, the previous round is still in progress, or is needed again soon
 COMBINATIONS = ("mean", "sum")
 
 
 class GradientDescent(FactorizationProgram):
-    """Stochastic gradient descent, one rating after the other; see `samplers.factorization.sgd`.
+    """Stochastic gradient descent, one rating at a time; see `samplers.factorization.sgd`.
 
     rate: first step size, for values with deviation 1; None for 0.15, or less if the penalty alone would make such a
     step too long.
@@ -50,7 +53,7 @@ class GradientDescent(FactorizationProgram):
                 "Leave --penalty out, or choose --method als or ccd.",
             )
         self.rate = rate
-        self.first_squares = _FIRST_SQUARES * self.scale**3  # values twice as high: steps, too
+        self.first_squares = _FIRST_SQUARES * self.scale**3  # if values are twice as large, so are the steps
         self.open_rows = np.zeros((3, 2), np.int64)
         leading = min(self.used, sgd.LEADING)
         self._shares = (_COUNTED / [leading, max(self.used - leading, 1)]).astype(np.float32)
@@ -60,14 +63,16 @@ class GradientDescent(FactorizationProgram):
         return _RATE if self.unit == 1 or not penalty else min(_RATE, self.scale / penalty)
 
     def start_factors(self, job: Job) -> None:
-        """Draw initial factors, none below 0, so that the first steps quickly learn the common level of rows and
-        columns."""
+        """Draw nonnegative initial factors, so that the first steps quickly learn the common level of rows and
+        columns.
+        """
         super().start_factors(job)
         np.abs(self.mine(job), out=self.mine(job))
 
     def steps(self, fixed: int, *, first_pass: bool) -> sgd.Steps:
-        """Return the parameters of steps. fixed: see `sgd.Steps`, if there are biases: 1 if the rows of ratings are
-        those of the matrix, 0 if they are its columns."""
+        """Return the parameters of the steps. fixed: see `sgd.Steps`, if there are biases: 1 if the rows of ratings are
+        those of the matrix, 0 if they are its columns.
+        """
         return sgd.Steps(
             mean=np.float32(self.mean),
             rate=np.float32(self.rate * math.sqrt(_FIRST_SQUARES * self.scale)),
@@ -90,10 +95,10 @@ class StochasticGradient(GradientDescent):
     """Stochastic gradient descent over a rotation of cells (stratified SGD).
 
     Columns are divided into strata of several slices. A few blocks rotate at a time: in each turn every block has a
-    stratum of its own, until all have had all strata; then the next blocks follow. Cells of a turn share no row or
-    column, so they are done in parallel in any order. A cell waits only for the two cells of the turn before with its
-    block and its stratum. A block is read from disk once an iteration, as the blocks that rotate together are small
-    with their factors.
+    stratum of its own, until all blocks have had all strata; then the next blocks follow. Cells of a turn share no row
+    or column, so they are processed in parallel in any order. A cell waits only for the two cells of the previous turn
+    with its block and its stratum. A block is read from disk once per iteration, because the blocks that rotate
+    together are small, including their factors.
     """
 
     phases: Sequence[Phase] = (Phase("descent", "grid", writes=False, staged=True, overlaps=True),)
@@ -122,7 +127,8 @@ class StochasticGradient(GradientDescent):
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
         """Return the rows of blocks that rotate together: they can be written to the file once the blocks are done.
-        Columns change all the time."""
+        Columns change all the time.
+        """
         return {"rows": np.add.reduceat(super().sliced_arrays()["rows"], self.rounds[:-1])}
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:
@@ -142,8 +148,9 @@ class StochasticGradient(GradientDescent):
             shared["row_squares"][:] = shared["column_squares"][:] = self.first_squares
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        """Return the cells of each turn: every second block first, as neighbouring blocks have neighbouring strata,
-        which share cache lines."""
+        """Return the cells of each turn: every second block first, since neighbouring blocks have neighbouring strata,
+        which share cache lines.
+        """
         if phase is not self.phases[0]:
             return super().schedule(phase, unit, parts)
         turns = [
@@ -152,10 +159,10 @@ class StochasticGradient(GradientDescent):
         return [turn for turn in turns for _ in range(self.strata)]
 
     def follows(self, phase: Phase, stage: int, part: int) -> Collection[int]:
-        """Return the cells of the turn before that a cell waits for: its block, and the next block, which had its
-        stratum; in the first turn of a round, all cells of the round before.
+        """Return the cells of the previous turn for which a cell waits: its own block, and the next block, which had
+        its stratum; in the first turn of a round, all cells of the previous round.
 
-        In a round with fewer blocks than strata, the last block's stratum has rested since the first block had it.
+        In a round with fewer blocks than strata, the last block's stratum has been idle since the first block had it.
         """
         number, turn = divmod(stage, self.strata)
         if turn == 0:
@@ -177,10 +184,10 @@ class StochasticGradient(GradientDescent):
         return self._sweep(self._block(block), mine, bounds, job.shared, rewound=rewound, first_pass=first)
 
     def _pass_on(self, block: int, turn: int, rows: np.ndarray) -> None:
-        """Read ahead the block one round later, and its factors.
+        """Read ahead the block that follows one round later, and its factors.
 
-        If not everything stays in memory, also drop blocks of the round before, and written factors of the one before
-        that; the kernel's own choice would often be needed sooner.
+        If not everything stays in memory, also drop the blocks of the previous round, and the written factors of the
+        round before it; the pages that the kernel would drop are often needed sooner.
         """
         number, count = bisect.bisect(self.rounds, block) - 1, len(self.rounds) - 1
         first, last = self.rounds[number : number + 2]
@@ -217,7 +224,7 @@ class StochasticGradient(GradientDescent):
     def _sweep(
         self, block: RowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, first_pass: bool
     ) -> float:
-        """Do the steps of a cell: rows `mine`, columns with ranks between `bounds`."""
+        """Take the steps of a cell: rows `mine`, columns with ranks between `bounds`."""
         ratings = sgd.Ratings(block.offsets[1:], block.columns, block.values, shared["following"][mine])
         if rewound:
             sgd.rewind(ratings, block.offsets, bounds[0])
@@ -228,10 +235,10 @@ class StochasticGradient(GradientDescent):
 
 
 def rounds(blocks: int, most: int) -> list[int]:
-    """Return the first block of each round, and the number of blocks.
+    """Return the first block of each round, and the number of blocks in each.
 
-    The number of blocks of a round is the largest power of two up to `most`, so that workers have equally many cells in
-    a turn; the last two rounds share the rest.
+    The number of blocks of a round is the largest power of two up to `most`, so that workers have equal numbers of
+    cells in a turn; the last two rounds share the remaining blocks.
     """
     size = 1 << (most.bit_length() - 1)
     starts = [*range(0, blocks, size), blocks]
@@ -244,8 +251,8 @@ class DataParallelGradient(StochasticGradient):
     """Data-parallel stochastic gradient descent, the baseline BSP-MF of the STRADS paper (figure 6f).
 
     Several blocks at a time each have a replica of all columns. At a barrier, the mean (or sum) of the replicas'
-    changes is added to the columns. A replica does not see the others' changes meanwhile, so more replicas need a
-    smaller step size.
+    changes is added to the columns. Until then a replica does not see the changes of the others, so more replicas need
+    a smaller step size.
     """
 
     option = "--schedule bsp"

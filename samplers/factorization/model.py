@@ -1,6 +1,6 @@
-"""A trained factorization on disk, in the order of the names of rows and columns of the dataset.
+"""A trained factorization on disk, in the order of the dataset's row and column names.
 
-    model.json    schema, rank R, mean, how factors are solved for, dataset identity, table of files: the commit point
+    model.json    schema, rank R, mean, how to solve for factors, dataset identity, table of files: the commit point
     factors.h5    for D rows: row_factors float32 (D*R,), row_biases float32 (D,), row_entries int64 (D,), number of
                   training entries; column_factors, column_biases and column_entries likewise
     rows.txt      name of row i on line i
@@ -33,12 +33,13 @@ from samplers.factorization.rows import BIASES
 from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
 
 KIND = "matrix factorization"
-_RUN = 1 << 20  # numbers that are written at a time
+_RUN = 1 << 20  # number of values written at a time
 
 
 class Side:
-    """The rows or the columns of a model. names: in order, or a file of names. Attributes: `factors` float32 (n, R),
-    `biases` float32 (n,), `entries` int64 (n,)."""
+    """The rows or the columns of a model. names: names in order, or a file of names. Attributes: `factors` float32 (n,
+    R), `biases` float32 (n,), `entries` int64 (n,).
+    """
 
     def __init__(
         self, names: Path | Sequence[Any], factors: np.ndarray, biases: np.ndarray, entries: np.ndarray
@@ -61,7 +62,8 @@ class Side:
 
 class Factorization:
     """A factorization, in memory or mapped. Attributes: `mean` of the values; `biased`, whether there are biases;
-    `solver`, how factors of new rows are solved for; `rows` and `columns`, each a `Side`; `rank`."""
+    `solver`, how to solve for the factors of new rows; `rows` and `columns`, each a `Side`; `rank`.
+    """
 
     def __init__(self, mean: float, biased: bool, solver: dict[str, Any], rows: Side, columns: Side) -> None:
         self.mean, self.biased, self.solver = mean, biased, solver
@@ -77,7 +79,7 @@ class Factorization:
         return self.columns.factors.T @ self.columns.factors
 
     def in_memory(self, *names: Sequence[Any]) -> Factorization:
-        """Return a copy in memory. names: of the rows and of the columns, in order."""
+        """Return a copy in memory. names: names of the rows and of the columns, in order."""
         sides = [
             Side(of_side, np.array(side.factors), np.array(side.biases), np.array(side.entries))
             for of_side, side in zip(names, (self.rows, self.columns), strict=True)
@@ -97,7 +99,7 @@ class Factors(NamedTuple):
 
 
 class FoldInSolver(TypedDict):
-    """How factors of new rows are solved for."""
+    """How to solve for the factors of new rows."""
 
     regularization: float
     per_entry: bool
@@ -107,7 +109,7 @@ class FoldInSolver(TypedDict):
 
 
 class FactorFiles(TypedDict):
-    """Entries of the files of a factorization in the manifest."""
+    """Manifest entries of the files of a factorization."""
 
     factors: ArrayFile
     rows: File
@@ -144,10 +146,11 @@ class FactorModel(ModelFiles, Factorization):
 
 
 class Trained(NamedTuple):
-    """Trained rows or columns, in the form of `samplers.factorization.rows`.
+    """Trained rows or columns, in the layout of `samplers.factorization.rows`.
 
-    factors: float32 (n, width), rows by place or columns by rank. entries: int64 (n,). order: int64 (names,), place or
-    rank of each name, -1 for none. unit: of the factors; biases have the product of both sides' units.
+    factors: float32 (n, width), rows by position or columns by rank. entries: int64 (n,). order: int64 (names,),
+    position or rank of each name, or -1. unit: unit of the factors; the unit of biases is the product of both sides'
+    units.
     """
 
     factors: np.ndarray
@@ -180,20 +183,21 @@ def write_factors(
 ) -> None:
     """Write a model into an empty directory.
 
-    row_names: bytes of rows.txt in pieces, if they are not those of `dataset` but of the whole that it is a shard of.
+    row_names: contents of rows.txt in pieces, if the names are not those of `dataset` but of the whole dataset of which
+    it is a shard.
     """
     arrays: dict[str, np.ndarray | Pieces] = {}
     with ExitStack() as stack:
         for bias, (side, trained) in enumerate((("row", rows), ("column", columns))):
             factors, entries, order, unit = trained
             first = BIASES if biases else 0
-            order[entries[order] == 0] = -1  # of the last row, where there is none
+            order[entries[order] == 0] = -1  # where order is -1 already, the last row's entries do not matter
             starts = np.arange(len(factors) + 1) * factors.shape[1]
             ordered = stack.enter_context(RowsInOrder(directory, factors.reshape(-1), starts, order))
             arrays[f"{side}_factors"] = Pieces(
                 "float32", order.size * rank, _factors(ordered, order, first, rank, unit)
             )
-            own_biases = factors[:, bias].copy() if biases else np.zeros(len(factors), np.float32)  # from end to end
+            own_biases = factors[:, bias].copy() if biases else np.zeros(len(factors), np.float32)  # contiguous
             arrays[f"{side}_biases"] = natural(_in_order(own_biases, order), rows.unit * columns.unit)
             arrays[f"{side}_entries"] = _in_order(entries, order)
         files = {"factors": write_arrays(directory, "factors.h5", arrays)}
@@ -211,12 +215,12 @@ def write_factors(
 
 
 def export_bytes(matrix: Matrix) -> int:
-    """Return the bytes that `write_factors` needs to order rows and columns."""
+    """Return the memory in bytes that `write_factors` needs to order rows and columns."""
     return 72 * (matrix.rows + matrix.columns)
 
 
 def row_order(matrix: Matrix) -> np.ndarray:
-    """Return the place of the row of each name, int64, or -1 if it has no entries."""
+    """Return the position of the row of each name, int64, or -1 if the row has no entries."""
     lines = np.concatenate([matrix.block(number).rows for number in range(matrix.block_count)])
     names = matrix.count_row_names()
     require_below(matrix.path, "rows", lines, names)
@@ -231,7 +235,7 @@ def place_of_line(lines: np.ndarray, size: int) -> np.ndarray:
 
 
 def _in_order(numbers: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Return the numbers at the places in `order`; 0 where it is -1."""
+    """Return the numbers at the positions in `order`; 0 where `order` is -1."""
     found = numbers[order]
     found[order < 0] = 0
     return found
@@ -247,7 +251,9 @@ def natural(numbers: np.ndarray, unit: float) -> np.ndarray:
 
 
 def _factors(ordered: RowsInOrder, order: np.ndarray, first: int, rank: int, unit: float) -> Iterator[np.ndarray]:
-    """Yield `rank` numbers from `first` on of rows in order, some rows at a time; 0 where `order` is -1."""
+    """Yield `rank` numbers, starting at `first`, of each row in the given order, some rows at a time; 0 where `order`
+    is -1.
+    """
     step = max(_RUN // rank, 1)
     for begin, end, numbers in ordered.runs():
         left = numbers.reshape(np.count_nonzero(order[begin:end] >= 0), -1)

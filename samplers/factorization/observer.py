@@ -21,8 +21,10 @@ from samplers.factorization.splash import SplashFactorization
 
 
 def check_held_out_ratings(held_out: Matrix, matrix: Matrix) -> None:
-    """Raise RequestError unless a factorization of `matrix` can be evaluated on `held_out`: names, ranks and slices of
-    columns, and names of rows, must be equal."""
+    """Raise RequestError unless a factorization of `matrix` can be evaluated on `held_out`.
+
+    Names, ranks and slices of columns, and names of rows, must be equal.
+    """
     same = [
         held_out.manifest["texts"][side]["checksum"] == matrix.manifest["texts"][side]["checksum"] for side in SIDES
     ]
@@ -36,7 +38,7 @@ def check_held_out_ratings(held_out: Matrix, matrix: Matrix) -> None:
 
 
 class FactorizationObserver:
-    """Observer of one run; on a ring each machine has held-out ratings of its own users."""
+    """Observer of one run; on a ring each machine has the held-out ratings of its own users."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

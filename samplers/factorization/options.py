@@ -7,7 +7,7 @@ from typing import Annotated
 from blocks.errors import RequestError
 from samplers.options import ADVANCED, EVALUATION, MODEL, TRAINING, Option, Options, Seed, SyncPerPass
 
-_BY_RATING = ("sgd", "bsp", "ccd", "als")  # methods of ratings, not of counts
+_BY_RATING = ("sgd", "bsp", "ccd", "als")  # methods for ratings, not for counts
 _LEAVE = "Leave this option out."
 
 
@@ -20,7 +20,7 @@ def parallelism_of(text: str, option: str) -> int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class FactorizationOptions(Options):
-    """Options of `ooc train mf`. takes: methods of `samplers.factorization.programs`."""
+    """Options of `ooc train mf`. takes: names of methods in `samplers.factorization.programs`."""
 
     group = ADVANCED
 

@@ -28,10 +28,10 @@ class Pairs(NamedTuple):
 def predict_file(
     model: FactorModel, pairs: str, out: TextIO, written: FormatOptions, encoding: str | None = None
 ) -> Pairs:
-    """Write a line of user, item and prediction for each pair; returns the counts.
+    """Write a line with user, item and prediction for each pair; returns the counts.
 
-    pairs: path of a file in the formats of `ooc ingest ratings`. written: its format; with the rating `none` ratings
-    are not needed. encoding: of this file, None for UTF-8.
+    pairs: path of a file in a format of `ooc ingest ratings`. written: format of the file; with the rating `none`,
+    ratings are not needed. encoding: encoding of the file, None for UTF-8.
     """
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
@@ -53,7 +53,9 @@ def _names(found: RatingNames) -> list[str]:
 
 
 def predict_pairs(model: Factorization, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return predictions for pairs of places, float64 (n,); place -1 is unknown and has bias and factors 0."""
+    """Return predictions for pairs of row and column indices, float64 (n,); index -1 is unknown, with bias and factors
+    0.
+    """
     found = np.full(rows.size, model.mean, np.float64)
     for side, places in ((model.rows, rows), (model.columns, columns)):
         found[places >= 0] += side.biases[places[places >= 0]]
@@ -63,5 +65,5 @@ def predict_pairs(model: Factorization, rows: np.ndarray, columns: np.ndarray) -
 
 
 def _places(side: Side, names: list[str]) -> np.ndarray:
-    """Return the place of each name, int64, or -1."""
+    """Return the index of each name, int64, or -1."""
     return np.array([side.places.get(name, -1) for name in names], np.int64)

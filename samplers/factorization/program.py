@@ -6,10 +6,11 @@ factors; mean and biases are optional. The objective is
     sum_(i,j) (a_ij - mean - b_i - c_j - w_i . h_j)^2 + lambda * (sum_i n_i |w_i, b_i|^2 + sum_j n_j |h_j, c_j|^2)
 
 over the known entries. With the penalty "entry", n is the number of known entries of the row or column (Zhou and
-others, AAIM 2008); with "row" it is 1 (STRADS supplement, equation 2).
+others, AAIM 2008); with "row", n is 1 (STRADS supplement, equation 2).
 
-Factors and biases lie in two shared arrays, rows by place and columns by rank, as `samplers.factorization.rows` says.
-Both are primary state, and may be kept in a file. Each row is written by one job only, while no other job reads it.
+Factors and biases are stored in two shared arrays, rows by position and columns by rank, in the layout of
+`samplers.factorization.rows`. Both are primary state, and may be kept in a file. Each row is written by one job only,
+while no other job reads it.
 """
 
 from __future__ import annotations
@@ -35,25 +36,25 @@ from samplers.factorization.simd import LANE
 SIDES = ("rows", "columns")
 MOST_RANK = 1 << 16
 PENALTIES = ("entry", "row")
-MOST_PENALTY = 2.0**30  # in a unit of ratings: factors are 0 long before
+MOST_PENALTY = 2.0**30  # in a unit of ratings: factors become 0 at much smaller penalties
 
 
 class FactorizationProgram(StaticProgram):
     """Base class of factorization programs.
 
-    rank: R. regularization: lambda, weighted by `penalty`. center: subtract the mean of all values. biases: rows and
-    columns have biases. unit: of the ratings during training, see `samplers.factorization.rating_units`; the shared
-    arrays `mean`, `scale` and `penalty` are in this unit, metrics and exports are not.
+    rank: R. regularization: lambda, weighted by `penalty`. center: subtract the mean of all values. biases: fit biases
+    of rows and columns. unit: unit of the ratings during training, see `samplers.factorization.rating_units`; the
+    shared arrays `mean`, `scale` and `penalty` are in this unit, metrics and exports are not.
     """
 
-    option: str  # by which the method is asked for
+    option: str  # name by which users request the method
 
     row_factors = Phase("factors of rows", "block", writes=False)
     column_factors = Phase("factors of columns", "slice", writes=False)
     initial: Sequence[Phase] = (row_factors, column_factors)
     squared_errors = Phase("squared errors", "block", writes=False)
     reading_phases: Sequence[Phase] = (squared_errors,)
-    spreads = 0.5, 0.5  # of the factors of rows and columns at first, for rank 1 and values that deviate by 1
+    spreads = 0.5, 0.5  # initial factors of rows and columns, for rank 1 and values with deviation 1
 
     def __init__(
         self,
@@ -79,7 +80,8 @@ class FactorizationProgram(StaticProgram):
         self.biases, mean = biases, dataset.whole.mean if center else 0.0
         self.size = size_of(dataset.whole, mean)
         self.unit, self.mean = unit, mean / unit
-        self.scale = self.size / self.unit if self.unit != 1 else dataset.whole.deviation or 1.0  # of factors' products
+        # unit of products of factors
+        self.scale = self.size / self.unit if self.unit != 1 else dataset.whole.deviation or 1.0
         self.penalty = self._penalty(regularization, per_entry=penalty == "entry")
         self.first = BIASES if biases else 0
         self.used = self.first + rank
@@ -119,16 +121,18 @@ class FactorizationProgram(StaticProgram):
         return 4 * self._longest() + copied
 
     def _longest(self) -> int:
-        """Return an upper bound on the entries of a row or column."""
+        """Return an upper bound on the number of entries of a row or column."""
         rows = max(entry["longest"] for entry in self.dataset.manifest["blocks"])
         return max(rows, int(self.dataset.index.column_entries.max()))
 
     def warm_up(self) -> None:
-        """Compile every phase, except those over the grid, by running it on one entry with arrays of the real types."""
+        """Compile every phase, except those over the grid, by running the phase on one entry with arrays of the real
+        types.
+        """
         ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
         row, column = RowBlock(zero, ends, zero, one), ColumnSlice(ends, zero, one)
         for array in (*row, *column):
-            array.setflags(write=False)  # as mapped files are; to numba that is another type
+            array.setflags(write=False)  # read-only, like mapped files, which have another type in numba
         shared = self.tiny_arrays()
         for phase in all_but_grid(self):
             data: Any = row if phase.order == "block" else column
@@ -143,7 +147,7 @@ class FactorizationProgram(StaticProgram):
         return {name: np.zeros((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
 
     def tiny_passage(self, phase: Phase) -> Passage | None:
-        """Return the slice in transit of one column, for `warm_up`, in phases with rotating slices."""
+        """Return a slice in transit with one column, for `warm_up`, in phases with rotating slices."""
         return None
 
     def update(self, job: Job) -> Any:
@@ -155,11 +159,11 @@ class FactorizationProgram(StaticProgram):
         return self.update_factors(job)
 
     def update_factors(self, job: Job) -> Any:
-        """Do a part of a phase of the method; returns the sum of squared errors."""
+        """Run a part of a phase of the method; returns the sum of squared errors."""
         raise NotImplementedError
 
     def start_factors(self, job: Job) -> None:
-        """Draw small random factors; from 0 the factors would never change."""
+        """Draw small random factors; factors that start at 0 would never change."""
         mine, side = self.mine(job), SIDES.index("rows" if isinstance(job.data, RowBlock) else "columns")
         key, spread = stream_key(self.seed, side), self.spreads[side] * math.sqrt(self.scale / self.rank)
         draw_factors(mine[:, self.first : self.used], self.numbers(job), key, np.float32(spread))
@@ -171,7 +175,7 @@ class FactorizationProgram(StaticProgram):
         return entries_in_unit(*job.entries(), self.unit)
 
     def _measure(self, job: Job) -> tuple[float, float]:
-        """Return the sum of squared errors of a part of a block, and of its weighted squared factors."""
+        """Return the sum of squared errors of a part of a block, and the sum of its weighted squared factors."""
         entries, rows = self.entries(job), self.mine(job)
         work = np.empty(int(np.diff(entries[0]).max(initial=0)), np.float32)
         factors = rows, np.arange(len(rows)), rows[0], job.shared["columns"]
@@ -179,23 +183,26 @@ class FactorizationProgram(StaticProgram):
         return errors, self.weighted_squares(rows, np.diff(entries[0]))
 
     def weighted_squares(self, factors: np.ndarray, entries: np.ndarray) -> float:
-        """Return the contribution of rows' factors, float32 (n, R), to the penalty. entries: int64 (n,), of each
-        row."""
+        """Return the penalty on the factors of rows, float32 (n, R). entries: int64 (n,), number of entries of each
+        row.
+        """
         weights = np.maximum(entries, 1) if self.penalty.per_entry else np.ones(len(entries))
         with silent():
             squares = self._squares(factors)
             if self.unit != 1:
                 of_biases = self._squares(factors[:, : self.first])
                 squares = self.unit * (squares - of_biases) + self.unit**2 * of_biases
-            # Without BLAS, whose threads would spin for 50 ms on the workers' cores after this.
+            # Not with BLAS, whose threads would spin for 50 ms on the workers' cores after this.
             return float(self.regularization) * float(np.sum(weights * squares))
 
     def _squares(self, factors: np.ndarray) -> np.ndarray:
-        return np.einsum("ij,ij->i", factors, factors, dtype=np.float64) - self.biases  # of which one is a fixed 1
+        # one of the first two places is a constant 1
+        return np.einsum("ij,ij->i", factors, factors, dtype=np.float64) - self.biases
 
     def numbers(self, job: Job) -> np.ndarray:
-        """Return the line numbers, in rows.txt or columns.txt of the whole, of the rows or columns of a part: integers
-        (n,)."""
+        """Return the line numbers, in rows.txt or columns.txt of the whole dataset, of the rows or columns of a part:
+        integers (n,).
+        """
         if not isinstance(job.data, RowBlock):
             return self.dataset.index.column_ids[job.within(self.dataset.index.slice_bounds)]
         lines = job.data.rows[job.first : job.last]
@@ -213,7 +220,7 @@ class FactorizationProgram(StaticProgram):
         return job.shared["columns" if isinstance(job.data, RowBlock) else "rows"]
 
     def fixed(self, job: Job) -> int:
-        """Return the index in the factors of a part that is fixed to 1, or -1."""
+        """Return the index, among the factors of a part, of the factor that is fixed to 1, or -1."""
         return int(isinstance(job.data, RowBlock)) if self.biases else -1
 
     def aggregate(
@@ -230,7 +237,7 @@ class FactorizationProgram(StaticProgram):
         return sums
 
     def diverged(self) -> Diverged:
-        """Return the error of infinite or NaN factors."""
+        """Return the error for infinite or NaN factors."""
         return Diverged(
             f"{self.option}: the training diverged, as factors are no longer finite; {self.cause()}", self.remedy()
         )
@@ -257,9 +264,9 @@ class FactorizationProgram(StaticProgram):
         return {"objective": objective, "rmse": math.sqrt(sums["errors"] / self.dataset.whole.entries)}
 
     def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
-        """Return the sum of squared errors of held-out ratings.
+        """Return the sum of squared errors on held-out ratings.
 
-        sweep: function that runs one of `reading_phases`. order: int64, place of the row of each name, or -1, see
+        sweep: function that runs one of `reading_phases`. order: int64, position of the row of each name, or -1, see
         `factor_model.row_order`.
         """
         unknown, errors = self.unknown_row(), 0.0
@@ -278,7 +285,7 @@ class FactorizationProgram(StaticProgram):
         return row
 
     def column_penalty(self, shared: Arrays) -> float:
-        """Return the contribution of the columns' factors to the objective."""
+        """Return the penalty on the columns' factors, a term of the objective."""
         return self.weighted_squares(shared["columns"], np.asarray(self.dataset.whole.column_entries))
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
@@ -304,13 +311,13 @@ class FactorizationProgram(StaticProgram):
             raise self.diverged() from None
 
     def solver(self) -> dict[str, Any]:
-        """Return how new rows are solved for, as JSON types. alpha: 0 for ratings, else of the confidences."""
+        """Return how to solve for new rows, as JSON types. alpha: 0 for ratings, else the alpha of the confidences."""
         return {
             "regularization": float(self.regularization),
             "per_entry": self.penalty.per_entry,
             "alpha": 0.0,
             "nonnegative": False,
-            **({"unit": math.sqrt(self.unit)} if self.unit != 1 else {}),  # of the factors
+            **({"unit": math.sqrt(self.unit)} if self.unit != 1 else {}),  # weight of the penalty on factors
         }
 
 

@@ -25,12 +25,14 @@ from samplers.factorization.simd import LANE
 from samplers.options import takers
 from samplers.programs import target
 
-_CHUNK = 1 << 13  # rows whose products are summed up in float32
+_CHUNK = 1 << 13  # number of rows whose products are summed in float32
 
 
 class CoordinateDescent(FactorizationProgram):
     """Coordinate descent: all rows, then all columns, one factor at a time; see `samplers.factorization.ccd`.
-    nonnegative: no factor is below 0."""
+
+    nonnegative: keep all factors at 0 or above.
+    """
 
     option = "--method ccd"
     phases: Sequence[Phase] = (Phase("rows", "block", writes=False), Phase("columns", "slice", writes=False))
@@ -85,8 +87,9 @@ class AlternatingLeastSquares(FactorizationProgram):
         return super().scratch_bytes() + 4 * 3 * self.width
 
     def gram(self, job: Job) -> np.ndarray:
-        """Return H'H of all columns, or W'W of all rows, if every cell is an entry: float32 (width, width), else (0,
-        0)."""
+        """Return H'H over all columns, or W'W over all rows, if every cell is an entry: float32 (width, width), else
+        (0, 0).
+        """
         return np.zeros((0, 0), np.float32)
 
     def update_factors(self, job: Job) -> float:
@@ -101,8 +104,8 @@ class ImplicitFeedback(AlternatingLeastSquares):
 
     Objective: sum_(all i,j) c_ij (p_ij - w_i . h_j)^2 + lambda (sum |w_i|^2 + sum |h_j|^2), with p_ij = 1 and c_ij = 1
     + alpha a_ij for the known entries, and p_ij = 0 and c_ij = 1 for all others. If confidences are far above 1, they
-    and lambda are divided by a power of four while rows are solved for: this applies to `products`, `confidences` and
-    `penalty`, but not to metrics. alpha: confidence of a single count.
+    and lambda are divided by a power of four while solving for rows: this applies to `products`, `confidences` and
+    `penalty`, but not to metrics. alpha: confidence that a count of 1 adds.
     """
 
     option = "--implicit"
@@ -172,7 +175,7 @@ class ImplicitFeedback(AlternatingLeastSquares):
         return super().update(job)
 
     def _of_unit(self, job: Job) -> np.ndarray:
-        """Return the factors of all rows of a block, or columns of a slice."""
+        """Return the factors of all rows of a block, or of all columns of a slice."""
         by_row = isinstance(job.data, RowBlock)
         bounds = self.dataset.index.block_bounds if by_row else self.dataset.index.slice_bounds
         return job.shared["rows" if by_row else "columns"][slice(*bounds[job.unit : job.unit + 2].tolist())]
@@ -201,7 +204,9 @@ class ImplicitFeedback(AlternatingLeastSquares):
 
 
 def _sum_of(terms: Iterable[float]) -> float:
-    """Return the exactly rounded sum; NaN for infinite terms, as `math.fsum` cannot add infinities of both signs."""
+    """Return the exactly rounded sum; NaN for infinite terms, because `math.fsum` cannot add infinities of both
+    signs.
+    """
     found = list(terms)
     return math.fsum(found) if all(map(math.isfinite, found)) else math.nan
 
@@ -217,7 +222,7 @@ def products(factors: np.ndarray) -> np.ndarray:
 
 
 METHODS = ("sgd", "bsp", "ccd", "als", "implicit", "splash")
-ON_RING = ("sgd", "ccd", "als", "implicit", "splash")  # on several machines
+ON_RING = ("sgd", "ccd", "als", "implicit", "splash")  # methods that run on several machines
 TAKES = takers(FactorizationOptions)  # options that only some methods have
 
 _OPTIONS = {name: f"--method {name}" for name in METHODS} | {"implicit": "--implicit", "bsp": "--schedule bsp"}
@@ -226,10 +231,11 @@ _OPTIONS = {name: f"--method {name}" for name in METHODS} | {"implicit": "--impl
 def factorization_spec(
     method: str, options: dict[str, Any], given: dict[str, Any], *, on_ring: bool = False
 ) -> ProgramSpec:
-    """Return the program of a method of METHODS: "implicit" is als with --implicit, "bsp" is sgd with --schedule bsp.
+    """Return the program of a method in METHODS: "implicit" is als with --implicit, "bsp" is sgd with --schedule bsp.
 
-    options: of all methods. given: options of some methods, None where the user did not choose. on_ring: on several
-    machines. Raises RequestError if the method does not take one of them, or does not run on a ring.
+    options: options of all methods. given: options of some methods, None if not given by the user. on_ring: whether
+    several machines train together. Raises RequestError if the method does not have one of the options, or does not run
+    on a ring.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     for name in chosen:

@@ -1,8 +1,8 @@
 """Rank held-out events by a factorization of implicit feedback.
 
 The expected percentile rank (Hu, Koren and Volinsky, ICDM 2008, section 5) is the position of each held-out item among
-all items by its user's scores, from 0 for the first to 1 for the last, averaged with the counts as weights. Random
-ranking gives 0.5, lower is better.
+all items by its user's scores, from 0 for the first to 1 for the last, averaged with the counts as weights. A random
+ranking gives 0.5; lower is better.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import numpy as np
 from blocks.compiled import unmanaged_kernel
 from blocks.ratings.matrix import Matrix
 
-_SCORES = 1 << 21  # computed at a time
+_SCORES = 1 << 21  # number of scores computed at a time
 
 
 def summed_percentile_ranks(
     held_out: Matrix, rows: np.ndarray, row_places: np.ndarray, columns: np.ndarray, column_places: np.ndarray
 ) -> tuple[float, float]:
-    """Return the sum of the percentile ranks of all held-out items times their counts, and the sum of the counts; a
-    user without factors counts as 0.5.
+    """Return the sum of the percentile ranks of all held-out items times their counts, and the sum of the counts.
 
-    rows: float32 (D, R), columns: float32 (I, R): factors. row_places: int64, position of each user's factors by line,
-    -1 for none. column_places: positions of each item's factors, by rank.
+    A user without factors counts as 0.5. rows: float32 (D, R), columns: float32 (I, R): factors. row_places: int64,
+    index of each user's factors by line, or -1. column_places: index of each item's factors, by rank.
     """
     total = weights = 0.0
     for number in range(held_out.block_count):
@@ -50,9 +49,9 @@ def _batches(rows: int, columns: int) -> Iterator[slice]:
 
 @unmanaged_kernel
 def rank_items(scores, offsets, items, ranks):
-    """Set `ranks`, float64 (N,), to the share of other items with higher scores; ties count half.
+    """Set `ranks`, float64 (N,), to the fraction of other items with higher scores; ties count half.
 
-    scores: float32 (n, I). offsets: int64 (n+1,), begin of each user's items in items int64 (N,).
+    scores: float32 (n, I). offsets: int64 (n+1,), start of each user's items in items int64 (N,).
     """
     for user in range(scores.shape[0]):
         row = scores[user]

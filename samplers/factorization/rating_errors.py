@@ -11,12 +11,12 @@ from blocks.ratings.matrix import Matrix
 from samplers.factorization.model import Factorization, FactorModel
 from samplers.factorization.rankings import summed_percentile_ranks
 
-_PRODUCTS = 1 << 22  # of factors that are multiplied at a time
+_PRODUCTS = 1 << 22  # number of factors multiplied at a time
 
 
 def evaluate_ratings(model: FactorModel, held_out: Matrix) -> dict[str, float]:
-    """Return RMSE and mean absolute error of ratings by known users of known items; for implicit feedback the expected
-    percentile rank.
+    """Return the RMSE and mean absolute error for ratings by known users of known items; for implicit feedback, the
+    expected percentile rank.
 
     Raises RequestError unless `held_out` was ingested with --names-from and the training ratings.
     """
@@ -46,7 +46,7 @@ def evaluate_ratings(model: FactorModel, held_out: Matrix) -> dict[str, float]:
 
 
 def predictions(model: Factorization, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return predictions for pairs of places: float64 (n,)."""
+    """Return predictions for pairs of row and column indices: float64 (n,)."""
     found = model.mean + model.rows.biases[rows].astype(np.float64) + model.columns.biases[columns]
     step = max(_PRODUCTS // model.rank, 1)
     for first in range(0, rows.size, step):

@@ -18,17 +18,17 @@ from blocks.errors import RequestError
 from blocks.ratings.matrix import PART_ENTRIES, RowBlock, WholeMatrix
 from blocks.store import parts
 
-ORDINARY = 1 / 32, 1024.0  # sizes that are trained as they are
+ORDINARY = 1 / 32, 1024.0  # sizes of ratings for which the unit is 1
 _MOST_POWER = 63  # float32 holds 4^63 and 4^-63
 
 
 def size_of(values: WholeMatrix, mean: float) -> float:
-    """Return the root mean square of ratings less a mean."""
+    """Return the root mean square of ratings minus a mean."""
     return math.hypot(values.deviation, values.mean - mean)
 
 
 def unit_of(size: float) -> float:
-    """Return the unit for ratings of a size, which is from 1 to 4 in it."""
+    """Return the unit for ratings of a size; in this unit, the size is from 1 to 4."""
     if size == 0 or ORDINARY[0] <= size <= ORDINARY[1]:
         return 1.0
     power = (math.frexp(size)[1] - 1) // 2
@@ -36,13 +36,13 @@ def unit_of(size: float) -> float:
 
 
 def check_unit(unit: float) -> None:
-    """Raise RequestError unless a unit is a result of `unit_of`."""
+    """Raise RequestError unless a unit is a possible result of `unit_of`."""
     if unit != 1 and not (0 < unit < math.inf and unit == unit_of(unit)):
         raise RequestError(f"unit must be 1 or a power of 4, got {unit:g}", "Train a new run.")
 
 
 def in_unit(values: np.ndarray, unit: float) -> np.ndarray:
-    """Return values float32 (n,) in a unit: unchanged if it is 1, else a read-only copy."""
+    """Return values, float32 (n,), in a unit: unchanged if the unit is 1, else a read-only copy."""
     if unit == 1:
         return values
     scaled = values * np.float32(1 / unit)
@@ -53,7 +53,7 @@ def in_unit(values: np.ndarray, unit: float) -> np.ndarray:
 def entries_in_unit(
     offsets: np.ndarray, others: np.ndarray, values: np.ndarray, unit: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the entries of some rows or columns, see `Job.entries`, with values in a unit, copying only these."""
+    """Return the entries of some rows or columns, see `Job.entries`, with values in a unit; copies only the values."""
     if unit == 1:
         return offsets, others, values
     mine, moved = slice(int(offsets[0]), int(offsets[-1])), offsets - offsets[0]
@@ -62,7 +62,7 @@ def entries_in_unit(
 
 
 def rows_in_unit(block: RowBlock, unit: float) -> Iterator[RowBlock]:
-    """Yield the rows of a block with values in a unit: all at once if it is 1, else some at a time."""
+    """Yield the rows of a block with values in a unit: all at once if the unit is 1, else some at a time."""
     bounds = [0, block.rows.size] if unit == 1 else parts(block.offsets, PART_ENTRIES).tolist()
     for first, last in pairwise(bounds):
         entries = entries_in_unit(block.offsets[first : last + 1], block.columns, block.values, unit)

@@ -12,12 +12,12 @@ from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix, RowBlock
 from samplers.factorization.model import Factorization, FactorModel, Side, row_order
 
-_SCORES = 1 << 24  # computed at a time
-_SWEEPS = 200  # of factors that may not be negative
+_SCORES = 1 << 24  # number of scores computed at a time
+_SWEEPS = 200  # maximum number of sweeps for nonnegative factors
 
 
 class Users(NamedTuple):
-    """Some users: names, factors float (n, R), biases float (n,), and the places of the items that each has rated."""
+    """Some users: names, factors float (n, R), biases float (n,), and the indices of the items that each has rated."""
 
     names: list[str]
     factors: np.ndarray
@@ -26,7 +26,7 @@ class Users(NamedTuple):
 
 
 class Recommendations(NamedTuple):
-    """Chosen items for a user or an item: its name, and the items, best first, with scores."""
+    """Recommended items for a user, or similar items of an item: its name, and the items, best first, with scores."""
 
     name: str
     items: list[str]
@@ -34,7 +34,7 @@ class Recommendations(NamedTuple):
 
 
 def known_users(model: FactorModel, names: Sequence[str], trained_on: Matrix | None = None) -> Iterator[Users]:
-    """Yield users of the training in batches. trained_on: its ratings, if their rated items are needed."""
+    """Yield users of the training in batches. trained_on: ratings of the training, if the rated items are needed."""
     if trained_on and trained_on.identity != model.manifest["dataset"]:
         raise RequestError(
             f"--exclude-seen: {model.path} was trained on several shards, and {trained_on.path} is only one of them",
@@ -48,9 +48,9 @@ def known_users(model: FactorModel, names: Sequence[str], trained_on: Matrix | N
 
 
 def later_users(model: FactorModel, ratings: Matrix, names: Sequence[str]) -> Iterator[Users]:
-    """Yield users of other ratings in batches, with factors solved for from these.
+    """Yield users of other ratings in batches, with factors solved for from these ratings.
 
-    ratings: with the items of the model, from `ooc ingest ratings --items-from`.
+    ratings: ratings of the model's items, from `ooc ingest ratings --items-from`.
     """
     if ratings.column_names() != model.columns.names:
         raise RequestError(
@@ -71,7 +71,7 @@ def _batches(names: Sequence[str], size: int) -> Iterator[list[str]]:
 
 
 def _row(matrix: Matrix, place: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the items of a row, as lines in columns.txt, and its values; none for place -1."""
+    """Return the items of a row, as line numbers in columns.txt, and the row's values; empty for index -1."""
     if place < 0:
         return np.empty(0, np.uint32), np.empty(0, np.float32)
     number = int(np.searchsorted(matrix.index.block_bounds, place, side="right")) - 1
@@ -89,7 +89,7 @@ def _block(matrix: Matrix, number: int) -> RowBlock:
 def fold_in(model: Factorization, items: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return the bias and best factors of a new user, with all items fixed: float64 (1 + R,).
 
-    items: places of the rated items. values: ratings or counts. The objective is that of the training, see
+    items: indices of the rated items. values: ratings or counts. The objective is that of the training, see
     `samplers.factorization.program` and `samplers.factorization.als`.
     """
     solver, alpha, unit = model.solver, model.solver["alpha"], model.solver.get("unit", 1.0)
@@ -98,7 +98,8 @@ def fold_in(model: Factorization, items: np.ndarray, values: np.ndarray) -> np.n
     target = 1 + weights if alpha else values - model.mean - model.columns.biases[items]
     features = np.column_stack([np.ones(values.size), factors])
     penalty = solver["regularization"] * (max(values.size, 1) if solver["per_entry"] else 1)
-    penalties = np.append(penalty, np.full(model.rank, penalty / unit**2))  # so that biases and factors are alike
+    # so that biases and factors are treated alike
+    penalties = np.append(penalty, np.full(model.rank, penalty / unit**2))
     system = (features.T * weights) @ features + np.diag(penalties)
     wanted = features.T @ target
     if alpha:
@@ -136,7 +137,7 @@ def recommend(
 
 
 def similar_items(model: Factorization, names: Sequence[str], top: int) -> Iterator[Recommendations]:
-    """Yield the items with the largest cosine similarity of factors for each named item."""
+    """Yield the items with the highest cosine similarity of factors to each named item."""
     factors = model.columns.factors
     lengths = np.sqrt(np.einsum("ij,ij->i", factors, factors))
     for some in _batches(names, _SCORES // len(model.columns)):

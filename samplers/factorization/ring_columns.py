@@ -3,7 +3,7 @@
 A machine has some of the rows (see `blocks.shards.splitting`) and their factors, and the factors of all columns. Rows
 are updated without communication. A column has entries on all machines: each machine computes the sums over its own
 entries (equations 4 and 5), the sums are added up over the ring, and all machines do the same update, for all columns
-of a slice at once. The paper updates all factors of a column at once, from the sums before; here the factors are
+of a slice at once. The paper updates all factors of a column at once, from the previous sums; here the factors are
 updated one after the other (coordinate descent), which never increases the objective.
 """
 
@@ -39,7 +39,7 @@ class StagedColumns(GatheredRows, FactorizationProgram):
     sums: int
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        """Return the shared arrays: also sums over the entries of each column of the present slice."""
+        """Return the shared arrays, including sums over the entries of each column of the current slice."""
         longest = int(np.diff(self.dataset.index.slice_bounds).max())
         return super().shared_arrays() | {"sums": ArraySpec((longest, self.sums), "float64")}
 
@@ -47,7 +47,7 @@ class StagedColumns(GatheredRows, FactorizationProgram):
         return SIDES
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """Return the bytes sent: partial sums, and the final sums."""
+        """Return the number of bytes sent: partial sums, and the final sums."""
         return 2 * 8 * self.sums * (self.stages - 1) * self.dataset.columns
 
     def writes_slice(self, phase: Phase, stage: int) -> bool:
@@ -68,10 +68,10 @@ class StagedColumns(GatheredRows, FactorizationProgram):
 
     @abstractmethod
     def do_stage(self, job: Job) -> float:
-        """Do a stage for some columns, see `samplers.factorization.program.FactorizationProgram.update_factors`."""
+        """Run a stage for some columns, see `samplers.factorization.program.FactorizationProgram.update_factors`."""
 
     def entries_everywhere(self, job: Job) -> np.ndarray:
-        """Return the entries on all machines of the columns of a part, int64 (n,)."""
+        """Return the number of entries on all machines of each column of a part, int64 (n,)."""
         return self.dataset.whole.column_entries[job.within(self.dataset.index.slice_bounds)]
 
 
@@ -83,11 +83,12 @@ class RingDescent(StagedColumns, CoordinateDescent):
 
     def __init__(self, dataset: Matrix, **options: Any) -> None:
         super().__init__(dataset, **options)
-        self._places = [place for place in range(self.used) if not (self.biases and place == 0)]  # that are changed
+        # indices of the factors that are changed
+        self._places = [place for place in range(self.used) if not (self.biases and place == 0)]
         self.stages = len(self._places) + 1
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        """Return the shared arrays: also the residual of each entry of the present slice."""
+        """Return the shared arrays, including the residual of each entry of the current slice."""
         entries = int(self.dataset.index.cells.sum(axis=0).max())
         kept = {"residuals": ArraySpec((entries,), "float32"), "tile": ArraySpec((LANE, entries), "float32")}
         return super().shared_arrays() | kept
@@ -117,14 +118,15 @@ class RingDescent(StagedColumns, CoordinateDescent):
 
 class RingLeastSquares(StagedColumns, AlternatingLeastSquares):
     """Least squares on a ring: a stage for each conjugate gradient step, and two more; see
-    `samplers.factorization.shared_squares`."""
+    `samplers.factorization.shared_squares`.
+    """
 
     def __init__(self, dataset: Matrix, **options: Any) -> None:
         super().__init__(dataset, **options)
         self.stages, self.sums = self.steps + 2, self.width
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        """Return the shared arrays: also the conjugate gradients of each column of the present slice."""
+        """Return the shared arrays, including the conjugate gradients of each column of the current slice."""
         shape = super().shared_arrays()["sums"].shape
         return super().shared_arrays() | {name: ArraySpec(shape, "float32") for name in ("left", "direction")}
 
@@ -145,7 +147,9 @@ class RingLeastSquares(StagedColumns, AlternatingLeastSquares):
 
 
 class RingImplicitFeedback(RingLeastSquares, ImplicitFeedback):
-    """Implicit feedback on a ring: for columns, `products` has W'W of this machine's rows, and G is summed over all."""
+    """Implicit feedback on a ring: for columns, `products` is W'W of this machine's rows, and G is the sum over all
+    machines.
+    """
 
     phases: Sequence[Phase] = (*ImplicitFeedback.phases[:3], StagedColumns.column_stages)
     reading_phases: Sequence[Phase] = (*ImplicitFeedback.reading_phases, *GatheredRows.exported)

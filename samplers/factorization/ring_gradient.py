@@ -1,7 +1,7 @@
 """Matrix factorization by stochastic gradient descent on a ring of machines.
 
 A machine has some of the rows (see `blocks.shards.splitting`) and their factors. The factors of columns rotate with
-their slices, so only one machine changes them at a time. Within a machine the parts of a slice rotate in the same way:
+their slices, so only one machine changes them at a time. Within a machine, the parts of a slice rotate in the same way:
 the rows are divided into as many bands as the slice has parts, and in each turn every part has a band of its own. So no
 two workers use the same row or column, and the steps do not depend on the number of workers.
 """
@@ -36,7 +36,7 @@ class ColumnsInTransit(NamedTuple):
 
 
 class RingGradient(GatheredRows, GradientDescent):
-    """Rotation of slices round the ring, and of their parts through the rows of a machine."""
+    """Rotation of slices around the ring, and of their parts through the rows of a machine."""
 
     column_factors = Phase("factors of columns", "slice", writes=False, travels="made")
     initial: Sequence[Phase] = (FactorizationProgram.row_factors, column_factors)
@@ -100,7 +100,7 @@ class RingGradient(GatheredRows, GradientDescent):
         return self.columns(job.passage.leaving if made else job.passage.arrived).factors
 
     def start_factors(self, job: Job) -> None:
-        """Draw initial factors; every machine draws equal factors for the columns."""
+        """Draw initial factors; all machines draw the same factors for the columns."""
         if job.passage:
             job.passage.leaving[:] = 0
             self.columns(job.passage.leaving).squares[:] = self.first_squares
@@ -121,7 +121,7 @@ class RingGradient(GatheredRows, GradientDescent):
         return super().update(job)
 
     def update_factors(self, job: Job) -> float:
-        """Do a turn of a part: its columns, and the rows of one band."""
+        """Process a turn of a part: its columns, and the rows of one band."""
         assert job.passage
         arrived, leaving, left = job.passage
         if job.stage == 0:
@@ -156,7 +156,7 @@ class RingGradient(GatheredRows, GradientDescent):
         return {"errors": math.fsum(sweep(self.squared_errors)), "penalties": math.fsum(penalties)}
 
     def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
-        """Return held-out errors by columns, as they arrive; `held_out` has the same columns in each slice."""
+        """Return held-out errors by columns, as the columns arrive; `held_out` has the same columns in each slice."""
         lines = np.concatenate([held_out.block(number).rows for number in range(held_out.block_count)])
         places, unknown, errors = order[lines], self.unknown_row()[None], 0.0
         for unit, first, columns in sweep(self.shown_columns):
@@ -173,7 +173,7 @@ class RingGradient(GatheredRows, GradientDescent):
         return errors * self.unit**2
 
     def column_penalty(self, shared: Arrays) -> float:
-        """Return nothing: `measure` includes the columns at rest on each machine."""
+        """Return 0: `measure` includes the columns stored on each machine."""
         return 0.0
 
     def gathered_columns(self, sweep: Sweep, shared: Arrays, directory: Path) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Rows of factors in the layout of all methods, and operations on two rows.
 
-A row is float32, with a length that is a multiple of `LANE`. With biases, a user's row starts with its bias and 1, an
+A row is float32, and its length is a multiple of `LANE`. With biases, a user's row starts with its bias and 1, an
 item's with 1 and its bias: so their inner product is the sum of both biases and the product of the factors, which
 follow. The fixed 1 never changes. Padding after the last factor is 0.
 """
@@ -16,13 +16,16 @@ from ooc.rng import bits, uniform
 from samplers.factorization import simd
 from samplers.factorization.simd import LANE
 
-BIASES = 2  # places before the factors, if there are biases
-LEAST = np.float32(np.finfo(np.float32).min)  # of any factor, where nothing bounds them
+BIASES = 2  # number of places before the factors, if there are biases
+LEAST = np.float32(np.finfo(np.float32).min)  # lower bound of factors that are unbounded
 
 
 class RowPenalty(NamedTuple):
-    """Penalty lambda * |w|^2 of each row, or times its number of entries. regularization: float32. of_biases: float32,
-    factor for the penalty of a bias, see `samplers.factorization.rating_units`."""
+    """Penalty lambda * |w|^2 of each row, optionally times its number of entries.
+
+    regularization: float32. of_biases: float32, factor for the penalty on a bias, see
+    `samplers.factorization.rating_units`.
+    """
 
     regularization: np.float32
     per_entry: bool
@@ -31,7 +34,7 @@ class RowPenalty(NamedTuple):
 
 @reordered_kernel
 def penalty_of(penalty, entries):
-    """Return the weight of the squares of a row with `entries` entries."""
+    """Return the weight of the squared factors of a row with `entries` entries."""
     return penalty.regularization * np.float32(entries) if penalty.per_entry else penalty.regularization
 
 
@@ -39,7 +42,7 @@ def penalty_of(penalty, entries):
 def draw_factors(rows, numbers, key, spread):
     """Set rows, float32 (D, R), to random numbers between -spread and spread.
 
-    numbers: integers (D,), row numbers, which determine the numbers drawn. key: uint64, of the stream.
+    numbers: integers (D,), row indices, which determine the numbers drawn. key: uint64, key of the random stream.
     """
     for d in range(rows.shape[0]):
         mine = bits(key, np.uint64(numbers[d]))
@@ -71,7 +74,7 @@ def find_residuals(columns, values, mean, row, others, residuals):
 def squared_errors(offsets, columns, values, mean, rows, places, unknown, others, work):
     """Return the sum of squared residuals of the entries of D rows.
 
-    offsets: int64 (D+1,), begin of each row in columns uint32 (N,) and values float32 (N,). places: int64 (D,), index
+    offsets: int64 (D+1,), start of each row in columns uint32 (N,) and values float32 (N,). places: int64 (D,), index
     of each row's factors in `rows`, float32 (., R), or -1 for `unknown`, float32 (R,). others: float32 (I, R), indexed
     by `columns`. work: float32 (n,), for rows of up to n entries.
     """

@@ -3,11 +3,11 @@
 The objective is sum_(u,i) (a_ui - w_u . h_i)^2 + lambda * (n_u |w_u|^2 + n_i |h_i|^2) over the known ratings, so a step
 for one rating a_ui, with e = a_ui - w_u . h_i, goes along e * h_i - lambda * w_u and e * w_u - lambda * h_i.
 
-Learning rates are adapted per row, with two numbers a row (Chin, Zhuang, Juan and Lin, PAKDD 2015): the rate of a row
+Learning rates are adapted per row, with two numbers per row (Chin, Zhuang, Juan and Lin, PAKDD 2015): the rate of a row
 is the initial rate divided by the root of the sum of the mean squares of its gradients so far. The sum is kept
 separately for the first `LEADING` places and for the others: the leading places include the biases (see
 `samplers.factorization.rows`), whose gradients are so large that the other places would take too short steps. The first
-pass updates the leading places only, which find the averages of rows and columns: the large errors of this pass would
+pass updates only the leading places, which learn the averages of rows and columns: the large errors of this pass would
 spoil the sums of the other places.
 """
 
@@ -23,12 +23,13 @@ from samplers.factorization import simd
 from samplers.factorization.simd import LANE
 
 _ROWS_AHEAD = 16
-LEADING = LANE  # places of a row whose squares are kept apart: with LIBMF 8, which are no better
+LEADING = LANE  # number of places of a row whose squares are summed separately: 8 in LIBMF, which are no better
 
 
 class Ratings(NamedTuple):
     """Entries of D rows. ends: int64 (D,), end of each row in columns uint32 (N,) and values float32 (N,). following:
-    int64 (D,), begin of the next slice's entries."""
+    int64 (D,), start of the next slice's entries.
+    """
 
     ends: np.ndarray
     columns: np.ndarray
@@ -48,7 +49,7 @@ class Steps(NamedTuple):
     """Parameters of steps.
 
     mean, rate, regularization: float32. shares: float32 (2, 2), for rows and others, factors of the squared gradients
-    of leading and other places. fixed: index of the constant 1 in rows, beside the bias; -1 without biases.
+    of leading and other places. fixed: index of the constant 1 in rows, next to the bias; -1 without biases.
     leading_only: use only the leading places. scaling: float32, factor from ratings to the unit of training. of_biases:
     float32, see `samplers.factorization.rows.RowPenalty`.
     """
@@ -65,8 +66,9 @@ class Steps(NamedTuple):
 
 @inlined_kernel
 def products_of(row, other, leading_only):
-    """Return two quads: inner products of two rows over leading and other places, twice; and the squared norms of both
-    rows."""
+    """Return two quads: inner products of two rows over the leading and the other places, twice; and the squared norms
+    of both rows.
+    """
     mine, its = simd.load(row, 0), simd.load(other, 0)
     leading, row_leading, other_leading = simd.times(mine, its), simd.times(mine, mine), simd.times(its, its)
     others = row_others = other_others = simd.spread(np.float32(0.0))
@@ -82,7 +84,7 @@ def products_of(row, other, leading_only):
 
 @inlined_kernel
 def squared_gradients(error, regularization, products, norms):
-    """Return |e h - lambda w|^2 and |e w - lambda h|^2 over leading and over other places: a quad."""
+    """Return |e h - lambda w|^2 and |e w - lambda h|^2 over the leading and over the other places: a quad."""
     cross = simd.times(simd.quad(np.float32(-2.0) * error * regularization), products)
     shrinkage = simd.fused(simd.quad(regularization * regularization), norms, cross)
     return simd.fused(simd.quad(error * error), simd.swapped(norms), shrinkage)
@@ -90,10 +92,11 @@ def squared_gradients(error, regularization, products, norms):
 
 @inlined_kernel
 def step(error, row, other, row_squares, other_squares, squared, steps, upcoming):
-    """Do a step at one rating with prediction error `error`.
+    """Take a step at one rating with prediction error `error`.
 
-    row_squares, other_squares: float32 (2,), see `sweep_cell`. squared: added to them after division by the numbers of
-    places. upcoming: row of the next step, to prefetch: a long row fills the processor's look-ahead.
+    row_squares, other_squares: float32 (2,), see `sweep_cell`. squared: squared gradients, added to these sums after
+    division by the numbers of places. upcoming: row of the next step, to prefetch: a long row fills the processor's
+    reorder buffer.
     """
     squares = simd.load_pairs(row_squares, other_squares)
     rates = simd.over_roots(steps.rate, squares)
@@ -131,7 +134,8 @@ def step(error, row, other, row_squares, other_squares, squared, steps, upcoming
 @unmanaged_kernel
 def next_row(ratings, last, d):
     """Return the first row from d on with ratings left below `last`, prefetching rows; the number of rows if there is
-    none."""
+    no such row.
+    """
     while d < ratings.ends.size:
         if d + _ROWS_AHEAD < ratings.ends.size:
             prefetch(ratings.columns, ratings.following[d + _ROWS_AHEAD])
@@ -145,8 +149,9 @@ def next_row(ratings, last, d):
 
 @unmanaged_kernel
 def open_row(ratings, last, d, place, open_rows):
-    """Let a row with ratings left below `last` take turns, upwards at place 0, downwards at place 1; returns the next
-    row."""
+    """Open a row with ratings left below `last`, to be processed upwards at place 0, downwards at place 1; returns the
+    next row.
+    """
     begin = end = ratings.following[d]
     while end < ratings.ends[d] and ratings.columns[end] < last:
         end += 1
@@ -157,13 +162,13 @@ def open_row(ratings, last, d, place, open_rows):
 
 @unmanaged_kernel
 def sweep_cell(ratings, last, rows, others, row_squares, other_squares, steps, open_rows):
-    """Do a step for each rating of a cell; returns the sum of the squared errors before the steps.
+    """Take a step for each rating of a cell; returns the sum of the squared errors before the steps.
 
-    A step waits for the step before it if both have the same row or column. So two rows alternate, one with ascending
-    and one with descending columns: they share a column at most once. ratings: Ratings, `following` is moved on to the
-    next slice. last: the rank after the last of the slice. rows: float32 (D, R), others: float32 (I, R), by rank.
-    row_squares float32 (D, 2), other_squares float32 (I, 2): sums of the mean squares of the gradients so far, of the
-    leading places and of the others. open_rows: int64 (3, 2), work.
+    A step waits for the previous step if both have the same row or column. So two rows alternate, one with ascending
+    and one with descending columns: they share a column at most once. ratings: Ratings, whose `following` is advanced
+    to the next slice. last: the rank after the last of the slice. rows: float32 (D, R), others: float32 (I, R), by
+    rank. row_squares float32 (D, 2), other_squares float32 (I, 2): sums of the mean squares of the gradients so far, of
+    the leading places and of the others. open_rows: int64 (3, 2), working memory.
     """
     loss, d, turn = 0.0, next_row(ratings, last, 0), 0
     taking_turns, at, left = open_rows[0], open_rows[1], open_rows[2]

@@ -1,9 +1,9 @@
 """Cyclic coordinate descent over rows whose entries are on several machines: kernels.
 
-Like `samplers.factorization.ccd`, but the sums over the entries of a row are returned before they are used, so that the
-sums of other machines can be added. A row is opened once: its residuals are computed, and kept up to date while its
-factors are set one after the other. Row d has the entries from offsets[d] to offsets[d + 1]; for each entry its
-residual is kept, in this order, and `LANE` factors of the other side, as a tile, float32 (LANE, n).
+As in `samplers.factorization.ccd`, but the sums over the entries of a row are returned before they are used, so that
+the sums of other machines can be added. A row is opened once: its residuals are computed, and kept up to date while its
+factors are set one after the other. Row d has the entries from offsets[d] to offsets[d + 1]. For each entry, in this
+order, the residual is stored, and `LANE` factors of the other side as a tile, float32 (LANE, n).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def open_rows(offsets, columns, values, mean, rows, others, residuals):
 
 @reordered_kernel
 def take_factors(offsets, columns, others, first, tile):
-    """Set the tile to the factors of the entries' columns from `first` on."""
+    """Set the tile to the factors of the entries' columns, starting with factor `first`."""
     for j in range(offsets[0], offsets[-1]):
         other = others[columns[j], first : first + LANE]
         for k in range(LANE):
@@ -53,11 +53,11 @@ def sum_up(offsets, residuals, of_entries, sums):
 
 @reordered_kernel
 def descend(offsets, residuals, tile, sums, rows, place, biased, entries, penalty, least):
-    """Set a factor of each row to its best value, and update the residuals.
+    """Set one factor of each row to its best value, and update the residuals.
 
-    sums: float64 (D, 2), over the entries on all machines, int64 (D,) `entries` in number. place: index of the factor,
-    `biased` for a bias; the tile has the factors of the other side. penalty: `samplers.factorization.rows.RowPenalty`.
-    least: float32, lower bound of factors.
+    sums: float64 (D, 2), over the entries on all machines. entries: int64 (D,), number of these entries. place: index
+    of the factor, `biased` if it is a bias; the tile has the factors of the other side. penalty:
+    `samplers.factorization.rows.RowPenalty`. least: float32, lower bound of factors.
     """
     of_entries = tile[place % LANE]
     for d in range(offsets.size - 1):
@@ -65,7 +65,7 @@ def descend(offsets, residuals, tile, sums, rows, place, biased, entries, penalt
         if biased:
             regularization *= penalty.of_biases
         factor = rows[d, place]
-        if sums[d, 1] + regularization <= 0:  # no penalty, and nothing depends on it
+        if sums[d, 1] + regularization <= 0:  # without a penalty, nothing depends on this factor
             continue
         best = (sums[d, 0] + factor * sums[d, 1]) / (sums[d, 1] + regularization)
         rows[d, place] = max(np.float32(best), least)

@@ -1,8 +1,8 @@
 """Conjugate gradients for rows whose entries are on several machines: kernels.
 
 Like `samplers.factorization.als`, solve A w = b with A = G + lambda I + sum_j e_j h_j h_j' and b = sum_j t_j h_j, but
-the sums over the entries of a row are returned before they are used, so that the sums of other machines can be added.
-The product of G and a vector is returned likewise: G is a sum over machines, too.
+return the sums over the entries of a row before they are used, so that the sums of other machines can be added. The
+product of G and a vector is returned in the same way, since G is a sum over machines, too.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from samplers.factorization.rows import dot, penalty_of
 
 @reordered_kernel
 def open_rows(offsets, columns, values, mean, confidences, gram, rows, others, sums):
-    """Set sums, float64 (D, R), to this machine's share of b - (A - lambda I) w of each row; returns the sum of squared
+    """Set sums, float64 (D, R), to this machine's part of b - (A - lambda I) w for each row; returns the sum of squared
     residuals.
 
-    offsets: int64 (D+1,), begin of each row's entries in columns uint32 (N,) and values float32 (N,). confidences:
-    `als.Confidences`. gram: float32 (R, R), share of G, or (0, 0) for 0. rows: float32 (D, R). others: float32 (I, R),
+    offsets: int64 (D+1,), start of each row's entries in columns uint32 (N,) and values float32 (N,). confidences:
+    `als.Confidences`. gram: float32 (R, R), part of G, or (0, 0) for 0. rows: float32 (D, R). others: float32 (I, R),
     indexed by `columns`.
     """
     total = 0.0
@@ -35,8 +35,11 @@ def open_rows(offsets, columns, values, mean, confidences, gram, rows, others, s
 
 @reordered_kernel
 def multiply_rows(offsets, columns, values, confidences, gram, directions, others, sums):
-    """Set sums, float64 (D, R), to this machine's share of A - lambda I times the direction of each row, float32 (D,
-    R). See `open_rows` for the other arrays."""
+    """Set sums, float64 (D, R), to this machine's part of the product (A - lambda I) d for each row, where d is the
+    row's direction.
+
+    directions: float32 (D, R). See `open_rows` for the other arrays.
+    """
     for d in range(offsets.size - 1):
         mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
         multiply(gram, np.float32(0.0), directions[d], sums[d])
@@ -47,14 +50,14 @@ def multiply_rows(offsets, columns, values, confidences, gram, directions, other
 def begin(sums, rows, left, directions, entries, fixed, penalty):
     """Set the residual b - A w (`left`) and the first direction, float32 (D, R) both.
 
-    sums: from `open_rows`, summed over all machines, on which each row has `entries`, int64 (D,). fixed: index that is
-    not changed, or -1. penalty: `samplers.factorization.rows.RowPenalty`.
+    sums: result of `open_rows`, summed over all machines. entries: int64 (D,), number of entries of each row on all
+    machines. fixed: index of the factor that is not changed, or -1. penalty: `samplers.factorization.rows.RowPenalty`.
     """
     for d in range(entries.size):
         regularization = penalty_of(penalty, max(entries[d], 1))
         for k in range(rows.shape[1]):
             left[d, k] = sums[d, k] - regularization * rows[d, k]
-        if fixed >= 0:  # the bias is the other one of the first two
+        if fixed >= 0:  # the bias is the other of the first two places
             bias = 1 - fixed
             left[d, bias] = sums[d, bias] - regularization * penalty.of_biases * rows[d, bias]
             left[d, fixed] = 0.0
@@ -64,8 +67,11 @@ def begin(sums, rows, left, directions, entries, fixed, penalty):
 
 @reordered_kernel
 def step(sums, rows, left, directions, entries, fixed, penalty):
-    """Do a step along each direction, and compute the next direction. sums: from `multiply_rows`, summed over all
-    machines; changed to A times the direction. See `begin` for the other arrays."""
+    """Take a step along each direction, and compute the next direction.
+
+    sums: result of `multiply_rows`, summed over all machines; set to A times the direction. See `begin` for the other
+    arrays.
+    """
     for d in range(entries.size):
         image, before = sums[d], dot(left[d], left[d])
         if before <= SMALL:

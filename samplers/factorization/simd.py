@@ -4,25 +4,25 @@ The compiler splits a loop that writes two rows into a vectorized part, used onl
 scalar remainder, which is most of the loop for short rows.
 
     load(array, index)            sixteen elements of a one-dimensional contiguous float32 array: a lane
-    store(array, index, lane)     write them
-    spread(value)                 a lane of the same everywhere
+    store(array, index, lane)     write a lane to an array
+    spread(value)                 a lane with the value in all places
     times(one, other)             one * other
     fused(one, other, added)      one * other + added
-    total(lane)                   the sum of its elements
+    total(lane)                   the sum of the elements of a lane
     replaced(lane, place, value)  the lane with another value in one place
 
 and four at a time, two of an array beside two of another:
 
-    load_pairs(one, other)        the first two elements of each: a quad
-    store_pairs(one, other, quad) write them
-    quad(value)                   a quad of the same everywhere
-    swapped(quad)                 what is of the other array first
+    load_pairs(one, other)        the first two elements of each array: a quad
+    store_pairs(one, other, quad) write a quad to both arrays
+    quad(value)                   a quad with the value in all places
+    swapped(quad)                 the quad with its two pairs exchanged
     place(quad, index)            the value in a place
     totals(a, b, c, d)            the sums of four lanes
-    over_roots(value, quad)       the value, divided by the root of each
-    spread_place(quad, place)     a lane of what is in a place, everywhere
+    over_roots(value, quad)       the value divided by the root of each element
+    spread_place(quad, place)     a lane with the value of one place in all places
 
-Without the compiler they are numpy arrays.
+Without the compiler, lanes and quads are NumPy arrays.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
-LANE = 16  # floats; rows of factors begin with a line of the cache
+LANE = 16  # floats; rows of factors start at a cache line
 _INT = ir.IntType(32)
 
 
@@ -56,7 +56,7 @@ _PAIR, _QUAD, _WHOLE = (_VectorType(floats) for floats in (2, 4, LANE))
 
 
 def _operation(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a compiler intrinsic, or the equivalent NumPy function when kernels are not compiled."""
+    """Return a compiler intrinsic, or the equivalent NumPy function if kernels are not compiled."""
     return lambda typed: plain if numba.config.DISABLE_JIT else intrinsic(typed)  # type: ignore[attr-defined]
 
 

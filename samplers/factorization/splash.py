@@ -1,12 +1,12 @@
 """Matrix factorization by stochastic gradients of the items' vectors alone, as a stochastic program (Splash, 6.2).
 
-The vector u of a user is always the optimal one for the present vectors v of the items, so the objective is a function
+The vector u of a user is always the optimal one for the current vectors v of the items, so the objective is a function
 of v:
 
     sum_i min_u [ sum_j (u . v_j - (a_ij - mean))^2 + lambda |u|^2 + lambda * sum_j |v_j|^2 ]      (equation 18)
 
 over the items j that user i has rated. A step follows its gradient, with the learning rates of AdaGrad; a user of
-weight m counts as m users. Items start with random unit vectors of nonnegative coordinates.
+weight m counts as m users. Items start with random unit vectors with nonnegative coordinates.
 
 Ratings far from 1 are trained in a unit s (see `samplers.factorization.rating_units`): items are unchanged, users are u
 / s, and the objective divided by s^2 has lambda for users and lambda / s^2 for items.
@@ -35,12 +35,15 @@ from samplers.factorization.rating_units import check_unit, rows_in_unit
 from samplers.factorization.rows import squared_errors
 from samplers.factorization.simd import LANE
 
-_LEAST = np.float32(1e-12)  # of a sum of squares
+_LEAST = np.float32(1e-12)  # lower bound of a sum of squares
 
 
 class SplashFactorization(StochasticProgram):
-    """Stochastic program with shared item vectors. rank: R. regularization: lambda. rate: initial learning rate.
-    center: subtract the mean of all ratings. unit: of ratings, see `samplers.factorization.rating_units`."""
+    """Stochastic program with shared item vectors.
+
+    rank: R. regularization: lambda. rate: initial learning rate. center: subtract the mean of all ratings. unit: unit
+    of the ratings, see `samplers.factorization.rating_units`.
+    """
 
     maps: Sequence[str] = ("squared_error",)
 
@@ -75,7 +78,7 @@ class SplashFactorization(StochasticProgram):
 
     def local_variables(self) -> dict[str, Local]:
         return {
-            "user": Local((self.width,), "float32", derived=True),  # by `squared_error`
+            "user": Local((self.width,), "float32", derived=True),  # used by `squared_error`
             "gram": Local((self.rank, self.rank), per="work"),
             "best": Local((self.rank,), per="work"),
             "row": Local((self.rank,), "float32", per="work"),
@@ -138,7 +141,7 @@ class SplashFactorization(StochasticProgram):
             raise self.diverged() from None
 
     def diverged(self) -> Diverged:
-        """Return the error of infinite or NaN factors."""
+        """Return the error for infinite or NaN factors."""
         return Diverged(
             f"--method splash: the training diverged, as factors are no longer finite; --rate is {self.rate:g}",
             "Train a new run with a smaller --rate, or with ratings divided by their standard deviation.",
@@ -158,7 +161,7 @@ class SplashFactorization(StochasticProgram):
         return {"objective": sums["objective"] + penalty, "rmse": rmse, **told}
 
     def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
-        """Return the sum of squared errors of held-out ratings; see `FactorizationProgram`."""
+        """Return the sum of squared errors on held-out ratings; see `FactorizationProgram`."""
         self._solve_users(sweep)
         unknown, errors = np.zeros(self.width, np.float32), 0.0
         for number in range(held_out.block_count):
@@ -170,7 +173,7 @@ class SplashFactorization(StochasticProgram):
         return errors * self.unit**2
 
     def _solve_users(self, sweep: Sweep) -> None:
-        """Solve for the vectors of all users with the present items."""
+        """Solve for the vectors of all users, given the current items."""
         for _ in self.values("squared_error", sweep):
             pass
 
@@ -198,14 +201,14 @@ class SplashFactorization(StochasticProgram):
 
 
 class RingSplash(GatheredRows, SplashFactorization):
-    """Splash on a ring of machines, each with some of the users; all have all items."""
+    """Splash on a ring of machines, each with some of the users; every machine has all items."""
 
     def __init__(self, dataset: Matrix, **options: Any) -> None:
         super().__init__(dataset, on_ring=True, **options)
         self.reading_phases = (*self.reading_phases, *self.exported)
 
     def mine(self, job: Job) -> np.ndarray:
-        """Return the vectors of a part's users with the present items: float32 (n, width)."""
+        """Return the vectors of a part's users, given the current items: float32 (n, width)."""
         self.jobs.do(replace(job, phase="squared_error"))
         return job.shared["local.user"][job.within(self.dataset.index.block_bounds)]
 
@@ -235,7 +238,7 @@ def errors_of(element, shared, local):
 
 @inlined_kernel
 def solve_user(element, shared, local):
-    """Set `local.best` to the best vector of a user with the present items, from the normal equations."""
+    """Set `local.best` to the best vector of a user, given the current items, by solving the normal equations."""
     gram, best, row = local.gram, local.best, local.row
     for k in range(best.size):
         best[k] = 0.0
@@ -255,7 +258,7 @@ def solve_user(element, shared, local):
 def solve(gram, right):
     """Solve a symmetric positive definite system by Cholesky factorization, in place.
 
-    gram: float64 (R, R); its lower half is read, and replaced by the factor. right: float64 (R,), replaced by the
+    gram: float64 (R, R); its lower half is read, and overwritten by the factor. right: float64 (R,), overwritten by the
     solution.
     """
     for k in range(right.size):

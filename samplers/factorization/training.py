@@ -25,8 +25,8 @@ from samplers.options import Resources, by_keywords, check_machines, of_several,
 from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
 from samplers.ring_checks import check_apart, check_processors, check_shards
 
-DEFAULT_REGULARIZATION = 0.03  # of each rating, where they deviate by about 1
-DEFAULT_ROW_REGULARIZATION = 1.0  # of each user and item
+DEFAULT_REGULARIZATION = 0.03  # per rating, for ratings with deviation about 1
+DEFAULT_ROW_REGULARIZATION = 1.0  # per user and item
 DEFAULT_ALPHA = 1.0
 
 
@@ -40,9 +40,9 @@ def train(
 ) -> dict[str, Any]:
     """Factorize the matrix `data` in the new run directory `path`.
 
-    ring: several machines that all call this with their own shard and run directory and the same options, except
+    ring: machines that all call this function with their own shard and run directory and the same options, except
     held_out, which has the users of the shard; rank 0 writes the model. callback: see `ooc.training.train`. Returns the
-    last line of the metrics. Raises RequestError, before anything is written, if an option is wrong.
+    last line of the metrics. Raises RequestError, before anything is written, if an option is invalid.
     """
     ring = of_several(ring)
     check_machines(FactorizationOptions, vars(options), several=ring is not None)
@@ -56,7 +56,7 @@ def train(
         check_shards(ring, matrix)
         check_processors(ring, spec)
         check_apart(ring, path)
-        settings |= {"staleness": 0, "on_node": resources.on_node}  # nothing is stale
+        settings |= {"staleness": 0, "on_node": resources.on_node}  # no value is stale
     spec = _in_unit(spec, matrix, implicit=options.implicit)
     plan = plan_training(matrix, spec, resources)
     check_dataset(matrix)
@@ -77,9 +77,9 @@ train_mf = by_keywords(train, FactorizationOptions)
 
 
 def disk_needed(data: Path, rank: int, method: str | None = None) -> int:
-    """Return the largest number of bytes of generations that a new run of a shard keeps on a ring."""
+    """Return the maximum size in bytes of the generations that a new run on a shard keeps on a ring."""
     matrix = Matrix(data)
-    rows = matrix.rows + (2 if method == "splash" else 1) * matrix.columns  # with squares as wide as items
+    rows = matrix.rows + (2 if method == "splash" else 1) * matrix.columns  # sums of squares have the width of items
     return GENERATIONS * 4 * (BIASES + rank + 2 * LANE) * rows
 
 
@@ -101,7 +101,7 @@ def _spec(options: FactorizationOptions, *, on_ring: bool) -> ProgramSpec:
 
 
 def _method(options: FactorizationOptions) -> str:
-    """Return the name of the requested method; raises RequestError if there is none."""
+    """Return the name of the requested method. Raises RequestError if there is no such method."""
     method = options.method or ("als" if options.implicit else "sgd")
     if options.implicit and method != "als":
         raise RequestError(f"--implicit cannot be used with --method {method}", "Choose --method als.")
@@ -115,7 +115,7 @@ def _method(options: FactorizationOptions) -> str:
 
 
 def _in_unit(spec: ProgramSpec, matrix: Matrix, *, implicit: bool) -> ProgramSpec:
-    """Return the program with the unit for these ratings, if it is not 1; for counts it is 1."""
+    """Return the program with the unit for these ratings, if the unit is not 1; for counts the unit is 1."""
     centered = spec.options.get("center", True) and not spec.options.get("nonnegative")
     size = size_of(matrix.whole, matrix.whole.mean if centered else 0.0)
     if not math.isfinite(size):
@@ -127,7 +127,7 @@ def _in_unit(spec: ProgramSpec, matrix: Matrix, *, implicit: bool) -> ProgramSpe
 
 
 def _held_out(path: Path, matrix: Matrix) -> dict[str, str]:
-    """Return the run's settings for held-out ratings, after checking them."""
+    """Check the held-out ratings, and return the run's settings for them."""
     held_out = Matrix(path)
     check_held_out_ratings(held_out, matrix)
     check_dataset(held_out)
