@@ -1,4 +1,4 @@
-"""Base classes of the estimators: scikit-learn's conventions, without scikit-learn.
+"""Base classes of the estimators, which follow scikit-learn's conventions without importing scikit-learn.
 
 Parameters are the arguments of `__init__`, stored by name; attributes learnt by `fit` end in `_`.
 """
@@ -24,7 +24,7 @@ from samplers.estimators.tables import Names
 from samplers.options import Options
 
 _SEEDS = 1 << 31
-_TOLD = 5  # names in a message, at most
+_TOLD = 5  # maximum number of names in a message
 
 
 class NotFitted(ValueError, AttributeError):
@@ -38,7 +38,7 @@ class NotConverged(UserWarning):
 class Estimator:
     """Base class of estimators: parameters, features and state."""
 
-    _options: type[Options] | None = None  # that describe the training
+    _options: type[Options] | None = None  # parameters that describe the training
     _several: tuple[str, ...] = ()  # parameters for which a list of candidates is allowed
     feature_names_in_: np.ndarray
     n_features_in_: int
@@ -49,11 +49,11 @@ class Estimator:
         return {parameter.name: parameter.default for parameter in sorted(parameters, key=lambda each: each.name)}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name. deep: has no effect, as there are no nested estimators."""
+        """Return the parameters by name. deep: has no effect, since there are no nested estimators."""
         return {name: getattr(self, name) for name in self._defaults()}
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; RequestError for an unknown one."""
+        """Set parameters. Raises RequestError for an unknown parameter."""
         for name, value in params.items():
             if name not in self._defaults():
                 raise RequestError(
@@ -85,7 +85,7 @@ class Estimator:
             raise _not_fitted_class()(f"this {type(self).__name__} is not fitted yet: call fit first")
 
     def _note_features(self, count: int, names: Names) -> None:
-        """Store the number and names of the columns in `fit`."""
+        """Store the number and names of the columns seen in `fit`."""
         self.n_features_in_ = count
         if names is not None:
             self.feature_names_in_ = np.array(names, object)
@@ -93,8 +93,10 @@ class Estimator:
             del self.feature_names_in_
 
     def _check_features(self, count: int, names: Names, remedy: str = "") -> None:
-        """Raise RequestError unless number and names (if any) of the columns are those of `fit`. remedy: for another
-        number."""
+        """Raise RequestError unless the number and the names (if any) of the columns are those seen in `fit`.
+
+        remedy: remedy for another number of columns.
+        """
         fitted = getattr(self, "feature_names_in_", None)
         if names is not None and fitted is not None and not np.array_equal(fitted, np.array(names, object)):
             raise RequestError(_of_names(fitted.tolist(), list(names)))
@@ -112,7 +114,7 @@ class Estimator:
 
 
 class Transformer(Estimator):
-    """Base class of estimators with `transform`. _outputs: number of columns of its result."""
+    """Base class of estimators with `transform`. _outputs: number of columns returned by `transform`."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
         raise NotImplementedError
@@ -128,7 +130,7 @@ class Transformer(Estimator):
         raise NotImplementedError
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns of `transform`: the class name in lower case, and a number."""
+        """Return the column names of `transform`: the lower-case class name, followed by an index."""
         self._require_fitted()
         name = type(self).__name__.lower()
         return np.array([f"{name}{number}" for number in range(self._outputs())], object)
@@ -140,19 +142,19 @@ class Transformer(Estimator):
 
 
 def _not_fitted_class() -> type[Exception]:
-    """Return scikit-learn's NotFittedError if it is imported; whoever catches it has imported it."""
+    """Return scikit-learn's NotFittedError if scikit-learn is imported; code that catches it has imported it."""
     exceptions = sys.modules.get("sklearn.exceptions")
     return exceptions.NotFittedError if exceptions else NotFitted
 
 
 def convergence_warning() -> type[Warning]:
-    """Return scikit-learn's ConvergenceWarning if it is imported."""
+    """Return scikit-learn's ConvergenceWarning if scikit-learn is imported."""
     exceptions = sys.modules.get("sklearn.exceptions")
     return exceptions.ConvergenceWarning if exceptions else NotConverged
 
 
 def _of_names(fitted: list[str], given: list[str]) -> str:
-    """Return what is wrong with column names."""
+    """Return what is wrong with the column names."""
     told = ["The feature names should match those that were passed during fit."]
     unseen, missing = sorted(set(given) - set(fitted)), sorted(set(fitted) - set(given))
     for what, names in (("unseen at fit time", unseen), ("seen at fit time, yet now missing", missing)):
@@ -165,7 +167,9 @@ def _of_names(fitted: list[str], given: list[str]) -> str:
 
 
 def seed_of(random_state: Any) -> int:
-    """Return the seed of a random_state: an integer, a NumPy generator (which advances), or None for a random seed."""
+    """Return the seed given by a random_state: an integer, a NumPy generator (which advances), or None for a random
+    seed.
+    """
     if random_state is None:
         return int(np.random.default_rng().integers(_SEEDS))
     if isinstance(random_state, np.random.Generator):
@@ -176,14 +180,14 @@ def seed_of(random_state: Any) -> int:
 
 
 def whole(name: str, value: Any, least: int) -> int:
-    """Return a parameter that must be an integer; RequestError for others."""
+    """Return a parameter that must be an integer. Raises RequestError for other values."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)
 
 
 def job_count(n_jobs: int | None) -> int:
-    """Return the number of processes or threads of n_jobs: None is 1, -1 all cores, -2 all but one."""
+    """Return the number of processes or threads given by n_jobs: None is 1, -1 all cores, -2 all but one."""
     if n_jobs is None:
         return 1
     if n_jobs == 0 or isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer):
@@ -192,7 +196,7 @@ def job_count(n_jobs: int | None) -> int:
 
 
 def byte_count(memory: str | float | None) -> int | None:
-    """Return the bytes of a parameter `memory`; RequestError if it is not a size."""
+    """Return the bytes given by the parameter `memory`. Raises RequestError if its value is not a size."""
     if memory is None:
         return None
     if isinstance(memory, str):
@@ -203,16 +207,16 @@ def byte_count(memory: str | float | None) -> int | None:
 
 
 def combined(callbacks: Callable | Sequence[Callable] | None) -> Callable[[dict[str, Any]], bool]:
-    """Return one function that calls all callbacks and returns whether any returned true."""
+    """Return a function that calls all callbacks and returns whether any of them returned true."""
     several = [] if callbacks is None else [callbacks] if callable(callbacks) else list(callbacks)
     return lambda line: sum(bool(callback(line)) for callback in several) > 0
 
 
 @contextmanager
 def told_as(names: Mapping[str, str]) -> Iterator[None]:
-    """Reword errors of the context with `in_parameters`; raise KeyboardInterrupt for an interrupted training.
+    """Reword errors of the context with `in_parameters`, and raise KeyboardInterrupt for an interrupted training.
 
-    Remedies with resume are dropped, as there is no run to resume.
+    Remedies that mention resuming are dropped, since there is no run to resume.
     """
     to_parameters = partial(in_parameters, names=names)
     try:

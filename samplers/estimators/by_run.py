@@ -1,4 +1,4 @@
-"""Estimators that train in a temporary run directory, like the command line."""
+"""Estimators that train in a temporary run directory, as the command line does."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _OF_NO_MODEL = ("callbacks", "max_iter", "memory", "n_jobs", "random_state", "ve
 
 
 def parameters_of(kind: type[Options]) -> dict[str, str]:
-    """Return the estimator's parameter name by option name of its training."""
+    """Return the estimator's parameter names, by name of the training option."""
     return {each.name: each.parameter for each in described(kind).values()}
 
 
 def options_of(kind: type[Kind], parameters: Mapping[str, Any], **more: Any) -> Kind:
-    """Return the training options for the parameters of an estimator. more: additional options."""
+    """Return the training options for an estimator's parameters. more: additional options."""
     known = {each.field: each.parameter for each in described(kind).values() if each.parameter in parameters}
     return kind(**{field: parameters[parameter] for field, parameter in known.items()} | more)
 
 
 class _Trained(NamedTuple):
-    """State from which `warm_start` continues."""
+    """State from which a fit with `warm_start` continues."""
 
     workspace: Workspace
-    key: tuple[str, ...]  # of the data, and of the parameters that a model depends on
+    key: tuple[str, ...]  # identity of the data, and the parameters on which a model depends
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -47,17 +47,17 @@ class RunEstimator(Transformer):
     max_iter : int
         Number of iterations.
     n_jobs : int or None
-        Number of processes and threads, -1 for all cores; does not change the model.
+        Number of processes and threads; -1 uses all cores. Does not affect the model.
     memory : str or int, optional
         Memory limit of the training, such as "2GB".
     random_state : int, numpy.random.Generator, RandomState or None
-        Seed.
+        Seed of the random numbers.
     verbose : int
-        Above 0: print plan and progress to standard error.
+        If above 0, print the plan and the progress to standard error.
     warm_start : bool
-        Fitted again to the same data with the same parameters, continue for max_iter more iterations.
+        When fit again on the same data with the same parameters, train for max_iter more iterations.
     callbacks : callable or list of callables, optional
-        Called after each iteration with its line of metrics (docs/files.md); a true result ends the training.
+        Called after each iteration with its line of metrics (docs/files.md); training ends if a callback returns true.
 
     Attributes
     ----------
@@ -79,10 +79,10 @@ class RunEstimator(Transformer):
 
     @contextmanager
     def _trained_run(self, train: Callable[..., None], identity: str) -> Iterator[Run]:
-        """Yield a trained run until its model has been read. identity: of the data.
+        """Yield a trained run, which exists until its model has been read. identity: identity of the data.
 
-        train: function that starts a run in the directory `run` of the given one, with a seed and the arguments of
-        `_how`.
+        train: function that starts a run in the directory `run` inside the given directory, with a seed and the
+        arguments of `_how`.
         """
         checked_parameters(self)
         more = int(self.max_iter)
@@ -102,14 +102,14 @@ class RunEstimator(Transformer):
             self.n_iter_ = self.history_[-1]["iteration"]
             if self.warm_start:
                 self._trained = _Trained(workspace, key)
-        except OocError as error:  # the remedy would name a directory that is gone
+        except OocError as error:  # the remedy would name a directory that no longer exists
             raise reworded(error, lambda text: text.replace(str(workspace.path / "data"), "X")) from error
         finally:
             if "_trained" not in vars(self):
                 workspace.remove()
 
     def _how(self) -> dict[str, Any]:
-        """Return the training options that do not change the result."""
+        """Return the training options that do not affect the result."""
         jobs = job_count(self.n_jobs)
         resources = Resources(
             workers=None if self.n_jobs == -1 else jobs, memory_bytes=byte_count(self.memory), quiet=not self.verbose

@@ -21,15 +21,15 @@ from samplers.regression.solver.sparse_regression import Moments
 
 
 class Validated(NamedTuple):
-    """A path for one l1_ratio. errors: float64 (N, K), of each fold."""
+    """A path for one l1_ratio. errors: float64 (N, K), errors for N penalties and K folds."""
 
     l1_ratio: float
-    rounds: int  # of the solver, for the path of all rows
+    rounds: int  # number of solver rounds, for the path on all rows
     lambdas: np.ndarray
     models: list[Found]
     errors: np.ndarray
     validation: Validation
-    constant: np.ndarray  # columns that are left out, int64
+    constant: np.ndarray  # int64, columns that are left out
 
     def chosen(self, rule: str) -> int:
         return self.validation.best if rule == "min" else self.validation.chosen
@@ -42,24 +42,24 @@ class _CrossValidated(LinearEstimator):
     Parameters
     ----------
     eps : float
-        Smallest penalty of the path as a share of the largest.
-    cv : int, object with `split(X, y, groups)`, or pairs of arrays of row numbers
-        Folds; a number of folds is drawn by random_state, stratified by class.
+        Smallest penalty of the path, relative to the largest.
+    cv : int, object with `split(X, y, groups)`, or pairs of index arrays
+        Cross-validation folds; an integer is a number of random folds, drawn with random_state and stratified by class.
     rule : str
         "min" or "1se" (glmnet's lambda.1se): the largest penalty within one standard error of the smallest error.
     max_iter : int
-        Mean number of rounds of the solver for each penalty.
+        Maximum number of solver rounds per penalty, on average over the path.
 
     Attributes
     ----------
     mean_error_, standard_error_ : ndarray of float64 (N,)
-        Over the folds, weighted by their rows, for the chosen l1_ratio.
+        Mean error over the folds, weighted by their rows, and its standard error, for the chosen l1_ratio.
     l1_ratio_ : float
         Chosen l1_ratio.
     coef_path_ : ndarray of float64 (p, N)
-        Coefficients of the models of all rows, by penalty.
+        Coefficients of the models fitted to all rows, by penalty.
     intercept_path_ : ndarray of float64 (N,)
-        Models of all rows for N penalties. The final model is the one with the chosen penalty.
+        Intercepts of the models fitted to all rows, by penalty. The final model is the one with the chosen penalty.
     """
 
     _several = ("l1_ratio",)
@@ -68,7 +68,7 @@ class _CrossValidated(LinearEstimator):
     cv: Any = 5
     rule: str = "min"
     random_state: Any = 0
-    warm_start: bool = field(init=False, default=False)  # every lambda starts from the one before
+    warm_start: bool = field(init=False, default=False)  # every lambda starts from the previous solution
     mean_error_: np.ndarray = field(init=False)
     standard_error_: np.ndarray = field(init=False)
     l1_ratio_: float = field(init=False)
@@ -86,7 +86,7 @@ class _CrossValidated(LinearEstimator):
     ) -> tuple[Validated, int]:
         """Return the path of the best l1_ratio, and the index of the chosen penalty; sets the common attributes.
 
-        grid: name and value of the parameter with the penalties, and the factor from alphas to lambdas.
+        grid: name and value of the parameter that has the penalties, and the factor from alphas to lambdas.
         """
         if self.rule not in RULES:
             raise RequestError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
@@ -115,7 +115,9 @@ class _CrossValidated(LinearEstimator):
         moments: list[Moments],
         ratio: float,
     ) -> Validated:
-        """Solve for the path of all rows and of each fold. moments: of all rows, then of the rows of each fold."""
+        """Solve the path on all rows and on the training rows of each fold. moments: moments of all rows, then of the
+        rows of each fold.
+        """
         whole = self._problem(features, y, loss, ratio, weights, moments[0])
         name, values, total = grid
         lambdas = penalties(name, values, self.eps, whole, total)
@@ -150,7 +152,7 @@ class _CrossValidated(LinearEstimator):
 
 
 def _rows_of(X: Any, y: np.ndarray) -> Any:
-    """Return the argument X of `cv.split`; for a dataset y, which has as many rows."""
+    """Return the argument X of `cv.split`; for a dataset, y, which has the same number of rows."""
     return y if is_path(X) else X
 
 
@@ -164,18 +166,19 @@ def _require_classes(loss: str, y: np.ndarray, folds: list[Fold]) -> None:
 
 @dataclass(eq=False, repr=False)
 class ElasticNetCV(_CrossValidated, ElasticNet):
-    """`ElasticNet` with alpha, and l1_ratio if several are given, chosen by cross-validation.
+    """`ElasticNet` with alpha, and l1_ratio if it is a list, chosen by cross-validation.
 
     Parameters
     ----------
     alphas : int or array
-        Number of alphas in geometric progression from the smallest alpha with an empty model downwards; or the alphas.
+        Number of alphas, in geometric progression downwards from the smallest alpha with all coefficients 0; or the
+        alphas.
     l1_ratio : float or list of floats
-        Mixing parameter, or several to choose from.
+        Mixing parameter, or a list of candidates.
     eps : float
-        Smallest alpha as a share of the largest, if alphas is a number.
-    cv : int, object with `split(X, y, groups)`, or pairs of arrays of row numbers
-        Folds; a number of folds is drawn by random_state.
+        Smallest alpha relative to the largest, if alphas is a number.
+    cv : int, object with `split(X, y, groups)`, or pairs of index arrays
+        Cross-validation folds; an integer is a number of random folds, drawn with random_state.
     rule : str
         "min" chooses the alpha with the smallest mean squared error, "1se" the largest alpha within one standard error
         of it (glmnet's lambda.1se).
@@ -189,17 +192,17 @@ class ElasticNetCV(_CrossValidated, ElasticNet):
     alpha_, l1_ratio_ : float
         Chosen values.
     alphas_ : ndarray of float64 (N,)
-        In descending order.
+        Alphas in descending order.
     mse_path_ : ndarray of float64 (N, K)
         Mean squared error of each fold.
     mean_error_, standard_error_ : ndarray of float64 (N,)
         Mean error over the folds, weighted by their rows, and its standard error.
     alpha_min_, alpha_1se_ : float
-        Choices by both rules.
+        Values chosen by the two rules.
     coef_path_ : ndarray of float64 (p, N)
-        Coefficients of the models of all rows, by penalty.
+        Coefficients of the models fitted to all rows, by penalty.
     intercept_path_ : ndarray of float64 (N,)
-        Intercepts of the models of all rows, by penalty.
+        Intercepts of the models fitted to all rows, by penalty.
     coef_, intercept_, ...
         See `ElasticNet`.
     """
@@ -215,8 +218,9 @@ class ElasticNetCV(_CrossValidated, ElasticNet):
     mse_path_: np.ndarray = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Fit the path to all rows and to the training rows of each fold. groups: for `cv.split`. Raises
-        RequestError."""
+        """Fit the path on all rows and on the training rows of each fold. groups: passed to `cv.split`. Raises
+        RequestError if an argument is invalid.
+        """
         features, numbers, weights = self._read_numbers(X, y, sample_weight)
         total = total_weight(features.rows, weights)
         path, place = self._choose(
@@ -243,21 +247,21 @@ class LassoCV(ElasticNetCV):
 
 @dataclass(eq=False, repr=False)
 class LogisticRegressionCV(_CrossValidated, LogisticRegression):
-    """`LogisticRegression` of two classes with C, and l1_ratio if several are given, chosen by cross-validation.
+    """`LogisticRegression` for two classes with C, and l1_ratio if it is a list, chosen by cross-validation.
 
-    For the training rows of a fold, C is divided by their share of all rows, so that the penalty relative to the mean
-    loss stays the same (as in glmnet; scikit-learn keeps C).
+    For the training rows of a fold, C is divided by their fraction of all rows, so that the penalty relative to the
+    mean loss stays the same (as in glmnet; scikit-learn keeps C).
 
     Parameters
     ----------
     Cs : int or array
-        Number of Cs in geometric progression from the largest C with an empty model upwards; or the Cs.
+        Number of Cs, in geometric progression upwards from the largest C with all coefficients 0; or the Cs.
     l1_ratio : float or list of floats
-        Mixing parameter, or several to choose from.
+        Mixing parameter, or a list of candidates.
     eps : float
-        Smallest C as a share of the largest, if Cs is a number.
-    cv : int, object with `split(X, y, groups)`, or pairs of arrays of row numbers
-        Folds; a number of folds is drawn by random_state, stratified by class.
+        Smallest C relative to the largest, if Cs is a number.
+    cv : int, object with `split(X, y, groups)`, or pairs of index arrays
+        Cross-validation folds; an integer is a number of random folds, drawn with random_state and stratified by class.
     rule : str
         "min" chooses the C with the smallest mean negative log-likelihood, "1se" the smallest C within one standard
         error of it (glmnet's lambda.1se).
@@ -271,17 +275,17 @@ class LogisticRegressionCV(_CrossValidated, LogisticRegression):
     C_, l1_ratio_ : float
         Chosen values.
     Cs_ : ndarray of float64 (N,)
-        In ascending order.
+        Cs in ascending order.
     loss_path_ : ndarray of float64 (N, K)
         Mean negative log-likelihood of each fold.
     mean_error_, standard_error_ : ndarray of float64 (N,)
         Mean error over the folds, weighted by their rows, and its standard error.
     C_min_, C_1se_ : float
-        Choices by both rules.
+        Values chosen by the two rules.
     coef_path_ : ndarray of float64 (p, N)
-        Coefficients of the models of all rows, by penalty.
+        Coefficients of the models fitted to all rows, by penalty.
     intercept_path_ : ndarray of float64 (N,)
-        Intercepts of the models of all rows, by penalty.
+        Intercepts of the models fitted to all rows, by penalty.
     coef_, intercept_, classes_, ...
         See `LogisticRegression`.
     """
@@ -299,8 +303,9 @@ class LogisticRegressionCV(_CrossValidated, LogisticRegression):
     loss_path_: np.ndarray = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Fit the path to all rows and to the training rows of each fold. groups: for `cv.split`. Raises
-        RequestError."""
+        """Fit the path on all rows and on the training rows of each fold. groups: passed to `cv.split`. Raises
+        RequestError if an argument is invalid.
+        """
         features, labels, weights = self._read_two_classes(X, y, sample_weight)
         path, place = self._choose(
             features, labels, "logistic", weights, ("Cs", self.Cs, None), (_rows_of(X, labels), labels, groups)

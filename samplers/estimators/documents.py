@@ -1,4 +1,4 @@
-"""Recognise documents passed to topic models: texts, lists of tokens, or tables of counts."""
+"""Recognise documents passed to topic models: strings, lists of tokens, or tables of counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DOCUMENTS = "a matrix of word counts, or a list of texts or of lists of tokens"
 
 
 def require_counts(X: Any) -> None:
-    """Raise RequestError if X has neither texts nor counts, with a call that would work."""
+    """Raise RequestError, with an example of a valid call, if X contains neither texts nor counts."""
     empty = isinstance(X, Sized) and not hasattr(X, "shape") and not len(X)
     if X is None or empty or (isinstance(X, Mapping | bytes) and not hasattr(X, "tocsr")):
         shown = "None" if X is None else "empty" if empty else f"the {type(X).__name__} {reprlib.repr(X)}"
@@ -35,15 +35,15 @@ def require_counts(X: Any) -> None:
 
 
 def _has_texts(array: np.ndarray) -> bool:
-    """Return whether the first element of an array is a text."""
+    """Return whether the first element of an array is a string."""
     return array.ndim > 0 and array.size > 0 and isinstance(array[0], str)
 
 
 def texts_of(X: Any) -> Iterable[Any] | None:
-    """Return the texts or lists of tokens of an object; None if it is something else."""
+    """Return the texts or lists of tokens in an object; None if it is something else."""
     if hasattr(X, "tocsr") or hasattr(X, "columns"):
         return None
-    if hasattr(X, "to_list"):  # a column
+    if hasattr(X, "to_list"):  # a data frame column
         X = X.to_list()
     if isinstance(X, np.ndarray):
         if X.ndim != 1 or X.dtype.kind not in "OU":
@@ -63,7 +63,8 @@ def texts_of(X: Any) -> Iterable[Any] | None:
 
 def _is_documents(began: Iterable[Any]) -> bool:
     """Return whether the first nonempty element is a document and not a row of numbers; if all are empty, whether there
-    are any."""
+    are any elements.
+    """
     first = None
     for first in began:
         if not _is_empty(first):
@@ -76,7 +77,7 @@ def _is_empty(document: Any) -> bool:
 
 
 def _is_document(document: Any) -> bool:
-    """Return whether something is a text, a list of tokens, or a missing document."""
+    """Return whether an object is a string, a list of tokens, or a missing document."""
     if isinstance(document, list | tuple):
         return isinstance(document[0], str)
     if isinstance(document, np.ndarray):
@@ -86,7 +87,7 @@ def _is_document(document: Any) -> bool:
 
 
 def checked_documents(documents: Iterable[Any]) -> Iterator[str | list[str]]:
-    """Yield texts and lists of tokens; RequestError for anything else."""
+    """Yield texts and lists of tokens. Raises RequestError for anything else."""
     for number, document in enumerate(documents):
         if isinstance(document, str):
             yield document
@@ -102,6 +103,6 @@ def checked_documents(documents: Iterable[Any]) -> Iterator[str | list[str]]:
 
 
 def require_one_line(words: Iterable[str], where: str) -> None:
-    """Raise RequestError for a word with a line break: vocabulary files have one word per line."""
+    """Raise RequestError for a word with a line break, since vocabulary files have one word per line."""
     if broken := next((word for word in words if "\n" in word), None):
         raise RequestError(f"{where} {reprlib.repr(broken)}, which has a line break", "Replace line breaks by spaces.")

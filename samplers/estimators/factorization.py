@@ -1,4 +1,4 @@
-"""Matrix factorization with the interface of scikit-learn."""
+"""Matrix factorization with the scikit-learn interface."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from samplers.factorization.recommendation import Users, fold_in, recommend
 from samplers.factorization.training import train
 from samplers.models import open_factors
 
-_ROWS = 1 << 12  # whose items are chosen together
+_ROWS = 1 << 12  # number of rows whose items are chosen together
 
 
 @dataclass(eq=False, repr=False)
@@ -45,7 +45,7 @@ class MatrixFactorization(RunEstimator):
     Parameters
     ----------
     n_components : int
-        Number of factors R of each row and column.
+        Number R of factors of each row and column.
     method : str, optional
         "sgd", "ccd", "als" or "splash"; default "sgd", or "als" if implicit.
     regularization : float, optional
@@ -53,7 +53,8 @@ class MatrixFactorization(RunEstimator):
     penalty : str, optional
         "entry" weights the penalty of a row by its number of values (default), "row" does not.
     biases, center : bool, optional
-        Fit biases of rows and columns; subtract the mean of all values. Default: yes, where the method can.
+        Whether to fit row and column biases; whether to subtract the mean of all values. Default: True if the method
+        can.
     nonnegative : bool
         Keep all factors at 0 or above; only for "ccd".
     implicit : bool
@@ -63,7 +64,7 @@ class MatrixFactorization(RunEstimator):
     rate : float, optional
         Initial learning rate of "sgd" and "splash"; default 0.15.
     schedule, replicas, combine, steps, parallelism, sync_per_pass
-        Options of the methods, as of `ooc train mf` (docs/factorization.md).
+        Options of the methods, as in `ooc train mf` (docs/factorization.md).
     max_iter : int
         Number of passes over the data.
     evaluate_every : int
@@ -84,9 +85,9 @@ class MatrixFactorization(RunEstimator):
     column_biases_ : ndarray of float32 (p,)
         Biases of the columns.
     mean_ : float
-        Mean that was subtracted from the values.
+        Mean subtracted from the values.
     rows_, columns_ : ndarray
-        Names of rows and columns, or their numbers.
+        Row and column names, or indices if there are no names.
     n_iter_ : int
         Number of iterations.
     history_ : list of dict
@@ -128,13 +129,13 @@ class MatrixFactorization(RunEstimator):
 
     @classmethod
     def from_run(cls, path: str | Path) -> Self:
-        """Return the estimator of a model made by `ooc train mf`."""
+        """Return an estimator with a model trained by `ooc train mf`."""
         model = open_factors(Path(path))
         estimator = cls(model.rank, implicit=bool(model.solver["alpha"]))
         return estimator._take(model, np.array(model.rows.names), np.array(model.columns.names))
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Train on known values. y: ignored. Raises RequestError."""
+        """Fit the model to the known values. y: ignored. Raises RequestError if an argument is invalid."""
         parameters = checked_parameters(self)
         if not is_path(X):
             refuse_triples(X, y, "fit")
@@ -209,9 +210,9 @@ class MatrixFactorization(RunEstimator):
         return self._solve(self._rows(X))[:, 1:].astype(np.float32)
 
     def predict(self, X: Any) -> np.ndarray:
-        """Predict values of pairs, or of whole rows.
+        """Predict the values of pairs, or of whole rows.
 
-        X: a tuple of two columns, names of rows and of columns of the training, for float64 (N,); unknown names
+        X: a tuple of two columns, with row and column names seen in training, for float64 (N,); unknown names
         contribute nothing, with a UserWarning. Or a table, for float64 (n, p), predicted from the known values of each
         row. Raises RequestError for names of another type than in `fit`, unless the meaning is clear: "17" is 17.
         """
@@ -228,7 +229,7 @@ class MatrixFactorization(RunEstimator):
         return predict_pairs(self.model_, rows, columns)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Return the negative root mean squared error. X: as for `predict`, columns with values."""
+        """Return the negative root mean squared error. X: as for `predict`; a tuple also has a column of values."""
         if self.implicit:
             raise RequestError(
                 "with implicit=True the model predicts preferences, not values", "Use `recommend` or `predict`."
@@ -243,14 +244,16 @@ class MatrixFactorization(RunEstimator):
         return -math.sqrt(np.mean(errors**2))
 
     def _refuse_triples(self, X: Any, call: str) -> None:
-        """Raise RequestError if X, with other columns than the training, has one rating per row."""
+        """Raise RequestError if X has one rating per row, and other columns than in training."""
         self._require_fitted()
         shape = np.shape(X) if not hasattr(X, "shape") else X.shape
         if len(shape) == 2 and shape[1] != self.n_features_in_:
             refuse_triples(X, None, call, pairs=True)
 
     def recommend(self, X: Any, top: int = 10) -> list[np.ndarray]:
-        """Return for each row of a table the `top` columns without a value with the highest predictions, best first."""
+        """Return, for each row of a table, the `top` columns with the highest predictions among those without a value,
+        best first.
+        """
         known = self._rows(X)
         choices = recommend(self.model_, self._users(known), whole("top", top, 1), exclude_seen=True)
         return [np.array(choice.items) for choice in choices]
@@ -264,14 +267,14 @@ class MatrixFactorization(RunEstimator):
             yield Users([""] * len(some), some[:, 1:], some[:, 0], seen)
 
     def _rows(self, X: Any) -> CsrRows:
-        """Return the known values of a table with the columns of the training."""
+        """Return the known values of a table with the columns seen in training."""
         self._require_fitted()
         table = read_table(X, missing=True)
         self._check_features(table.columns, table.names)
         return known_rows(table, counts=self.implicit)
 
     def _solve(self, known: CsrRows) -> np.ndarray:
-        """Return biases and factors of rows: float64 (n, 1 + R)."""
+        """Return the biases and factors of rows: float64 (n, 1 + R)."""
         solved = np.empty((known.offsets.size - 1, 1 + self.model_.rank))
         for row in range(len(solved)):
             mine = slice(known.offsets[row], known.offsets[row + 1])
@@ -280,7 +283,7 @@ class MatrixFactorization(RunEstimator):
 
 
 def _unknown(users: np.ndarray, items: np.ndarray, rows: int) -> str:
-    """Warn about names in some of `rows` rows that the training did not have."""
+    """Warn about names, in some of `rows` rows, that did not occur in training."""
     sides = [
         f"{np.unique(names).size:,} {what} (in {names.size:,} of {rows:,} rows)"
         for what, names in (("users", users), ("items", items))

@@ -1,7 +1,7 @@
 """Ids of users and items (rows and columns): allowed types, and matching of ids of different types.
 
 Ids are integers, strings, times, or floats. All ids of a column have one type; an array of objects has the type of its
-elements. Floats that are whole are integers. None and NaN are not ids.
+elements. Whole floats become integers. None and NaN are not ids.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import numpy as np
 
 from blocks.errors import RequestError
 
-_NUMERAL = re.compile(r"[+-]?\d{1,20}")  # 64 bits have no more digits
+_NUMERAL = re.compile(r"[+-]?\d{1,20}")  # 64-bit integers have no more digits
 _KINDS = {"i": "whole numbers", "u": "whole numbers", "f": "numbers", "U": "texts", "M": "times"}
-_MISSING = ("NoneType", "NAType", "NaTType")  # of None, and of pandas' NA and NaT
+_MISSING = ("NoneType", "NAType", "NaTType")  # types of None, and of pandas' NA and NaT
 
 
 def read_ids(column: Any, what: str) -> np.ndarray:
-    """Return the ids of a column: int64, uint64, float64, str or datetime64 (n,). what: their name in messages, such as
-    "users"."""
-    ids = np.asarray(column, None if hasattr(column, "dtype") else object)  # of a list, so that 1 does not become "1"
+    """Return the ids of a column: int64, uint64, float64, str or datetime64 (n,). what: noun for messages, such as
+    "users".
+    """
+    ids = np.asarray(column, None if hasattr(column, "dtype") else object)  # for a list, so that 1 does not become "1"
     if ids.ndim != 1:
         raise RequestError(f"{what} must be a column (1 dimension), got an array of {ids.ndim} dimensions")
     if ids.dtype.kind == "O":
@@ -44,7 +45,7 @@ def _signed(ids: np.ndarray) -> np.ndarray:
 
 
 def _of_objects(ids: list[Any], what: str) -> np.ndarray:
-    """Return objects as an array of their common type; the text of objects that are neither numbers nor text."""
+    """Return objects as an array of their common type; objects that are neither numbers nor strings become strings."""
     _refuse_missing([_is_missing(x) for x in ids], ids, what)
     kinds = [_kind_of(x) for x in ids]
     if len(set(kinds)) > 1 and set(kinds) != {"int", "float"}:
@@ -96,9 +97,9 @@ def _whole(ids: np.ndarray, what: str) -> np.ndarray:
 
 
 def places_among(names: np.ndarray, wanted: Any, what: str) -> np.ndarray:
-    """Return the position of each wanted id among the ids of the training, int64 (n,), or -1.
+    """Return the index of each wanted id among the ids seen in training, int64 (n,), or -1.
 
-    Raises RequestError if ids have another type than in the training, and the meaning is not clear.
+    Raises RequestError if the ids have another type than in training, and the meaning is not clear.
     """
     ids = _as_kind_of(names, read_ids(wanted, what), what)
     if not names.size:
@@ -110,7 +111,7 @@ def places_among(names: np.ndarray, wanted: Any, what: str) -> np.ndarray:
 
 
 def _as_kind_of(names: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
-    """Convert ids to the type of those of the training."""
+    """Convert ids to the type of the ids seen in training."""
     of_training, given = (_KINDS[array.dtype.kind] for array in (names, ids))
     if of_training == given or not ids.size:
         return ids
@@ -129,7 +130,7 @@ def _as_kind_of(names: np.ndarray, ids: np.ndarray, what: str) -> np.ndarray:
 
 
 def _numbers_of(ids: np.ndarray, what: str) -> np.ndarray:
-    """Return integers for texts in Python's notation: "17", but not "017" or "17.0"."""
+    """Return integers for strings in Python's notation: "17", but not "017" or "17.0"."""
     texts = ids.tolist()
     for row, text in enumerate(texts):
         if not (_NUMERAL.fullmatch(text) and str(int(text)) == text):
@@ -141,7 +142,7 @@ def _numbers_of(ids: np.ndarray, what: str) -> np.ndarray:
 
 
 def _refuse_padded(names: np.ndarray, what: str) -> None:
-    """Raise RequestError if texts of the training are numerals in another notation than that of their number."""
+    """Raise RequestError if strings seen in training are numerals in another notation than Python's."""
     for name in names.tolist():
         if _NUMERAL.fullmatch(name) and str(int(name)) != name:
             raise RequestError(
@@ -151,8 +152,9 @@ def _refuse_padded(names: np.ndarray, what: str) -> None:
 
 
 def _of_type(dtype: np.dtype, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return ids converted to a 64-bit type, and which of them it represents: compared as float64, large numbers would
-    be equal."""
+    """Return ids converted to a 64-bit type, and which of them this type represents: compared as float64, different
+    large integers would be equal.
+    """
     if dtype.kind not in "iu" or dtype == ids.dtype:
         return ids, np.ones(ids.size, bool)
     there = ids >= 0 if dtype.kind == "u" else ids <= np.uint64(np.iinfo(np.int64).max)

@@ -1,4 +1,4 @@
-"""Known values of a matrix passed to a factorization: tables with gaps, or columns of ratings."""
+"""Known values of a matrix passed to a factorization: tables with missing values, or columns of ratings."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from samplers.estimators.tables import CsrRows, FeatureTable, Names, read_table
 
 
 class KnownValues(NamedTuple):
-    """N known values of a matrix. rows, columns: names in ascending order, or 0, 1, ... without names."""
+    """N known values of a matrix. rows, columns: names in ascending order, or 0, 1, ... if there are no names."""
 
     entries: Entries  # in any order
     rows: np.ndarray
     columns: np.ndarray
-    names: Names  # of the columns of a data frame
+    names: Names  # column names of a data frame
 
 
 def is_columns(X: Any) -> bool:
-    """Return whether X is a tuple of rows, columns and (if not all 1) values."""
+    """Return whether X is a tuple of rows, columns and (unless all are 1) values."""
     return isinstance(X, tuple) and len(X) in (2, 3)
 
 
 def read_known(X: Any, *, counts: bool) -> KnownValues:
-    """Return the entries of a sparse matrix, the values that are not NaN of an array or data frame, or columns of
-    ratings.
+    """Return the known values of X: the entries of a sparse matrix, the values of an array or data frame that are not
+    NaN, or columns of ratings.
 
-    counts: values are counts of events, at least 0; 0 is unknown. Raises RequestError.
+    counts: values are counts of events, at least 0, where 0 means unknown. Raises RequestError if X is invalid.
     """
     if is_columns(X):
         rows, columns, values = columns_of(X)
@@ -49,7 +49,7 @@ def read_known(X: Any, *, counts: bool) -> KnownValues:
 
 
 def columns_of(X: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return names of rows, names of columns, and values, all (N,)."""
+    """Return row names, column names and values, all (N,)."""
     rows, columns = read_ids(X[0], "users"), read_ids(X[1], "items")
     values = _numbers(X[2]) if len(X) == 3 else np.ones(rows.size)
     if not rows.shape == columns.shape == values.shape:

@@ -10,11 +10,11 @@ import numpy as np
 from blocks.errors import RequestError
 from samplers.estimators.targets import read_target, read_weights
 
-_NAMES = "OSU"  # kinds of arrays
+_NAMES = "OSU"  # dtype kinds of arrays
 
 
 def _names_or_numbers(y: np.ndarray) -> np.ndarray:
-    """Return labels (n,), either all strings or all numbers. Raises RequestError for others."""
+    """Return labels (n,), either all strings or all numbers. Raises RequestError for other labels."""
     if y.dtype.kind != "O" or all(isinstance(each, str) for each in y.tolist()):
         return y
     for row, each in enumerate(y.tolist()):
@@ -27,7 +27,9 @@ def _names_or_numbers(y: np.ndarray) -> np.ndarray:
 
 
 def classes_of(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted classes (at least two), and the class index of each row, int64 (n,). Raises RequestError."""
+    """Return the sorted classes (at least two), and the class index of each row, int64 (n,). Raises RequestError if y
+    is invalid.
+    """
     y = _names_or_numbers(y)
     if y.dtype.kind == "f" and (y != np.floor(y)).any():
         raise RequestError("Unknown label type: continuous. Classes must be whole numbers or strings.")
@@ -46,7 +48,9 @@ def labels_among(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def accuracy(predicted: np.ndarray, y: Any, sample_weight: Any) -> float:
-    """Return the accuracy, weighted by sample_weight. predicted: (n,). Raises RequestError."""
+    """Return the accuracy, weighted by sample_weight. predicted: (n,), predicted classes. Raises RequestError if y is
+    invalid.
+    """
     y = _names_or_numbers(read_target(y, predicted.size))
     if (y.dtype.kind in _NAMES) != (predicted.dtype.kind in _NAMES):
         raise RequestError(

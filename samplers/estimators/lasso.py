@@ -1,4 +1,4 @@
-"""Lasso and elastic net with the interface of scikit-learn."""
+"""Lasso and elastic net with the scikit-learn interface."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from samplers.regression.data.features import BlockFeatures
 
 @dataclass(eq=False, repr=False)
 class ElasticNet(LinearEstimator):
-    """Linear regression with elastic-net penalty; a certified duality gap ends the solver.
+    """Linear regression with elastic-net penalty, solved to a certified duality gap.
 
     Minimizes over coefficients b and intercept a, with n the number of rows or the sum of sample_weight:
 
@@ -53,7 +53,7 @@ class ElasticNet(LinearEstimator):
         tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit coefficients and intercept. Raises RequestError."""
+        """Fit the coefficients and the intercept. Raises RequestError if an argument is invalid."""
         features, numbers, weights = self._read_numbers(X, y, sample_weight)
         lam = self.alpha * total_weight(features.rows, weights)
         self.coef_, self.intercept_ = self._solve(features, numbers, "squared", lam, self.l1_ratio, weights)
@@ -65,22 +65,22 @@ class ElasticNet(LinearEstimator):
         return features, read_numbers(y, features.rows), read_weights(sample_weight, features.rows)
 
     def path(self, X: Any, y: Any = None, *, alphas: Any = 100, eps: float = 1e-3, sample_weight: Any = None) -> Path:
-        """Compute the regularization path for descending alphas, each from the solution before.
+        """Compute the regularization path for descending alphas, each started from the previous solution.
 
         Parameters
         ----------
         X, y, sample_weight
             See `fit`.
         alphas : int or array
-            Number of alphas in geometric progression from the smallest alpha with an empty model downwards; or the
+            Number of alphas, in geometric progression downwards from the smallest alpha with all coefficients 0; or the
             alphas.
         eps : float
-            Last alpha as a share of the first, if alphas is a number.
+            Last alpha relative to the first, if alphas is a number.
 
         Returns
         -------
         Path
-            ``alphas``, ``coefs`` (p, N), ``intercepts`` and ``dual_gaps``. The estimator itself is not fitted.
+            ``alphas``, ``coefs`` (p, N), ``intercepts`` and ``dual_gaps``. This method does not fit the estimator.
         """
         features, numbers, weights = self._read_numbers(X, y, sample_weight)
         problem = self._problem(features, numbers, "squared", self._one_l1_ratio(), weights)
@@ -94,7 +94,7 @@ class ElasticNet(LinearEstimator):
         return self._scores(X, self.coef_[None])[:, 0] + self.intercept_
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the coefficient of determination R^2."""
+        """Return the coefficient of determination, R^2."""
         predicted = self.predict(X)
         y = read_numbers(y, predicted.size)
         weights = read_weights(sample_weight, y.size)

@@ -1,4 +1,4 @@
-"""Latent Dirichlet allocation with the interface of scikit-learn."""
+"""Latent Dirichlet allocation with the scikit-learn interface."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class LatentDirichletAllocation(RunEstimator):
     max_iter : int
         Number of passes over the data.
     sampler, mh_steps, proposal, update, start, parallelism, sync_per_pass
-        Sampling algorithm and its options, as of `ooc train lda` (docs/sampling.md).
+        Sampling algorithm and its options, as in `ooc train lda` (docs/sampling.md).
     optimize_every : int
-        Number of iterations between estimates of both priors (docs/training.md); 0 for fixed priors.
+        Number of iterations between estimates of the priors (docs/training.md); 0 keeps them fixed.
     burn_in : int, optional
         Iterations before the first estimate of the priors; default 20.
     evaluate_every : int
@@ -74,11 +74,11 @@ class LatentDirichletAllocation(RunEstimator):
     segment : str, optional
         "chinese", "japanese" or "thai" to find words in text without spaces.
     min_df, max_df : int or float
-        Smallest and largest number of documents with a word, or fraction of all documents; for texts and tokens.
+        Minimum and maximum document frequency of a word, as a count or as a fraction; for texts and tokens.
     max_features : int, optional
         Keep only the most frequent words.
     min_npmi : float, optional
-        Smallest normalised pointwise mutual information of an n-gram.
+        Minimum normalised pointwise mutual information of an n-gram.
     n_jobs, memory, random_state, verbose, warm_start, callbacks
         See `samplers.estimators.by_run.RunEstimator`.
 
@@ -91,9 +91,9 @@ class LatentDirichletAllocation(RunEstimator):
     topic_word_ : ndarray of float64 (K, V)
         Word distribution of each topic; rows sum to 1.
     doc_topic_ : ndarray of float64 (D, K)
-        Trained topic mixtures of the training documents; `transform` infers other ones.
+        Topic mixtures of the training documents at the end of the training; `transform` infers mixtures instead.
     live_components_ : ndarray of bool (K,)
-        Topics with at least a tenth of the mean tokens of a topic (docs/choosing-topics.md).
+        Whether each topic has at least a tenth of the mean number of tokens per topic (docs/choosing-topics.md).
     vocabulary_ : ndarray of str (V,)
         The words.
     n_iter_ : int
@@ -103,7 +103,7 @@ class LatentDirichletAllocation(RunEstimator):
     n_features_in_ : int
         V.
     feature_names_in_ : ndarray of str (V,)
-        The words, if they have names.
+        The words, if X has column names.
     """
 
     _options = LdaOptions
@@ -140,12 +140,12 @@ class LatentDirichletAllocation(RunEstimator):
 
     @classmethod
     def from_run(cls, path: str | Path) -> Self:
-        """Return the estimator of a model made by `ooc train lda` or `ooc import`."""
+        """Return an estimator with a model trained by `ooc train lda` or read by `ooc import`."""
         model = open_model(Path(path)).in_memory()
         return cls(model.topics)._take(model, model.vocabulary())
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Train on documents. y: ignored. Raises RequestError."""
+        """Fit the model to documents. y: ignored. Raises RequestError if an argument is invalid."""
         parameters = checked_parameters(self)
         data = Dataset(dataset_path(X, DOCUMENTS)) if is_path(X) else _read(X, parameters)
         begin = partial(self._train, data, parameters)
@@ -192,19 +192,19 @@ class LatentDirichletAllocation(RunEstimator):
 
     @property
     def doc_topic_(self) -> np.ndarray:
-        """Return the trained mixtures of the training documents, float64 (D, K); rows sum to 1.
+        """Return the topic mixtures of the training documents, float64 (D, K); rows sum to 1.
 
-        They count tokens by their topics at the end of the training. `transform` of the same documents returns other,
-        inferred mixtures: expectations under the trained topics.
+        The mixtures count tokens by their topics at the end of the training. `transform` of the same documents returns
+        different, inferred mixtures: expectations under the trained topics.
         """
         self._require_fitted()
         return self.model_.document_shares()
 
     def write_doc_topic(self, path: str | Path, *, top: int | None = None) -> None:
-        """Write `doc_topic_` with names and numbers of tokens of the documents, row by row.
+        """Write `doc_topic_`, with the names and token counts of the documents, row by row.
 
-        path: .npz, .csv, .jsonl or .parquet; replaced if it exists. top: only the largest topics of each document. Same
-        as `ooc export --format mixtures`.
+        path: a .npz, .csv, .jsonl or .parquet file; overwritten if it exists. top: write only the largest topics of
+        each document. Same as `ooc export --format mixtures`.
         """
         self._require_fitted()
         with told_as({}):
@@ -212,7 +212,9 @@ class LatentDirichletAllocation(RunEstimator):
 
     @property
     def live_components_(self) -> np.ndarray:
-        """Return which topics live, bool (K,): a dead topic has less than a tenth of the mean tokens of a topic."""
+        """Return which topics are live, bool (K,): a dead topic has less than a tenth of the mean number of tokens per
+        topic.
+        """
         self._require_fitted()
         return self.model_.live
 
@@ -226,9 +228,10 @@ class LatentDirichletAllocation(RunEstimator):
         return self.model_.topics
 
     def transform(self, X: Any) -> np.ndarray:
-        """Return inferred topic mixtures of documents, float32 (D, K); the prior for documents without known words.
+        """Return the inferred topic mixtures of documents, float32 (D, K); documents without known words have the
+        prior.
 
-        For documents of the training they differ from the trained ones, `doc_topic_`.
+        For training documents they differ from the trained mixtures, `doc_topic_`.
         """
         documents, topics = self._documents(X), model_topics(self.model_)
         mixtures = np.empty((documents.count, self.model_.topics), np.float32)
@@ -241,7 +244,8 @@ class LatentDirichletAllocation(RunEstimator):
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the predictive log-likelihood per token by document completion: half of each document's distinct
-        words, chosen by its number, are predicted from the other half."""
+        words, chosen by its index, are predicted from the other half.
+        """
         documents, topics = self._documents(X), model_topics(self.model_)
 
         def predict(some: Documents) -> tuple[float, int]:
@@ -261,9 +265,10 @@ class LatentDirichletAllocation(RunEstimator):
         Parameters
         ----------
         groups : iterable
-            A value for each document of the training, such as a column of a data frame; None or NaN leaves it out.
+            A value for each training document, such as a column of a data frame; documents with None or NaN are left
+            out.
         level : float
-            Level of the intervals.
+            Confidence level of the intervals.
 
         Returns
         -------
@@ -300,7 +305,7 @@ class LatentDirichletAllocation(RunEstimator):
         return DocumentsInMemory(given)
 
     def _deal(self, work: Callable[[Documents], Any], documents: DocumentsOfDataset | DocumentsInMemory) -> list[Any]:
-        """Return the results of `work` on all parts of the documents, in order."""
+        """Return the results of `work` for all parts of the documents, in order."""
         threads = folding_threads(documents.largest, job_count(self.n_jobs), budget_of(byte_count(self.memory)))
         with ThreadPoolExecutor(threads) as pool:
             return list(pool.map(lambda part: work(documents.read(part)), documents.parts))

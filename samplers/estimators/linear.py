@@ -1,4 +1,4 @@
-"""Base class of the linear estimators: tables with a target in, coefficients and scores out."""
+"""Base class of the linear estimators, which turn tables and a target into coefficients and scores."""
 
 from __future__ import annotations
 
@@ -40,29 +40,29 @@ class LinearEstimator(Estimator):
     fit_intercept : bool
         Fit an unpenalized intercept.
     standardize : bool
-        Penalize coefficients as if columns had standard deviation 1; coefficients are on the original scale.
+        Penalize coefficients as if the columns had standard deviation 1; the coefficients are on the original scale.
     tol : float
-        Largest duality gap, relative to the loss of the model without columns.
+        Maximum duality gap, relative to the loss of the null model.
     max_iter : int
-        Largest number of rounds of the solver. If the gap stays above tol, a ConvergenceWarning is given, and the model
-        is the best one found.
+        Maximum number of solver rounds. If the gap stays above tol, a ConvergenceWarning is issued, and the best model
+        found is kept.
     n_jobs : int or None
-        Number of threads, -1 for all cores; does not change the result.
+        Number of threads; -1 uses all cores. Does not affect the result.
     warm_start : bool
         Start from the coefficients of the last fit.
     penalty_factor : array-like (p,), optional
-        Factors of at least 0 for the penalty of each column; 0 leaves a column unpenalized, the default is 1. Unlike in
-        glmnet, they are not scaled to mean 1.
+        Nonnegative factor for the penalty on each column; 0 leaves a column unpenalized, the default is 1. Unlike in
+        glmnet, the factors are not scaled to mean 1.
 
     Attributes
     ----------
     n_iter_ : int
-        Number of rounds of the solver.
+        Number of solver rounds.
     dual_gap_, objective_, null_loss_ : float
-        Duality gap, objective, and loss of the model without columns, as sums over rows.
+        Duality gap, objective, and loss of the null model, as sums over rows.
     constant_features_ : ndarray of int64
-        Columns with equal values in all rows, whose coefficient is 0 and which a warning names (not empty columns of
-        sparse matrices).
+        Columns with equal values in all rows, except empty columns of sparse matrices; their coefficients are 0, and a
+        warning names them.
     n_features_in_ : int
         Number of columns p.
     feature_names_in_ : ndarray of str (p,)
@@ -89,7 +89,7 @@ class LinearEstimator(Estimator):
         tags.target_tags.required = True
 
     def _read(self, X: Any, y: Any) -> tuple[BlockFeatures, Any]:
-        """Return the columns, and the unchecked target, after checking the parameters."""
+        """Check the parameters, and return the columns and the unchecked target."""
         checked_parameters(self)
         if is_path(X):
             design = Design(dataset_path(X))
@@ -115,7 +115,7 @@ class LinearEstimator(Estimator):
     def _solve(
         self, features: BlockFeatures, y: np.ndarray, loss: str, lam: float, share: float, weights: np.ndarray | None
     ) -> tuple[np.ndarray, float]:
-        """Return coefficients, float64 (p,), and intercept."""
+        """Return the coefficients, float64 (p,), and the intercept."""
         problem = self._problem(features, y, loss, share, weights)
         self._note_constant(problem.constant)
         nothing = problem.regression.nothing()
@@ -126,7 +126,8 @@ class LinearEstimator(Estimator):
             found = problem.regression.best(lam, self._start(problem, nothing), target)
             if found.gap > target:
                 warnings.warn(self._told_of_gap(found.gap, limit), convergence_warning(), stacklevel=3)
-        self.n_iter_ = limit.taken if self.warm_start else max(limit.taken, 1)  # the loss without columns takes one
+        # computing the loss of the null model takes a round
+        self.n_iter_ = limit.taken if self.warm_start else max(limit.taken, 1)
         self.dual_gap_, self.objective_ = found.gap, found.objective
         model = problem.model(found)
         return model.coefficients, model.intercept
@@ -143,7 +144,7 @@ class LinearEstimator(Estimator):
         weights: np.ndarray | None,
         moments: Moments | None = None,
     ) -> SparseRegression:
-        """Return the regression problem of y, float64 (n,), with the parameters of the estimator."""
+        """Return the regression problem for y, float64 (n,), with the parameters of the estimator."""
         return SparseRegression(
             features,
             y,
@@ -157,7 +158,7 @@ class LinearEstimator(Estimator):
         )
 
     def _one_l1_ratio(self) -> float:
-        """Return the l1_ratio of a path; RequestError if several are given, for a cross-validation to choose from."""
+        """Return the l1_ratio of a path. Raises RequestError if l1_ratio is a list, which needs cross-validation."""
         ratio = self.l1_ratio  # type: ignore[attr-defined]
         if np.ndim(ratio):
             raise RequestError(
@@ -179,7 +180,7 @@ class LinearEstimator(Estimator):
         return f"{what}: float64 rounding allows no smaller gap. Increase tol or the penalty, or scale the columns."
 
     def _names_of(self, columns: np.ndarray) -> list[str]:
-        """Return the names of columns, or their numbers, from 0."""
+        """Return the names of columns, or their 0-based indices."""
         names = getattr(self, "feature_names_in_", None)
         return [repr(names[column]) if names is not None else str(column) for column in columns.tolist()]
 
@@ -189,7 +190,7 @@ class LinearEstimator(Estimator):
         if not self.warm_start or before is None or before.size != problem.regression.features.count:
             return nothing
         coefficients = np.array(before, np.float64).reshape(-1)
-        coefficients[problem.unpenalised] = 0.0  # they are computed again
+        coefficients[problem.unpenalised] = 0.0  # these are recomputed
         fit = problem.loss.fit(scores_of(problem.regression.features, coefficients), nothing.fit.free)
         support = np.flatnonzero(coefficients)
         return Solution(nothing.lam, support, coefficients[support], fit, fit.loss, np.inf)
@@ -215,7 +216,7 @@ class LinearEstimator(Estimator):
 
 
 def _of_design(design: Design, threads: int) -> BlockFeatures:
-    """Return the columns of a dataset, which stay memory-mapped; missing values are the means of their columns."""
+    """Return the columns of a dataset, which stay memory-mapped; missing values are replaced by column means."""
     blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
     return BlockFeatures(blocks, design.rows, ThreadPool(threads), design.offsets)
 

@@ -1,4 +1,4 @@
-"""Sparse logistic regression with the interface of scikit-learn."""
+"""Sparse logistic regression with the scikit-learn interface."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from samplers.regression.solver.multinomial import MultinomialRegression
 
 @dataclass(eq=False, repr=False)
 class LogisticRegression(LinearEstimator):
-    """Logistic regression with elastic-net penalty; a certified duality gap ends the solver.
+    """Logistic regression with elastic-net penalty, solved to a certified duality gap.
 
     With two classes, minimizes over coefficients b and intercept a, with z_i = 1 for the second class and 0 for the
     first:
@@ -49,9 +49,9 @@ class LogisticRegression(LinearEstimator):
     classes_ : ndarray (K,)
         Classes in ascending order.
     coef_ : ndarray of float64 (K, p)
-        Coefficients of each class; with two classes (1, p), for the second.
+        Coefficients of each class; with two classes (1, p), for the second class.
     intercept_ : ndarray of float64 (K,)
-        Intercepts, whose sum is 0; with two classes (1,), for the second.
+        Intercepts, whose sum is 0; with two classes (1,), for the second class.
     n_iter_, dual_gap_, objective_, null_loss_, constant_features_, n_features_in_, feature_names_in_
         See `samplers.estimators.linear.LinearEstimator`.
     """
@@ -73,7 +73,9 @@ class LogisticRegression(LinearEstimator):
         tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_class=self._multi_class)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit coefficients and intercepts. y: classes, numbers or strings. Raises RequestError."""
+        """Fit the coefficients and intercepts. y: classes, numbers or strings. Raises RequestError if an argument is
+        invalid.
+        """
         features, labels, weights = self._read_classes(X, y, sample_weight)
         if self.classes_.size > 2:
             return self._fit_classes(features, labels, weights)
@@ -118,8 +120,9 @@ class LogisticRegression(LinearEstimator):
     def _class_problem(
         self, features: BlockFeatures, labels: np.ndarray, weights: np.ndarray | None, rounds: int
     ) -> MultinomialRegression:
-        """Return the regression of labels, int64 (n,), with at most `rounds` rounds for each class. Stores the loss
-        without columns."""
+        """Return the regression of labels, int64 (n,), with at most `rounds` rounds for each class. Stores the loss of
+        the null model.
+        """
         problem = MultinomialRegression(
             features,
             labels,
@@ -134,21 +137,22 @@ class LogisticRegression(LinearEstimator):
         return problem
 
     def path(self, X: Any, y: Any = None, *, Cs: Any = 100, eps: float = 1e-3, sample_weight: Any = None) -> Path:
-        """Compute the regularization path for ascending Cs, each from the solution before. y: two classes.
+        """Compute the regularization path for ascending Cs, each started from the previous solution. y: two classes.
 
         Parameters
         ----------
         X, y, sample_weight
             See `fit`.
         Cs : int or array
-            Number of Cs in geometric progression from the largest C with an empty model upwards; or the Cs.
+            Number of Cs, in geometric progression upwards from the largest C with all coefficients 0; or the Cs.
         eps : float
-            First C as a share of the last, if Cs is a number.
+            First C relative to the last, if Cs is a number.
 
         Returns
         -------
         Path
-            ``alphas`` (the Cs), ``coefs`` (p, N), ``intercepts`` and ``dual_gaps``. The estimator itself is not fitted.
+            ``alphas`` (the Cs), ``coefs`` (p, N), ``intercepts`` and ``dual_gaps``. This method does not fit the
+            estimator.
         """
         features, labels, weights = self._read_two_classes(X, y, sample_weight)
         problem = self._problem(features, labels, "logistic", self._one_l1_ratio(), weights)
@@ -158,8 +162,9 @@ class LogisticRegression(LinearEstimator):
     def _read_two_classes(
         self, X: Any, y: Any, sample_weight: Any
     ) -> tuple[BlockFeatures, np.ndarray, np.ndarray | None]:
-        """Return X, y with labels 0 and 1 as float64, and the weights; raises RequestError for more than two
-        classes."""
+        """Return X, y with labels 0 and 1 as float64, and the weights. Raises RequestError if there are more than two
+        classes.
+        """
         features, labels, weights = self._read_classes(X, y, sample_weight)
         if self.classes_.size > 2:
             raise RequestError(
@@ -170,7 +175,7 @@ class LogisticRegression(LinearEstimator):
         return features, labels.astype(np.float64), weights
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the scores, float64 (n, K); with two classes (n,), positive for the second."""
+        """Return the scores, float64 (n, K); with two classes (n,), positive for the second class."""
         self._require_fitted()
         scores = self._scores(X, self.coef_) + self.intercept_
         return scores[:, 0] if self.classes_.size == 2 else scores

@@ -1,4 +1,4 @@
-"""Check the parameters of all estimators: by a rule for each name, or the description of the corresponding option."""
+"""Check the parameters of all estimators, by a rule per parameter or by the description of the corresponding option."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Rule = Callable[[str, Any], Any]
 def checked_parameters(estimator: Estimator) -> dict[str, Any]:
     """Return the checked parameters of an estimator by name, as Python numbers and lists.
 
-    A parameter whose default is None may be None. Raises RequestError for the first invalid one.
+    A parameter whose default is None may be None. Raises RequestError for the first invalid parameter.
     """
     parameters, defaults = estimator.get_params(), estimator._defaults()
     rules = (_option_rules(estimator._options) if estimator._options else {}) | _RULES
@@ -40,7 +40,7 @@ def _each(name: str, value: Any, rule: Rule) -> list[Any]:
 
 
 def _option_rules(options: type[Options]) -> dict[str, Rule]:
-    """Return rules by parameter name for the options of a training, from their types and bounds."""
+    """Return rules by parameter name for the options of a training, based on their types and bounds."""
     found: dict[str, Rule] = {}
     for each in described(options).values():
         least = 1 if each.option.least is None else int(each.option.least)
@@ -58,7 +58,7 @@ def _option_rules(options: type[Options]) -> dict[str, Rule]:
 
 
 def _number(name: str, value: Any, *, zero: bool = False, most: float = math.inf) -> float:
-    """Return a finite number above 0, or at least 0, up to `most`."""
+    """Return a finite number: positive (or nonnegative, if `zero`), and at most `most`."""
     if _is_number(value) and math.isfinite(value) and (value > 0 or (zero and value == 0)) and value <= most:
         return float(value)
     up_to = "" if math.isinf(most) else f" and at most {most:g}"
@@ -70,7 +70,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _priors(name: str, value: Any) -> float | list[float]:
-    """Return a number above 0, or a list of such numbers."""
+    """Return a positive number, or a list of positive numbers."""
     if _is_number(value):
         return _number(name, value)
     if (isinstance(value, Sequence) and not isinstance(value, str)) or getattr(value, "ndim", 0) == 1:
@@ -135,7 +135,7 @@ def _workers(name: str, value: Any, least: int) -> int | str:
 
 
 def _seed(name: str, value: Any) -> Any:
-    """Return random_state unchecked; it is checked at its use, as a generator advances."""
+    """Return random_state unchecked; it is checked when it is used, because a generator advances."""
     return value
 
 

@@ -53,8 +53,9 @@ def total_weight(rows: int, weights: np.ndarray | None) -> float:
 def penalties(name: str, given: Any, eps: float, problem: SparseRegression, total: float | None) -> np.ndarray:
     """Return the lambdas of a path in descending order, float64 (N,).
 
-    name, given: of the parameter, a number of values or the values. eps: last lambda as a share of the first, if values
-    are not given. total: sum of the weights, for alphas; None for Cs, which are 1 / lambda. Raises RequestError.
+    name, given: name of the parameter, and its value: a number of lambdas, or the values. eps: last lambda relative to
+    the first, if a number is given. total: sum of the weights, for alphas; None for Cs, which are 1 / lambda. Raises
+    RequestError if the parameter is invalid.
     """
     if problem.regression.nothing().lam == 0:
         raise RequestError(
@@ -77,11 +78,11 @@ def penalties(name: str, given: Any, eps: float, problem: SparseRegression, tota
 def follow(
     regression: SparseRegression, lambdas: np.ndarray, share: float, tol: float, max_iter: int
 ) -> Iterator[Solution]:
-    """Solve a regression for descending lambdas, float64 (N,), each from the solution before (warm start).
+    """Solve a regression for descending lambdas, float64 (N,), each started from the previous solution (warm start).
 
-    share: part of the total weight that the regression has, and factor of each lambda. tol: largest duality gap,
-    relative to the loss of the model without columns. max_iter: mean rounds per lambda. Raises WorkFailed if it takes
-    more.
+    share: the regression's fraction of the total weight, by which each lambda is multiplied. tol: maximum duality gap,
+    relative to the loss of the null model. max_iter: maximum number of rounds per lambda, on average. Raises WorkFailed
+    if more rounds are needed.
     """
     if (empty := regression.regression.nothing()).lam == 0:  # no column varies, or none correlates with y
         yield from [empty] * lambdas.size
@@ -102,7 +103,7 @@ def follow(
 
 
 def models_of(regression: SparseRegression, lambdas: np.ndarray, tol: float, max_iter: int) -> list[Found]:
-    """Return the models of a regression of all rows for descending lambdas."""
+    """Return the models of a regression on all rows, for descending lambdas."""
     return [found_model(regression, solution) for solution in follow(regression, lambdas, 1.0, tol, max_iter)]
 
 
@@ -118,9 +119,9 @@ def folds_of(
 ) -> list[Fold]:
     """Return the folds of a cross-validation.
 
-    cv: a number of folds, stratified and drawn by random_state; or an object with `split(X, y, groups)`, or pairs of
-    arrays of row numbers, as in scikit-learn. every: sample weights, float64 (n,). given: X, y, groups. Raises
-    RequestError.
+    cv: a number of random folds, stratified and drawn with random_state; or an object with `split(X, y, groups)`, or
+    pairs of index arrays, as in scikit-learn. every: sample weights, float64 (n,). given: X, y, groups. Raises
+    RequestError if cv is invalid.
     """
     if isinstance(cv, int | np.integer):
         if (used := np.count_nonzero(every)) < cv:
@@ -142,7 +143,7 @@ def folds_of(
 
 
 def _only(every: np.ndarray, rows: Any) -> np.ndarray:
-    """Return the weights with 0 for all but some rows. rows: numbers, or a mask."""
+    """Return the weights, set to 0 except for some rows. rows: row indices, or a mask."""
     kept, rows = np.zeros_like(every), np.asarray(rows)
     try:
         kept[rows] = every[rows]
@@ -154,7 +155,7 @@ def _only(every: np.ndarray, rows: Any) -> np.ndarray:
 def fold_errors(
     regression: SparseRegression, loss: str, y: np.ndarray, fold: Fold, lambdas: np.ndarray, tol: float, max_iter: int
 ) -> list[float]:
-    """Return the errors on the test rows of a fold of the models fitted to its training rows."""
+    """Return the errors, on the test rows of a fold, of the models fitted to its training rows."""
     share = float(fold.trained.sum() / (fold.trained + fold.held_out).sum())
     solutions = follow(regression, lambdas, share, tol, max_iter)
     return [held_out_error(loss, y, regression.scores(solution), fold.held_out) for solution in solutions]

@@ -1,4 +1,4 @@
-"""Multi-class linear classification by stochastic gradient descent with the interface of scikit-learn."""
+"""Multi-class linear classification by stochastic gradient descent, with the scikit-learn interface."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from samplers.regression.softmax.program import LOSSES
 
 @dataclass(eq=False, repr=False)
 class SoftmaxRegression(Estimator):
-    """Multi-class linear classifier trained by AdaGrad, one sample after the other.
+    """Multi-class linear classifier trained by AdaGrad, one sample at a time.
 
     The algorithm of `ooc train softmax` with one worker, in this process (docs/softmax.md). A sample with weight m
     counts as m samples in a row.
@@ -34,13 +34,13 @@ class SoftmaxRegression(Estimator):
     rate : float
         Initial learning rate.
     regularization : float
-        Weight of half the squared coefficients, for each sample.
+        L2 penalty: weight of half the squared coefficients, per sample.
     max_iter : int
         Number of passes over the data.
     shuffle : bool
-        Draw a new order of the samples for each pass.
+        Shuffle the samples before each pass.
     random_state : int, numpy.random.Generator, RandomState or None
-        Seed.
+        Seed of the random numbers.
     warm_start : bool
         Continue from the last fit.
 
@@ -49,9 +49,9 @@ class SoftmaxRegression(Estimator):
     classes_ : ndarray (K,)
         Classes in ascending order.
     coef_ : ndarray of float64 (K, p)
-        For two classes (1, p), for the second class.
+        Coefficients of each class; for two classes (1, p), for the second class.
     intercept_ : ndarray of float64 (K,)
-        For two classes (1,).
+        Intercepts; for two classes (1,).
     n_iter_ : int
         Number of passes.
     n_features_in_ : int
@@ -84,7 +84,7 @@ class SoftmaxRegression(Estimator):
         tags.target_tags.required = True
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Train from the start, or continue if warm_start. Raises RequestError."""
+        """Fit the model from scratch, or continue if warm_start. Raises RequestError if an argument is invalid."""
         table, target, weights = self._read(X, y, sample_weight)
         classes, labels = classes_of(target)
         if np.unique(labels[weights > 0]).size < 2:
@@ -148,7 +148,7 @@ class SoftmaxRegression(Estimator):
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return scores, float64 (n, K); for two classes (n,), positive for the second."""
+        """Return the scores, float64 (n, K); for two classes (n,), positive for the second class."""
         self._require_fitted()
         table = read_table(X)
         self._check_features(table.columns, table.names)
@@ -162,13 +162,13 @@ class SoftmaxRegression(Estimator):
 
     @property
     def predict_log_proba(self) -> Callable[[Any], np.ndarray]:
-        """Return log-probabilities as a function of tables, float64 (n, K); only for loss="softmax"."""
+        """Return a function that computes log-probabilities of tables, float64 (n, K); only for loss="softmax"."""
         self._require_probabilities()
         return self._log_probabilities
 
     @property
     def predict_proba(self) -> Callable[[Any], np.ndarray]:
-        """Return probabilities as a function of tables, float64 (n, K); only for loss="softmax"."""
+        """Return a function that computes probabilities of tables, float64 (n, K); only for loss="softmax"."""
         self._require_probabilities()
         return lambda X: np.exp(self._log_probabilities(X))
 
@@ -189,7 +189,7 @@ class SoftmaxRegression(Estimator):
 
 
 def _block(table: FeatureTable, labels: np.ndarray) -> SampleBlock:
-    """Return the samples in the form of the engine. labels: int64 (n,), class indices."""
+    """Return the samples in the engine's format. labels: int64 (n,), class indices."""
     values = table.values if isinstance(table.values, CsrRows) else _sparse(table.values)
     numbers, columns = values.values.astype(np.float32), values.columns.astype(np.uint32)
     return SampleBlock(np.arange(table.rows, dtype=np.uint64), labels.astype(float), values.offsets, columns, numbers)

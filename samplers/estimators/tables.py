@@ -13,7 +13,7 @@ import numpy as np
 from blocks.arrow_frames import from_arrow
 from blocks.errors import RequestError
 
-Names = Sequence[str] | None  # of columns, if they have any
+Names = Sequence[str] | None  # column names, if any
 _TABLES = "an array, a sparse matrix or a data frame"
 
 
@@ -35,10 +35,10 @@ class FeatureTable(NamedTuple):
 
 
 def read_table(X: Any, *, missing: bool = False) -> FeatureTable:
-    """Return the table in an object; all numbers are finite, or some NaN if `missing` is allowed.
+    """Return the table in an object; all numbers are finite, or NaN if `missing` is allowed.
 
-    X: a sparse matrix or array of scipy, a data frame, a pyarrow table, or anything for `numpy.asarray`. Raises
-    RequestError, and TypeError for elements that are not numbers.
+    X: a scipy sparse matrix or array, a data frame, a pyarrow table, or anything that `numpy.asarray` accepts. Raises
+    RequestError, or TypeError for elements that are not numbers.
     """
     X = from_arrow(X)
     if hasattr(X, "tocsr"):
@@ -69,7 +69,9 @@ def is_path(X: Any) -> bool:
 
 
 def dataset_path(X: str | Path, others: str = _TABLES) -> str | Path:
-    """Return the path of a dataset; RequestError for a string that is none. others: alternatives, for the message."""
+    """Return the path of a dataset. Raises RequestError for a string that is not such a path. others: alternatives, for
+    the message.
+    """
     if isinstance(X, str) and not (X and os.path.exists(X)):  # noqa: PTH110, which fails for a string that is too long
         raise RequestError(
             f"X is the string {reprlib.repr(X)}, but no dataset exists at this path",

@@ -14,7 +14,7 @@ from blocks.errors import RequestError
 
 
 def read_target(y: Any, rows: int) -> np.ndarray:
-    """Return a column of `rows` values; RequestError for anything else."""
+    """Return a column of `rows` values. Raises RequestError for anything else."""
     if y is None:
         raise RequestError(f"y must have a value for each of the {rows} rows of X, got None")
     column = np.asarray(y)
@@ -62,10 +62,10 @@ def read_factors(factors: Any, columns: int) -> np.ndarray | None:
 
 
 def class_weights(chosen: Any, classes: np.ndarray, labels: np.ndarray) -> np.ndarray | None:
-    """Return the weight of each row by class_weight, float64 (n,), or None; raises RequestError.
+    """Return the weight of each row given by class_weight, float64 (n,), or None; raises RequestError.
 
-    chosen: None; "balanced", for n / (classes * rows of the class); or weights by class, 1 for missing ones. labels:
-    class index of each row, int64 (n,).
+    chosen: None; "balanced", for n / (number of classes * number of rows of the class); or weights by class, where
+    missing classes have weight 1. labels: class index of each row, int64 (n,).
     """
     if chosen is None:
         return None
@@ -82,7 +82,7 @@ def class_weights(chosen: Any, classes: np.ndarray, labels: np.ndarray) -> np.nd
 
 
 def _read_each(name: str, of: str, given: Any, count: int) -> np.ndarray | None:
-    """Return numbers of at least 0 for each row, column or class, float64 (count,), or None."""
+    """Return nonnegative numbers for each row, column or class, float64 (count,), or None."""
     if given is None:
         return None
     try:

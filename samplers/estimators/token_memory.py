@@ -1,7 +1,7 @@
-"""Memory of tokens in estimators: word counts are expanded to tokens only if these fit.
+"""Memory of tokens in estimators: word counts are expanded to tokens only if the tokens fit.
 
-Measured with one document of 10M and 40M tokens, and with documents of 1,000 tokens: resident sets, less that without
-tokens.
+Measured as the resident set minus that without tokens, for one document of 10M and 40M tokens, and for documents of
+1,000 tokens.
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ from blocks.errors import RequestError
 from blocks.memory import available
 from samplers.preparation import MEMORY_SHARE
 
-_PROCESS = 180_000_000  # with all that is loaded, but without tokens
-_LEAST = _PROCESS + 10_000_000  # about the minimum of a training, which reports it
-_WRITTEN, _OF_BLOCK = 13, 8  # bytes of each token while a dataset is written: of all, and of the block in hand
-_FOLDED_IN = 13  # of each token of the documents that a thread has in hand
+_PROCESS = 180_000_000  # resident bytes of a process without tokens
+_LEAST = _PROCESS + 10_000_000  # approximate minimum of a training, which reports the error
+# bytes per token while a dataset is written: of all tokens, and of the current block's tokens
+_WRITTEN, _OF_BLOCK = 13, 8
+_FOLDED_IN = 13  # bytes per token of the documents that threads are processing
 
 
 def budget_of(memory: int | None) -> int:
-    """Return the memory limit in bytes, by default a share of the available memory."""
+    """Return the memory limit in bytes, by default a fraction of the available memory."""
     return int(MEMORY_SHARE * available()) if memory is None else memory
 
 
 def require_memory_to_fit(tokens: int, longest: int, budget: int) -> None:
-    """Raise RequestError unless `tokens` tokens can be written as a dataset. longest: tokens of the longest
-    document."""
+    """Raise RequestError unless `tokens` tokens can be written as a dataset. longest: number of tokens of the longest
+    document.
+    """
     needed = _PROCESS + _WRITTEN * tokens + _OF_BLOCK * max(longest, min(tokens, BLOCK_TOKENS))
     if needed <= max(budget, _LEAST):
         return
@@ -36,8 +38,9 @@ def require_memory_to_fit(tokens: int, longest: int, budget: int) -> None:
 
 
 def folding_threads(tokens: int, threads: int, budget: int) -> int:
-    """Return how many of `threads` threads can process documents of `tokens` tokens at a time; raises RequestError if
-    none can."""
+    """Return how many of `threads` threads can process documents of `tokens` tokens at the same time. Raises
+    RequestError if not even one can.
+    """
     fitting = budget // (_FOLDED_IN * max(tokens, 1))
     if not fitting:
         raise RequestError(

@@ -1,4 +1,4 @@
-"""Detect tables with a row per rating (user, item, rating) that were passed where columns are items."""
+"""Detect tables with one row per rating (user, item, rating), passed where columns should be items."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from blocks.errors import RequestError
 
 _USER = re.compile(r"user|customer|client|visitor|member|viewer|reader|listener|uid", re.IGNORECASE)
 _ITEM = re.compile(r"item|movie|film|product|song|track|artist|book|article|video|iid", re.IGNORECASE)
-_SCALE = 10  # values that a column of ratings has at most, if they are whole numbers
+_SCALE = 10  # maximum number of distinct values in a column of ratings, if they are integers
 
 
 class _Columns(NamedTuple):
-    """The columns of a table, and their expressions in Python."""
+    """The columns of a table, and the Python expressions for them."""
 
     arrays: list[np.ndarray]
     names: list[Any]
@@ -26,9 +26,9 @@ class _Columns(NamedTuple):
 def refuse_triples(X: Any, y: Any, call: str, *, pairs: bool = False) -> None:
     """Raise RequestError if the rows of a table are ratings.
 
-    They are if the first two columns are named like users and items, or contain texts, or more distinct integers than a
-    rating scale has. y: the ratings, if the table has only users and items. call: the called method. pairs: tables
-    without ratings count, too.
+    They are taken for ratings if the first two columns are named like users and items, or contain strings, or more
+    distinct integers than a rating scale has. y: the ratings, if the table only has users and items. call: name of the
+    called method. pairs: whether tables without ratings count, too.
     """
     columns = _columns(X)
     if columns is None or not (_are_named(columns) or _are_ids(columns, pairs=pairs or y is not None)):
@@ -44,7 +44,7 @@ def refuse_triples(X: Any, y: Any, call: str, *, pairs: bool = False) -> None:
 
 
 def _columns(X: Any) -> _Columns | None:
-    """Return the columns of an array or data frame with two to five of them; None for others."""
+    """Return the columns of an array or data frame that has two to five columns; None for others."""
     if hasattr(X, "tocsr") or isinstance(X, tuple):
         return None
     X = from_arrow(X)
@@ -66,7 +66,7 @@ def _are_named(columns: _Columns) -> bool:
 
 
 def _are_ids(columns: _Columns, *, pairs: bool) -> bool:
-    """Return whether the first two columns are ids: of a table of three columns, or of two if pairs are allowed."""
+    """Return whether the first two columns are ids, for a table of three columns, or of two if pairs are allowed."""
     if len(columns.arrays) != 3 and not (len(columns.arrays) == 2 and pairs):
         return False
     first, second, *ratings = columns.arrays

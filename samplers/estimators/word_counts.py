@@ -24,19 +24,19 @@ from samplers.estimators.base import told_as
 from samplers.estimators.documents import DOCUMENTS, checked_documents, require_counts, require_one_line, texts_of
 from samplers.estimators.tables import CsrRows, FeatureTable, Names, read_table
 
-_MOST = 1 << 32  # tokens of a document
-_BATCH = 1 << 12  # documents that are split into words together
+_MOST = 1 << 32  # maximum number of tokens of a document
+_BATCH = 1 << 12  # number of documents that are tokenized together
 
 
 class WordCounts(NamedTuple):
-    """Word counts of D documents over V words, as E entries of word and count."""
+    """Word counts of D documents over V words, as E entries with a word and its count."""
 
-    offsets: np.ndarray  # int64 (D+1,), where the tokens of each document begin
-    entries: np.ndarray  # int64 (D+1,), where the entries of each document begin
-    words: np.ndarray  # uint32 (E,), places in the vocabulary
-    counts: np.ndarray | None  # whole numbers (E,) of any dtype; None if each is 1
+    offsets: np.ndarray  # int64 (D+1,), start of each document's tokens
+    entries: np.ndarray  # int64 (D+1,), start of each document's entries
+    words: np.ndarray  # uint32 (E,), indices of words in the vocabulary
+    counts: np.ndarray | None  # integers (E,) of any dtype; None if all are 1
     size: int  # V
-    names: Names  # of the words
+    names: Names  # the words
 
     def tokens(self, first: int, last: int) -> np.ndarray:
         """Return the words of the tokens of documents first, ..., last - 1: uint32."""
@@ -47,12 +47,12 @@ class WordCounts(NamedTuple):
 
     @property
     def longest(self) -> int:
-        """Return the number of tokens of the longest document."""
+        """Return the number of tokens in the longest document."""
         return int(np.diff(self.offsets).max())
 
     @property
     def vocabulary(self) -> Sequence[str]:
-        """Return the words; numbers if they have no names."""
+        """Return the words, or their indices if they have no names."""
         return list(map(str, range(self.size))) if self.names is None else self.names
 
 
@@ -65,10 +65,10 @@ def read_documents(
 ) -> WordCounts:
     """Return documents from rows of counts, texts, or lists of tokens, with sorted words.
 
-    X: anything for `read_table`; or texts or lists of tokens in an iterable, an array or a column of a data frame.
-    rules: tokenization. filters: words to keep of texts and tokens. vocabulary: words to keep instead; None for those
-    of the documents, empty if unknown. room: function that is called with the number of tokens read, and may raise.
-    Raises RequestError.
+    X: anything for `read_table`; or texts or lists of tokens in an iterable, an array or a data frame column. rules:
+    tokenization rules. filters: word filters for texts and tokens. vocabulary: words to keep instead; None for the
+    words of the documents, empty if unknown. room: function called with the number of tokens read, which may raise.
+    Raises RequestError if X is invalid.
     """
     X = from_arrow(X)
     if (documents := texts_of(X)) is None:
@@ -84,7 +84,8 @@ def read_documents(
 
 def rules_of(parameters: dict[str, Any]) -> tuple[Rules, Filters]:
     """Return tokenization rules and word filters from parameters of `LatentDirichletAllocation`. Raises RequestError if
-    they are invalid."""
+    a parameter is invalid.
+    """
     stop_words, segment, (_, ngrams) = (parameters[name] for name in ("stop_words", "segment", "ngram_range"))
     pattern = parameters["token_pattern"] or (SEGMENT_PATTERN if segment else TOKEN_PATTERN)
     filters = Filters(*(parameters[name] for name in ("min_df", "max_df", "max_features", "min_npmi")))
@@ -128,8 +129,11 @@ def _of_texts(
 def _selected(
     terms: list[str], counts: WordCounter, filters: Filters, ids: np.ndarray, lengths: np.ndarray
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """Apply the filters. Returns the kept words in alphabetical order; their tokens as positions among them, uint32;
-    and the number of such tokens of each document."""
+    """Apply the filters.
+
+    Returns the kept words in alphabetical order; the tokens as indices of these words, uint32; and the number of these
+    tokens in each document.
+    """
     tokens, documents = counts.tokens[: len(terms)], counts.documents[: len(terms)]
     with told_as({"max_vocab": "max_features"}):
         kept, _ = select(Merged(terms, tokens, documents, {}), lengths.size, filters, in_order=False)

@@ -9,10 +9,10 @@ from blocks.files import temporary_directory
 
 
 class Workspace:
-    """A temporary directory that is removed with this object, or at the end of the process.
+    """A temporary directory that is removed with this object, or when the process ends.
 
-    It is on disk, where it stays in the page cache if there is memory: a tmpfs such as /dev/shm may be read-only or
-    small in containers, and makes `fit` no faster. Attribute: `path`.
+    It is on disk, where its files stay in the page cache if there is memory: a tmpfs such as /dev/shm may be read-only
+    or small in containers, and does not make `fit` faster. Attribute: `path`.
     """
 
     def __init__(self) -> None:
