@@ -52,7 +52,7 @@ def train(
     ring = of_several(ring)
     spec = ProgramSpec(options.program, _values(options.settings))
     if spec.is_known:
-        raise RequestError(f"{spec.target} is a model of ooc", "Train it with its own command, see: ooc train --help")
+        raise RequestError(f"{spec.target} is a built-in model", "Train it with its own command, see: ooc train --help")
     dynamic = is_dynamic(spec.target)
     dataset = open_any(data) if dynamic else open_rows(data)
     check_limits(spec, resources)
@@ -229,7 +229,7 @@ def _target(program: type) -> str:
         if file is None:
             raise RequestError(
                 f"the program {name} is not defined in a file, so worker processes cannot import it",
-                "Write it to a file beside the notebook, for example with %%writefile programs.py, and import it.",
+                "Write it to a file next to the notebook, for example with %%writefile programs.py, and import it.",
             )
         module = Path(file).stem
     if "." in name:

@@ -131,7 +131,7 @@ Seed = Annotated[int, Option(SEED_HELP, least=0, group=TRAINING, parameter="rand
 SyncPerPass = Annotated[
     int | None,
     Option(
-        "Number of times in a pass that splash combines its parallel learners [default: 1].",
+        "Number of times per pass that splash combines its parallel learners [default: 1].",
         least=1,
         group=ADVANCED,
         takes=("splash",),
@@ -228,7 +228,7 @@ class ProgramOptions(Options):
     settings: Annotated[
         Sequence[str],
         Option(
-            "Option of the program, as clusters=8; the value is JSON, or text. Can be repeated.",
+            "Option of the program, such as clusters=8; the value is JSON, else a string. Can be repeated.",
             name="set",
             metavar="NAME=VALUE",
         ),

@@ -49,7 +49,7 @@ def budget_of(memory_bytes: int | None) -> int:
     available = memory.available()
     if memory_bytes and memory_bytes > available:
         asked, there = (f"{size / 1e9:,.1f} GB" for size in (memory_bytes, available))
-        stderr.warn(f"the memory limit of {asked} is more than the {there} of memory that are available")
+        stderr.warn(f"the memory limit of {asked} exceeds the available memory of {there}")
     return memory_bytes or int(MEMORY_SHARE * available)
 
 

@@ -79,7 +79,7 @@ def _go_on_with_regression(run: Run, options: ResumeOptions, resources: Resource
 
     if options.iterations is not None:
         raise RequestError(
-            "--iterations cannot be used for a regression: its lambdas are set", "Leave --iterations out."
+            "--iterations cannot be used for a regression: its lambdas are fixed", "Leave --iterations out."
         )
     return resume_regression(run, resources, ring)
 
@@ -126,7 +126,7 @@ def ring_of(run: Run, ring: Ring | None) -> Ring | None:
     on_ring = "staleness" in run.config["settings"]
     if on_ring and not ring:
         raise RequestError(
-            f"{run.path} is the part of one rank of a run on several machines",
+            f"{run.path} is one rank's part of a run on several machines",
             "Resume the run on all machines with: ooc launch --hosts FILE -- resume RUN",
         )
     if of_several(ring) and not on_ring:
@@ -157,7 +157,7 @@ def _check_iterations(run: Run, iterations: int, *, first: bool = True) -> None:
     done = max((line["iteration"] for line in run.metrics()), default=0)
     if iterations < max(done, 1):
         raise RequestError(
-            f"--iterations must be at least {max(done, 1)}, as {count_of(done, 'iteration')} are done; got {iterations}"
+            f"--iterations must be at least {max(done, 1)}: {count_of(done, 'iteration')} done; got {iterations}"
         )
     if first and run.config["settings"].get("average"):
         from samplers.lda.averaging import check_more

@@ -162,7 +162,7 @@ def fitted(estimator: Any) -> Any:
     ("y", "said"),
     [
         (None, "y must have a value for each of the .* rows of X, got None"),
-        (["a"] * 442, "y of a regression must be numbers, got names of classes"),
+        (["a"] * 442, "y of a regression must be numbers, got class names"),
         (np.array([None] * 442), "y contains NaN"),
         (np.full(442, 1j), "Complex data"),
     ],
@@ -198,7 +198,7 @@ TOLD = [
     (
         MatrixFactorization,
         {"method": "als", "nonnegative": True},
-        r"nonnegative cannot be used with method als\nIt is only for method",
+        r"nonnegative cannot be used with method als\nUse it only with method",
     ),
 ]
 
@@ -219,5 +219,5 @@ def test_the_directory_of_data_in_memory_is_not_told() -> None:
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 def test_a_budget_beyond_the_machine_is_told_without_options(capfd: pytest.CaptureFixture[str]) -> None:
     LatentDirichletAllocation(**FEW, memory="100TB").fit(TEXTS)
-    assert "warning: the memory limit of 100,000.0 GB is more than the" in (told := capfd.readouterr().err)
+    assert "warning: the memory limit of 100,000.0 GB exceeds the available memory" in (told := capfd.readouterr().err)
     assert "--" not in told

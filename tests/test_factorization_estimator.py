@@ -58,7 +58,7 @@ def test_zeros_are_values_but_no_counts() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ((ROWS, COLUMNS[1:], VALUES), "must have one length"),
+        ((ROWS, COLUMNS[1:], VALUES), "must have the same length"),
         ((ROWS, COLUMNS, np.full(VALUES.size, np.nan)), "NaN"),
         (np.full((3, 3), np.nan), "there are no ratings"),
         (np.full((3, 3), np.inf), "inf"),

@@ -101,11 +101,11 @@ def test_texts_are_split_as_an_ingestion_does(texts: Any) -> None:
         ),
         (
             pd.DataFrame({"text": TEXTS}).to_numpy(),
-            r"X is an array of strings of shape \(80, 1\); expected 1 dimension.*\nGive X\[:, 0\]",
+            r"X is an array of strings of shape \(80, 1\); expected a one-dimensional array.*\nGive X\[:, 0\]",
         ),
         (
             np.array(TOKENS),
-            r"X is an array of strings of shape \(80, 12\); expected 1 dimension.*\nIf each row is a list of tokens",
+            r"X is an array of strings of shape \(80, 12\); expected a one-dim.*\nIf each row is a list of tokens",
         ),
         ([], r"X must be documents, but is empty\nGive a matrix of word counts, or a list of texts"),
         (iter([]), "X is empty"),
@@ -146,7 +146,7 @@ def test_texts_for_a_model_of_counts_are_refused() -> None:
     model = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(COUNTS)
     for documents in (TOKENS, [" ".join(tokens) for tokens in TOKENS]):
         with pytest.raises(
-            RequestError, match=r"X has texts.*counts without names of words\nGive counts with the same"
+            RequestError, match=r"X contains texts.*counts without word names\nGive counts with the same"
         ):
             model.transform(documents)
     named = LatentDirichletAllocation(2, max_iter=2, random_state=0).fit(pd.DataFrame(COUNTS, columns=WORDS))

@@ -178,7 +178,7 @@ def test_classes_are_weighted_as_in_scikit_learn(class_weight: Any) -> None:
     [
         (Lasso(penalty_factor=[1, 2]), r"penalty_factor must have shape (30,), a number for each column, got (2,)"),
         (Lasso(penalty_factor=[-1] * 30), "penalty_factor must be finite and at least 0, got -1 in column 0"),
-        (Lasso(penalty_factor=[0] * 30), "penalty_factor must not be 0 for all columns"),
+        (Lasso(penalty_factor=[0] * 30), "penalty_factor must not be 0 for every column"),
         (Lasso(penalty_factor="adaptive"), "penalty_factor must be numbers"),
         (LogisticRegression(class_weight="even"), "class_weight must be None, 'balanced' or a dict"),
         (LogisticRegression(class_weight={"maybe": 2}), "class_weight has 'maybe', which is not a class of y"),
@@ -211,7 +211,7 @@ def test_with_too_large_a_penalty_the_mean_is_left() -> None:
     [
         (Lasso(0.0), Y, "alpha must be a finite number"),
         (Lasso(), Y[:5], "120 rows and y 5 values"),
-        (Lasso(), LABELS, "names of classes"),
+        (Lasso(), LABELS, "class names"),
         (Lasso(), np.full(120, np.inf), "y contains infinity"),
         (ElasticNet(l1_ratio=0.0), Y, r"l1_ratio must be .* got 0\.0"),
         (LogisticRegression(C=0), LABELS, "C must be a finite number above 0, got 0"),
@@ -238,11 +238,11 @@ TEXT = "the cat sat on the mat"
         (iter([1]), "X must be a table of numbers, but is the list_iterator"),
         (
             [TEXT] * 120,
-            r"X must be numbers, got the text 'the cat sat on the mat' in row 0 \(counted from 0\)\nLeave texts out",
+            r"X must contain numbers, got the string 'the cat .*' in row 0 \(counted from 0\)\nLeave strings out",
         ),
         (
             pd.DataFrame({"text": [TEXT] * 120}),
-            "X must be numbers, got the text 'the cat sat on the mat' in row 0 of column 'text'",
+            "X must contain numbers, got the string 'the cat sat on the mat' in row 0 of column 'text'",
         ),
         (3.0, "got scalar array"),
     ],

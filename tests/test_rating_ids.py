@@ -105,7 +105,7 @@ def test_ids_are_known_after_pickling_and_of_a_run(tmp_path: Path, fitted: Matri
         (pd.Series(["1000", None]), "users: row 1 .counted from 0. has"),
         (pl.Series(["1000", None]), "users: row 1 .counted from 0. has None instead of an id, as"),
         (np.array([1000j, 1]), "must be whole numbers or strings, got dtype complex128"),
-        ([1000, 1003, 1006], "must have one length"),
+        ([1000, 1003, 1006], "must have the same length"),
     ],
 )
 def test_ids_that_are_unclear_are_refused(fitted: MatrixFactorization, given: Any, said: str) -> None:

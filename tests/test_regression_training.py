@@ -302,7 +302,7 @@ def test_an_interrupted_command_is_resumed(made, tmp_path, ooc):
     assert process.returncode == 130
     assert "everything is saved\nContinue with: ooc resume run" in told
     refused = ooc("resume", "run", "--iterations", 3)
-    assert_refused(refused, "--iterations cannot be used for a regression: its lambdas are set")
+    assert_refused(refused, "--iterations cannot be used for a regression: its lambdas are fixed")
     stopped = ooc("resume", "run", "--quiet", "--workers", 1, "--max-time", 1e-3)
     assert stopped.returncode == 75
     assert stopped.stderr.startswith("ooc: stopped by --max-time after ")
@@ -319,7 +319,7 @@ def test_blocks_without_candidates_are_not_read(made, tmp_path):
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"level": -1.0}, "--lambda must be a finite number above 0, got -1"),
-    ({"level": 1.0, "ratio": 0.5}, "--lambda and --lambda-ratio exclude each other"),
+    ({"level": 1.0, "ratio": 0.5}, "--lambda and --lambda-ratio are mutually exclusive"),
     ({"ratio": 0.0}, "--lambda-ratio must be a finite number above 0, got 0"),
     ({"ratio": 0.5, "least": 0.1}, "--lambda-min-ratio can only be used with a path"),
     ({"length": 1}, "--path must be at least 2, got 1"),

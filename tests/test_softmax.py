@@ -205,7 +205,7 @@ def test_what_cannot_be_trained_is_refused(tmp_path: Path, ooc: Ooc) -> None:
     assert ooc("ingest", "svmlight", "one.svm", "one", "--by-rows").returncode == 0
     for arguments, told in [
         (("one", "run"), "must have 2 to"),
-        (("one", "run", "--loss", "best"), "--loss: 'best' is not known"),
+        (("one", "run", "--loss", "best"), "--loss: unknown loss 'best'"),
         (("one", "run", "--rate", "0"), "--rate must be a finite number above 0, got 0"),
         (("one", "run", "--parallelism", "many"), "--parallelism must be auto or a number of parallel learners"),
         (

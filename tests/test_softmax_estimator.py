@@ -109,7 +109,7 @@ def test_a_sample_without_weight_is_none() -> None:
 
 def test_what_it_cannot_learn_is_refused() -> None:
     for estimator, labels, told in [
-        (SoftmaxRegression("best"), NAMES, "loss: 'best' is not known"),
+        (SoftmaxRegression("best"), NAMES, "loss: unknown loss 'best'"),
         (SoftmaxRegression(rate=0.0), NAMES, "rate must be a finite number"),
         (SoftmaxRegression(max_iter=0), NAMES, "max_iter must be an integer of at least 1, got 0"),
         (SoftmaxRegression(), np.full(400, "a"), "y must have at least 2 classes, got 1 class:"),

@@ -363,7 +363,7 @@ REFUSED = [
         "y of a logistic regression must have the values 0 and 1, got 0, 1, 2, 3, 4",
     ),
     ({"y": np.ones(60), "loss": "logistic"}, "y of a logistic regression must have the values 0 and 1, got 1"),
-    ({"loss": "hinge"}, "loss: 'hinge' is not known"),
+    ({"loss": "hinge"}, "loss: unknown loss 'hinge'"),
     ({"share": 0.0}, "share must be above 0 and at most 1, got 0"),
     ({"weights": np.ones(59)}, "weights must have 60 elements, got 59"),
     ({"weights": -np.ones(60)}, "weights must be finite numbers of at least 0"),

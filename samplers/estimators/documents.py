@@ -29,7 +29,7 @@ def require_counts(X: Any) -> None:
             )
     elif isinstance(X, np.ndarray) and X.ndim == 2 and _has_texts(X.reshape(-1)):
         raise RequestError(
-            f"X is an array of strings of shape {X.shape}; expected 1 dimension",
+            f"X is an array of strings of shape {X.shape}; expected a one-dimensional array",
             "Give X[:, 0]." if X.shape[1] == 1 else "If each row is a list of tokens, give X.tolist().",
         )
 
@@ -105,4 +105,6 @@ def checked_documents(documents: Iterable[Any]) -> Iterator[str | list[str]]:
 def require_one_line(words: Iterable[str], where: str) -> None:
     """Raise RequestError for a word with a line break, since vocabulary files have one word per line."""
     if broken := next((word for word in words if "\n" in word), None):
-        raise RequestError(f"{where} {reprlib.repr(broken)}, which has a line break", "Replace line breaks by spaces.")
+        raise RequestError(
+            f"{where} {reprlib.repr(broken)}, which has a line break", "Replace line breaks with spaces."
+        )

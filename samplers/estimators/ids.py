@@ -24,7 +24,7 @@ def read_ids(column: Any, what: str) -> np.ndarray:
     """
     ids = np.asarray(column, None if hasattr(column, "dtype") else object)  # for a list, so that 1 does not become "1"
     if ids.ndim != 1:
-        raise RequestError(f"{what} must be a column (1 dimension), got an array of {ids.ndim} dimensions")
+        raise RequestError(f"{what} must be one-dimensional, got an array with {ids.ndim} dimensions")
     if ids.dtype.kind == "O":
         ids = _of_objects(ids.tolist(), what)
     if ids.dtype.kind == "S":

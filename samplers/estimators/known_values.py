@@ -54,7 +54,7 @@ def columns_of(X: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     values = _numbers(X[2]) if len(X) == 3 else np.ones(rows.size)
     if not rows.shape == columns.shape == values.shape:
         raise RequestError(
-            f"X: its three columns must have one length, got {rows.size}, {columns.size} and {values.size}"
+            f"X: its three columns must have the same length, got {rows.size}, {columns.size} and {values.size}"
         )
     if not np.isfinite(values).all():
         row = int(np.argmin(np.isfinite(values)))
@@ -91,7 +91,7 @@ def _too_large(values: np.ndarray) -> int:
 
 def _not_held(where: str, value: float) -> RequestError:
     return RequestError(
-        f"{where} has the value {value:g}; at most {LARGEST:.3g} is possible", "Divide all values by a number."
+        f"{where} has the value {value:g}; the maximum is {LARGEST:.3g}", "Divide all values by a constant."
     )
 
 

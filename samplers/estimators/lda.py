@@ -255,7 +255,7 @@ class LatentDirichletAllocation(RunEstimator):
         likelihoods, predicted = zip(*self._deal(predict, documents), strict=True)
         if not sum(predicted):
             raise RequestError(
-                "X has no document with two different words of the vocabulary, so there is nothing to predict"
+                "X has no document with two distinct words of the vocabulary, so there is nothing to predict"
             )
         return math.fsum(likelihoods) / sum(predicted)
 
@@ -293,8 +293,8 @@ class LatentDirichletAllocation(RunEstimator):
             dataset = Dataset(dataset_path(X, DOCUMENTS))
             if dataset.vocabulary() != self.model_.vocabulary():
                 raise RequestError(
-                    f"{dataset.path} has another vocabulary than the model",
-                    "Ingest it again with --vocab-from and the dataset of fit.",
+                    f"{dataset.path} and the model have different vocabularies",
+                    "Ingest the documents again with --vocab-from and the dataset passed to fit.",
                 )
             return DocumentsOfDataset(dataset)
         names = getattr(self, "feature_names_in_", None)

@@ -162,8 +162,8 @@ class LinearEstimator(Estimator):
         ratio = self.l1_ratio  # type: ignore[attr-defined]
         if np.ndim(ratio):
             raise RequestError(
-                f"a path has one l1_ratio, got {ratio!r}",
-                "Set one of them: set_params(l1_ratio=...). After fit, coef_path_ has the path of the best.",
+                f"path() needs a single l1_ratio, got {ratio!r}",
+                "Choose one with set_params(l1_ratio=...). After fit, coef_path_ has the path of the best one.",
             )
         return float(ratio)
 

@@ -95,7 +95,7 @@ def follow(
             solutions = fit.step(lambdas[solved:])
         except LimitReached:
             raise WorkFailed(
-                f"max_iter={max_iter} rounds for each penalty have solved {solved} of the {lambdas.size} penalties",
+                f"max_iter={max_iter} rounds per penalty solved only {solved} of the {lambdas.size} penalties",
                 "Increase max_iter or tol, or let the path end at a larger penalty.",
             ) from None
         solved += len(solutions)
@@ -132,11 +132,11 @@ def folds_of(
         ]
     pairs = cv.split(*given) if hasattr(cv, "split") and not isinstance(cv, str) else cv
     if not isinstance(pairs, Iterable) or isinstance(pairs, str):
-        raise RequestError(f"cv must be a number of folds, an object with split, or pairs of row numbers, got {cv!r}")
+        raise RequestError(f"cv must be a number of folds, an object with split, or pairs of index arrays, got {cv!r}")
     folds = [Fold(*(_only(every, rows) for rows in pair)) for pair in pairs]
     for number, fold in enumerate(folds):
         if not fold.trained.any() or not fold.held_out.any():
-            raise RequestError(f"fold {number} of cv has no rows to train on or to test on, or none with a weight")
+            raise RequestError(f"fold {number} of cv has no training rows or no test rows whose weight is above 0")
     if len(folds) < 2:
         raise RequestError(f"cv must have at least 2 folds, got {len(folds)}")
     return folds
@@ -148,7 +148,7 @@ def _only(every: np.ndarray, rows: Any) -> np.ndarray:
     try:
         kept[rows] = every[rows]
     except IndexError as error:
-        raise RequestError(f"cv: {error}", "Rows are numbers from 0 to the number of rows of X, less 1.") from None
+        raise RequestError(f"cv: {error}", "Give row indices from 0 to the number of rows of X minus 1.") from None
     return kept
 
 

@@ -130,7 +130,7 @@ class SoftmaxRegression(Estimator):
 
     def _begin(self, table: FeatureTable, classes: np.ndarray) -> None:
         if self.loss not in LOSSES:
-            raise RequestError(f"loss: {self.loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
+            raise RequestError(f"loss: unknown loss {self.loss!r}", f"Choose one of: {', '.join(LOSSES)}.")
         rates = {"rate": self.rate, "regularization": self.regularization}
         self._training = SoftmaxInMemory(table.columns, classes.size, kind=LOSSES.index(self.loss), **rates)
         self._note_features(table.columns, table.names)

@@ -111,8 +111,8 @@ def _numbers(array: np.ndarray, names: Names) -> np.ndarray:
     if isinstance(error, TypeError):
         raise TypeError(f"X, {where} (counted from 0): {error}")
     raise RequestError(
-        f"X must be numbers, got the text {reprlib.repr(str(array[place]))} in {where} (counted from 0)",
-        "Leave texts out, or encode them as numbers first.",
+        f"X must contain numbers, got the string {reprlib.repr(str(array[place]))} in {where} (counted from 0)",
+        "Leave strings out, or encode them as numbers first.",
     )
 
 

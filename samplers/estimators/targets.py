@@ -38,7 +38,7 @@ def read_numbers(y: Any, rows: int) -> np.ndarray:
     try:
         numbers = column.astype(np.float64)
     except (TypeError, ValueError):
-        raise RequestError("y of a regression must be numbers, got names of classes") from None
+        raise RequestError("y of a regression must be numbers, got class names") from None
     _require_finite(numbers)
     return numbers
 
@@ -57,7 +57,7 @@ def read_factors(factors: Any, columns: int) -> np.ndarray | None:
     """Return penalty_factor, float64 (p,), or None; raises RequestError."""
     found = _read_each("penalty_factor", "column", factors, columns)
     if found is not None and not found.any():
-        raise RequestError("penalty_factor must not be 0 for all columns", "Without a penalty it is least squares.")
+        raise RequestError("penalty_factor must not be 0 for every column", "Use an unpenalized solver instead.")
     return found
 
 

@@ -76,7 +76,7 @@ def read_documents(
         return _of_table(read_table(X))
     if vocabulary is not None and not vocabulary:
         raise RequestError(
-            "X has texts, but the model was fitted to counts without names of words",
+            "X contains texts, but the model was fitted to counts without word names",
             "Give counts with the same columns; or fit to texts, or to a data frame whose columns are the words.",
         )
     return _of_texts(documents, rules, filters, vocabulary, room or (lambda tokens: None))
@@ -117,7 +117,7 @@ def _of_texts(
     if not ids.size and vocabulary is None:
         raise RequestError(
             f"X has no tokens: no word of its {count_of(lengths.size, 'document')} is kept",
-            "A word of a text must match token_pattern (two letters or more by default) and not be in stop_words.",
+            "Check token_pattern (words of two letters or more by default) and stop_words.",
         )
     if vocabulary is None:
         terms = tokenizer.table.words().decode().split("\n")
@@ -168,7 +168,7 @@ def _of_table(table: FeatureTable) -> WordCounts:
         number = int(long.argmax())
         raise RequestError(
             f"X: document {number} (counted from 0) has {tokens[number + 1] - tokens[number]:,} tokens;"
-            f" it must have less than {_MOST:,}",
+            f" it must have fewer than {_MOST:,}",
             "Split the document.",
         )
     return WordCounts(tokens, offsets, columns.astype(np.uint32), counts, table.columns, table.names)

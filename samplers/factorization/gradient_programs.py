@@ -261,7 +261,7 @@ class DataParallelGradient(StochasticGradient):
     def __init__(self, dataset: Matrix, *, replicas: int = 2, combine: str = "mean", **options: Any) -> None:
         super().__init__(dataset, **options)
         if combine not in COMBINATIONS:
-            raise RequestError(f"--combine: {combine!r} is not known", f"Choose one of: {', '.join(COMBINATIONS)}.")
+            raise RequestError(f"--combine: unknown value {combine!r}", f"Choose one of: {', '.join(COMBINATIONS)}.")
         if not 1 <= replicas <= dataset.block_count:
             raise RequestError(
                 f"--replicas must be from 1 to {dataset.block_count}, the number of blocks; got {replicas}"

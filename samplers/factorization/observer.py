@@ -32,7 +32,7 @@ def check_held_out_ratings(held_out: Matrix, matrix: Matrix) -> None:
     same += [np.array_equal(held_out.index.slice_bounds, matrix.index.slice_bounds)]
     if not all(same):
         raise RequestError(
-            f"--held-out {held_out.path} has other users or items than {matrix.path}",
+            f"--held-out {held_out.path} and {matrix.path} have different users or items",
             f"Ingest the held-out ratings with --names-from {matrix.path}.",
         )
 

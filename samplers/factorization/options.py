@@ -82,7 +82,7 @@ class FactorizationOptions(Options):
     schedule: Annotated[
         str | None,
         Option(
-            "Parallel scheme of sgd: rotation (no two workers at the same user or item at a time), or bsp "
+            "Parallel scheme of sgd: rotation (no two workers update the same user or item at once), or bsp "
             "(data-parallel, for comparison) [default: rotation].",
             choices="rotation|bsp",
             alone=_LEAVE,

@@ -75,7 +75,7 @@ class FactorizationProgram(StaticProgram):
         if not 0 <= regularization <= LARGEST:
             raise RequestError(f"--regularization must be from 0 to {LARGEST:.3g}, got {regularization:g}")
         if penalty not in PENALTIES:
-            raise RequestError(f"--penalty: {penalty!r} is not known", f"Choose one of: {', '.join(PENALTIES)}.")
+            raise RequestError(f"--penalty: unknown penalty {penalty!r}", f"Choose one of: {', '.join(PENALTIES)}.")
         self.rank, self.seed, self.regularization = rank, seed, np.float32(regularization)
         self.biases, mean = biases, dataset.whole.mean if center else 0.0
         self.size = size_of(dataset.whole, mean)
@@ -239,7 +239,7 @@ class FactorizationProgram(StaticProgram):
     def diverged(self) -> Diverged:
         """Return the error for infinite or NaN factors."""
         return Diverged(
-            f"{self.option}: the training diverged, as factors are no longer finite; {self.cause()}", self.remedy()
+            f"{self.option}: the training diverged: factors are no longer finite; {self.cause()}", self.remedy()
         )
 
     def cause(self) -> str:

@@ -242,7 +242,7 @@ def factorization_spec(
         if method not in TAKES[name]:
             takers = ", ".join(dict.fromkeys(_OPTIONS[taker] for taker in TAKES[name]))
             raise RequestError(
-                f"--{name.replace('_', '-')} cannot be used with {_OPTIONS[method]}", f"It is only for {takers}."
+                f"--{name.replace('_', '-')} cannot be used with {_OPTIONS[method]}", f"Use it only with {takers}."
             )
     if on_ring and method not in ON_RING:
         known = ", ".join(_OPTIONS[name] for name in ON_RING)

@@ -22,8 +22,8 @@ def evaluate_ratings(model: FactorModel, held_out: Matrix) -> dict[str, float]:
     """
     if held_out.row_names() != model.rows.names or held_out.column_names() != model.columns.names:
         raise RequestError(
-            f"{held_out.path} has other users or items than {model.path}",
-            "Ingest it again with --names-from and the ratings of the training.",
+            f"{held_out.path} and {model.path} have different users or items",
+            "Ingest the ratings again with --names-from and the training ratings.",
         )
     if model.solver["alpha"]:
         places = np.arange(len(model.rows)), held_out.index.column_ids

@@ -54,8 +54,8 @@ def later_users(model: FactorModel, ratings: Matrix, names: Sequence[str]) -> It
     """
     if ratings.column_names() != model.columns.names:
         raise RequestError(
-            f"{ratings.path} has other items than {model.path}",
-            "Ingest it again with --items-from and the ratings of the training.",
+            f"{ratings.path} and {model.path} have different items",
+            "Ingest the ratings again with --items-from and the training ratings.",
         )
     order = row_order(ratings)
     lines = {name: line for line, name in enumerate(ratings.row_names())}

@@ -143,7 +143,7 @@ class SplashFactorization(StochasticProgram):
     def diverged(self) -> Diverged:
         """Return the error for infinite or NaN factors."""
         return Diverged(
-            f"--method splash: the training diverged, as factors are no longer finite; --rate is {self.rate:g}",
+            f"--method splash: the training diverged: factors are no longer finite; --rate is {self.rate:g}",
             "Train a new run with a smaller --rate, or with ratings divided by their standard deviation.",
         )
 

@@ -123,7 +123,7 @@ class RegressionModel(ModelFiles):
         elif lam in RULES and "best" not in self.manifest:
             raise RequestError(
                 f"there is no lambda {lam!r}: the path was trained without cross-validation",
-                "Train it with --cross-validate, or give a value of lambda.",
+                "Train it with --cross-validate, or give a number.",
             )
         elif isinstance(lam, float | int):
             number = int(np.argmin(np.abs(np.log(self.arrays["lambdas"] / lam))))

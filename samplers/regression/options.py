@@ -32,7 +32,7 @@ class RegressionOptions(Options):
     ] = None
     ratio: Annotated[
         float | None,
-        Option("Solve for this single lambda, given as a share of lambda_max.", name="lambda-ratio", without=_PATH),
+        Option("Solve for this single lambda, relative to lambda_max.", name="lambda-ratio", without=_PATH),
     ] = None
     length: Annotated[
         int | None,
@@ -41,7 +41,7 @@ class RegressionOptions(Options):
     least: Annotated[
         float | None,
         Option(
-            "Smallest lambda of the path as a share of lambda_max [default: 0.01].",
+            "Smallest lambda of the path, relative to lambda_max [default: 0.01].",
             name="lambda-min-ratio",
             without=_PATH,
         ),
@@ -49,7 +49,7 @@ class RegressionOptions(Options):
     tolerance: Annotated[
         float,
         Option(
-            "Duality gap to stop at, as a share of the loss of the model without columns (scikit-learn's tol).",
+            "Duality gap at which to stop, relative to the loss of the null model (scikit-learn's tol).",
             group=TRAINING,
             parameter="tol",
         ),
@@ -79,7 +79,7 @@ class RegressionOptions(Options):
     unpenalized: Annotated[
         Sequence[str],
         Option(
-            "Column (name or number) without a penalty; can be repeated (glmnet's penalty.factor 0).",
+            "Column (name or index) without a penalty; can be repeated (glmnet's penalty.factor 0).",
             metavar="COLUMN",
             without={"estimator": "penalizes all columns"},
         ),
@@ -120,7 +120,7 @@ class RegressionOptions(Options):
     rho: Annotated[
         float | None,
         Option(
-            "With --schedule: largest correlation of two columns updated in one round "
+            "With --schedule: maximum correlation of two columns updated in one round "
             "[default: 0.2 for priority, else no limit].",
             group=ADVANCED,
             without=_ROUNDS,
@@ -144,14 +144,14 @@ class SoftmaxOptions(Options):
     loss: Annotated[
         str,
         Option(
-            "Loss to minimize; hinge and squared train one class against the rest.",
+            "Loss to minimize; hinge and squared are one-vs-rest losses.",
             group=MODEL,
             choices="softmax|hinge|squared",
         ),
     ] = "softmax"
     rate: Annotated[float, Option("Initial learning rate of AdaGrad.")] = 0.5
     regularization: Annotated[
-        float, Option("L2 penalty on the weights, for each sample (scikit-learn's alpha).", group=MODEL)
+        float, Option("L2 penalty on the weights, per sample (scikit-learn's alpha).", group=MODEL)
     ] = 0.0
     parallelism: Annotated[
         int | str,
@@ -166,7 +166,7 @@ class SoftmaxOptions(Options):
     most_parallelism: Annotated[
         int | None,
         Option(
-            "Largest number of parallel learners that auto tries [default: 16].",
+            "Maximum number of parallel learners that auto tries [default: 16].",
             least=1,
             group=ADVANCED,
             without=_SINGLE,
@@ -175,7 +175,7 @@ class SoftmaxOptions(Options):
     sync_per_pass: Annotated[
         int,
         Option(
-            "Number of times in a pass that parallel learners are combined.", least=1, group=ADVANCED, without=_SINGLE
+            "Number of times per pass that parallel learners are combined.", least=1, group=ADVANCED, without=_SINGLE
         ),
     ] = 1
     evaluate_every: Annotated[

@@ -108,7 +108,7 @@ class RegressionProgram:
         if self._rows:
             found = found * read_rows(_unchanged(self._rows), self.design.rows)
         if not found.any():
-            raise RequestError("the weights of all rows that are used are 0", "Give other --rows or other --weights.")
+            raise RequestError("all rows to train on have weight 0", "Choose other --rows or --weights.")
         return found
 
     @cached_property
@@ -123,9 +123,7 @@ class RegressionProgram:
             )
         if self.loss == "squared":
             if np.ptp(y[used]) == 0 and (self.intercept or y[used][0] == 0):
-                raise RequestError(
-                    f"y is {y[used][0]:g} in all rows", "Check the target: a constant has nothing to explain."
-                )
+                raise RequestError(f"y is {y[used][0]:g} in all rows", "Choose a target that is not constant.")
             return np.where(used, y, 0.0), np.empty(0)
         classes, counts = np.unique(y[used], return_counts=True)
         if classes.size != 2:

@@ -107,7 +107,7 @@ def _program_options(options: RegressionOptions, design: Design) -> dict[str, An
     if not 0 < options.tolerance < 1:
         raise RequestError(f"--tolerance must be between 0 and 1, got {options.tolerance:g}")
     if not 0 < options.share <= 1:
-        raise RequestError(f"--l1-ratio must be above 0 and at most 1, got {options.share:g}", "1 is the Lasso.")
+        raise RequestError(f"--l1-ratio must be above 0 and at most 1, got {options.share:g}", "Use 1 for the Lasso.")
     if options.folds is not None and options.folds < 2:
         raise RequestError(f"--cross-validate must be at least 2, got {options.folds}")
     return {
@@ -192,7 +192,7 @@ def _levels(options: RegressionOptions) -> dict[str, Any]:
     level, ratio, length, least = options.level, options.ratio, options.length, options.least
     given = {"--lambda": level, "--lambda-ratio": ratio, "--path": length}
     if len(names := [name for name, value in given.items() if value is not None]) > 1:
-        raise RequestError(f"{' and '.join(names)} exclude each other", "Give one of them.")
+        raise RequestError(f"{' and '.join(names)} are mutually exclusive", "Give only one of them.")
     if least is not None and (level is not None or ratio is not None):
         raise RequestError(
             "--lambda-min-ratio can only be used with a path", f"Leave --lambda-min-ratio or {names[0]} out."

@@ -158,13 +158,12 @@ class RoundSolver:
         if not last.objective < _DIVERGED * self._whole.nothing.objective:
             raise WorkFailed(
                 f"lambda {lam:g}: --schedule {rule.schedule} with rounds of {rule.parallel} updates diverges:"
-                f" the objective is {last.objective:g}, and {self._whole.nothing.objective:g} for the model without"
-                " columns",
+                f" the objective is {last.objective:g}, and {self._whole.nothing.objective:g} for the null model",
                 remedy,
             )
         if self.solved >= MOST_STEPS and not self.done:
             raise WorkFailed(
-                f"lambda {lam:g}: no convergence in {MOST_STEPS} passes; the duality gap is {last.gap:g}",
+                f"lambda {lam:g}: did not converge in {MOST_STEPS} passes; the duality gap is {last.gap:g}",
                 f"Give a larger --tolerance. {remedy}",
             )
 

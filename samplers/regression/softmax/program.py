@@ -82,13 +82,13 @@ class Softmax(StochasticProgram):
         self, dataset: Samples, *, loss: str = "softmax", rate: float = 0.5, regularization: float = 0.0, **options: Any
     ) -> None:
         if loss not in LOSSES:
-            raise RequestError(f"--loss: {loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
+            raise RequestError(f"--loss: unknown loss {loss!r}", f"Choose one of: {', '.join(LOSSES)}.")
         check_rates(rate, regularization)
         self.kind, self.rate, self.regularization = LOSSES.index(loss), rate, regularization
         self.labels = np.array(dataset.index.labels)
         if self.labels.size < 2:
             told = "1" if self.labels.size else f"more than {MOST_LABELS:,}"
-            raise RequestError(f"{dataset.path} must have 2 to {MOST_LABELS:,} different labels, got {told}")
+            raise RequestError(f"{dataset.path} must have 2 to {MOST_LABELS:,} distinct labels, got {told}")
         super().__init__(dataset, **options)
 
     def shared_variables(self) -> dict[str, Shared]:

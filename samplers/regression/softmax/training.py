@@ -50,7 +50,7 @@ def train(
     given |= {"parallelism": options.parallelism, "sync_per_pass": options.sync_per_pass}
     if options.most_parallelism is not None:
         if options.parallelism != AUTO:
-            raise RequestError("--most-parallelism can only be used with --parallelism auto", "Leave one of them out.")
+            raise RequestError("--most-parallelism can only be used with --parallelism auto", "Leave one option out.")
         given["most_parallelism"] = options.most_parallelism
     if ring:
         given["on_ring"] = True

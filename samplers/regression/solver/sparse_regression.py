@@ -302,11 +302,11 @@ def _check(
     if not np.isfinite(inner(y, y)):
         raise RequestError("y has values that overflow when squared", "Scale y so that its values are about 1.")
     if loss not in LOSSES:
-        raise RequestError(f"loss: {loss!r} is not known", f"Choose one of: {', '.join(LOSSES)}.")
+        raise RequestError(f"loss: unknown loss {loss!r}", f"Choose one of: {', '.join(LOSSES)}.")
     if loss == "logistic":
         values = np.unique(y if weights is None else y[weights > 0])
         if not np.array_equal(values, [0, 1]):
             found = ", ".join(f"{value:g}" for value in values[:5])
             raise RequestError(f"y of a logistic regression must have the values 0 and 1, got {found}")
     if not 0 < share <= 1:
-        raise RequestError(f"share must be above 0 and at most 1, got {share:g}", "1 is the Lasso.")
+        raise RequestError(f"share must be above 0 and at most 1, got {share:g}", "Use 1 for the Lasso.")
