@@ -1,1 +1,1 @@
-"""Latent Dirichlet allocation: kernels of the samplers, programs, and training."""
+"""Latent Dirichlet allocation: sampler kernels, programs, and training."""

@@ -1,15 +1,15 @@
-"""AliasLDA: O(K_d) a token (Li, Ahmed, Ravi and Smola, KDD 2014, section 3).
+"""AliasLDA: O(K_d) per token (Li, Ahmed, Ravi and Smola, KDD 2014, section 3).
 
-The conditional falls into a part with only the document's topics and a rest, drawn from a table made earlier:
+The conditional splits into a part over the document's topics only and a rest, drawn from a table built earlier:
 
     p(k) ~ n_kd^- * (n_kw^- + beta) / (n_k^- + V*beta)  +  alpha_k * (n_kw^- + beta) / (n_k^- + V*beta)
 
-Proposals come from q, which in the second part has the table's weights_k, alpha_k over an older n_k + V*beta, so that
+Proposals come from q, whose second part uses the table's weights_k, alpha_k over an older n_k + V*beta, so that
 
     p(k) / q(k)  =  (n_kd^- + alpha_k) / (n_kd^- + weights_k * (n_k^- + V*beta))
 
-A move s -> t is accepted with the probability min(1, p(t) q(s) / (p(s) q(t))). Table and ratio use the same row n_kw;
-the token itself is taken out of both.
+A move s -> t is accepted with probability min(1, p(t) q(s) / (p(s) q(t))). The table and the ratio use the same row
+n_kw; the token itself is excluded from both.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from samplers.lda.word_tables import choose_word_entry, make_smoothing, make_tab
 
 @unmanaged_kernel
 def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in_place, key):
-    """Sample the tokens of a cell; returns the number that changed topic. See `samplers.lda.documents` for the
-    arguments.
+    """Sample the tokens of a cell and return how many changed topic.
 
-    word_tables: of all words, or, in place, room for one table, which is made for every token: O(K). scratch:
-    TableScratch. alpha: float64 (K,). steps: proposals per token. key: random stream; 3 draws per proposal.
+    See `samplers.lda.documents` for the other arguments. word_tables: the tables of all words or, in place, space for
+    a single table, which is rebuilt for every token in O(K). scratch: TableScratch. alpha: float64 (K,). steps: number
+    of proposals per token. key: key of the random stream; 3 draws per proposal.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary, cumulated = counts[:5]
@@ -87,8 +87,8 @@ def importance(topics, summary, weights, alpha, k):
 
 @inlined
 def document_part(topics, present, size, summary, rows, word, own, beta, cumulated):
-    """Cumulate n_kd^- * (n_kw^- + beta) / (n_k^- + V*beta) over the document's topics in `cumulated`; returns the
-    sum."""
+    """Store the cumulative sums of n_kd^- * (n_kw^- + beta) / (n_k^- + V*beta) over the document's topics in
+    `cumulated`, and return the total."""
     total = 0.0
     for i in range(size):
         k = np.int64(present[i])

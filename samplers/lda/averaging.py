@@ -1,12 +1,12 @@
-"""The average over several states of a chain: kept as models while it is trained, pooled when it is done.
+"""Average over several states of a chain: the states are kept as models during training and pooled at the end.
 
-A state that is due is exported to `sample-000090/` of the run, and stays there until the model is published. Pooling
-sums counts and priors, see `samplers.topics.model`: with n^s, alpha^s and beta^s of state s
+Each state that is to be averaged is exported to `sample-000090/` in the run directory, and stays there until the model
+is published. Pooling sums counts and priors (see `samplers.topics.model`): with n^s, alpha^s and beta^s of state s
 
     phi_kw   = sum_s (n^s_kw + beta^s)  / sum_s (n^s_k + V*beta^s)
     theta_dk = sum_s (n^s_kd + alpha^s_k) / sum_s (N_d + abar^s)
 
-Topics keep their numbers along a chain; where they drift, an average blurs them.
+Topic k is the same topic in all states of a chain; topics that drift along the chain are blurred by the average.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from ooc.training import publish_export
 from samplers.lda.hyperparameters import COUNT, Histogram, add_histograms
 from samplers.topics.model import Model, TopicCountRows, write_model
 
-_CHUNK = 1 << 20  # entries of all states that are pooled at a time
+_CHUNK = 1 << 20  # entries, of all states together, that are pooled at a time
 
 
 def check_average(states: int, iterations: int, every: int, dataset: Dataset) -> None:
-    """Raise RequestError unless `states` states are kept, one at each multiple of `every` iterations, and their counts
-    can be added."""
+    """Raise RequestError unless `states` states are kept, one every `every` iterations, and their counts can be
+    summed."""
     if states < 1:
         raise RequestError(f"--average must be at least 1, got {states}")
     if states == 1:
@@ -56,17 +56,17 @@ def check_average(states: int, iterations: int, every: int, dataset: Dataset) ->
 
 
 def state_path(run: Path, iteration: int) -> Path:
-    """Return the path of the kept state after an iteration."""
+    """Return the path of the state kept after an iteration."""
     return run / f"sample-{iteration:06}"
 
 
 def states_until(iteration: int, states: int, every: int) -> list[int]:
-    """Return the iterations whose states are averaged if the training ends after `iteration`."""
+    """Return the iterations whose states are averaged if training ends after `iteration`."""
     return [iteration - every * back for back in reversed(range(states))]
 
 
 def check_more(run: Run, iterations: int, done: int) -> None:
-    """Raise RequestError if a run cannot end after `iterations` because a state for its average is gone."""
+    """Raise RequestError if a run cannot end after `iterations` because a state needed for its average is gone."""
     states, every = run.config["settings"]["average"], run.config["evaluate_every"]
     check_average(states, iterations, every, run.dataset(Dataset))
     passed = [iteration for iteration in states_until(iterations, states, every) if iteration <= done]
@@ -79,7 +79,7 @@ def check_more(run: Run, iterations: int, done: int) -> None:
 
 
 def keep_state(engine: StaticEngine, run: Path, iteration: int, states: int, every: int) -> None:
-    """Keep the engine's present state, and at most `states` states in total."""
+    """Export the engine's current state, and keep at most `states` states in total."""
     path = state_path(run, iteration)
     if not engine.gather(path.exists())[0]:
         publish_export(engine, path)
@@ -89,9 +89,9 @@ def keep_state(engine: StaticEngine, run: Path, iteration: int, states: int, eve
 
 
 def publish_average(run: Run, dataset: Dataset, iteration: int) -> None:
-    """Publish the average of the kept states as the model of a finished run, then remove them.
+    """Publish the average of the kept states as the model of a finished run, then remove the states.
 
-    If they are gone, the existing model must be the average; raises WorkFailed otherwise.
+    If the states are gone, the existing model must be their average; otherwise WorkFailed is raised.
     """
     wanted = states_until(iteration, run.config["settings"]["average"], run.config["evaluate_every"])
     if all(state_path(run.path, each).exists() for each in wanted):
@@ -115,14 +115,14 @@ def _is_average(path: Path, wanted: list[int]) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a directory atomically, so that no part of it is taken for the whole."""
+    """Remove a directory atomically, so that a partly removed directory is never taken for a complete one."""
     gone = temporary_name(path)
     path.rename(gone)
     shutil.rmtree(gone)
 
 
 def pool_models(models: Sequence[Model], averaged: Sequence[int], dataset: Dataset, directory: Path) -> None:
-    """Write the average of models of a dataset (or of the whole that it is a shard of) into an empty directory."""
+    """Write the average of models of one dataset (a whole dataset or a shard of it) to an empty directory."""
     of_whole: dict[str, Any] = {}
     if "shard" in dataset.manifest:
         names = models[0].path / "documents.txt"
@@ -160,7 +160,7 @@ def pool_rows(rows: Sequence[TopicCountRows], chunk: int = _CHUNK) -> Iterator[A
 
 
 def _entries(rows: TopicCountRows, first: int, last: int) -> Histogram:
-    """Return the entries of some rows: row << 32 | topic, rows from 0, and their counts."""
+    """Return the entries of a range of rows: row << 32 | topic, with rows counted from 0, and their counts."""
     offsets = rows.offsets[first : last + 1]
     places = np.repeat(np.arange(last - first, dtype=np.uint64), np.diff(offsets))
     found = slice(offsets[0], offsets[-1])

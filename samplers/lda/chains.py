@@ -1,11 +1,12 @@
-"""Several chains of one model with different seeds: their convergence (R-hat), and the best of them.
+"""Several chains of one model with different seeds: convergence (R-hat) and the best chain.
 
-    RUN/chains.json    number and length of the chains; once all are finished, R-hat of their likelihood and the best
-    RUN/chain-1 ...    the runs
+    RUN/chains.json    number and length of the chains; once all are finished, the R-hat of their likelihood, and the
+                       best chain
+    RUN/chain-1 ...    the run directories
 
 R-hat is the potential scale reduction of split chains (Gelman et al., Bayesian Data Analysis, 3rd edition, section
 11.4; Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, eq. 1 to 4; not rank-normalised) of the evaluated
-likelihood over the second half of training. Close to 1, it cannot distinguish the chains.
+likelihood over the second half of training. A value close to 1 means that the chains cannot be told apart.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ from ooc.runs.scratch import new_scratch
 from ooc.workers.worker import ProgramSpec
 from samplers.lda.convergence import evaluations, measure
 
-LEAST = 4  # evaluations of each chain in the second half of training
+LEAST = 4  # minimum number of evaluations of each chain in the second half of training
 
 
 def check_chains(chains: int, iterations: int, every: int, *, stop_when_converged: bool) -> None:
-    """Raise RequestError unless chains with these iterations can be compared."""
+    """Raise RequestError unless chains with these numbers of iterations can be compared."""
     if chains < 1:
         raise RequestError(f"--chains must be at least 1, got {chains}")
     if chains == 1:
@@ -57,7 +58,7 @@ def check_chains(chains: int, iterations: int, every: int, *, stop_when_converge
 
 
 def split_r_hat(values: np.ndarray) -> float:
-    """Return R-hat of chains, float64 (C, n), each split in two halves, without the middle value if n is odd."""
+    """Return the R-hat of chains, float64 (C, n), each split in halves (without the middle value if n is odd)."""
     half = values.shape[1] // 2
     halves = np.concatenate((values[:, :half], values[:, -half:]))
     within = halves.var(axis=1, ddof=1).mean()
@@ -77,7 +78,7 @@ def create_chains(
     overwrite: bool,
     **configured: Any,
 ) -> None:
-    """Make a run directory for each chain, with consecutive seeds. scratch, configured: see `create_run`."""
+    """Create a run directory for each chain, with consecutive seeds. scratch, configured: see `create_run`."""
     ids = [uuid.uuid4().hex for _ in range(chains)]
     names = [path / f"chain-{number + 1}" for number in range(chains)]
     if resumes() and (path / CHAINS).exists():
@@ -101,7 +102,7 @@ def create_chains(
 def _require_same_chains(
     path: Path, dataset: Dataset, spec: ProgramSpec, chains: int, configured: dict[str, Any]
 ) -> None:
-    """Raise RequestError unless existing chains were started like the requested ones."""
+    """Raise RequestError unless the existing chains were started with the requested options."""
     paths = chain_paths(path)
     if len(paths) != chains:
         raise RequestError(
@@ -116,7 +117,7 @@ def _require_same_chains(
 
 
 def extend_chains(path: Path, iterations: int) -> None:
-    """Change the number of iterations of all chains."""
+    """Set the number of iterations of all chains."""
     run = Run(path / "chain-1")
     chains = read_chains(path)["chains"]
     check_chains(chains, iterations, run.config["evaluate_every"], stop_when_converged=False)
@@ -126,9 +127,9 @@ def extend_chains(path: Path, iterations: int) -> None:
 def train_chains(
     path: Path, train: Callable[[Path, int, float | None], object], max_time: float | None
 ) -> dict[str, Any]:
-    """Train unfinished chains one after the other; returns the result of `compare` and the last line of the best chain.
+    """Train the unfinished chains one after another; returns the result of `compare` and the best chain's last metrics.
 
-    train: function that trains one chain, given its run directory, iterations and remaining seconds.
+    train: function that trains one chain, given its run directory, number of iterations and remaining seconds.
     """
     deadline = time.monotonic() + max_time if max_time else None
     with locked(path):
@@ -148,14 +149,14 @@ def train_chains(
 
 
 def is_done(chain: Path, iterations: int) -> bool:
-    """Return whether a chain has the model of `iterations` iterations, and nothing is left to remove."""
+    """Return whether a chain has the model after `iterations` iterations and no leftover files to remove."""
     lines = Run(chain).metrics()
     done = lines[-1]["iteration"] if lines else 0
     return done >= iterations and (chain / "model").exists() and not any(chain.glob("sample-*"))
 
 
 def compare(path: Path) -> dict[str, Any]:
-    """Return R-hat of finished chains (None if infinite), and the chain with the best final likelihood."""
+    """Return the R-hat of finished chains (None if infinite) and the chain with the highest final likelihood."""
     runs = [Run(chain) for chain in chain_paths(path)]
     metrics = [run.metrics() for run in runs]
     if not all(metrics):
@@ -170,7 +171,10 @@ def compare(path: Path) -> dict[str, Any]:
 
 
 def best_chain(path: Path) -> Path:
-    """Return the run of the chain with the best final likelihood; RequestError if not all are finished."""
+    """Return the run directory of the chain with the highest final likelihood.
+
+    Raises RequestError unless all chains are finished.
+    """
     config = read_chains(path)
     if not config["best"]:
         raise RequestError(

@@ -1,4 +1,4 @@
-"""Detect convergence of a chain from its metrics only, so that a resumed run makes the same decision."""
+"""Detect convergence of a chain from its metrics alone, so that a resumed run makes the same decision."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ TOLERANCE = 0.003  # nats per token, over the window
 
 
 def check_convergence(iterations: int, every: int) -> None:
-    """Raise RequestError if the training ends before the first evaluation.
+    """Raise RequestError if training ends before the first evaluation.
 
-    Fewer evaluations than the rule needs are allowed, as a resumed run with more iterations continues to count.
+    Fewer evaluations than the criterion needs are allowed, because a run resumed with more iterations keeps counting.
     """
     if iterations < every:
         raise RequestError(
@@ -26,14 +26,14 @@ def check_convergence(iterations: int, every: int) -> None:
 
 
 def measure(lines: Sequence[dict[str, Any]]) -> str:
-    """Return the field that measures a chain: the held-out likelihood if there is one, else the joint likelihood."""
+    """Return the metric that convergence is judged by: held-out likelihood if available, else joint likelihood."""
     return HELD_OUT if any(HELD_OUT in line for line in lines) else JOINT
 
 
 def evaluations(lines: Sequence[dict[str, Any]], every: int, after: int = 0) -> list[float]:
     """Return the values of `measure` at iterations above `after` that are multiples of `every`.
 
-    Others are left out: they are the last evaluations of shorter trainings.
+    Other iterations are left out: they are the final evaluations of shorter trainings.
     """
     field = measure(lines)
     return [
@@ -42,5 +42,5 @@ def evaluations(lines: Sequence[dict[str, Any]], every: int, after: int = 0) -> 
 
 
 def has_converged(values: Sequence[float], least: int = 0) -> bool:
-    """Return whether the last WINDOW evaluations, of at least `least`, gained less than TOLERANCE."""
+    """Return whether there are at least `least` evaluations, and the last WINDOW gained less than TOLERANCE."""
     return len(values) > max(WINDOW, least - 1) and values[-1] - values[-1 - WINDOW] < TOLERANCE

@@ -1,14 +1,14 @@
-"""Document-major LDA: block-outer, slice-inner, with the rows of words stored (LightLDA section 5, STRADS section 3.3).
+"""Document-major LDA: block-outer, slice-inner, with stored word rows (LightLDA section 5, STRADS section 3.3).
 
-When the rows of words and the summary row take in what was sampled is the *update* of a run:
+The *update* of a run says when newly sampled topics enter the word rows and the summary row:
 
-    delayed        rows are frozen while a cell is sampled and brought up to date after it, by shares of its words
-    data-parallel  rows are frozen for a whole iteration, then counted anew (as YahooLDA's workers see stale copies)
-    rotation       a block has as many shards of documents as there are slices; shard p works on slice p + r in turn r
-                   and updates its rows in place. Only the summary row is stale: the s-error is reported
-    immediate      one job samples a block from end to end, all counts exact
+    delayed        word rows are frozen while a cell is sampled; afterwards each job updates a share of its words
+    data-parallel  word rows are frozen for a whole iteration, then recounted (stale, as in the workers of YahooLDA)
+    rotation       a block has as many document shards as there are slices; in turn r, shard p works on slice p + r
+                   and updates its rows in place. Only the summary row is stale; the s-error is reported
+    immediate      a single job samples the whole block, with all counts exact
 
-In all but data-parallel the next block sees what was sampled in this one.
+In all modes but data-parallel, a block sees the topics sampled in the blocks before it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from samplers.lda.program import Lda, tokens_of_words, topic_type
 from samplers.lda.rows import Rows, row_layout, row_sizes
 from samplers.lda.warm_start import WarmStart
 
-_NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)  # topics that moved, and by how much
-_TAPERED = [4] * 2 + [2] * 2 + [1] * 4  # sizes of the last parts of a block, of which others have 8
+_NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)  # topics whose counts changed, and the changes
+_TAPERED = [4] * 2 + [2] * 2 + [1] * 4  # relative sizes of the last parts of a block; all other parts have size 8
 UPDATES = ("delayed", "data-parallel", "rotation", "immediate")
-SMALL = 1 << 29  # bytes of rows, all dense, up to which a sampler may read those of all slices at once
+SMALL = 1 << 29  # maximum bytes of dense rows with which a sampler may read the rows of all slices at once
 
 
 def is_small(topics: int, vocabulary_size: int) -> bool:
@@ -40,15 +40,15 @@ def is_small(topics: int, vocabulary_size: int) -> bool:
 
 
 class DocMajor(WarmStart):
-    """Base class of samplers that go document by document; subclasses add `sample_cell`.
+    """Base class of document-by-document samplers; subclasses add `sample_cell`.
 
-    update: one of UPDATES. Attribute `opening`: stages of a block before its first step. In one of them the word at
-    each position is looked up, in another the documents are laid out, unless they are sampled from end to end, in which
-    case the sampling job does it.
+    update: one of UPDATES. Attribute `opening`: number of stages of a block before its first step. The first looks up
+    the word at each position; the second lays out the documents. If one job samples whole documents, it lays them out
+    itself, without a second stage.
 
-    A sampler with `whole_blocks` set takes all cells of a block together in the mode delayed, if the rows of all slices
-    are small: documents are opened once per block instead of once per cell, and all rows are dense. The job that has
-    updated rows opens the next block for their words in the same stage.
+    With `whole_blocks` set, in mode delayed, a sampler processes all cells of a block together if the rows of all
+    slices are small: documents are opened once per block instead of once per cell, and all rows are dense. A job that
+    has updated rows also opens the next block for the words of these rows, in the same stage.
     """
 
     whole_blocks = False
@@ -74,7 +74,7 @@ class DocMajor(WarmStart):
         self._counts: Counts | None = None
 
     def word_tokens(self) -> np.ndarray:
-        """Return the tokens that the row of each word counts, int64 (V,)."""
+        """Return the number of tokens counted in the row of each word, int64 (V,)."""
         return self.dataset.index.frequencies
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
@@ -89,7 +89,7 @@ class DocMajor(WarmStart):
         }
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
-        """Return the rows, unless they are updated in place, when every stage changes those of all slices."""
+        """Return the rows, unless they are updated in place, in which case every stage changes rows of all slices."""
         if self.in_place or self.whole_blocks:
             return {}
         dense, tables = row_sizes(self.layout, self.topics, self.dataset.index.slice_bounds)
@@ -103,7 +103,7 @@ class DocMajor(WarmStart):
         return self.update_mode == "delayed" and stage >= self.opening and self._step(stage)[1] == "aggregate"
 
     def _step(self, stage: int) -> tuple[int, str]:
-        """Return the slice of a stage, and the step that it does."""
+        """Return the slice of a stage and the step done in it."""
         slice_, step = divmod(stage - self.opening, len(self.steps()))
         return slice_, self.steps()[step]
 
@@ -140,7 +140,7 @@ class DocMajor(WarmStart):
         return self._counts
 
     def steps(self) -> tuple[str, ...]:
-        """Return the steps of a cell with frozen rows, one stage each."""
+        """Return the steps done on a cell with frozen rows, one per stage."""
         return ("sample", "aggregate")
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
@@ -154,7 +154,7 @@ class DocMajor(WarmStart):
         if self.update_mode == "rotation":
             return [*opening, *[range(slices)] * slices]
         if self.whole_blocks and unit:
-            opening = [range(0)]  # it was opened as the rows took in the block before
+            opening = [range(0)]  # the block was opened when the block before it was aggregated
         cells = [1] if self.whole_blocks else self.dataset.index.cells[unit]
         steps = [far_apart(taper(parts).size - 1) if step == "sample" else range(parts) for step in self.steps()]
         return [*opening, *(order if tokens else () for tokens in cells for order in steps)]
@@ -173,7 +173,7 @@ class DocMajor(WarmStart):
         return 0
 
     def rows_counted(self, job: Job, words: np.ndarray) -> None:
-        """Update data that a sampler derives from rows (a hook), after the rows of some words were recounted."""
+        """Update what a sampler derives from rows, after the rows of some words were recounted (a hook)."""
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
         if job.phase != self.documents.name:
@@ -202,13 +202,13 @@ class DocMajor(WarmStart):
         return changed, topics, moved[topics]
 
     def find_words(self, job: Job, block: Block, mine: slice) -> None:
-        """Look up the words at the positions of some of a block's words."""
+        """Look up the word at each position that belongs to some of a block's words."""
         offsets = block.word_offsets[mine.start : mine.stop + 1]
         find_words(block.words[mine], offsets, job.shared["position_words"])
 
     def words_found(self, job: Job, words: np.ndarray) -> None:
-        """Update data that a sampler derives from the rows of a block's words (a hook), before its first token is
-        sampled."""
+        """Update what a sampler derives from the rows of a block's words, before the block's first token is sampled
+        (a hook)."""
 
     def _lay_out(self, job: Job, block: Block, bounds: np.ndarray) -> None:
         mine = slice(int(block.offsets[bounds[0]]), int(block.offsets[bounds[1]]))
@@ -217,7 +217,7 @@ class DocMajor(WarmStart):
         lay_out(job.state, base, block.positions[mine], job.shared["position_words"], topics, words, counted)
 
     def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
-        """Do a step on a cell with frozen rows, for a part of the documents or of the cell's words."""
+        """Do one step on a cell with frozen rows, for one part of its documents or words."""
         if step == "sample":
             marks = taper(job.bounds.size - 1)[job.part : job.part + 2] * block.positions.size
             return self._sample(job, block, np.searchsorted(block.offsets, marks), slice_, key)
@@ -234,7 +234,7 @@ class DocMajor(WarmStart):
         self.words_found(job, block.words[mine])
 
     def _open_next(self, job: Job, words: np.ndarray, mine: slice) -> None:
-        """Open the next block for the words whose rows this job has updated, and for the words between them."""
+        """Open the next block for the words whose rows this job updated, and for the words between them."""
         following = self._block(job.unit + 1)
         ends = np.append(words, self.dataset.vocabulary_size)
         first, last = np.searchsorted(following.words, [ends[mine.start] if job.part else 0, ends[mine.stop]])
@@ -253,7 +253,7 @@ class DocMajor(WarmStart):
         return int(ends[slice_ - 1]) if slice_ else 0, int(ends[slice_])
 
     def _sample(self, job: Job, block: Block, bounds: np.ndarray, slice_: int | None, key: np.uint64) -> int:
-        """Sample documents between two bounds, their tokens in one slice or all; returns the number that changed
+        """Sample the tokens of the documents between two bounds, in one slice or in all; returns how many changed
         topic."""
         if self.opening == 1:
             self._lay_out(job, block, bounds)
@@ -274,7 +274,7 @@ class DocMajor(WarmStart):
         return changed
 
     def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
-        """Sample the tokens of a cell; returns the number that changed topic."""
+        """Sample the tokens of a cell and return how many changed topic."""
         raise NotImplementedError
 
     def aggregate(
@@ -289,9 +289,9 @@ class DocMajor(WarmStart):
 
 @cache
 def taper(parts: int) -> np.ndarray:
-    """Return bounds of `parts` parts, as fractions from 0 to 1, the last parts being an eighth of the others.
+    """Return the bounds of `parts` parts as fractions from 0 to 1; the last parts are an eighth of the usual size.
 
-    Workers wait for the last part of a stage, which should be short.
+    Workers wait for the last part of a stage, so it should be short.
     """
     sizes = np.array([8] * (parts - 2) + _TAPERED) if parts > 1 else np.ones(parts)
     return np.concatenate(([0], np.cumsum(sizes) / sizes.sum()))
@@ -301,8 +301,8 @@ def taper(parts: int) -> np.ndarray:
 def far_apart(parts: int) -> Sequence[int]:
     """Return an order of tapered parts in which consecutive parts are far apart, except the small ones at the end.
 
-    Workers at nearby documents share cache lines of the state. Bit-reversed numbers are such an order for any number of
-    workers (two workers had 1.84 times the speed of one, against 1.77 in the order of the parts).
+    Workers on neighbouring documents share cache lines of the state. Bit-reversed order works for any number of workers
+    (two workers ran 1.84 times as fast as one, against 1.77 times in the original order).
     """
     whole = max(parts - len(_TAPERED), 0)
     bits = max(whole - 1, 0).bit_length()
@@ -313,7 +313,8 @@ def far_apart(parts: int) -> Sequence[int]:
 def s_error(moved: Sequence[tuple[np.ndarray, np.ndarray]], tokens: int) -> float:
     """Return the s-error 1 / (P*M) * sum_p ||s_p - s||_1 (STRADS supplement, eq. 1).
 
-    s includes the moves of all P jobs, s_p only the job's own. moved: for each job, topics and the changes of n_k.
+    s includes the moves of all P jobs, s_p only those of job p. moved: for each job, its topics and their changes of
+    n_k. tokens: M.
     """
     size = max((int(topics.max(initial=-1)) for topics, _ in moved), default=-1) + 1
     total = np.zeros(size, np.int64)

@@ -1,14 +1,14 @@
-"""Kernels of all document-major samplers on documents and on the rows of their words.
+"""Kernels shared by all document-major samplers, for documents and for the rows of their words.
 
-A block is laid out document by document first. Then, cell by cell, each document is *opened* (its topics counted), its
-tokens of the cell are sampled one after the other, each taken out and put back, and it is *closed*. The counts of a
-document are always exact. The rows of words and the summary row are
+A block is first laid out document by document. Then, cell by cell, each document is *opened* (its topics are counted),
+its tokens in the cell are sampled one after another, each taken out and put back, and the document is *closed*. The
+counts of a document are always exact. The word rows and the summary row are either
 
-    updated in place  as a token is taken out and put back, or
-    frozen            for the cell: `aggregate_words` brings them up to date afterwards. `counted` has the topics under
-                      which the rows count the tokens of the block, the state their topics now.
+    updated in place  whenever a token is taken out or put back, or
+    frozen            while the cell is sampled, and updated afterwards by `aggregate_words`. `counted` holds the topics
+                      under which the rows count the block's tokens; the state holds their current topics.
 
-The summary row is a worker's own copy, in which its own tokens are always up to date.
+The summary row is a worker's own copy, always up to date with that worker's tokens.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from samplers.lda.rows import clear_row, decrease, increase
 
 
 class Cell(NamedTuple):
-    """Documents of a block, and which of their tokens to sample.
+    """The documents of a block, and the range of their tokens to sample.
 
-    offsets: int64 (D+1,), begin of each document in the arrays of the block. topics: topic type (N,), present topic of
-    each token. words: uint32 (N,). positions: uint32 (N,), word-major positions, ascending in a document. state: topic
-    type (rows, 1). base: row of position 0. first, last: positions of the cell.
+    offsets: int64 (D+1,), start of each document in the block's arrays. topics: topic type (N,), current topic of each
+    token. words: uint32 (N,), word of each token. positions: uint32 (N,), word-major positions, ascending within a
+    document. state: topic type (rows, 1). base: row of position 0. first, last: range of positions in the cell.
     """
 
     offsets: np.ndarray
@@ -40,12 +40,12 @@ class Cell(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Working memory of one worker: counts of the open document, and the summary row.
+    """Working memory of one worker: the counts of the open document, and the summary row.
 
-    topics: int32 (K,), n_kd, 0 between documents. present: int32 (K+1,), the topics with nonzero counts first. places:
-    int32 (K,), index of each topic in `present`. summary: float64 (K,), n_k + V*beta. weights: float64 (K,), cumulated
-    weights of a sampler. of_topics, scales: float64 (K,), a sampler's data of each topic. row_topics, row_counts: int32
-    (K+1,), for the row of a word.
+    topics: int32 (K,), n_kd, 0 between documents. present: int32 (K+1,), starts with the topics whose counts are not 0.
+    places: int32 (K,), index of each topic in `present`. summary: float64 (K,), n_k + V*beta. weights: float64 (K,),
+    cumulative weights of a sampler. of_topics, scales: float64 (K,), per-topic data of a sampler. row_topics,
+    row_counts: int32 (K+1,), topics and counts of a word's row.
     """
 
     topics: np.ndarray
@@ -61,7 +61,7 @@ class Counts(NamedTuple):
 
 @inlined
 def first_above(values, first, last, x):
-    """Return the index of the first of the ascending values[first:last] above x, or `last`."""
+    """Return the first index at which the ascending values[first:last] exceed x, or `last` if there is none."""
     while first < last:
         middle = (first + last) >> 1
         if values[middle] > x:
@@ -73,7 +73,7 @@ def first_above(values, first, last, x):
 
 @inlined
 def count_document(token_topics, first, last, topics):
-    """Count the topics of a document, tokens first to last."""
+    """Count the topics of a document's tokens, from first to last."""
     for token in range(first, last):
         topics[token_topics[token]] += 1
 
@@ -87,11 +87,11 @@ def clear_document(token_topics, first, last, topics):
 
 @inlined
 def open_document(token_topics, first, last, topics, present, places):
-    """Count the topics of a document and list the nonzero ones; returns their number."""
+    """Count the topics of a document and list those with a nonzero count; returns the length of the list."""
     size = 0
     for token in range(first, last):
         topic = token_topics[token]
-        new = topics[topic] == 0  # no branch: it could not be foreseen
+        new = topics[topic] == 0  # branch-free: a branch would be mispredicted
         present[size] = topic
         places[topic] = size if new else places[topic]
         size += new
@@ -101,7 +101,7 @@ def open_document(token_topics, first, last, topics, present, places):
 
 @inlined
 def take_out(topics, present, places, size, summary, topic):
-    """Remove a token from its document and the summary row; returns the document's number of topics."""
+    """Remove a token from its document and the summary row; returns the number of topics left in the document."""
     summary[topic] -= 1.0
     topics[topic] -= 1
     if topics[topic] == 0:
@@ -113,7 +113,7 @@ def take_out(topics, present, places, size, summary, topic):
 
 @inlined
 def put_back(topics, present, places, size, summary, topic):
-    """Add a token to its document and the summary row; returns the document's number of topics."""
+    """Add a token to its document and the summary row; returns the number of topics in the document."""
     summary[topic] += 1.0
     if topics[topic] == 0:
         present[size] = topic
@@ -125,7 +125,7 @@ def put_back(topics, present, places, size, summary, topic):
 
 @unmanaged_kernel
 def find_words(words, word_offsets, position_words):
-    """Set the word at each position of some words, uint32 (n,). word_offsets: int64 (n+1,), begin of their
+    """Set the word at each position of the given words, uint32 (n,). word_offsets: int64 (n+1,), start of each word's
     positions."""
     for i in range(words.size):
         for position in range(word_offsets[i], word_offsets[i + 1]):
@@ -134,8 +134,8 @@ def find_words(words, word_offsets, position_words):
 
 @unmanaged_kernel
 def lay_out(state, base, positions, position_words, topics, words, counted):
-    """Set `topics` and `words` of tokens given their positions, uint32 (n,), and the word at each position. counted:
-    topic type (N,), set at their positions."""
+    """Set the `topics` and `words` of tokens, given their positions, uint32 (n,), and the word at each position.
+    counted: topic type (N,), set at these positions."""
     for token in range(positions.size):
         position = positions[token]
         words[token] = position_words[position]
@@ -144,10 +144,10 @@ def lay_out(state, base, positions, position_words, topics, words, counted):
 
 @unmanaged_kernel
 def aggregate_words(state, base, counted, words, word_offsets, rows):
-    """Update the rows of some words of a block to the present topics of its tokens.
+    """Update the rows of some words of a block to the current topics of their tokens.
 
-    counted: topic type (N,), set to the topics in the state. words: uint32 (n,). word_offsets: int64 (n+1,), begin of
-    their word-major positions.
+    counted: topic type (N,), set to the topics in the state. words: uint32 (n,). word_offsets: int64 (n+1,), start of
+    each word's word-major positions.
     """
     for i in range(words.size):
         for position in range(word_offsets[i], word_offsets[i + 1]):
@@ -160,7 +160,7 @@ def aggregate_words(state, base, counted, words, word_offsets, rows):
 
 @unmanaged_kernel
 def count_words(state, bases, run_offsets, blocks, starts, lengths, rows, first):
-    """Recount the rows of some words; see `samplers.lda.groups` for their runs. first: rank of the first word."""
+    """Recount the rows of some words, given their runs (see `samplers.lda.groups`). first: rank of the first word."""
     for w in range(run_offsets.size - 1):
         clear_row(rows, first + w)
         for run in range(run_offsets[w], run_offsets[w + 1]):

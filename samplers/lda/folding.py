@@ -1,8 +1,8 @@
-"""Folding in: the expected topic counts of one document, given expected counts of words. See `samplers.lda.scvb0`.
+"""Fold in one document: estimate its expected topic counts, given the expected word counts (`samplers.lda.scvb0`).
 
-Where topics were split (`samplers.lda.topic_tree`), the topics at depth 0 are found first. At each further depth the
-children of the document's topics, at most PARENTS of them, are the likely topics, and start with even shares of their
-parents' counts.
+If topics were split (`samplers.lda.topic_tree`), the topics at depth 0 are found first. At each further depth, the
+children of the document's largest topics, at most PARENTS of them, become the likely topics, and each child starts with
+an equal share of its parent's count.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import numpy as np
 from blocks.compiled import inlined, kernel, reordered_kernel, unmanaged_kernel
 from samplers.lda.topic_tree import Tree, row_of_child, topic_of_entry
 
-NO_ROW = np.uint32(0xFFFFFFFF)  # row of a word whose expected counts are not kept
-_GROUP = 4  # words of a group that read the same n_kd: their sums are independent, so the processor overlaps them
-_EVIDENCE = 16  # largest number of words of a document by which its likely topics are found
-_LEAST_EVIDENCE = 0.01  # share of the largest expected count: topics with less are not likely
-LIKELY = 64  # largest number of likely topics that are not children
-PARENTS = 12  # largest number of a document's topics whose children are likely topics
-MOST_LIKELY = 120  # likely topics: children of PARENTS topics with the largest fanout
-_SWEEPS, _SWEEPS_OF_CHILDREN = 2, 5  # over all words of a document
-_BISECTIONS = 14  # steps to find the least expected count if more topics than that are likely
-_LEAST_SHARE = 0.1  # share of the largest n_kd: topics with less are left out; measured: as good as all topics
+NO_ROW = np.uint32(0xFFFFFFFF)  # row of a word without expected counts
+_GROUP = 4  # words that read the same n_kd: their sums are independent, so the processor overlaps them
+_EVIDENCE = 16  # maximum number of a document's words from which its likely topics are found
+_LEAST_EVIDENCE = 0.01  # topics below this fraction of the largest expected count are not likely topics
+LIKELY = 64  # maximum number of likely topics that are not children
+PARENTS = 12  # maximum number of a document's topics whose children become likely topics
+MOST_LIKELY = 120  # maximum number of likely topics: the children of PARENTS topics at the largest fanout
+_SWEEPS, _SWEEPS_OF_CHILDREN = 2, 5  # sweeps over all words of a document
+_BISECTIONS = 14  # steps to find the smallest expected count to keep, if too many topics are likely
+_LEAST_SHARE = 0.1  # topics below this fraction of the largest n_kd are dropped; measured: as good as all topics
 
 
 class Estimate(NamedTuple):
     """Expected counts.
 
     rows: float32, the arena of `samplers.lda.topic_tree`. scale: factor of the rows at tree.depth. shares: float32
-    (T,), 1 / (N_k + V*beta) of the topics of all depths. alpha: float32 (T,). beta: number. topics: K_0, number of
+    (T,), 1 / (N_k + V*beta) of the topics at all depths. alpha: float32 (T,). beta: scalar. topics: K_0, number of
     topics at depth 0. tree: Tree.
     """
 
@@ -44,15 +44,15 @@ class Estimate(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Working memory of folding in one document.
+    """Working memory for folding in one document.
 
-    words: uint32 (U,), rows of its distinct words. times: float32 (U,), count of each. expected: float32 (K_0,), n_kd
-    by some words. weights: float32 (K_0,), (n_kd + alpha_k) / (N_k + V*beta). places: uint32 (K_0,), 1 + number of a
-    likely topic, else 0. likely: uint32 (A,), its likely topics. counts, alpha, shares, gammas: float32 (A,), of the
-    likely topics: n_kd, alpha_k, 1 / (N_k + V*beta), and gamma_k of a word. phi: float32 (U, A), of its words and
-    likely topics. kept: int64 (A,), numbers of the likely topics that are kept. parents: int64 (A,), number of the
-    parent of each likely topic. rows: int64 (A,), of a word. nodes: int64 (U, LIKELY), of each of its words and each
-    likely topic at depth 0 the entry, or of each parent the row, -1 for none.
+    words: uint32 (U,), rows of its distinct words. times: float32 (U,), their counts. expected: float32 (K_0,), n_kd
+    from some of the words. weights: float32 (K_0,), (n_kd + alpha_k) / (N_k + V*beta). places: uint32 (K_0,), 1 + index
+    of a likely topic, 0 for other topics. likely: uint32 (A,), the likely topics. counts, alpha, shares, gammas:
+    float32 (A,), n_kd, alpha_k, 1 / (N_k + V*beta), and gamma_k for one word, of the likely topics. phi: float32 (U,
+    A), of each word and likely topic. kept: int64 (A,), indices of the likely topics to keep. parents: int64 (A,),
+    index of each likely topic's parent. rows: int64 (A,), rows of one word. nodes: int64 (U, LIKELY), for each word,
+    the entry of each likely topic at depth 0, or the row of each parent; -1 for none.
     """
 
     words: np.ndarray
@@ -74,7 +74,7 @@ class Memory(NamedTuple):
 
 @kernel
 def new_memory(offsets, first, last, estimate):
-    """Return working memory for the longest of the documents from first to last."""
+    """Return working memory large enough for each of the documents from first to last."""
     longest, topics = 0, estimate.topics
     for d in range(first, last):
         longest = max(longest, offsets[d + 1] - offsets[d])
@@ -108,9 +108,9 @@ def new_memory(offsets, first, last, estimate):
 
 @unmanaged_kernel
 def different_words(positions, position_rows, memory):
-    """Find the rows of the distinct words of a document, given the positions of its tokens; returns their number.
+    """Find the distinct words with rows in a document, given the positions of its tokens, and count their tokens.
 
-    The words are padded to a whole group with a count of 0.
+    Returns the number of distinct words. They are padded to a full group with words of count 0.
     """
     words, times, size = memory.words, memory.times, 0
     for position in positions:
@@ -129,7 +129,10 @@ def different_words(positions, position_rows, memory):
 
 @unmanaged_kernel
 def fold(size, estimate, memory):
-    """Find the likely topics of a document with `size` distinct words, and the expected counts; returns the number."""
+    """Find the likely topics of a document with `size` distinct words, and their expected counts.
+
+    Returns the number of likely topics.
+    """
     if size == 0:
         return 0
     if estimate.tree.depth == 0:
@@ -151,7 +154,7 @@ def fold(size, estimate, memory):
 
 @reordered_kernel
 def _sum_rows(size, estimate, memory):
-    """Set the expected counts of all topics by one sweep over some of a document's words, evenly spread."""
+    """Set the expected counts of all topics by one sweep over some evenly spaced words of the document."""
     words, times, expected, weights = memory.words, memory.times, memory.expected, memory.weights
     topics, rows, alpha, shares = estimate.topics, estimate.rows, estimate.alpha, estimate.shares
     scale, beta = np.float32(estimate.scale), np.float32(estimate.beta)
@@ -185,7 +188,7 @@ def _sum_rows(size, estimate, memory):
 
 @unmanaged_kernel
 def _sum_entries(size, estimate, memory):
-    """Set the expected counts of all topics at depth 0 as `_sum_rows` does, word by word, by entries alone."""
+    """Set the expected counts of all topics at depth 0 like `_sum_rows`, but word by word, from entries alone."""
     expected, terms, entries = memory.expected, memory.weights, estimate.tree.entries
     beta = np.float32(estimate.beta)
     expected[:] = np.float32(0.0)
@@ -205,7 +208,7 @@ def _sum_entries(size, estimate, memory):
 
 @unmanaged_kernel
 def _take_rows(size, found, estimate, memory):
-    """Set phi, alpha and shares of the likely topics, from dense rows."""
+    """Set phi, alpha and shares of the likely topics from dense rows."""
     words, likely, phi = memory.words, memory.likely, memory.phi
     topics, rows = estimate.topics, estimate.rows
     scale, beta = np.float32(estimate.scale), np.float32(estimate.beta)
@@ -219,7 +222,7 @@ def _take_rows(size, found, estimate, memory):
 
 @unmanaged_kernel
 def _take_entries(size, found, estimate, memory):
-    """Set phi, alpha and shares of the likely topics at depth 0, and the entries, as nodes."""
+    """Set phi, alpha and shares of the likely topics at depth 0, and store their entries as nodes."""
     likely, places, entries = memory.likely, memory.places, estimate.tree.entries
     beta = np.float32(estimate.beta)
     for a in range(found):
@@ -240,9 +243,10 @@ def _take_entries(size, found, estimate, memory):
 
 @unmanaged_kernel
 def _take_children(size, parents, depth, estimate, memory):
-    """Make the children of the kept topics, at `depth`, the likely topics, with phi, alpha, shares and first counts.
+    """Replace the likely topics by the children, at `depth`, of the kept topics, and set their initial counts.
 
-    parents: number of kept topics. Their rows become the nodes. Returns the number of children.
+    Also sets phi, alpha and shares of the children; the rows of the kept topics become the nodes. parents: number of
+    kept topics. Returns the number of children.
     """
     tree, kept = estimate.tree, memory.kept
     fanout, first = tree.fanout, tree.topics[depth]
@@ -273,12 +277,12 @@ def _take_children(size, parents, depth, estimate, memory):
 
 @unmanaged_kernel
 def _find_rows(j, parents, depth, tree, memory):
-    """Set the nodes of a word to the rows at `depth` of its pairs with the kept topics."""
+    """Set the nodes of a word to its rows at `depth` for the kept topics."""
     nodes, found = memory.nodes[j], memory.rows
     for p in range(parents):
         a = memory.kept[p]
         if depth == 1:
-            found[p] = nodes[a]  # an entry and its row have one number
+            found[p] = nodes[a]  # an entry and its row have the same index
         else:
             row = nodes[memory.parents[a]]
             found[p] = row_of_child(tree, depth - 1, row, np.int64(memory.likely[a]) % tree.fanout) if row >= 0 else row
@@ -288,9 +292,9 @@ def _find_rows(j, parents, depth, tree, memory):
 
 @unmanaged_kernel
 def _likely_topics(expected, likely):
-    """Set `likely` to the topics with at least _LEAST_EVIDENCE of the largest expected count; returns their number.
+    """Set `likely` to the topics whose expected count is at least _LEAST_EVIDENCE times the largest.
 
-    If `likely` is too small for all of them, it gets the topics with the largest counts.
+    If `likely` is too small, only the topics with the largest counts are stored. Returns the number stored.
     """
     high = _largest(expected)
     least = np.float32(_LEAST_EVIDENCE) * high
@@ -308,7 +312,7 @@ def _likely_topics(expected, likely):
         least = high
     size = 0
     for k in range(expected.size):
-        if (expected[k] >= least) & (size < likely.size):  # several may be largest
+        if (expected[k] >= least) & (size < likely.size):  # the largest count may be tied
             likely[size] = k
             size += 1
     return size
@@ -316,7 +320,7 @@ def _likely_topics(expected, likely):
 
 @unmanaged_kernel
 def _begin_counts(size, found, memory):
-    """Set the counts of the likely topics to the evidence, scaled to the number of tokens."""
+    """Set the counts of the likely topics to their expected counts, scaled to the number of tokens."""
     tokens, total = np.float32(0.0), np.float32(0.0)
     for j in range(size):
         tokens += memory.times[j]
@@ -328,7 +332,7 @@ def _begin_counts(size, found, memory):
 
 @reordered_kernel
 def _refine(size, found, memory, sweeps):
-    """Set the counts of the likely topics by `sweeps` sweeps over all of a document's words, in order."""
+    """Update the counts of the likely topics in `sweeps` sweeps over all of the document's words, in order."""
     times, counts, phi, alpha, gammas = memory.times, memory.counts, memory.phi, memory.alpha, memory.gammas
     tokens = np.float32(0.0)
     for j in range(size):
@@ -346,10 +350,9 @@ def _refine(size, found, memory, sweeps):
 
 @unmanaged_kernel
 def store_mixture(found, memory, topics, counts):
-    """Store the counts of a document's likely topics, except topics with too small a share; returns the number stored.
+    """Store the counts of a document's likely topics, dropping those that are too small; returns the number stored.
 
-    topics, counts: arrays with the length of the document. If there are more topics than tokens, the smallest are left
-    out.
+    topics, counts: arrays as long as the document. If there are more topics than tokens, the smallest are dropped.
     """
     size = _keep_largest(memory.counts[:found], memory.kept[: topics.size])
     for n in range(size):
@@ -359,16 +362,16 @@ def store_mixture(found, memory, topics, counts):
 
 @unmanaged_kernel
 def _keep_largest(expected, kept):
-    """Set `kept` to the indices of counts with at least _LEAST_SHARE of the largest, ascending; returns their number.
+    """Set `kept` to the indices, ascending, of the counts of at least _LEAST_SHARE times the largest count.
 
-    If `kept` is too small for all of them, the smallest are left out.
+    If `kept` is too small, the smallest counts are dropped. Returns the number of indices.
     """
     largest, share = _largest(expected), np.float32(_LEAST_SHARE)
     while share < 1 and _above(expected, share * largest) > kept.size:
         share = min(share * np.float32(1.25), np.float32(1.0))
     size = 0
     for a in range(expected.size):
-        if (expected[a] > 0) & (expected[a] >= share * largest) & (size < kept.size):  # several may be largest
+        if (expected[a] > 0) & (expected[a] >= share * largest) & (size < kept.size):  # the largest count may be tied
             kept[size] = a
             size += 1
     return size
@@ -384,7 +387,7 @@ def _largest(expected):
 
 @inlined
 def _above(expected, least):
-    """Return how many numbers are at least `least` and not 0."""
+    """Return how many counts are positive and at least `least`."""
     size = 0
     for k in range(expected.size):
         size += (expected[k] > 0) & (expected[k] >= least)

@@ -1,4 +1,4 @@
-"""Gather the names and numbers of documents from all machines of a ring at rank 0."""
+"""Gather the names and ids of the documents of all machines in a ring at rank 0."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from samplers.gathered_names import gather_names, names_of_block
 
 
 class GatheredDocuments(StaticProgram):
-    """Mixin before a program of LDA whose model has the documents of all machines, in the order of the whole dataset.
+    """Mixin for an LDA program whose model has the documents of all machines, in the order of the whole dataset.
 
-    `document_names` is swept before the rows of documents, `document_numbers` after them.
+    List it before the program in the bases. `document_names` is swept before the rows of documents, `document_numbers`
+    after them.
     """
 
     trains_on_shards = True
@@ -24,7 +25,7 @@ class GatheredDocuments(StaticProgram):
     document_numbers = Phase("numbers of documents", "block", writes=False)
 
     def export_bytes(self) -> int:
-        """Return the bytes that an export takes: first for gathering the names, then for ordering the rows."""
+        """Return the bytes that an export needs, first to gather the names, then to order the rows."""
         return 40 * max(self.dataset.vocabulary_size, self.dataset.whole.documents)
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
@@ -38,11 +39,11 @@ class GatheredDocuments(StaticProgram):
         return super().update(job)
 
     def of_whole(self, sweep: Sweep, directory: Path) -> dict[str, Any]:
-        """Return the documents of all machines in the form for `write_model`. directory: for temporary files."""
+        """Return the documents of all machines in the form that `write_model` takes. directory: for temporary files."""
         numbers = (numbers for _, numbers in sweep(self.document_numbers))
         return {"document_names": self._lines(sweep, directory), "document_order": numbers}
 
     def _lines(self, sweep: Sweep, directory: Path) -> Iterator[bytes] | None:
-        """Return the lines with the names of all documents; None if there are none."""
+        """Return the lines with the names of all documents, or None if documents have no names."""
         numbers, lines = gather_names(sweep(self.document_names), directory)
         return lines_in_order(lines, np.argsort(numbers)) if lines.size > numbers.size else None

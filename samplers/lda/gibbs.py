@@ -1,4 +1,4 @@
-"""Collapsed Gibbs sampling of LDA by dense conditionals, the reference: O(K) a token (Griffiths and Steyvers 2004).
+"""Reference sampler: collapsed Gibbs sampling of LDA, O(K) per token (Griffiths and Steyvers, 2004).
 
 p(k) ~ (n_kd^- + alpha_k) * (n_kw^- + beta) / (n_k^- + V*beta)
 """
@@ -15,10 +15,10 @@ from samplers.lda.rows import decrease, increase, nonzeros
 
 @unmanaged_kernel
 def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
-    """Sample the tokens of a cell; returns the number that changed topic. See `samplers.lda.documents` for the
-    arguments.
+    """Sample the tokens of a cell and return how many changed topic.
 
-    alpha: float64 (K,). key: random stream; one draw per token.
+    See `samplers.lda.documents` for the other arguments. alpha: float64 (K,). key: key of the random stream; one draw
+    per token.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, summary = counts.topics, counts.summary
@@ -40,7 +40,7 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
             occurring = nonzeros(rows, word, row_topics, row_counts)
             for i in range(occurring):
                 of_word[row_topics[i]] = row_counts[i]
-            of_word[old] -= not in_place  # the row counts the token still
+            of_word[old] -= not in_place  # a frozen row still counts the token
             new = draw_topic(topics, of_word, summary, alpha, beta, weights, uniform(key, draw))
             of_word[old] = 0.0
             for i in range(occurring):
@@ -59,10 +59,10 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
 
 @inlined
 def draw_topic(of_document, of_word, summary, alpha, beta, cumulated, u):
-    """Draw the topic of a token that was removed from all counts, by a uniform number u.
+    """Draw the topic of a token that was removed from all counts, using a uniform number u.
 
     of_document: int32 (K,), n_kd^-. of_word: float64 (K,), n_kw^-. summary: float64 (K,), n_k^- + V*beta. cumulated:
-    float64 (K,), set.
+    float64 (K,), set to the cumulative sums.
     """
     total = 0.0
     for k in range(alpha.size):

@@ -1,11 +1,11 @@
-"""Kernels over groups of tokens, a word's or a document's, that every LDA sampler needs.
+"""Kernels for groups of tokens (those of a word or of a document), shared by all LDA samplers.
 
-A group is the rows `scratch.where[:tokens]` of the local state. `document_*` kernels take a part of a block:
+A group is the rows `scratch.where[:tokens]` of the local state. `document_*` kernels process part of a block:
 
-    state: topic type (N, 1+M), column 0 is the topic. base: row at which the block begins.
-    offsets: int64 (D+1,), where each document begins in `positions`, uint32.
+    state: topic type (N, 1+M), column 0 is the topic. base: first row of the block.
+    offsets: int64 (D+1,), start of each document in `positions`, uint32.
 
-`word_*` kernels take a part of a slice:
+`word_*` kernels process part of a slice:
 
     bases: int64 (B,), row of word-major position 0 of each block (it may lie before the first row).
     run_offsets: int64 (W+1,); blocks, starts, lengths: uint32 (R,): the runs of each word, see
@@ -26,8 +26,8 @@ from ooc.rng import uniform
 class Prior(NamedTuple):
     """Prior of the topics in a group: alpha for a document, beta for a word.
 
-    Made by `symmetric_prior` or `weighted_prior`, which fill all fields; kernels test `symmetric`, never array sizes.
-    symmetric: all topics have equal weights. topics: K. total: sum of all weights. weights: float64 (K,), or (1,) if
+    `symmetric_prior` and `weighted_prior` fill all fields; kernels test `symmetric`, never array sizes. symmetric:
+    whether all topics have the same weight. topics: K. total: sum of all weights. weights: float64 (K,), or (1,) if
     symmetric. cut, alias: alias table of the weights, float64 and uint32 (K,); unused, of size 1, if symmetric.
     """
 
@@ -40,25 +40,25 @@ class Prior(NamedTuple):
 
 
 def symmetric_prior(topics: int, weight: float) -> Prior:
-    """Return a prior of `topics` topics with equal weights."""
+    """Return a prior in which each of `topics` topics has the same weight."""
     return Prior(True, topics, topics * weight, np.full(1, weight), np.ones(1), np.zeros(1, np.uint32))
 
 
 def weighted_prior(weights: np.ndarray, cut: np.ndarray, alias: np.ndarray) -> Prior:
     """Return a prior with a weight for each topic.
 
-    weights: float64 (K,). cut, alias: result of `alias_table(weights)`; an argument because a table of a million topics
-    is made once per iteration, not per part.
+    weights: float64 (K,). cut, alias: result of `alias_table(weights)`, passed in because a table of a million topics
+    is built once per iteration, not per part.
     """
     return Prior(False, weights.size, float(weights.sum()), weights, cut, alias)
 
 
 class Scratch(NamedTuple):
-    """Working memory of one worker for groups of up to n tokens. Words with more tokens are not gathered but walked run
-    by run.
+    """Working memory of one worker for groups of up to n tokens. Words with more tokens are not gathered, but walked
+    run by run.
 
-    where: int64 (n,), row of each token. topics: topic type (n,), new topics. counts: int32 (K,), tokens of each topic
-    in a group, 0 between groups.
+    where: int64 (n,), row of each token. topics: topic type (n,), new topics. counts: int32 (K,), number of tokens of
+    each topic in a group, 0 between groups.
     """
 
     where: np.ndarray
@@ -68,7 +68,7 @@ class Scratch(NamedTuple):
 
 @inlined
 def draw_prior(prior, u):
-    """Draw a topic from a prior by a uniform number u."""
+    """Draw a topic from a prior, using a uniform number u."""
     x = u * prior.topics
     k = min(int(x), prior.topics - 1)
     return k if prior.symmetric or x - k < prior.cut[k] else np.int64(prior.alias[k])
@@ -89,7 +89,7 @@ def gather_document(base, positions, where):
 
 @kernel
 def gather_word(bases, blocks, starts, lengths, where):
-    """Set `where` to the rows of a word's tokens, given its runs; returns their number."""
+    """Set `where` to the rows of a word's tokens, given its runs; returns the number of tokens."""
     tokens = 0
     for run in range(blocks.size):
         row = bases[blocks[run]] + starts[run]
@@ -110,7 +110,7 @@ def word_tokens(lengths):
 
 @kernel
 def count_runs(state, bases, blocks, starts, lengths, counts):
-    """Add the topics of a word's tokens to `counts`, int32 (K,), run by run, for words too frequent to gather."""
+    """Add the topics of a word's tokens to `counts`, int32 (K,), run by run; used for words too frequent to gather."""
     for run in range(blocks.size):
         row = bases[blocks[run]] + starts[run]
         for i in range(lengths[run]):
@@ -119,9 +119,9 @@ def count_runs(state, bases, blocks, starts, lengths, counts):
 
 @kernel
 def initial_topics(state, base, offsets, positions, topics, delta, key):
-    """Draw a random topic for every token of a part of a block, equal in all columns of `state`.
+    """Draw a random topic for every token in part of a block, and write it to all columns of `state`.
 
-    delta: int64 (K,), tokens of each topic, added to. Returns the number of tokens.
+    delta: int64 (K,), incremented by the number of tokens of each topic. Returns the number of tokens.
     """
     first = offsets[0]
     for token in range(first, offsets[-1]):
@@ -140,7 +140,7 @@ def count_group(state, where, counts):
 
 @kernel
 def group_likelihood(state, where, counts, prior):
-    """Return sum_k (lgamma(n_k + prior_k) - lgamma(prior_k)) over the topics of a group, and their number."""
+    """Return sum_k (lgamma(n_k + prior_k) - lgamma(prior_k)) over the topics of a group, and the number of topics."""
     count_group(state, where, counts)
     likelihood, nonzeros = 0.0, 0
     for row in where:
@@ -155,7 +155,7 @@ def group_likelihood(state, where, counts, prior):
 
 @kernel
 def dense_likelihood(counts, prior):
-    """Return the result of `group_likelihood` from the counts of all topics, int32 (K,), which are reset to 0."""
+    """Return the result of `group_likelihood`, given the counts of all topics, int32 (K,), which are reset to 0."""
     likelihood, nonzeros = 0.0, 0
     for k in range(counts.size):
         if counts[k]:
@@ -168,7 +168,7 @@ def dense_likelihood(counts, prior):
 
 @kernel
 def document_likelihood(state, base, offsets, positions, scratch, prior):
-    """Return the document part of the joint log-likelihood over a part of a block."""
+    """Return the document part of the joint log-likelihood for part of a block."""
     likelihood = 0.0
     for d in range(offsets.size - 1):
         where = scratch.where[: offsets[d + 1] - offsets[d]]
@@ -180,7 +180,7 @@ def document_likelihood(state, base, offsets, positions, scratch, prior):
 
 @kernel
 def word_likelihood(state, bases, run_offsets, blocks, starts, lengths, scratch, prior):
-    """Return the word part of the joint log-likelihood without the terms of topics, and the summed numbers of topics of
+    """Return the word part of the joint log-likelihood without its topic terms, and the total number of topics over
     words."""
     likelihood, nonzeros = 0.0, 0
     for w in range(run_offsets.size - 1):
@@ -198,7 +198,7 @@ def word_likelihood(state, bases, run_offsets, blocks, starts, lengths, scratch,
 
 @kernel
 def group_row(state, where, counts, row):
-    """Write a group's topics and counts to `row`, uint64, as topic << 32 | count, ascending; returns their number."""
+    """Write a group's topics and counts to `row`, uint64, as topic << 32 | count, ascending; returns the row's size."""
     count_group(state, where, counts)
     size = 0
     for token in where:
@@ -213,7 +213,7 @@ def group_row(state, where, counts, row):
 
 @kernel
 def dense_row(counts, row):
-    """Write the row of `group_row` from the counts of all topics, int32 (K,), which are reset to 0."""
+    """Write the row of `group_row`, given the counts of all topics, int32 (K,), which are reset to 0."""
     size = 0
     for k in range(counts.size):
         if counts[k]:
@@ -225,8 +225,8 @@ def dense_row(counts, row):
 
 @kernel
 def document_rows(state, base, offsets, positions, scratch, topics):
-    """Return the topics of each document of a part: sizes, uint32 (D,), and concatenated rows in the form of
-    `group_row`."""
+    """Return the topics of each document in a part: sizes, uint32 (D,), and the concatenated rows as `group_row` writes
+    them."""
     sizes = np.empty(offsets.size - 1, np.uint32)
     rows = np.empty(offsets[-1] - offsets[0], np.uint64)
     filled = 0
@@ -240,8 +240,8 @@ def document_rows(state, base, offsets, positions, scratch, topics):
 
 @kernel
 def word_rows(state, bases, run_offsets, blocks, starts, lengths, scratch, topics):
-    """Return the topics of each word of a part: sizes, uint32 (W,), and concatenated rows in the form of
-    `group_row`."""
+    """Return the topics of each word in a part: sizes, uint32 (W,), and the concatenated rows as `group_row` writes
+    them."""
     sizes = np.empty(run_offsets.size - 1, np.uint32)
     most = 0
     for w in range(run_offsets.size - 1):

@@ -1,4 +1,4 @@
-"""Evaluate a model on held-out documents during its training."""
+"""Evaluate a model on held-out documents during training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_held_out(held_out: Dataset, dataset: Dataset) -> None:
 
 @contextmanager
 def present_model(engine: StaticEngine, run: Path) -> Iterator[Model | None]:
-    """Yield the model of the engine's present state in a temporary directory; None on all ranks but the first."""
+    """Yield the model of the engine's current state, in a temporary directory; None on all ranks except rank 0."""
     directory = temporary_name(run / "present")
     directory.mkdir()
     try:
@@ -41,7 +41,7 @@ def present_model(engine: StaticEngine, run: Path) -> Iterator[Model | None]:
 
 
 def held_out_likelihood(model: Model, held_out: Dataset, workers: int) -> dict[str, float]:
-    """Return the predictive log-likelihood per token by document completion, see
-    `samplers.topics.inference.evaluate`."""
+    """Return the predictive log-likelihood per token by document completion, as `samplers.topics.inference.evaluate`
+    does."""
     found = evaluate(model, held_out, workers=workers, quiet=True)
     return {FIELD: found["predictive_log_likelihood_per_token"]}

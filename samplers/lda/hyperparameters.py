@@ -1,18 +1,18 @@
-"""Hyper-parameters of LDA by maximum likelihood of the present topics: asymmetric alpha, symmetric beta.
+"""Maximum-likelihood estimates of the LDA hyperparameters given the current topics: asymmetric alpha, symmetric beta.
 
 Given the topics of all tokens, documents are draws from a Dirichlet-multinomial distribution with parameters alpha, and
-topics are draws from one with parameter beta for every word. Minka's fixed point ("Estimating a Dirichlet
-distribution", 2000, eq. 55) maximises such a likelihood; no round of it lowers the likelihood:
+topics are draws from one with parameter beta for every word. Minka's fixed-point iteration ("Estimating a Dirichlet
+distribution", 2000, eq. 55) maximises such a likelihood; no step lowers the likelihood:
 
     alpha_k <- alpha_k * sum_d (psi(n_kd + alpha_k) - psi(alpha_k)) / sum_d (psi(N_d + abar) - psi(abar))
     beta    <- beta * sum_kw (psi(n_kw + beta) - psi(beta)) / (V * sum_k (psi(n_k + V*beta) - psi(V*beta)))
 
-The sums go over histograms of the counts, as in Wallach ("Structured topic models for language", 2008, section 2.3):
-whole numbers, so that they do not depend on the order in which they were gathered.
+The sums run over histograms of the counts, as in Wallach ("Structured topic models for language", 2008, section 2.3).
+Histograms hold integers, so they do not depend on the order in which they were gathered.
 
-Weights are kept within bounds, because some corpora say nothing of a weight, and the likelihood then has its maximum at
-0 or at infinity: alpha_k of a topic without tokens; beta where every word occurs once. Without bounds the sampler
-follows such an estimate, and the next one goes further.
+Weights are kept within bounds because some corpora carry no information about a weight, so that the likelihood has its
+maximum at 0 or at infinity: alpha_k of a topic without tokens; beta if every word occurs once. Without bounds the
+sampler would follow such an estimate, and the next estimate would go further.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ import numpy as np
 
 from blocks.compiled import kernel
 
-LEAST_ALPHA, MOST_ALPHA = 0.01, 100.0  # of all topics together; of one topic
+LEAST_ALPHA, MOST_ALPHA = 0.01, 100.0  # minimum of the sum over all topics; maximum of one topic
 LEAST_BETA, MOST_BETA = 1e-6, 1.0
-TOLERANCE = 1e-6  # relative change of every weight at which the fixed point is found
+TOLERANCE = 1e-6  # maximum relative change of a weight at which the iteration has converged
 MOST_ROUNDS = 200
 COUNT = np.uint64(0xFFFFFFFF)
-_MERGE_AT = 1 << 20  # values that may wait until they are merged
+_MERGE_AT = 1 << 20  # values that are buffered before they are merged
 
 
 class Histogram(NamedTuple):
@@ -41,10 +41,10 @@ class Histogram(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """Counts drawn from a Dirichlet-multinomial distribution, as histograms of int64.
+    """Counts drawn from a Dirichlet-multinomial distribution, as int64 histograms.
 
-    starts: (P+1,), begin of each parameter's counts in `counts`, (n,), with multiplicities `times`, (n,). totals: (m,),
-    sum of each draw's counts, with multiplicities `total_times`, (m,).
+    starts: (P+1,), start of each parameter's distinct counts in `counts`, (n,), whose multiplicities are `times`, (n,).
+    totals: (m,), distinct sums of a draw's counts, whose multiplicities are `total_times`, (m,).
     """
 
     starts: np.ndarray
@@ -61,12 +61,12 @@ class Bounds(NamedTuple):
     most: float
 
     def including(self, weights: np.ndarray) -> Bounds:
-        """Return the bounds extended to the weights that a training was given."""
+        """Return the bounds, widened to include the weights given to a training."""
         return Bounds(min(self.least, float(weights.min())), max(self.most, float(weights.max())))
 
 
 def alpha_bounds(topics: int) -> Bounds:
-    """Return the bounds of alpha. The smallest value depends on K like the default alpha."""
+    """Return the bounds of alpha. The minimum depends on K in the same way as the default alpha."""
     return Bounds(LEAST_ALPHA / topics, MOST_ALPHA)
 
 
@@ -74,7 +74,7 @@ BETA_BOUNDS = Bounds(LEAST_BETA, MOST_BETA)
 
 
 def bounds_met(name: str, weights: np.ndarray, bounds: Bounds) -> dict[str, str]:
-    """Return messages, by bound, about weights of a prior, float64 (P,), that are at a bound."""
+    """Return a message for each bound that a weight of a prior, float64 (P,), has reached, keyed by bound."""
     found = {}
     for which, bound in (("smallest", bounds.least), ("largest", bounds.most)):
         if count := int(np.count_nonzero(weights == bound)):
@@ -100,7 +100,7 @@ def add_histograms(histograms: list[Histogram]) -> Histogram:
 
 
 def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
-    """Return the sum of histograms that arrive one by one; memory grows with the number of distinct values only."""
+    """Return the sum of histograms given one by one; memory grows only with the number of distinct values."""
     merged = Histogram(np.empty(0, np.uint64), np.empty(0, np.int64))
     waiting: list[Histogram] = []
     for part in histograms:
@@ -157,10 +157,10 @@ def digamma_rise(counts, times, weight):
 
 @kernel
 def improve_prior(prior, outcomes, observed, bounds):
-    """Do one step of Minka's fixed point; returns the largest relative change.
+    """Do one step of Minka's fixed-point iteration; returns the largest relative change of a weight.
 
-    prior: float64 (P,), changed: a weight for each outcome, or (1,), a common weight of all outcomes. observed:
-    Observed, with the counts of P parameters. bounds: Bounds.
+    prior: float64 (P,), updated: a weight for each outcome, or (1,), a weight common to all outcomes. outcomes: number
+    of outcomes. observed: Observed, with the counts of P parameters. bounds: Bounds.
     """
     share = outcomes / prior.size
     fall = share * digamma_rise(observed.totals, observed.total_times, prior.sum() * share)
@@ -175,7 +175,7 @@ def improve_prior(prior, outcomes, observed, bounds):
 
 
 def fit_prior(prior: np.ndarray, outcomes: int, observed: Observed, bounds: Bounds) -> np.ndarray:
-    """Return the prior at which the fixed-point iteration from `prior` converges, after at most MOST_ROUNDS steps of
+    """Return the prior to which the fixed-point iteration from `prior` converges, after at most MOST_ROUNDS steps of
     `improve_prior`."""
     fitted = np.array(prior, np.float64)
     for _ in range(MOST_ROUNDS):
