@@ -1,14 +1,15 @@
-"""LightLDA: O(1) a token (Yuan et al., WWW 2015, section 4; equations 4 to 9).
+"""LightLDA: O(1) per token (Yuan et al., WWW 2015, section 4; equations 4 to 9).
 
-Proposals come in turn from the word, q_w(k) ~ (n_kw^- + beta) * weights_k, weights_k being 1 over an older
-n_k + V*beta, drawn from an alias table, and from the document, q_d(k) ~ n_kd^- + alpha_k, drawn as the topic of
-another of its tokens or from the prior. With the target
+Proposals alternate between the word and the document. Word proposals, q_w(k) ~ (n_kw^- + beta) * weights_k with
+weights_k = 1 / (n_k + V*beta) for an older n_k, are drawn from an alias table. Document proposals, q_d(k) ~ n_kd^- +
+alpha_k, are the topic of another token of the document or a draw from the prior. With the target
 
     p(k) ~ (n_kd^- + alpha_k) * (n_kw^- + beta) / (n_k^- + V*beta)
 
-a move s -> t is accepted with the probability min(1, p(t) q(s) / (p(s) q(t))), where for q_w the word factors cancel
-and for q_d those of the document. Deviations from the published code: q in the ratio is the probability with which the
-move would really be proposed. The token itself is taken out of table and row, and the document's counts are exact.
+a move s -> t is accepted with probability min(1, p(t) q(s) / (p(s) q(t))), in which the word factors cancel for q_w and
+the document factors for q_d. This differs from the published code in that q in the ratio is the probability with which
+the move is actually proposed, the token itself is excluded from the table and the row, and the counts of the document
+are exact.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ BATCH = 64
 
 
 class Chain(NamedTuple):
-    """Arguments of the kernels for one token; see `sample_cell`."""
+    """Arguments of the kernels that sample single tokens; see `sample_cell`."""
 
     cell: Cell
     rows: Rows
@@ -46,13 +47,13 @@ class Chain(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Proposals for the next tokens of a document, and the counts n_kw needed to judge them.
+    """Proposals for the next tokens of a document, and the counts n_kw that their acceptance needs.
 
-    They are drawn and looked up for many tokens at a time, so that many memory reads overlap: word proposals do not
-    depend on earlier tokens, and document proposals, which do, rarely change.
+    Proposals are drawn and counts looked up for many tokens at once, so that many memory reads overlap. This is
+    possible because word proposals do not depend on earlier tokens, and document proposals, which do, rarely change.
 
-    topics, counts: int64 (B,), each token's topic and its n_kw. word, word_counts, document, document_counts: int64 (B,
-    steps).
+    topics, counts: int64 (B,), topic of each token and its n_kw. word, word_counts, document, document_counts: int64
+    (B, steps), proposed topics and their n_kw.
     """
 
     topics: np.ndarray
@@ -65,13 +66,12 @@ class Batch(NamedTuple):
 
 @kernel
 def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, proposal, steps, in_place, key):
-    """Sample the tokens of a cell; returns the number that changed topic. See `samplers.lda.documents` for the
-    arguments.
+    """Sample the tokens of a cell and return how many changed topic.
 
-    word_tables: of all words, or, in place, room for one table, which is made for every token: O(K). scratch:
-    TableScratch. prior: of the topics in a document; alpha: this prior as float64 (K,). proposal: CYCLE, WORD or
-    DOCUMENT. steps: word proposals, document proposals, or pairs of both per token. key: random stream, 4 draws per
-    step.
+    See `samplers.lda.documents` for the other arguments. word_tables: the tables of all words or, in place, space for
+    a single table, which is rebuilt for every token in O(K). scratch: TableScratch. prior: prior of the topics in a
+    document; alpha: the same prior as float64 (K,). proposal: CYCLE, WORD or DOCUMENT. steps: number of word proposals,
+    document proposals, or pairs of both, per token. key: key of the random stream; 4 draws per step.
     """
     size = 1 if in_place else BATCH
     topics, own_counts = np.empty(size, np.int64), np.empty(size, np.int64)
@@ -84,7 +84,7 @@ def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, pr
 
 @unmanaged_kernel
 def sample_documents(chain, batch, scratch):
-    """Sample the tokens of the cell; returns the number that changed topic."""
+    """Sample the tokens of the cell and return how many changed topic."""
     cell, topics = chain.cell, chain.counts.topics
     steps, changed, draw = batch.word.shape[1], 0, np.uint64(0)
     for d in range(cell.offsets.size - 1):
@@ -111,7 +111,7 @@ def sample_documents(chain, batch, scratch):
 
 @inlined
 def take_out_of_row(chain, token, scratch):
-    """Remove a token from its word's row and make the tables of the rest, in place."""
+    """Remove a token from its word's row, and build the alias tables without the token (in place)."""
     topic, word, summary = np.int64(chain.cell.topics[token]), chain.cell.words[token], chain.counts.summary
     decrease(chain.rows, word, topic)
     for k in range(summary.size):
@@ -122,7 +122,7 @@ def take_out_of_row(chain, token, scratch):
 
 @inlined
 def propose(chain, batch, document, first, after, draw):
-    """Fill `batch` for the tokens first to after of the document with the tokens document[0] to document[1]."""
+    """Fill `batch` for tokens first to after of a document, whose tokens are document[0] to document[1]."""
     rows, tables, words, topics = chain.rows, chain.tables, chain.cell.words, chain.cell.topics
     steps, smoothing_mass = batch.word.shape[1], chain.beta * tables.masses[-1]
     for i in range(after - first):
@@ -159,13 +159,14 @@ def propose(chain, batch, document, first, after, draw):
 
 @inlined
 def sample_token(chain, batch, i, document, token, draw):
-    """Remove a token, walk over the proposals number i of `batch`, and add it back; returns whether it moved."""
+    """Remove a token, accept or reject its proposals batch.word[i] and batch.document[i], and add it back; returns
+    whether its topic changed."""
     cell, alpha, beta, weights, old = chain.cell, chain.alpha, chain.beta, chain.tables.weights, batch.topics[i]
     topics, summary = chain.counts.topics, chain.counts.summary
     topics[old] -= 1
     summary[old] -= 1.0
     own, new, of_new = (np.int64(-1), old, batch.counts[i]) if chain.in_place else (old, old, batch.counts[i] - 1)
-    for step in range(batch.word.shape[1]):  # moves are no branches: they could not be foreseen
+    for step in range(batch.word.shape[1]):  # branch-free moves: a branch would be mispredicted
         if chain.proposal != DOCUMENT:
             proposed = batch.word[i, step]
             forward = (topics[proposed] + alpha[proposed]) * weights[new] * summary[new]
@@ -194,7 +195,7 @@ def sample_token(chain, batch, i, document, token, draw):
 
 @inlined
 def draw_document(token_topics, document, token, prior, u):
-    """Draw a topic from n_kd^- + alpha_k: that of another token of the document, or one from the prior."""
+    """Draw a topic from n_kd^- + alpha_k: the topic of another token of the document, or one from the prior."""
     others = document[1] - document[0] - 1
     x = u * (others + prior.total)
     if x < others:

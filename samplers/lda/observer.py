@@ -1,4 +1,4 @@
-"""Evaluations during the training of a topic model, and publication of the model, by the settings of the run."""
+"""Observer of a topic model's training: evaluates the model and publishes it, as the settings of the run say."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LdaSettings(HeldOutSettings):
 
 
 class LdaObserver:
-    """Observer of a run. workers: number of processes for evaluations, which rank 0 does."""
+    """Observer of a run. workers: number of processes that rank 0 uses for evaluations."""
 
     def __init__(self, run: Run, workers: int, *, first: bool = True) -> None:
         self._run, self._workers = run, workers
@@ -49,7 +49,7 @@ class LdaObserver:
         return found
 
     def _log_bounds(self, engine: StaticEngine, iteration: int) -> None:
-        """Log once in log.txt that an estimated prior is at a bound."""
+        """Log, once per bound, in log.txt that an estimated prior has reached a bound."""
         if not isinstance(engine.program, Lda):
             return
         for bound, message in engine.program.bounds_met(iteration, engine.arrays).items():
@@ -58,7 +58,7 @@ class LdaObserver:
                 self._run.log(f"iteration {iteration}: {message}")
 
     def _is_due(self, iteration: int) -> bool:
-        """Return whether a state may be part of the average at the end."""
+        """Return whether the state after an iteration may be part of the final average."""
         states = self._settings["average"]
         if states == 1 or iteration % self._every:
             return False

@@ -1,6 +1,6 @@
-"""Latent Dirichlet allocation as a program: what all its samplers have in common.
+"""Latent Dirichlet allocation as a program: the parts shared by all samplers.
 
-Joint log-likelihood of words and topics, in the parts that the LightLDA paper reports (section 7):
+Joint log-likelihood of words and topics, split into the parts that the LightLDA paper reports (section 7):
 
     document part   sum_d [lgamma(abar) - lgamma(abar + N_d) + sum_k (lgamma(n_kd + alpha_k) - lgamma(alpha_k))]
     word part       sum_k [lgamma(V*beta) - lgamma(V*beta + n_k) + sum_w (lgamma(n_kw + beta) - lgamma(beta))]
@@ -26,20 +26,20 @@ from samplers.lda import groups, hyperparameters
 from samplers.topics.model import live_topics, write_model
 
 MOST_TOPICS = 1_000_000
-LEAST_PRIOR, MOST_PRIOR = 1e-9, 1e9  # counts of tokens would be lost in the rounding of much larger sums
+LEAST_PRIOR, MOST_PRIOR = 1e-9, 1e9  # a much larger sum would lose token counts to rounding
 
 
 def topic_type(topics: int) -> str:
-    """Return the smallest dtype that holds a topic."""
+    """Return the smallest dtype that can hold every topic."""
     return "uint8" if topics <= 1 << 8 else "uint16" if topics <= 1 << 16 else "uint32"
 
 
 class Lda(StaticProgram):
     """Base class of LDA programs; subclasses add `phases` and their updates.
 
-    topics: K. alpha: one value for all topics, or one for each. beta: prior of words. seed: of all random streams.
-    optimize_every: iterations between estimations of alpha and beta (`samplers.lda.hyperparameters`), 0 for none; the
-    first is after `burn_in` iterations.
+    topics: K. alpha: one value for all topics, or one per topic. beta: prior of words. seed: seed of all random
+    streams. optimize_every: number of iterations between estimates of alpha and beta
+    (`samplers.lda.hyperparameters`), 0 to keep them fixed; the first estimate is made after `burn_in` iterations.
     """
 
     initial: Sequence[Phase] = (Phase("initial topics", "block"),)
@@ -60,7 +60,7 @@ class Lda(StaticProgram):
     )
     exported: Sequence[Phase] = (word_rows, document_rows)
     state_name = "topics of the tokens"
-    columns = 1  # of the local state: the topic, and what a sampler keeps with it
+    columns = 1  # columns of the local state: the topic, and whatever a sampler stores with it
 
     def __init__(
         self,
@@ -105,25 +105,26 @@ class Lda(StaticProgram):
         return ("topic_counts",)
 
     def large_arrays(self) -> Collection[str]:
-        """Return the shared arrays that are as large as the model."""
+        """Return the names of the shared arrays that are as large as the model."""
         return self.sliced_arrays()
 
     def document_prior(self, shared: Arrays) -> groups.Prior:
-        """Return the prior of the topics in a document, alpha."""
+        """Return alpha, the prior of the topics in a document."""
         alpha = shared["alpha"]
         if alpha.size == 1:
             return groups.symmetric_prior(self.topics, float(alpha[0]))
         return groups.weighted_prior(alpha, shared["alpha_cut"], shared["alpha_alias"])
 
     def word_prior(self, shared: Arrays) -> groups.Prior:
-        """Return the prior of the topics of a word: beta, equal for all topics."""
+        """Return beta, the prior of the topics of a word, the same for all topics."""
         return groups.symmetric_prior(self.topics, float(shared["beta"][0]))
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
         return {"topic_counts": ArraySpec((self.topics,), "int64")}
 
     def largest_group(self) -> int:
-        """Return the tokens of the largest gathered group: the longest document, or a word that fits in a part."""
+        """Return the number of tokens of the largest gathered group: the longest document, or a word that fits in a
+        part."""
         most_frequent = int(self.dataset.index.frequencies.max(initial=0))
         return max(min(most_frequent, self.dataset.part_size), self.dataset.longest_document, 1)
 
@@ -131,11 +132,11 @@ class Lda(StaticProgram):
         return self.export_bytes()
 
     def export_bytes(self) -> int:
-        """Return the bytes that `write_model` needs to order the rows."""
+        """Return the bytes that `write_model` needs for ordering the rows."""
         return 36 * max(self.dataset.vocabulary_size, self.dataset.documents)
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """Return 0: one machine sends nothing."""
+        """Return 0, as a single machine sends nothing."""
         return 0
 
     def scratch_bytes(self) -> int:
@@ -159,10 +160,10 @@ class Lda(StaticProgram):
         return self._scratch
 
     def warm_up(self) -> None:
-        """Compile every phase by running it once on a corpus of one token, with arrays of the real types."""
+        """Compile every phase by running it once on a corpus of one token, with arrays of the actual types."""
         block, slice_ = tiny_data()
         state = np.zeros((1, self.columns), topic_type(self.topics))
-        large = self.large_arrays()  # here are one word and what all share, K elements each
+        large = self.large_arrays()  # in this corpus: one word and the part common to all words, K elements each
         shared = {
             name: np.zeros(2 * self.topics if name in large else spec.shape, spec.dtype)
             for name, spec in self.shared_arrays().items()
@@ -183,7 +184,7 @@ class Lda(StaticProgram):
         hyperparameters.fit_prior(np.ones(1), 2, observed, self.beta_bounds)
 
     def tiny_passage(self, phase: Phase, state: np.ndarray) -> Passage | None:
-        """Return the slice in transit of the corpus of `warm_up`, in phases with rotating slices."""
+        """Return the slice in transit for the corpus of `warm_up`, in phases with rotating slices."""
         return None
 
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
@@ -196,7 +197,7 @@ class Lda(StaticProgram):
         self._refresh_summary(shared)
 
     def census(self, iteration: int, sweep: Sweep, shared: Arrays) -> Sequence[np.ndarray]:
-        """Return histograms of topics in documents, of document lengths, and of topics of words."""
+        """Return the histograms of topics in documents, of document lengths, and of topics of words."""
         since = iteration - max(self.burn_in, 1)
         if not self.optimize_every or since < 0 or since % self.optimize_every:
             return ()
@@ -217,7 +218,7 @@ class Lda(StaticProgram):
         self._refresh_priors(shared)
 
     def bounds_met(self, iteration: int, shared: Arrays) -> dict[str, str]:
-        """Return messages, by bound, about estimated priors that are at a bound after an iteration."""
+        """Return a message, keyed by bound, for each estimated prior that has reached a bound after an iteration."""
         if not self.optimize_every or iteration <= max(self.burn_in, 1):
             return {}
         met = hyperparameters.bounds_met
@@ -231,7 +232,7 @@ class Lda(StaticProgram):
         np.add(shared["topic_counts"], self.dataset.vocabulary_size * shared["beta"][0], out=shared["summary"])
 
     def key(self, job: Job) -> np.uint64:
-        """Return the key of a job's random numbers."""
+        """Return the key of a job's random stream."""
         return stream_key(self.seed, *job.stream)
 
     def update(self, job: Job) -> Any:
@@ -241,7 +242,7 @@ class Lda(StaticProgram):
         return self.update_words(job, job.data, key)
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
-        """Do a part of a block-outer phase."""
+        """Run one part of a block-outer phase on its documents: initialize, sample, evaluate or export their topics."""
         where = tokens_of_documents(job, block)
         if job.phase == Lda.initial[0].name:
             return groups.initial_topics(*where, self.topics, job.delta["topic_counts"], key)
@@ -256,7 +257,7 @@ class Lda(StaticProgram):
         return self.sample_documents(job, block, key)
 
     def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
-        """Do a part of a slice-outer phase."""
+        """Run one part of a slice-outer phase on its words: sample, evaluate or export their topics."""
         where = tokens_of_words(job, slice_)
         if job.phase == self.word_likelihood.name:
             return groups.word_likelihood(*where, self.scratch, self.word_prior(job.shared))
@@ -268,11 +269,11 @@ class Lda(StaticProgram):
         return self.sample_words(job, slice_, key)
 
     def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
-        """Do the sampler's block-outer phase; returns the number of tokens that changed topic."""
+        """Run one part of the sampler's block-outer phase and return how many tokens changed topic."""
         raise NotImplementedError
 
     def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
-        """Do the sampler's slice-outer phase; returns the number of tokens that changed topic."""
+        """Run one part of the sampler's slice-outer phase and return how many tokens changed topic."""
         raise NotImplementedError
 
     def aggregate(
@@ -310,7 +311,8 @@ class Lda(StaticProgram):
         self.write(sweep, shared, directory, shared["topic_counts"])
 
     def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
-        """Write the rows of words and documents as a model. topic_counts: sums over words, of the same dtype."""
+        """Write the rows of words and documents as a model. topic_counts: (K,), sums over words, in the dtype of the
+        rows."""
         self.write_rows(sweep, shared, directory, topic_counts)
 
     def write_rows(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray, **more: Any) -> None:
@@ -333,19 +335,17 @@ def tiny_data() -> tuple[Block, Slice]:
     block = Block(np.zeros(1, np.uint64), ends, zero, zero, ends)
     slice_ = Slice(ends, zero, zero, np.ones(1, np.uint32), ends)
     for array in (*block, *slice_):
-        array.setflags(write=False)  # as mapped files are; to numba that is another type
+        array.setflags(write=False)  # mapped files are read-only, which is a different type to numba
     return block, slice_
 
 
 def tokens_of_documents(job: Job, block: Block) -> tuple[Any, ...]:
-    """Return the positions of the tokens of a part's documents: state, base, offsets, positions as
-    `samplers.lda.groups` takes them."""
+    """Return where the tokens of a part's documents are: state, base, offsets and positions (`samplers.lda.groups`)."""
     return job.state, job.bases[job.unit], block.offsets[job.first : job.last + 1], block.positions
 
 
 def tokens_of_words(job: Job, slice_: Slice) -> tuple[Any, ...]:
-    """Return the positions of the tokens of a part's words: state, bases and runs as `samplers.lda.groups` takes
-    them."""
+    """Return where the tokens of a part's words are: state, bases and runs (`samplers.lda.groups`)."""
     run_offsets = slice_.run_offsets[job.first : job.last + 1]
     return job.state, job.bases, run_offsets, slice_.blocks, slice_.starts, slice_.lengths
 

@@ -1,4 +1,4 @@
-"""The samplers of LDA by name. A new one is a file of kernels, a class here, and an entry in `samplers.programs`."""
+"""The LDA samplers by name. To add one, write its kernels, a class here, and an entry in `samplers.programs`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from samplers.programs import target
 class TwoPhase(WarmStart):
     """Two-phase sampler, which stores no model. See `samplers.lda.two_phase`.
 
-    The word phase goes through slices, the document phase through blocks.
+    The word phase iterates over slices, the document phase over blocks.
 
-    mh_steps: number of proposals that each phase draws for a token and the other phase accepts or rejects. 2 reaches a
-    held-out likelihood sooner than 1, and at K = 1,000 sooner than 4: docs/benchmarks.md.
+    mh_steps: number of proposals that each phase draws per token, for the other phase to accept or reject. 2 reaches a
+    held-out likelihood sooner than 1, and at K = 1,000 sooner than 4 (docs/benchmarks.md).
     """
 
     phases = (Phase("word", "slice"), Phase("document", "block"))
@@ -46,11 +46,11 @@ class TwoPhase(WarmStart):
 
     def scratch_bytes(self) -> int:
         most_frequent = int(self.dataset.index.frequencies.max(initial=0))
-        table = 48 * min(self.topics, most_frequent) if most_frequent > self.largest_group() else 0  # of its topics
+        table = 48 * min(self.topics, most_frequent) if most_frequent > self.largest_group() else 0  # alias table
         return super().scratch_bytes() + table + self._large_topics() * two_phase.COUNT.itemsize
 
     def _large_topics(self) -> int:
-        """Return the number of topics whose counts in large groups are kept: all if there are such groups, else 1."""
+        """Return the number of topics for which counts of large groups are kept: K if there are such groups, else 1."""
         most_frequent = int(self.dataset.index.frequencies.max(initial=0))
         largest = self.largest_group()
         return self.topics if max(most_frequent, largest) > min(largest, two_phase.MOST_COUNTED) else 1
@@ -80,17 +80,17 @@ class TwoPhase(WarmStart):
 
 
 class Gibbs(DocMajor):
-    """Gibbs sampling with dense conditionals, the reference: O(K) a token. See `samplers.lda.gibbs`."""
+    """Reference: Gibbs sampling with dense conditionals, O(K) per token. See `samplers.lda.gibbs`."""
 
     def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
         return gibbs.sample_cell(cell, self.rows(job.shared), self.counts, *self.priors(job.shared), self.in_place, key)
 
 
 class SparseGibbs(RunningMean):
-    """Gibbs sampling with exact conditionals, O(K_d) a token. See `samplers.lda.sparse_gibbs`.
+    """Gibbs sampling with exact conditionals, O(K_d) per token. See `samplers.lda.sparse_gibbs`.
 
-    start: "scvb0", "random", or None for scvb0 where `update` is "delayed" and the model is small, else random. The
-    configurations of runs made before this option have no value.
+    start: "scvb0", "random", or None. None means scvb0 if `update` is "delayed" and the model is small, else random.
+    The configurations of runs older than this option have no value.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class SparseGibbs(RunningMean):
 
 
 class SparseLda(DocMajor):
-    """SparseLDA, O(K_d + K_w) a token. See `samplers.lda.sparselda`."""
+    """SparseLDA, O(K_d + K_w) per token. See `samplers.lda.sparselda`."""
 
     def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
         return sparselda.sample_cell(
@@ -140,7 +140,7 @@ class SparseLda(DocMajor):
 
 
 class AliasLda(TableMajor):
-    """AliasLDA, O(K_d) a token. See `samplers.lda.aliaslda`. mh_steps: number of proposals for a token."""
+    """AliasLDA, O(K_d) per token. See `samplers.lda.aliaslda`. mh_steps: number of proposals per token."""
 
     def __init__(self, *args: Any, mh_steps: int = 2, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -164,9 +164,9 @@ class AliasLda(TableMajor):
 
 
 class LightLda(TableMajor):
-    """LightLDA, O(1) a token. See `samplers.lda.lightlda`.
+    """LightLDA, O(1) per token. See `samplers.lda.lightlda`.
 
-    mh_steps: number of proposals for a token, of each kind where `proposal` is cycle.
+    mh_steps: number of proposals per token, of each kind if `proposal` is "cycle".
     """
 
     def __init__(self, *args: Any, mh_steps: int = 2, proposal: str = "cycle", **options: Any) -> None:
@@ -198,7 +198,7 @@ class LightLda(TableMajor):
 
 
 def check_steps(mh_steps: int) -> int:
-    """Return `mh_steps`. Raises RequestError unless it is a possible number of proposals."""
+    """Return `mh_steps`. Raises RequestError unless it is a valid number of proposals."""
     if not 1 <= mh_steps <= 64:
         raise RequestError(f"--mh-steps must be from 1 to 64, got {mh_steps}")
     return mh_steps
@@ -209,10 +209,10 @@ TAKES = takers(LdaOptions) | {"running_mean": ("sparse-gibbs",)}  # options that
 
 
 def auto_samplers(topics: int, vocabulary_size: int, given: dict[str, Any], *, on_ring: bool = False) -> list[str]:
-    """Return the samplers that `--sampler auto` chooses from, the faster first (docs/sampling.md).
+    """Return the samplers that `--sampler auto` chooses from, fastest first (docs/sampling.md).
 
-    A second sampler is for memory limits that are too small for the first. given: as in `sampler_spec`; samplers that
-    do not have all of these options are left out, unless none has.
+    A second sampler is for memory limits that are too small for the first. given: see `sampler_spec`; samplers that
+    lack one of the given options are left out, unless all samplers do.
     """
     if on_ring:
         return ["two-phase"]
@@ -224,14 +224,14 @@ def auto_samplers(topics: int, vocabulary_size: int, given: dict[str, Any], *, o
 
 
 def begins_warm(topics: int, vocabulary_size: int, update: str | None) -> bool:
-    """Return whether sparse-gibbs learns its initial topics if `start` is not given."""
+    """Return whether sparse-gibbs learns its initial topics when `start` is not given."""
     return update in (None, "delayed") and is_small(topics, vocabulary_size)
 
 
 def initial_topics(
     name: str, topics: int, vocabulary_size: int, given: dict[str, Any], *, on_ring: bool
 ) -> dict[str, Any]:
-    """Return `given` with the `start` of a new run: "scvb0", or None if the sampler has its own or no start."""
+    """Return `given` with the `start` of a new run: "scvb0", or None if the sampler has its own default or no start."""
     by_itself = not on_ring and name == "sparse-gibbs" and begins_warm(topics, vocabulary_size, given.get("update"))
     return {"start": None if by_itself or name not in TAKES["start"] else "scvb0"} | {
         option: value for option, value in given.items() if value is not None
@@ -241,9 +241,8 @@ def initial_topics(
 def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any], *, on_ring: bool = False) -> ProgramSpec:
     """Return the program of a sampler.
 
-    options: options of every sampler. given: options of TAKES, None for the sampler's default. on_ring: whether the
-    sampler runs on several machines. Raises RequestError for an unknown sampler or an option that the sampler does not
-    have.
+    options: options common to all samplers. given: options in TAKES, None for the sampler's default. on_ring: whether
+    the sampler runs on several machines. Raises RequestError if the sampler is unknown or lacks a given option.
     """
     if name not in SAMPLERS:
         raise RequestError(f"--sampler: {name!r} is not a sampler", f"Choose one of: auto, {', '.join(SAMPLERS)}.")

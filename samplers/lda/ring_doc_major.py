@@ -1,12 +1,12 @@
 """Document-major LDA on a ring of machines: slice-outer, block-inner.
 
-On one machine each block visits all slices (see `samplers.lda.doc_major`); on a ring, slices would then have to go
-round once for every block. So here each slice, while it is at a machine, visits all blocks: the rows of its words are
-unpacked; for each block, its tokens of these words are sampled with frozen rows, which are then updated; and in the end
-the rows are packed and sent on. Rows count exactly the tokens of all machines: only the summary row is stale.
+On one machine each block visits all slices (see `samplers.lda.doc_major`). On a ring, slices would then have to go
+round once per block. So here each slice visits all blocks while it is on a machine: the rows of its words are unpacked;
+for each block, its tokens of these words are sampled with frozen rows, which are then updated; finally the rows are
+packed and sent on. Rows count exactly the tokens of all machines; only the summary row is stale.
 
 The counts of a document include its tokens in all slices, so the topics and words of all tokens stay in memory,
-document by document: 4 bytes a token, plus the topic. They are laid out when a run is started or resumed.
+document by document: 4 bytes per token, plus the topic. They are laid out when a run is started or resumed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from samplers.lda.program import tiny_data, topic_type
 from samplers.lda.ring_program import RingLda
 from samplers.lda.rows import DENSE, row_sizes
 
-_OPEN = "open"  # the step before all others: what the rows count the tokens of a cell under is noted
+_OPEN = "open"  # the first step: note the topics under which the rows count the tokens of a cell
 
 
 class RingDocMajor(RingLda, DocMajor):
-    """Mixin before a program of `samplers.lda.doc_major`, in its mode delayed. Rows are kept for one slice at a
-    time."""
+    """Mixin for a `samplers.lda.doc_major` program in mode delayed, listed before it in the bases. Rows are kept for
+    one slice at a time."""
 
     whole_blocks = False
 
@@ -65,7 +65,7 @@ class RingDocMajor(RingLda, DocMajor):
         }
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
-        """Return no arrays: there is room for the rows of one slice."""
+        """Return no arrays, as memory holds the rows of one slice only."""
         return {}
 
     def large_arrays(self) -> Collection[str]:
@@ -109,12 +109,12 @@ class RingDocMajor(RingLda, DocMajor):
         return 0
 
     def _of_block(self, shared: Arrays, block: int) -> dict[str, np.ndarray]:
-        """Return the laid out tokens of a block."""
+        """Return the topics and words of a block's tokens, as they were laid out."""
         mine = slice(self._begins[block], self._begins[block + 1])
         return {name: shared[name][mine] for name in ("token_topics", "token_words")}
 
     def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
-        """Do a stage of a slice: unpack its rows, do a step of one of its cells, or pack the rows."""
+        """Run one stage of a slice: unpack its rows, do one step on one of its cells, or pack the rows."""
         assert job.passage
         arrived, leaving, left = job.passage
         first, rows = int(self.dataset.index.slice_bounds[job.unit]) + job.first, self.rows(job.shared)

@@ -1,7 +1,7 @@
-"""LDA on a ring of machines: common part of all samplers, for the kernels of `samplers.lda.travelling_rows`.
+"""LDA on a ring of machines: the part shared by all samplers, on top of the kernels in `samplers.lda.travelling_rows`.
 
-A machine has some of the documents, see `blocks.shards.splitting`. The rows of words rotate with their slices. They are
-not committed, but recounted by all machines when a run is resumed.
+Each machine has some of the documents (see `blocks.shards.splitting`). The word rows rotate with their slices. They are
+not committed; all machines recount them when a run is resumed.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from samplers.lda.program import Lda, tokens_of_words
 
 
 class RingLda(GatheredDocuments, Lda):
-    """Mixin before a sampler's program; subclasses add `phases`, one of which changes the slices.
+    """Mixin for a sampler's program, listed before it in the bases; subclasses add `phases`, one of which changes the
+    slices.
 
-    The last column of the state is the topic under which the row of a token's word counts it.
+    The last column of the state is the topic under which the row of a token's word counts the token.
     """
 
     rows_made = Phase("rows", "slice", writes=False, travels="made")
@@ -56,7 +57,7 @@ class RingLda(GatheredDocuments, Lda):
         self._work: travelling_rows.Work | None = None
 
     def _words(self, slice_: int, first: int, last: int) -> np.ndarray:
-        """Return the frequencies on all machines of words of a slice, int64 (W,)."""
+        """Return the frequencies, over all machines, of words first to last of a slice, int64 (W,)."""
         start = self.dataset.index.slice_bounds[slice_]
         return self._all_frequencies[start + first : start + last]
 
@@ -66,12 +67,12 @@ class RingLda(GatheredDocuments, Lda):
         return np.array(rooms, np.int64)
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """Return the bytes of the rows of all words, without slices that are not passed on."""
+        """Return the bytes of the rows of all words, except in slices that are not passed on."""
         at_random = packed_counts.random_bytes(self._all_frequencies, self.topics)
         return round(at_random * packed_counts.sharpened(iteration) * (machines - 1) / machines)
 
     def largest_group(self) -> int:
-        """Return the tokens of the longest document: words are not gathered."""
+        """Return the number of tokens of the longest document, as words are not gathered."""
         return max(self.dataset.longest_document, 1)
 
     def scratch_bytes(self) -> int:
@@ -103,13 +104,13 @@ class RingLda(GatheredDocuments, Lda):
             return None
         more = int(state[0, -1]) - 15
         large = [15 << 4, more & 127 | 128, more >> 7 & 127 | 128, more >> 14]
-        entry = large if more >= 0 else [more + 15 << 4]  # the one token, and its topic
+        entry = large if more >= 0 else [more + 15 << 4]  # the only token and its topic
         row = [len(entry), 0, 0, 0, *entry]
         data = np.array([] if phase is self.rows_made else row, np.uint8)
         return Passage(data, np.zeros(16, np.uint8), np.zeros(1, np.int64))
 
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
-        Lda.restore(self, sweep, shared)  # a sampler's own rows are not counted: they travel
+        Lda.restore(self, sweep, shared)  # skip the sampler's recount of its own rows: rows rotate
         for _ in sweep(self.rows_made):
             pass
 

@@ -1,4 +1,4 @@
-"""The samplers of LDA on a ring of machines, by name."""
+"""The LDA samplers on a ring of machines, by name."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from samplers.lda.ring_program import RingLda
 
 
 class RingTwoPhase(RingLda, TwoPhase):
-    """Two-phase sampler on a ring, document phase first, which needs no other machine; see `samplers.lda.two_phase`.
+    """Two-phase sampler on a ring, with the document phase, which needs no other machine, first.
 
-    The state has an additional column, as the row of a token's word learns the moves of the document phase only when it
-    arrives.
+    The state has an additional column, because the row of a token's word receives the moves of the document phase only
+    when it arrives. See `samplers.lda.two_phase`.
     """
 
     phases = (Phase("document", "block"), Phase("word", "slice", travels="changed"))
@@ -48,7 +48,7 @@ class RingGibbs(RingDocMajor, Gibbs):
 
 
 class RingSparseGibbs(RingDocMajor, SparseGibbs):
-    """Sparse Gibbs sampler on a ring; see `samplers.lda.sparse_gibbs`. The model is that of the last state."""
+    """Sparse Gibbs sampler on a ring; see `samplers.lda.sparse_gibbs`. The model is the last state, not an average."""
 
     def __init__(self, *args: Any, start: str = "random", **options: Any) -> None:
         super().__init__(*args, start=start, **options)

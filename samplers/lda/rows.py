@@ -1,10 +1,10 @@
-"""Rows of counts n_kw: dense for hot words, small hash tables for the tail (LightLDA, section 5.3).
+"""Rows of counts n_kw: dense for frequent words, small hash tables for the others (LightLDA, section 5.3).
 
-A row is dense, K counts of 4 bytes, where a hash table would take no less; else it is a table of 8-byte entries
-`topic << 32 | count`, 0 where empty, with at least twice as many slots as the word can have topics. Tables are probed
-linearly and kept in order (Amble and Knuth, "Ordered hash tables", 1974): on the way from a topic's home slot to its
-own there are only larger topics. So what lies where depends on the counts alone, not on the way they came about, and
-a walk over the slots gives the same sequence after a resume.
+A row is dense (K counts of 4 bytes) unless a hash table is smaller. A table holds 8-byte entries `topic << 32 | count`,
+0 if empty, and has at least twice as many slots as the word can have topics. Tables use linear probing and are ordered
+(Amble and Knuth, "Ordered hash tables", 1974): between a topic's home slot and its own slot there are only larger
+topics. So the layout depends only on the counts, not on their history, and a walk over the slots gives the same
+sequence after a resume.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _COUNT = (1 << 32) - 1
 class Rows(NamedTuple):
     """The rows of all words.
 
-    topics: K. masks: int32 (V,), slots of a word's table less one, or DENSE. starts: int64 (V,), begin of the row in
-    `tables`, int64 (E,), or in `dense`, int32 (H,).
+    topics: K. masks: int32 (V,), number of slots of a word's table minus 1, or DENSE. starts: int64 (V,), start of the
+    row in `tables`, int64 (E,), or in `dense`, int32 (H,).
     """
 
     topics: int
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 
 
 class RowLayout(NamedTuple):
-    """Layout of the rows of words with given frequencies; see Rows. dense, tables: their sizes."""
+    """Layout of the rows of words with given frequencies; see Rows. dense, tables: number of elements of each."""
 
     masks: np.ndarray
     starts: np.ndarray
@@ -46,7 +46,7 @@ class RowLayout(NamedTuple):
 def row_layout(frequencies: np.ndarray, topics: int, *, all_dense: bool = False) -> RowLayout:
     """Return the layout for words with given frequencies, int64 (V,)."""
     most = np.minimum(frequencies, topics)
-    slots = 2 ** np.ceil(np.log2(2 * np.maximum(most, 1))).astype(np.int64)  # some for words that do not occur, too
+    slots = 2 ** np.ceil(np.log2(2 * np.maximum(most, 1))).astype(np.int64)  # also for words that do not occur
     dense = (8 * slots >= 4 * topics) | all_dense
     masks = np.where(dense, DENSE, slots - 1).astype(np.int32)
     sizes = np.where(dense, topics, slots)
@@ -55,14 +55,14 @@ def row_layout(frequencies: np.ndarray, topics: int, *, all_dense: bool = False)
 
 
 def row_sizes(layout: RowLayout, topics: int, slice_bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the elements of `dense` and of `tables` for each slice: int64 (S,) both."""
+    """Return the number of elements of `dense` and of `tables` in each slice, both int64 (S,)."""
     dense = layout.masks == DENSE
-    slots = layout.masks.astype(np.int64) + 1  # 0 where dense
+    slots = layout.masks.astype(np.int64) + 1  # 0 if the row is dense
     return per_slice(topics * dense, slice_bounds), per_slice(slots, slice_bounds)
 
 
 def per_slice(sizes: np.ndarray, slice_bounds: np.ndarray) -> np.ndarray:
-    """Return sums of `sizes`, (V,), over the words of each slice, int64 (S,). slice_bounds: int64 (S+1,)."""
+    """Return the sum of `sizes`, (V,), over the words of each slice, int64 (S,). slice_bounds: int64 (S+1,)."""
     return np.diff(np.concatenate(([0], np.cumsum(sizes)))[slice_bounds])
 
 
@@ -116,7 +116,7 @@ def add_tokens(rows, word, topic, tokens):
         slot = _home(np.int64(topic), mask)
         there = rows.tables[start + slot]
         while there and there >> 32 != entry >> 32:
-            if there >> 32 < entry >> 32:  # makes room and goes on to the next slot itself
+            if there >> 32 < entry >> 32:  # take the slot and move its entry on to the next one
                 rows.tables[start + slot], entry = entry, there
             slot = (slot + 1) & mask
             there = rows.tables[start + slot]
@@ -140,7 +140,7 @@ def decrease(rows, word, topic):
 
 @unmanaged_kernel
 def close_gap(tables, start, hole, mask):
-    """Remove an entry from a table, moving entries that may fill the hole: the first one behind it is the largest."""
+    """Remove an entry from a table; the first entry behind it that may move fills the gap, as it is the largest."""
     slot = hole
     while True:
         slot = (slot + 1) & mask
@@ -167,13 +167,13 @@ def clear_row(rows, word):
 
 @inlined
 def nonzeros(rows, word, row_topics, row_counts):
-    """Copy the nonzero topics of a word and their counts to int32 (K+1,) arrays; returns their number."""
+    """Copy a word's topics and their nonzero counts to int32 (K+1,) arrays; returns the number of topics."""
     mask, start, size = rows.masks[word], rows.starts[word], np.uint64(0)
     if mask == DENSE:
         row = rows.dense[start : start + rows.topics]
         for k in range(row.size):
             row_topics[size] = k
-            size += np.uint64(row[k] > 0)  # no branch: it could not be foreseen
+            size += np.uint64(row[k] > 0)  # branch-free: a branch would be mispredicted
         for i in range(size):
             row_counts[i] = row[row_topics[i]]
     else:

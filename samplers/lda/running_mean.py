@@ -1,12 +1,12 @@
-"""Document-major LDA whose model is a mean over the states of the chain, the later weighing more.
+"""Document-major LDA whose model is a mean over the states of the chain, with more weight on later states.
 
-A state is one draw, and so partly noise. The mean over the iterations t = 1, 2, ... predicts better, and forgets the
-start of the chain if later states weigh more (polynomial-decay averaging; Shamir and Zhang, ICML 2013, section 4):
+A single state is one draw, and so partly noise. The mean over the iterations t = 1, 2, ... predicts better, and forgets
+the start of the chain if later states weigh more (polynomial-decay averaging; Shamir and Zhang, ICML 2013, section 4):
 
     mean_1 = n_1,   mean_t = (1 - rho_t) * mean_{t-1} + rho_t * n_t,   rho_t = (DECAY + 1) / (t + DECAY)
 
-in which n_t weighs about t^DECAY. Only the counts of words are averaged: the counts of documents are from the last
-state.
+in which n_t has a weight of about t^DECAY. Only the counts of words are averaged; the counts of documents come from the
+last state.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda.doc_major import DocMajor
 
 DECAY = 2
-LEAST_COUNT = 0.01  # below, a topic is left out of a word's row in a model: what is left of states long ago
+LEAST_COUNT = 0.01  # smaller counts, remainders of old states, are dropped from the rows of a model
 
 
 class RunningMean(DocMajor):
-    """Mixin for samplers that take whole blocks; subclasses add `sample_cell`.
+    """Mixin for samplers that process whole blocks; subclasses add `sample_cell`.
 
-    running_mean: the model is the mean, if rows are small enough for whole blocks; else it is the last state.
+    running_mean: whether the model is the mean, if rows are small enough for whole blocks; else it is the last state.
     """
 
     whole_blocks = True
@@ -89,7 +89,7 @@ class RunningMean(DocMajor):
 
 @unmanaged_kernel
 def take_in(rows, means, rate):
-    """Update float32 means by the int32 counts of a state: means += rate * (counts - means)."""
+    """Update float32 means with the int32 counts of a state: means += rate * (counts - means)."""
     share = np.float32(rate)
     for i in range(rows.size):
         means[i] += share * (np.float32(rows[i]) - means[i])
@@ -97,8 +97,8 @@ def take_in(rows, means, rate):
 
 @kernel
 def mean_rows(means):
-    """Return the rows of words, float32 (W, K), in the form of `samplers.lda.groups.word_rows`, with counts as the bits
-    of float32."""
+    """Return the rows of words, float32 (W, K), in the form of `samplers.lda.groups.word_rows`, with the bits of
+    float32 as counts."""
     bits = means.view(np.uint32)
     sizes = np.zeros(means.shape[0], np.uint32)
     for w in range(means.shape[0]):
@@ -116,7 +116,7 @@ def mean_rows(means):
 
 @kernel
 def mean_totals(means):
-    """Return the counts of each topic summed over the rows of `mean_rows`, float64 (K,)."""
+    """Return the sum of each topic's counts over the rows of `mean_rows`, float64 (K,)."""
     totals = np.zeros(means.shape[1])
     for w in range(means.shape[0]):
         for k in range(means.shape[1]):

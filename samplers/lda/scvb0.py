@@ -1,7 +1,7 @@
-"""Kernels of a start for the samplers by stochastic collapsed variational inference (SCVB0).
+"""Kernels that initialize the samplers by stochastic collapsed variational inference (SCVB0).
 
-SCVB0 (Foulds, Boyles, DuBois, Smyth and Welling, KDD 2013, algorithm 1) keeps expected counts N_kw of words, and
-replaces a share of them by the counts of one minibatch of documents:
+SCVB0 (Foulds, Boyles, DuBois, Smyth and Welling, KDD 2013, algorithm 1) maintains expected word counts N_kw, and
+replaces a fraction of them by the counts of one minibatch of documents:
 
     N_kw = (1 - rho_t) * N_kw + rho_t * (C / |M|) * sum over the minibatch's tokens of w of gamma_k
 
@@ -13,8 +13,8 @@ its documents are folded in, with phi_kw = (N_kw + beta) / (N_k + V*beta):
       n_kd = n_kd + c * gamma_k,   gamma_k ~ (n_kd + alpha_k) * phi_kw
 
   for a word with c tokens, and finds the likely topics;
-- further sweeps over all of its words, and the likely topics alone, start from these n_kd, scaled to the document's
-  tokens N_d, and replace c tokens for a word with c tokens:
+- further sweeps over all of its words, restricted to the likely topics, start from these n_kd, scaled to the document's
+  number of tokens N_d, and replace c tokens for a word with c tokens:
 
       n_kd = (1 - c / N_d) * n_kd + c * gamma_k
 
@@ -22,13 +22,13 @@ Second, word by word, so that each row has one writer,
 
     gamma_k ~ (n_kd^- + alpha_k) * phi_kw
 
-is summed over the word's tokens. `^-` is n_kd without the token's own gamma, where this gamma is computed with the
+is summed over the word's tokens. `^-` means n_kd without the token's own gamma, where this gamma is computed with the
 token included. At the end every document is folded in once more, and a topic is drawn from this gamma for each of its
 tokens: the state with which sampling starts.
 
 Rows hold N_kw / `scale`, so that only the rows of the minibatch's words are written. Infrequent words may have no row:
-documents are folded in without these words, C and |M| count tokens of the others, and V stays the number of all words.
-The topic of a token of such a word is drawn from n_kd, or from the prior if the document has no other words.
+documents are folded in without these words, C and |M| count the tokens of the other words, and V stays the number of
+all words. The topic of a token of such a word is drawn from n_kd, or from the prior if the document has no other words.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from samplers.lda.folding import NO_ROW, different_words, fold, new_memory, stor
 from samplers.lda.groups import draw_prior
 from samplers.lda.topic_tree import place_of_topic, topic_of_entry
 
-_LEAST_TOTAL = np.float32(1e-30)  # of gammas, to divide by
+_LEAST_TOTAL = np.float32(1e-30)  # minimum sum of gammas that is divided by
 
 
 class Mixtures(NamedTuple):
@@ -61,7 +61,7 @@ class Mixtures(NamedTuple):
 
 @unmanaged_kernel
 def find_documents(offsets, positions, first, last, documents):
-    """Set documents[p] to the document of position p, for the documents from first to last."""
+    """Set documents[p] to the index of the document at position p, for the documents from first to last."""
     for d in range(first, last):
         for token in range(offsets[d], offsets[d + 1]):
             documents[positions[token]] = d
@@ -69,10 +69,10 @@ def find_documents(offsets, positions, first, last, documents):
 
 @kernel
 def fold_documents(offsets, positions, position_rows, first, last, estimate, mixtures):
-    """Set the mixtures of the documents from first to last of a block; returns their number of tokens with rows.
+    """Set the mixtures of the documents from first to last of a block; returns the number of their tokens with rows.
 
-    offsets: int64 (D+1,); positions: uint32 (N,); position_rows: uint32 (N,), the row of the word at each position, or
-    NO_ROW.
+    offsets: int64 (D+1,), start of each document in `positions`, uint32 (N,). position_rows: uint32 (N,), row of the
+    word at each position, or NO_ROW.
     """
     memory, tokens = new_memory(offsets, first, last, estimate), np.int64(0)
     for d in range(first, last):
@@ -87,11 +87,11 @@ def fold_documents(offsets, positions, position_rows, first, last, estimate, mix
 
 @kernel
 def draw_documents(state, base, offsets, positions, position_rows, first, last, estimate, prior, drawn, key):
-    """Draw the topics of the tokens of the documents from first to last of a block, given the estimate.
+    """Draw the topics of all tokens of the documents from first to last of a block, given the estimate.
 
     state: topic type (rows, columns), set. base: row of position 0. prior: Prior of the K topics. drawn: int64 (K,),
-    number of draws of each topic, added to. key: key of the random stream; each position takes one draw. For the other
-    arrays see `fold_documents`.
+    incremented by the number of draws of each topic. key: key of the random stream; one draw per position. For the
+    other arrays see `fold_documents`.
     """
     memory = new_memory(offsets, first, last, estimate)
     width = memory.likely.size
@@ -121,7 +121,8 @@ def draw_documents(state, base, offsets, positions, position_rows, first, last, 
 def _set_gammas(word, j, counts, memory, gammas):
     """Set `gammas` to the unnormalized gamma of a token over the kept topics of its document; returns their sum.
 
-    word: row of the word, or NO_ROW. j: its number among the document's words with rows. counts: of the kept topics.
+    word: row of the word, or NO_ROW. j: index of the word among the document's words with rows. counts: counts of the
+    kept topics.
     """
     total = np.float32(0.0)
     if word == np.int64(NO_ROW):
@@ -141,15 +142,15 @@ def _set_gammas(word, j, counts, memory, gammas):
 
 @inlined
 def _without_own(gamma, own, count, alpha):
-    """Return an unnormalized gamma as if its document did not have the token. own: normalizes the gammas."""
+    """Return an unnormalized gamma as if the token were not in its document. own: normalizing factor of the gammas."""
     return gamma * ((max(count - gamma * own, np.float32(0.0)) + alpha) / (count + alpha))
 
 
 class Scratch(NamedTuple):
-    """Working memory of `count_words`, of K topics at the depth that learns, and K_0 at depth 0.
+    """Working memory of `count_words`, for K topics at the depth that is learned, and K_0 topics at depth 0.
 
-    expected: float32 (K,), all 0. seen: int64 (K+1,), the topics that are not 0. gammas: float32 (K+1,). ancestors:
-    int64 (K_0,), 1 + entry of the word and a topic, all 0.
+    expected: float32 (K,), 0 between words. seen: int64 (K+1,), starts with the topics that are not 0. gammas: float32
+    (K+1,). ancestors: int64 (K_0,), 1 + the word's entry for each topic, 0 between words.
     """
 
     expected: np.ndarray
@@ -165,12 +166,12 @@ def new_scratch(topics: int, first_topics: int) -> Scratch:
 
 @unmanaged_kernel
 def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, scratch, totals):
-    """Add the expected counts of the documents before `last` that were not counted yet to the counts of words.
+    """Add the expected counts of the documents before `last` that have not been counted yet to the rows of words.
 
     words: uint32 (n,), rows of the words, or NO_ROW. ends: int64 (n,), end of each word's word-major positions. nexts:
-    uint32 (n,), each word's first position that is not counted yet, advanced. offsets: int64 (D+1,). added: amount that
-    a token adds to a count. totals: float64 (K,), sums of gamma, added to. Returns the first and the last place of the
-    arena that changed, or two more than there are.
+    uint32 (n,), first position of each word that has not been counted yet, advanced. offsets: int64 (D+1,). added:
+    amount that a token adds to a count. totals: float64 (K,), incremented by the sums of gamma. Returns the lowest and
+    the highest index of the arena that changed; if none changed, the size of the arena and -1.
     """
     expected, seen, documents = scratch.expected, scratch.seen, mixtures.documents
     lowest, highest = np.int64(estimate.rows.size), np.int64(-1)
@@ -190,7 +191,7 @@ def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, sc
             for a in range(of_document.size):
                 gamma = scratch.gammas[a] * (times / total) if total > 0 else np.float32(0.0)
                 k = np.uint64(of_document[a])
-                seen[size] = k  # kept if the topic is new
+                seen[size] = k  # overwritten by the next topic unless this one is new
                 size += (expected[k] == 0) & (gamma > 0)
                 expected[k] += gamma
         nexts[i] = position
@@ -207,7 +208,7 @@ def count_words(words, ends, nexts, last, offsets, estimate, mixtures, added, sc
 
 @inlined
 def _mark_entries(word, tree, ancestors):
-    """Note the entries of a word by their topics, where topics are split."""
+    """Store the index of each of a word's entries under its topic, if topics were split."""
     if tree.depth:
         for entry in range(tree.entries[word], tree.entries[np.int64(word) + 1]):
             ancestors[topic_of_entry(tree, entry)] = entry + 1
@@ -222,7 +223,7 @@ def _clear_entries(word, tree, ancestors):
 
 @inlined
 def _place(word, topic, estimate, ancestors):
-    """Return where the arena holds the count of a word in a topic; -1 if it holds none."""
+    """Return the index in the arena of a word's count for a topic, or -1 if there is no such count."""
     if estimate.tree.depth == 0:
         return np.int64(word) * estimate.topics + np.int64(topic)
     entry = ancestors[np.int64(topic) // estimate.tree.descendants] - 1
@@ -231,9 +232,9 @@ def _place(word, topic, estimate, ancestors):
 
 @unmanaged_kernel
 def _find_gammas(word, topics, counts, estimate, scratch):
-    """Set the unnormalized gamma of a token over the topics of its document; returns their sum.
+    """Set the unnormalized gammas of a token over the topics of its document; returns their sum.
 
-    word: row of the word. A topic gets 0 if there is no count of the word in the topic.
+    word: row of the word. The gamma of a topic is 0 if the arena has no count of the word for the topic.
     """
     gammas, first = scratch.gammas, estimate.tree.topics[estimate.tree.depth]
     scale, beta, total = np.float32(estimate.scale), np.float32(estimate.beta), np.float32(0.0)

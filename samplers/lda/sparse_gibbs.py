@@ -1,19 +1,20 @@
-"""Collapsed Gibbs sampling by conditionals that are sparse in the document: O(K_d) a token, nothing rejected.
+"""Collapsed Gibbs sampling with conditionals that are sparse in the document: O(K_d) per token, no rejections.
 
-The conditional falls into a part with only the document's topics and a rest, as AliasLDA splits it (Li, Ahmed, Ravi and
+The conditional splits into a part over the document's topics only and a rest, as in AliasLDA (Li, Ahmed, Ravi and
 Smola, KDD 2014, section 3):
 
     p(k) ~ n_kd^- * phi_k  +  alpha_k * phi_k,   phi_k = (n_kw^- + beta) / (n_k^- + V*beta)
 
-All alpha_k together weigh as much as a few tokens, so the rest is seldom drawn: then, and only then, the row is walked.
-Its sum is computed in advance for each word of a cell with frozen rows, and corrected for the token itself. So every
-draw is from the exact conditional, given the rows, and no proposal has to be accepted.
+All alpha_k together weigh as much as a few tokens, so the rest is seldom drawn, and the word's row is only walked when
+it is. The sum of the rest is computed in advance for each word of a cell with frozen rows, and corrected for the token
+itself. So every draw is from the exact conditional given the rows, and there are no proposals to accept.
 
-`scales` holds 1 / (n_k + V*beta). While a token is out and frozen rows still count it under its topic s, scales[s] is
+`scales` holds 1 / (n_k + V*beta). While a token is taken out but frozen rows still count it under its topic s,
+scales[s] is
 
     (n_sw - 1 + beta) / (n_sw + beta) / (n_s - 1 + V*beta)
 
-so that times n_sw + beta it is phi_s without the token.
+so that multiplying it by n_sw + beta gives phi_s without the token.
 """
 
 from __future__ import annotations
@@ -26,17 +27,16 @@ from ooc.workers.intrinsics import prefetch
 from samplers.lda.documents import clear_document, first_above, open_document, put_back, take_out
 from samplers.lda.rows import DENSE, decrease, increase, nonzeros, prefetch_row, row_count
 
-_AHEAD = 4  # tokens by which rows are asked for before they are read
+_AHEAD = 4  # number of tokens ahead whose rows are prefetched
 _STRETCH = 64  # topics of a dense row that are summed at once
 
 
 @unmanaged_kernel
 def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key):
-    """Sample the tokens of a cell; returns the number that changed topic. See `samplers.lda.documents` for the
-    arguments.
+    """Sample the tokens of a cell and return how many changed topic.
 
-    rests: float64 (V,), of each word, see `sum_rests`; unused in place. alpha: float64 (K,). key: random stream; 2
-    draws per token.
+    See `samplers.lda.documents` for the other arguments. rests: float64 (V,), result of `sum_rests` for each word;
+    unused in place. alpha: float64 (K,). key: key of the random stream; 2 draws per token.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary, cumulated = counts[:5]
@@ -90,7 +90,7 @@ def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key):
 
 @inlined
 def prefetch_rows(rows, word, present, size):
-    """Prefetch what `document_part` will read of a word's row, if the document's topics stay the same."""
+    """Prefetch what `document_part` will read of a word's row, provided that the document's topics stay the same."""
     if rows.masks[word] == DENSE:
         start = rows.starts[word]
         for i in range(size):
@@ -102,7 +102,7 @@ def prefetch_rows(rows, word, present, size):
 
 @inlined
 def document_part(of_document, present, size, rows, word, beta, cumulated):
-    """Cumulate n_kd^- * phi_k over the document's topics in `cumulated`; returns the sum."""
+    """Store the cumulative sums of n_kd^- * phi_k over the document's topics in `cumulated`; returns the total."""
     total = 0.0
     if rows.masks[word] == DENSE:
         start = np.uint64(rows.starts[word])
@@ -120,16 +120,16 @@ def document_part(of_document, present, size, rows, word, beta, cumulated):
 
 @inlined
 def place_of(cumulated, size, x):
-    """Return the index of the first of the ascending cumulated[:size] above x, or the last."""
+    """Return the first index at which the ascending cumulated[:size] exceeds x, or the last index."""
     place = np.int64(0)
     for i in range(size - 1):
-        place += cumulated[i] <= x  # no branch: it could not be foreseen
+        place += cumulated[i] <= x  # branch-free: a branch would be mispredicted
     return place
 
 
 @unmanaged_kernel
 def draw_rest(rows, word, counts, alpha, beta, x):
-    """Return the topic at which the cumulated terms alpha_k * phi_k of a word exceed x."""
+    """Return the first topic at which the cumulative sum of a word's alpha_k * phi_k exceeds x."""
     if rows.masks[word] == DENSE:
         return _draw_dense(rows.dense, rows.starts[word], counts.scales, alpha, beta, x)
     scales, row_topics, row_counts = counts.scales, counts.row_topics, counts.row_counts
@@ -147,7 +147,7 @@ def draw_rest(rows, word, counts, alpha, beta, x):
 
 @inlined
 def _draw_dense(dense, start, scales, alpha, beta, x):
-    """Return the result of `draw_rest` from a dense row: whole ranges first, then topic by topic."""
+    """Return the result of `draw_rest` from a dense row, skipping whole ranges before going topic by topic."""
     first = np.int64(0)
     while first + _STRETCH < alpha.size:
         stretch = dense_rest(dense, start, scales, alpha, beta, first, first + _STRETCH)
@@ -184,8 +184,8 @@ def smoothing(counts, alpha, beta):
 
 @unmanaged_kernel
 def rest_of_word(rows, word, counts, alpha, beta, rest):
-    """Return sum_k alpha_k * phi_k of a word. counts: with `scales` set. rest: value of a word without tokens,
-    `smoothing`."""
+    """Return sum_k alpha_k * phi_k of a word. counts: Counts with `scales` set. rest: this sum for a word without
+    tokens (`smoothing`)."""
     scales, row_topics, row_counts = counts.scales, counts.row_topics, counts.row_counts
     if rows.masks[word] == DENSE:
         return dense_rest(rows.dense, rows.starts[word], scales, alpha, beta, 0, alpha.size)
@@ -196,7 +196,7 @@ def rest_of_word(rows, word, counts, alpha, beta, rest):
 
 @unmanaged_kernel
 def sum_rests(rows, words, counts, alpha, beta, summary, rests):
-    """Set rests[w] to sum_k alpha_k * phi_kw, with all tokens counted, for some words w, uint32 (n,)."""
+    """Set rests[w] to sum_k alpha_k * phi_kw, counting all tokens, for the given words w, uint32 (n,)."""
     for k in range(alpha.size):
         counts.scales[k] = 1.0 / summary[k]
     of_beta = smoothing(counts, alpha, beta)

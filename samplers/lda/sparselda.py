@@ -1,12 +1,13 @@
-"""SparseLDA: O(K_d + K_w) a token (Yao, Mimno and McCallum, KDD 2009, section 3.4).
+"""SparseLDA: O(K_d + K_w) per token (Yao, Mimno and McCallum, KDD 2009, section 3.4).
 
-The conditional is split into three buckets: the first hardly changes, the second has only the document's topics, the
-third only the word's:
+The conditional is split into three buckets: smoothing, which hardly changes; the document bucket, over the document's
+topics only; and the word bucket, over the word's topics only:
 
     p(k) ~ alpha_k*beta / (n_k^- + V*beta)  +  n_kd^-*beta / (n_k^- + V*beta)
            +  n_kw^- * (n_kd^- + alpha_k) / (n_k^- + V*beta)
 
-The sums of the first two, and the coefficients (n_kd + alpha_k) / (n_k + V*beta) of the third, are kept up to date.
+The sums of the first two buckets, and the coefficients (n_kd + alpha_k) / (n_k + V*beta) of the third, are kept up to
+date.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from samplers.lda.rows import decrease, increase, nonzeros
 
 @unmanaged_kernel
 def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
-    """Sample the tokens of a cell; returns the number that changed topic. See `samplers.lda.documents` for the
-    arguments.
+    """Sample the tokens of a cell and return how many changed topic.
 
-    alpha: float64 (K,). key: random stream; one draw per token.
+    See `samplers.lda.documents` for the other arguments. alpha: float64 (K,). key: key of the random stream; one draw
+    per token.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary = counts.topics, counts.present, counts.places, counts.summary
@@ -54,7 +55,7 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
             own = -1 if in_place else old
             of_word = word_bucket(row_topics, row_counts, occurring, own, coefficients, weights)
             x = uniform(key, draw) * (of_word + document + smoothing)
-            if x < of_word:  # most draws end here
+            if x < of_word:  # true for most draws
                 new = np.int64(row_topics[min(first_above(weights, 0, occurring, x), occurring - 1)])
             elif x < of_word + document and size:
                 new = draw_document(topics, present, size, summary, beta, x - of_word)
@@ -96,8 +97,8 @@ def add_terms(beta, topics, summary, alpha, k, smoothing, document):
 
 @inlined
 def word_bucket(row_topics, row_counts, occurring, own, coefficients, cumulated):
-    """Cumulate the word bucket over the topics of the row in `cumulated`; returns the sum. own: topic under which the
-    row counts the token itself, -1 if it does not."""
+    """Store the cumulative sums of the word bucket over the row's topics in `cumulated`; returns the total. own: topic
+    under which the row counts the token itself, or -1 if the row does not count it."""
     total = 0.0
     for i in range(occurring):
         k = row_topics[i]
@@ -108,7 +109,7 @@ def word_bucket(row_topics, row_counts, occurring, own, coefficients, cumulated)
 
 @inlined
 def draw_document(topics, present, size, summary, beta, x):
-    """Return the topic of the document bucket at which its cumulated terms exceed x."""
+    """Return the first topic at which the cumulative sum of the document bucket exceeds x."""
     i = 0
     x -= topics[present[0]] * beta / summary[present[0]]
     while x >= 0.0 and i < size - 1:
@@ -119,7 +120,7 @@ def draw_document(topics, present, size, summary, beta, x):
 
 @inlined
 def draw_smoothing(summary, alpha, beta, x):
-    """Return the topic of the smoothing bucket at which its cumulated terms exceed x."""
+    """Return the first topic at which the cumulative sum of the smoothing bucket exceeds x."""
     k = 0
     x -= alpha[0] * beta / summary[0]
     while x >= 0.0 and k < alpha.size - 1:

@@ -1,10 +1,10 @@
 """LDA by collapsed Gibbs sampling of weighted documents, as a stochastic program (Splash, sections 4.3 and 6.3).
 
-Each token has ten topics, drawn independently, that count a tenth each (over-sampling). Counts are in tenths: whole
-numbers, and exactly so, as a worker's tenths of weight m are divided by m when workers are combined. A token that is
-sampled is taken out of the counts first, with all ten topics: additions that were delayed since they were drawn
-(equations 12 and 13). The counts of a document are not weighted: a document of weight m stands for m such documents,
-each with its own mixture, not for one that is m times as long.
+Each token has ten topics, drawn independently, and each of them counts as a tenth of a token (over-sampling). Counts
+are in tenths. They stay integers, exactly, because a worker's tenths of weight m are divided by m when workers are
+combined. A token that is sampled is first taken out of the counts with all ten topics, including additions delayed
+since they were drawn (equations 12 and 13). The counts of a document are not weighted: a document of weight m stands
+for m such documents, each with its own mixture, not for one document that is m times as long.
 
 With one worker and one topic per token this is the sampler of `samplers.lda.gibbs`.
 """
@@ -29,13 +29,13 @@ from samplers.lda.gathered_documents import GatheredDocuments
 from samplers.lda.program import check_options, topic_type
 from samplers.topics.model import live_topics, write_model
 
-SHARES = 10  # topics of a token
-_WORDS = 1 << 12  # whose rows are written at a time
+SHARES = 10  # topics per token
+_WORDS = 1 << 12  # number of words whose rows are written at a time
 
 
 class SplashLda(StochasticProgram):
-    """Stochastic LDA program. topics: K. alpha: one value for all topics, or one for each. beta: prior of words. See
-    `StochasticProgram`."""
+    """Stochastic LDA program. topics: K. alpha: one value for all topics, or one per topic. beta: prior of words. For
+    the other parameters see `StochasticProgram`."""
 
     maps: Sequence[str] = ("document_likelihood",)
     document_rows = Phase("topics of documents", "block", writes=False)
@@ -63,7 +63,7 @@ class SplashLda(StochasticProgram):
         return self.export_bytes()
 
     def export_bytes(self) -> int:
-        """Return the bytes that `write_model` needs to order the rows."""
+        """Return the bytes that `write_model` needs for ordering the rows."""
         return 36 * max(self.dataset.vocabulary_size, self.dataset.documents)
 
     def shared_variables(self) -> dict[str, Shared]:
@@ -170,7 +170,7 @@ class SplashLda(StochasticProgram):
         )
 
     def _word_rows(self, counts: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the topics of words, with float32 counts, in the form for `write_model`."""
+        """Yield the topics of words, with float32 counts, in the form that `write_model` takes."""
         for first in range(0, len(counts), _WORDS):
             some = counts[first : first + _WORDS]
             words, topics = np.nonzero(some)
@@ -179,8 +179,8 @@ class SplashLda(StochasticProgram):
 
 
 class RingSplash(GatheredDocuments, SplashLda):
-    """Splash on a ring of machines, each with some of the documents; all have the counts of all words. parallelism:
-    default one worker per machine."""
+    """Splash on a ring of machines, each with some of the documents and with the counts of all words. parallelism: one
+    worker per machine by default."""
 
     exported: Sequence[Phase] = (
         GatheredDocuments.document_names,
@@ -198,7 +198,7 @@ class RingSplash(GatheredDocuments, SplashLda):
 
 @inlined_kernel
 def place_of(drawn, sums):
-    """Return the index of the first of ascending sums, float64 (K,), above a number; the last if there is none."""
+    """Return the first index at which the ascending sums, float64 (K,), exceed a number, or the last index."""
     first, last = 0, sums.size - 1
     while first < last:
         middle = (first + last) // 2
@@ -210,10 +210,10 @@ def place_of(drawn, sums):
 
 
 def topics_of_documents(offsets: np.ndarray, topics: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the topics of documents in the form for `write_model`: the first of each token's ten topics, so that they
-    add up to its tokens.
+    """Return the topics of documents in the form that `write_model` takes.
 
-    offsets: int64 (D+1,). topics: integers below `count`, of all tokens of a block.
+    Only the first of each token's ten topics is used, so that the counts of a document add up to its tokens. offsets:
+    int64 (D+1,). topics: topics of all tokens of a block, integers below `count`.
     """
     mine = topics[offsets[0] : offsets[-1]].astype(np.int64)
     pairs = np.repeat(np.arange(offsets.size - 1), np.diff(offsets)) * count + mine
@@ -229,7 +229,7 @@ def sizes_of(rows: np.ndarray, count: int) -> np.ndarray:
 
 @kernel
 def word_likelihood(counts, beta, shares):
-    """Return the word part of the joint log-likelihood without the terms of topics, and the number of nonzero counts.
+    """Return the word part of the joint log-likelihood without its topic terms, and the number of nonzero counts.
     counts: float64 (V, K), in units of 1 / `shares` token."""
     likelihood, nonzeros = 0.0, 0
     for word in range(counts.shape[0]):

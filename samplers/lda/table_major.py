@@ -1,8 +1,8 @@
-"""Document-major LDA with proposals from alias tables of the rows of words, see `samplers.lda.word_tables`.
+"""Document-major LDA with proposals from alias tables of the word rows (see `samplers.lda.word_tables`).
 
-Tables are made for each cell, or each iteration, from rows that are frozen while proposals are drawn. Tables of a cell
-are dropped after it: only one slice's tables are kept. If rows are updated in place, tables are made for every token,
-O(K).
+Tables are built for each cell, or each iteration, from rows that are frozen while proposals are drawn. The tables of a
+cell are dropped after it, so only one slice's tables are kept. If rows are updated in place, a table is built for every
+token, in O(K).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class TableMajor(DocMajor):
         self._scratch_of_tables: TableScratch | None = None
 
     def table_weights(self, shared: Arrays) -> np.ndarray:
-        """Return the weights of the tables, float64 (K,), for the present summary row."""
+        """Return the weights of the tables for the current summary row, float64 (K,)."""
         raise NotImplementedError
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
@@ -46,7 +46,7 @@ class TableMajor(DocMajor):
         if self.update_mode != "data-parallel":
             return super().sliced_arrays()
         entries = self._of_slices.copy()
-        entries[0] += self.topics  # smoothing
+        entries[0] += self.topics  # the smoothing table
         return super().sliced_arrays() | {"entries": entries}
 
     def own_bytes(self) -> int:
@@ -58,14 +58,14 @@ class TableMajor(DocMajor):
 
     @property
     def table_scratch(self) -> TableScratch:
-        """Return the working memory of this worker for making a table."""
+        """Return this worker's working memory for building a table."""
         if self._scratch_of_tables is None:
             size = self.topics + 1
             self._scratch_of_tables = TableScratch(np.zeros(size), *(np.zeros(size, np.int32) for _ in range(3)))
         return self._scratch_of_tables
 
     def tables(self, shared: Arrays) -> WordTables:
-        """Return the tables of all words, or, in place, this worker's room for one."""
+        """Return the tables of all words or, in place, this worker's space for a single table."""
         if not self.in_place:
             return WordTables(**{name: shared[name] for name in self._table_specs}, starts=self._table_starts)
         if self._own_tables is None:

@@ -1,18 +1,18 @@
-"""Expected counts of words in topics that grow by splitting: K topics are too many to be learned at once.
+"""Expected word counts of topics that are refined by splitting, for K too large to learn all topics at once.
 
-First the parents of parents are learned, up to AT_ONCE, from dense rows. Then each topic is split into `fanout`
-children, as often as it takes: the children of topic k are k * fanout + i. A child's expected counts start as a random
-half to one and a half of an even share, and learning goes on among the children of the topics that a document has.
+First the ancestors at depth 0, at most AT_ONCE, are learned from dense rows. Then every topic is split into `fanout`
+children, as often as needed; the children of topic k are k * fanout + i. A child's expected counts start at a random
+factor between 1/2 and 3/2 of an equal share, and learning continues among the children of the topics in a document.
 
-Only pairs of a word and a topic that occur have counts for children, so rows are sparse. All counts lie in one array of
+Only pairs of a word and a topic that occur have counts for children, so rows are sparse. All counts are in one array of
 32-bit numbers, the arena, in this order:
 
-- entries, the counts of the topics of depth 0, word by word: float32, whose last 16 bits are replaced by the topic;
-- for each further depth the rows of children, float32 (R, fanout): a row for each pair of the depth before, in order;
-- for each of these rows, unless the depth is the last: its topic, the row at the next depth of its first child that has
-  one, and a mask of the children that have one, uint32 (R, 3).
+- entries, the counts of the topics at depth 0, word by word: float32 with the last 16 bits replaced by the topic;
+- for each further depth, the rows of children, float32 (R, fanout): one row per pair at the previous depth, in order;
+- for each of these rows, unless the depth is the last, its links, uint32 (R, 3): its topic, the row at the next depth
+  of its first child that has one, and a mask of the children that have one.
 
-The row of an entry has the number of the entry. While depth 0 learns, the arena holds dense rows, float32 (V, K_0).
+An entry and its row have the same index. While depth 0 is learned, the arena holds dense rows, float32 (V, K_0).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from blocks.compiled import inlined, kernel
 from ooc.rng import uniform
 from ooc.workers.madvise import UNWRITTEN, write_back
 
-AT_ONCE = 10_000  # topics that are learned at once: better than split ones where dense rows are not too large
-_PARENTS = 1000  # topics, about, that are learned at once if K is larger than that
+AT_ONCE = 10_000  # maximum number of topics learned at once: better than splitting unless dense rows get too large
+_PARENTS = 1000  # approximate number of topics learned at once if K is larger than AT_ONCE
 _MOST_FANOUT = 10
-LINKS = 3  # numbers of a row's links
+LINKS = 3  # numbers per row of links
 _TOPIC, _COUNT = np.uint32(0xFFFF), np.uint32(0xFFFF0000)  # bits of an entry that hold its topic, and its count
-_LEAST = 0.5  # expected tokens of a pair that occurs, or more if memory requires
-_STEPS, _BINS = 4, 128  # of the least expected tokens, _LEAST times powers of 2 ** (1 / _STEPS)
+_LEAST = 0.5  # minimum expected count of a pair that is kept; more if memory requires it
+_STEPS, _BINS = 4, 128  # candidates for this minimum: _LEAST times powers of 2 ** (1 / _STEPS)
 
 
 class Tree(NamedTuple):
     """Arrays of a tree of topics.
 
     bits: uint32, view of the arena. entries: int64 (V+1,), first entry of each word, and the end. rows, links: int64
-    (L+1,), where the rows and the links of each depth begin in the arena. sizes: int64 (L+1,), number of rows. topics:
-    int64 (L+2,), first topic of each depth among those of all depths, and the end. fanout: largest number of children
-    of a topic. depth: of the topics that are asked for. descendants: number of topics at this depth that have one
-    ancestor at depth 0.
+    (L+1,), start in the arena of the rows and of the links of each depth. sizes: int64 (L+1,), number of rows of each
+    depth. topics: int64 (L+2,), first topic of each depth if the topics of all depths are numbered in order, and the
+    end. fanout: maximum number of children of a topic. depth: depth of the topics in use. descendants: number of
+    topics at this depth below one topic at depth 0.
     """
 
     bits: np.ndarray
@@ -56,7 +56,7 @@ class Tree(NamedTuple):
 
 
 def topics_by_depth(topics: int) -> tuple[int, list[int]]:
-    """Return the fanout, and the number of topics at each depth, of a tree that ends with `topics` topics."""
+    """Return the fanout and the number of topics at each depth, for a tree whose last depth has `topics` topics."""
     depths = 0
     while topics > AT_ONCE and _PARENTS * _MOST_FANOUT**depths < topics:
         depths += 1
@@ -68,20 +68,20 @@ def topics_by_depth(topics: int) -> tuple[int, list[int]]:
 
 
 def numbers_of_pair(fanout: int) -> int:
-    """Return how many 32-bit numbers of the arena a pair of a word and a topic takes that has children."""
+    """Return how many 32-bit numbers of the arena are needed by a pair of a word and a topic that has children."""
     return 1 + fanout + LINKS
 
 
 def split_topics(
     arena: np.ndarray, tree: Tree, scale: float, first_topics: int, totals: np.ndarray, key: np.uint64
 ) -> None:
-    """Split the topics at tree.depth: make the rows of the next depth.
+    """Split the topics at tree.depth: create the rows of the next depth.
 
-    scale: factor of the dense rows, if the depth is 0; else rows have the scale 1. first_topics: K_0. totals: float64,
-    expected counts of the topics at the next depth, set. key: of the random shares.
+    scale: factor of the dense rows if the depth is 0; rows of other depths have scale 1. first_topics: K_0. totals:
+    float64, set to the expected counts of the topics at the next depth. key: key of the stream for random shares.
     """
     depth, fanout, pair = tree.depth, tree.fanout, numbers_of_pair(tree.fanout)
-    after = tree.rows.size - 1 - depth  # splits, this one included
+    after = tree.rows.size - 1 - depth  # number of splits left, including this one
     totals[:], least = 0.0, 0.0
     if depth == 0:
         _bring_together(arena, tree, scale, first_topics, arena.size // (after * pair))
@@ -92,8 +92,8 @@ def split_topics(
         least, tree.sizes[depth + 1] = _least_count(counts, 1.0, most)
     links = tree.links[depth + 1] = begin + fanout * tree.sizes[depth + 1]
     tree.rows[depth + 1] = begin
-    at_once, end = max(UNWRITTEN // (4 * fanout * pair), 1), 0  # rows
-    for first in range(0, max(int(parents), 1), at_once):  # once at least, so that kernels are compiled
+    at_once, end = max(UNWRITTEN // (4 * fanout * pair), 1), 0  # rows per call
+    for first in range(0, max(int(parents), 1), at_once):  # at least once, so that kernels are compiled
         last, before = min(first + at_once, int(parents)), end
         if depth == 0:
             end = grow_entries(arena, tree, first, last, totals, key)
@@ -106,12 +106,12 @@ def split_topics(
 
 
 def filled(tree: Tree, depth: int) -> int:
-    """Return where the rows of a depth, from 1 on, end in the arena."""
+    """Return the end in the arena of the rows of a depth of at least 1."""
     return int(tree.rows[depth] + tree.fanout * tree.sizes[depth])
 
 
 def _bring_together(arena: np.ndarray, tree: Tree, scale: float, topics: int, most: int) -> None:
-    """Replace the dense rows by entries, at most `most`."""
+    """Replace the dense rows by at most `most` entries."""
     words = min(arena.size // topics, tree.entries.size - 1)
     least, _ = _least_count(arena[: words * topics], scale, most)
     tree.entries[:] = 0
@@ -124,7 +124,7 @@ def _bring_together(arena: np.ndarray, tree: Tree, scale: float, topics: int, mo
 
 
 def _least_count(counts: np.ndarray, scale: float, most: int) -> tuple[float, int]:
-    """Return the least expected count of pairs that are kept, so that at most `most` are, and their number."""
+    """Return the minimum expected count with which at most `most` pairs are kept, and the number of kept pairs."""
     bounds = _LEAST * 2.0 ** (np.arange(_BINS) / _STEPS)
     bins = np.zeros(_BINS, np.int64)
     count_pairs(counts, scale, bounds, bins)
@@ -135,7 +135,7 @@ def _least_count(counts: np.ndarray, scale: float, most: int) -> tuple[float, in
 
 @kernel
 def count_pairs(counts, scale, bounds, bins):
-    """Add to `bins` the number of expected counts between a bound and the next. bounds: float64, ascending."""
+    """Add the numbers of expected counts between consecutive bounds to `bins`. bounds: float64, ascending."""
     for i in range(counts.size):
         count = counts[i] * np.float32(scale)
         if count >= bounds[0]:
@@ -144,9 +144,9 @@ def count_pairs(counts, scale, bounds, bins):
 
 @kernel
 def bring_together(arena, bits, first, last, topics, scale, least, entries):
-    """Replace the dense rows of the words from first to last by entries, at the front of the arena.
+    """Replace the dense rows of the words from first to last by entries at the start of the arena.
 
-    topics: K_0. scale: factor of the rows. least: expected count of the smallest entry. Sets entries[first+1 : last+1].
+    topics: K_0. scale: factor of the rows. least: minimum expected count of an entry. Sets entries[first+1 : last+1].
     """
     end = entries[first]
     for word in range(first, last):
@@ -161,9 +161,9 @@ def bring_together(arena, bits, first, last, topics, scale, least, entries):
 
 @kernel
 def grow_entries(arena, tree, first, last, totals, key):
-    """Set the rows at depth 1 of the entries from first to last; returns last.
+    """Set the rows at depth 1 of the entries from first to last; returns `last`.
 
-    totals: float64, of the topics at depth 1, added to.
+    totals: float64, expected counts of the topics at depth 1, added to.
     """
     for entry in range(first, last):
         topic = topic_of_entry(tree, entry)
@@ -175,10 +175,10 @@ def grow_entries(arena, tree, first, last, totals, key):
 
 @kernel
 def grow_rows(arena, tree, first, last, least, end, totals, key):
-    """Set the links of the rows from first to last of tree.depth, and the rows of the next depth; returns their number.
+    """Set the links of rows first to last of tree.depth, and the rows of the next depth.
 
-    least: expected count of a pair that gets a row. end: number of rows at the next depth already set. totals: float64,
-    of the topics at the next depth, added to.
+    least: minimum expected count of a pair that gets a row. end: number of rows of the next depth that are set already.
+    totals: float64, expected counts of the topics at the next depth, added to. Returns the new number of rows.
     """
     fanout, rows, links = tree.fanout, tree.rows[tree.depth], tree.links[tree.depth]
     for row in range(first, last):
@@ -201,9 +201,9 @@ def grow_rows(arena, tree, first, last, least, end, totals, key):
 
 @kernel
 def _set_children(arena, first, fanout, topic, count, totals, key):
-    """Divide an expected count at random among the children of a topic, at `first` of the arena.
+    """Divide an expected count at random among the children of a topic, whose row starts at `first` in the arena.
 
-    The shares are to each other as numbers between a half and one and a half.
+    The shares are proportional to random numbers between 1/2 and 3/2.
     """
     children, total = min(fanout, totals.size - topic * fanout), 0.0
     for i in range(children):
@@ -222,7 +222,7 @@ def topic_of_entry(tree, entry):
 
 @inlined
 def row_of_child(tree, depth, row, i):
-    """Return the row of a row's child i at the next depth, or -1."""
+    """Return the row, at the next depth, of child i of a row, or -1 if the child has no row."""
     link = tree.links[depth] + LINKS * row
     mask = tree.bits[link + 2]
     if not (mask >> np.uint32(i)) & np.uint32(1):
@@ -232,9 +232,9 @@ def row_of_child(tree, depth, row, i):
 
 @inlined
 def place_of_topic(tree, entry, topic):
-    """Return where the arena holds the count of a word in a topic of tree.depth, from 1 on; -1 if it holds none.
+    """Return the index in the arena of a word's count for a topic at tree.depth (at least 1), or -1 if there is none.
 
-    entry: of the word and the topic's ancestor at depth 0.
+    entry: index of the entry of the word and the topic's ancestor at depth 0.
     """
     power, row = tree.descendants // tree.fanout, entry
     for depth in range(1, tree.depth):
@@ -247,7 +247,7 @@ def place_of_topic(tree, entry, topic):
 
 @inlined
 def _ones(mask):
-    """Return how many bits of a uint32 below 2^16 are 1."""
+    """Return the number of bits set in a uint32 below 2^16."""
     pairs = mask - ((mask >> np.uint32(1)) & np.uint32(0x5555))
     fours = (pairs & np.uint32(0x3333)) + ((pairs >> np.uint32(2)) & np.uint32(0x3333))
     eights = (fours + (fours >> np.uint32(4))) & np.uint32(0x0F0F)

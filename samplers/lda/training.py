@@ -1,4 +1,4 @@
-"""Train a topic model: from options to a run, a plan and the engine, on one machine or several."""
+"""Train a topic model: create the run, plan it and start the engine, on one machine or several."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ MOST_STALENESS = 8
 
 
 def default_alpha(topics: int) -> float:
-    """Return the default symmetric alpha: its sum is 5, less for fewer than 50 topics.
+    """Return the default symmetric alpha, which sums to 5 over topics, or to less for fewer than 50 topics.
 
-    Chosen by held-out likelihood: docs/benchmarks.md has the measurements.
+    Chosen by held-out likelihood; docs/benchmarks.md has the measurements.
     """
     return min(0.1, 5 / topics)
 
@@ -53,10 +53,10 @@ def train(
 ) -> dict[str, Any]:
     """Train a topic model of the dataset `data` in the new run directory `path`.
 
-    ring: several machines that all call this with their own shard and run directory and the same options; rank 0 has
-    the held-out documents, and writes the model. callback: see `ooc.training.train`; only for a single chain. Returns
-    the last line of the metrics; for several chains, that of the best chain with the comparison of all. Raises
-    RequestError, on all ranks and before anything is written, if an option is wrong.
+    ring: machines that all call this function with the same options, but each with its own shard and run directory;
+    rank 0 has the held-out documents and writes the model. callback: see `ooc.training.train`; only for a single chain.
+    Returns the last line of the metrics; with several chains, the last line of the best chain and the comparison of all
+    chains. Raises RequestError, on all ranks and before anything is written, if an option is invalid.
     """
     ring = of_several(ring)
     check_machines(LdaOptions, vars(options), several=ring is not None)
@@ -104,7 +104,7 @@ train_lda = by_keywords(train, LdaOptions)
 
 
 def _priors(options: LdaOptions) -> dict[str, Any]:
-    """Return the program's priors, and the settings of their estimation, if any."""
+    """Return the program's priors and, if they are estimated, the settings of the estimation."""
     alpha = default_alpha(max(options.topics, 1)) if options.alpha is None else options.alpha
     priors: dict[str, Any] = {"alpha": alpha, "beta": DEFAULT_BETA if options.beta is None else options.beta}
     burn_in = options.burn_in
@@ -127,7 +127,7 @@ def _priors(options: LdaOptions) -> dict[str, Any]:
 
 
 def _staleness(options: LdaOptions) -> int:
-    """Return the staleness of topic totals in macro-steps; checks the limits of splash, which has none."""
+    """Return the staleness of topic totals in macro-steps; raises RequestError if splash is given such options."""
     if options.sampler == "splash":
         unlike = {"optimize-every": options.optimize_every, "average": options.average not in (None, 1)}
         for option, asked in (unlike | {"staleness": options.staleness}).items():
@@ -143,10 +143,10 @@ def _staleness(options: LdaOptions) -> int:
 def _spec(
     options: LdaOptions, priors: dict[str, Any], dataset: Dataset, resources: Resources, *, on_ring: bool
 ) -> ProgramSpec:
-    """Return the program of the sampler; `auto` chooses the first that fits the memory limit, or the last."""
+    """Return the program of the sampler; `auto` means the first that fits in the memory limit, or else the last."""
     of_all = {"topics": options.topics, **priors, "seed": options.seed}
     given = {name: getattr(options, name) for name in takers(LdaOptions)}
-    if on_ring:  # their one order of rows, which an option may name
+    if on_ring:  # rows have only one order of updates on a ring, which an option may name
         given |= {"update": None}
     samplers = [options.sampler]
     if options.sampler == "auto":
@@ -159,7 +159,7 @@ def _spec(
 def _spec_of(
     sampler: str, options: LdaOptions, of_all: dict[str, Any], given: dict[str, Any], dataset: Dataset, *, on_ring: bool
 ) -> ProgramSpec:
-    """Return the program of a sampler. of_all: options of every sampler; given: options of some samplers."""
+    """Return the program of a sampler. of_all: options common to all samplers; given: options of some samplers."""
     if options.average is not None and not on_ring and sampler in TAKES["running_mean"]:
         given = given | {"running_mean": False}
     given = initial_topics(sampler, options.topics, dataset.vocabulary_size, given, on_ring=on_ring)
@@ -167,7 +167,7 @@ def _spec_of(
 
 
 def _remember(path: Path, dataset: Dataset) -> dict[str, str]:
-    """Return the run's settings for held-out documents, after checking them."""
+    """Check the held-out documents, and return the run's settings for them."""
     held_out = Dataset(path)
     check_held_out(held_out, dataset)
     check_dataset(held_out)
@@ -175,9 +175,10 @@ def _remember(path: Path, dataset: Dataset) -> dict[str, str]:
 
 
 def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | None = None) -> int:
-    """Return the largest number of bytes that a new run of a shard takes on the disk of one of several machines.
+    """Return the maximum number of bytes that a new run on a shard takes on the disk of one of several machines.
 
-    They are those of all generations, or of the first and the counts of the start, if these are in a file.
+    This is the size of all generations or, if larger, of the first generation and the arrays of the start that are in
+    files.
     """
     dataset, options = Dataset(data), {"topics": topics, "alpha": DEFAULT_BETA, "beta": DEFAULT_BETA, "seed": 0}
     check_options(topics, DEFAULT_BETA, DEFAULT_BETA)

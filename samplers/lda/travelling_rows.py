@@ -1,13 +1,13 @@
 """Kernels of the two-phase sampler's word phase when the tokens of a word are on several machines.
 
-A machine needs a word's row n_kw, summed over all machines, which travels with the slice. A machine that receives the
-row applies the changes of its own document phase since the last visit, walks the proposals of its tokens (see
-`samplers.lda.two_phase`; with the counts of the row, which include the tokens of all machines), counts the new topics,
-draws new proposals from the row, and sends it on. So the only changes that a row lacks are those of the document phases
-of machines that it has yet to visit. The last column of a token is the topic under which the row counts it.
+A machine needs a word's row n_kw, summed over all machines, which moves around the ring with its slice. A machine that
+receives the row adds the changes of its own document phase since the last visit, walks the proposals of its tokens as
+in `samplers.lda.two_phase` (using the counts of the row, which include the tokens of all machines), counts the new
+topics, draws new proposals from the row, and sends it on. So a row lacks only the changes of the document phases of
+machines that it has not visited yet. The last column of a token is the topic under which the row counts it.
 
-A row travels as bytes, see `samplers.lda.packed_counts`. The rows of a part's words follow each other; so a
-worker reads the arriving bytes and writes the leaving bytes in one pass.
+A row is sent as bytes (`samplers.lda.packed_counts`). The rows of a part's words are consecutive, so a worker reads the
+arriving bytes and writes the leaving bytes in one pass.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from samplers.lda.rows import add_tokens, clear_row, nonzeros
 from samplers.lda.two_phase import accept_token, move_token
 from samplers.lda.word_tables import choose_entry, fill_table, topic_of
 
-trailing_zeros: Any = numbers.trailing_zeros  # of an integer's bits, the lowest first: one instruction
-SPARE = 1  # columns after the proposals: the topic that the row counts
-MOST_SPREAD = 1 << 16  # tokens of a word that are drawn from one by one,
-_SPREAD = 16  # if they are not more than so many a topic; else from an alias table
+trailing_zeros: Any = numbers.trailing_zeros  # number of trailing zero bits of an integer: one instruction
+SPARE = 1  # columns after the proposals: the topic under which the row counts the token
+MOST_SPREAD = 1 << 16  # maximum number of a word's tokens that are stored one by one to draw from, if there are
+_SPREAD = 16  # at most this many tokens per topic on average; otherwise an alias table is used
 
 
 class Work(NamedTuple):
     """Working memory of a worker.
 
-    counted: COUNT (K,), of the present row, 0 between words. marks: uint64 (ceil(K / 64),), a bit for each topic that
-    may have a count; groups: uint64 (ceil(K / 4096),), a bit for each nonzero mark. topics, order: int32 (K,). counts:
-    int32 (K,). shares: float64 (K,). entries: uint64 (K,). tokens: uint32 (MOST_SPREAD,).
+    counted: COUNT (K,), counts of the current row, 0 between words. marks: uint64 (ceil(K / 64),), one bit for each
+    topic that may have a count; groups: uint64 (ceil(K / 4096),), one bit for each nonzero mark. topics, counts: int32
+    (K,), the listed topics and their counts. order, shares, entries: int32, float64 and uint64 (K,), for an alias
+    table. tokens: uint32 (MOST_SPREAD,), topic of each token.
     """
 
     counted: np.ndarray
@@ -53,7 +54,7 @@ class Work(NamedTuple):
 
 @inlined
 def mark(work, topic):
-    """Mark a topic as possibly counted."""
+    """Mark a topic as one that may have a count."""
     place = np.uint64(topic)
     word = place >> np.uint64(6)
     work.marks[word] |= np.uint64(1) << (place & np.uint64(63))
@@ -62,7 +63,7 @@ def mark(work, topic):
 
 @unmanaged_kernel
 def open_row(data, at, end, work):
-    """Count the tokens of a row, the bytes from `at` to `end`."""
+    """Count the tokens of a row, which is the bytes from `at` to `end`."""
     topic = np.int64(-1)
     while at < end:
         step, count, at = read_entry(data, at)
@@ -73,8 +74,8 @@ def open_row(data, at, end, work):
 
 @unmanaged_kernel
 def list_topics(work):
-    """Set `topics` and `counts` to the counted topics, ascending, and clear the marks; returns their number, and their
-    tokens."""
+    """Set `topics` and `counts` to the counted topics, ascending, and clear the marks; returns the number of topics and
+    the number of tokens."""
     size, tokens, one = 0, np.int64(0), np.uint64(1)
     for group in range(work.groups.size):
         words = work.groups[group]
@@ -96,7 +97,7 @@ def list_topics(work):
 
 @unmanaged_kernel
 def close_row(size, work, data, at):
-    """Write the listed topics as a row, and reset the counts; returns the position after it."""
+    """Write the listed topics as a row and reset the counts; returns the position after the row."""
     first, before = at + SIZE_BYTES, np.int64(-1)
     end = first
     for i in range(size):
@@ -111,7 +112,7 @@ def close_row(size, work, data, at):
 
 @unmanaged_kernel
 def recount_run(rows, work):
-    """Recount tokens under their present topics, if the row counts them under others. rows: the tokens' state."""
+    """Count tokens under their current topics if the row counts them under others. rows: state of the tokens."""
     last = rows.shape[1] - 1
     for i in range(rows.shape[0]):
         old, new = np.int64(rows[i, last]), np.int64(rows[i, 0])
@@ -123,10 +124,10 @@ def recount_run(rows, work):
 
 @unmanaged_kernel
 def walk_run(rows, prior, totals, counted, key, draw):
-    """Walk the proposals of tokens, writing the final topic in place of the first proposal, as counts must not change
-    meanwhile; returns the number that changed.
+    """Walk the proposals of tokens and return how many changed topic.
 
-    rows: the tokens' state. totals: `two_phase.Totals`. draw: first of M draws per token.
+    The final topic replaces the first proposal, as counts must not change meanwhile. rows: state of the tokens. totals:
+    `two_phase.Totals`. draw: index of the first of M draws per token.
     """
     changed, proposals = 0, np.uint64(rows.shape[1] - 1 - SPARE)
     for i in range(rows.shape[0]):
@@ -139,7 +140,7 @@ def walk_run(rows, prior, totals, counted, key, draw):
 
 @unmanaged_kernel
 def move_run(rows, work):
-    """Set tokens to the final topics of their walks, and count them there."""
+    """Set tokens to the final topics of their walks, and count them under these topics."""
     last = rows.shape[1] - 1
     for i in range(rows.shape[0]):
         old, new = np.int64(rows[i, 0]), np.int64(rows[i, 1])
@@ -152,7 +153,7 @@ def move_run(rows, work):
 
 @unmanaged_kernel
 def spread_tokens(size, work):
-    """Set `tokens` to the topics of all tokens of a listed row."""
+    """Set `tokens` to the topic of each token of the listed row."""
     filled = 0
     for i in range(size):
         for _ in range(work.counts[i]):
@@ -162,7 +163,7 @@ def spread_tokens(size, work):
 
 @inlined
 def draw_token(work, size, tokens, spread, x, random):
-    """Return the topic of one of `tokens` tokens, by a uniform number x below `tokens` and 64 random bits."""
+    """Return the topic of a random token among `tokens`, given a uniform number x below `tokens` and 64 random bits."""
     if spread:
         return np.int64(work.tokens[np.uint64(x)])
     return topic_of(work.entries[choose_entry(0, size, random)], random)
@@ -172,8 +173,8 @@ def draw_token(work, size, tokens, spread, x, random):
 def draw_run(rows, size, work, tokens, spread, prior, key, draw):
     """Draw new proposals for tokens from `n_kw^- + beta`.
 
-    tokens: number of the word's tokens on all machines. spread: they are in `work.tokens`, else an alias table is in
-    `work.entries`. draw: first of M draws per token.
+    tokens: number of the word's tokens on all machines. spread: whether their topics are in `work.tokens`; otherwise an
+    alias table is in `work.entries`. draw: index of the first of M draws per token.
     """
     others = np.float64(tokens - 1)
     stretch = tokens / max(others, 1.0)
@@ -187,7 +188,7 @@ def draw_run(rows, size, work, tokens, spread, prior, key, draw):
             else:
                 stream, again = bits(key, draw), np.uint64(0)
                 topic = draw_token(work, size, tokens, spread, x * stretch, bits(stream, again))
-                # One of the tokens of this topic is the token itself: drawn, it is drawn again.
+                # One of the tokens of this topic is the token itself; if it is drawn, draw again.
                 while topic == own and uniform(stream, again + np.uint64(1)) * own_count < 1.0:
                     again += np.uint64(2)
                     y = uniform(stream, again) * tokens
@@ -198,8 +199,8 @@ def draw_run(rows, size, work, tokens, spread, prior, key, draw):
 
 @unmanaged_kernel
 def sample_word(state, bases, blocks, starts, lengths, work, prior, totals, key, draw):
-    """Do the word phase for the tokens of one word on this machine, whose row is open; returns the number of listed
-    topics, and of tokens that changed topic."""
+    """Run the word phase for the tokens of one word on this machine, whose row is open; returns the number of listed
+    topics and how many tokens changed topic."""
     proposals = np.uint64(state.shape[1] - 1 - SPARE)
     changed = 0
     for run in range(blocks.size):
@@ -229,11 +230,10 @@ def sample_word(state, bases, blocks, starts, lengths, work, prior, totals, key,
 
 @kernel
 def word_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, leaving, work, prior, totals, key):
-    """Do the word phase for the words of a part, over their `arrived` rows, uint8 (n,), writing the new rows to
-    `leaving`.
+    """Run the word phase for the words of a part, from their `arrived` rows, uint8 (n,), to new rows in `leaving`.
 
     state: topic type (N, 1+M+SPARE). bases to lengths: see `samplers.lda.groups`. totals: `two_phase.Totals`. Returns
-    the number of tokens that changed topic, and the bytes written.
+    how many tokens changed topic, and the number of bytes written.
     """
     changed, at, to = 0, 0, 0
     draw = np.uint64(0)
@@ -257,8 +257,10 @@ def word_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, leav
 
 @kernel
 def count_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, leaving, work):
-    """Add the tokens of this machine to the rows of a part's words, under the topics in their last column; returns the
-    bytes written. arrived: may be empty, before any machine has counted."""
+    """Add the tokens of this machine to the rows of a part's words, under the topics in the tokens' last column.
+
+    arrived: rows, empty on the first machine. Returns the number of bytes written.
+    """
     at, to, last = 0, 0, state.shape[1] - 1
     for w in range(run_offsets.size - 1):
         if arrived.size:
@@ -277,8 +279,8 @@ def count_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, lea
 
 @kernel
 def rows_likelihood(data, words, prior):
-    """Return the word part of the joint log-likelihood of `words` rows without the terms of topics, and the summed
-    numbers of topics."""
+    """Return the word part of the joint log-likelihood of `words` rows without its topic terms, and the total number of
+    topics over words."""
     weight = prior_weight(prior, 0)  # a word's prior is symmetric
     from_prior = math.lgamma(weight)
     likelihood, nonzeros, at = 0.0, 0, 0
@@ -294,8 +296,8 @@ def rows_likelihood(data, words, prior):
 
 @kernel
 def unpack_rows(data, words, sizes, rows):
-    """Unpack `words` rows to sizes, uint32 (W,), and rows in the form of `groups.group_row`, uint64; returns the number
-    of entries."""
+    """Unpack `words` rows to sizes, uint32 (W,), and rows in the form of `groups.group_row`, uint64; returns the total
+    number of entries."""
     at, filled = 0, 0
     for w in range(words):
         end, topic, first = at + SIZE_BYTES + read_size(data, at), np.int64(-1), filled
@@ -311,7 +313,7 @@ def unpack_rows(data, words, sizes, rows):
 
 @kernel
 def load_rows(data, rows, first, words):
-    """Set the rows of some words (see `samplers.lda.rows`), the first with rank `first`, to the arrived rows."""
+    """Set the rows of some words (`samplers.lda.rows`) to the arrived rows. first: rank of the first word."""
     at = 0
     for word in range(first, first + words):
         end, topic = at + SIZE_BYTES + read_size(data, at), np.int64(-1)
@@ -325,8 +327,8 @@ def load_rows(data, rows, first, words):
 
 @kernel
 def pack_rows(rows, first, words, counts, leaving, work):
-    """Write the rows of some words to `leaving`; returns the bytes written. counts: `samplers.lda.documents.Counts`,
-    whose `row_topics` and `row_counts` are used."""
+    """Write the rows of some words to `leaving`; returns the number of bytes written. counts:
+    `samplers.lda.documents.Counts`, whose `row_topics` and `row_counts` are overwritten."""
     to = 0
     for word in range(first, first + words):
         for i in range(nonzeros(rows, word, counts.row_topics, counts.row_counts)):

@@ -1,4 +1,4 @@
-"""Measure the speed of a sampler on this machine by a short training."""
+"""Measure the speed of a sampler on this machine in a short training."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ITERATIONS = 4
 
 
 def tokens_per_s(dataset: Dataset, spec: ProgramSpec) -> float:
-    """Return the tokens per second of one worker: the best of a few iterations over one block.
+    """Return the tokens per second of one worker: the fastest of a few iterations over one block.
 
-    The block is the first of the dataset; for a hypothetical dataset it is drawn.
+    The block is the first of the dataset; for a hypothetical dataset it is drawn at random.
     """
-    if "start" in spec.options:  # how topics begin takes time of its own
+    if "start" in spec.options:  # learning the initial topics would be timed as well
         spec = spec._replace(options={**spec.options, "start": "random"})
     with temporary_directory() as directory:
         sample = _sample(dataset, directory / "data")

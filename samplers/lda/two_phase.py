@@ -1,11 +1,11 @@
 """Kernels of the two-phase Metropolis-Hastings sampler of LDA.
 
 WarpLDA (Chen, Li, Zhu and Chen, VLDB 2016), after LightLDA (Yuan et al., WWW 2015, section 4). With `^-` for counts
-without the token itself, a token of word w in document d has topic k with
+without the token itself, a token of word w in document d has topic k with probability
 
     p(k) ~ (n_kd^- + alpha_k) * (n_kw^- + beta) / (n_k^- + V*beta)                              LightLDA eq. (1)
 
-Proposals come in turn from q_d(k) ~ n_kd^- + alpha_k and q_w(k) ~ n_kw^- + beta, so that in the acceptance ratio p(t)
+Proposals alternate between q_d(k) ~ n_kd^- + alpha_k and q_w(k) ~ n_kw^- + beta, so that in the acceptance ratio p(t)
 q(s) / (p(s) q(t)) the document factors cancel for q_d and the word factors for q_w. Therefore
 
     the word phase, one word's tokens at a time, accepts proposals from q_d, by (n_kw^- + beta) / (n_k^- + V*beta),
@@ -13,13 +13,14 @@ q(s) / (p(s) q(t)) the document factors cancel for q_d and the word factors for 
     the document phase, one document's tokens at a time, accepts proposals from q_w, by (n_kd^- + alpha_k) /
     (n_k^- + V*beta), and then draws from q_d.
 
-Both are the same step on a group of tokens with a prior: `sample_group`. Drawing from `n_k^- + prior` needs no table:
-the draw is the topic of one of the group's other tokens or, with the prior's share, a topic from the prior.
+Both are the same step on a group of tokens with a prior: `sample_group`. Drawing from `n_k^- + prior` needs no table: a
+draw is the topic of another token of the group or, with probability proportional to the prior's mass, a topic drawn
+from the prior.
 
 Deviations from exact Gibbs sampling: the counts of a group are those at the group's start, and the topic totals n_k are
-those at the phase's start (delayed counts). A proposal is drawn from the counts that are in its acceptance ratio, but
+those at the phase's start (delayed counts). A proposal is drawn from the counts that its acceptance ratio uses, but
 before it is accepted or rejected, the group's other tokens have moved, all from one snapshot. Totals are float32: exact
-up to 2^24 tokens a topic, above with a relative error of 6e-8.
+up to 2^24 tokens per topic, with a relative error of 6e-8 above.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from ooc.rng import bits, uniform
 from ooc.workers.intrinsics import prefetch
 from samplers.lda.groups import draw_prior, gather_word, prior_weight, word_tokens
 
-# A worker's data of topic k, in 8 bytes, so that 100,000 topics stay in the caches near the core: n_k + V*beta at
-# the start of the phase; the change of n_k by this worker; the tokens of the current group at its start, 0 between
+# A worker's data for topic k, in 8 bytes, so that 100,000 topics stay in the caches near the core: n_k + V*beta at
+# the start of the phase; this worker's change of n_k; the tokens of the current group at its start, 0 between
 # groups.
 TOTAL = np.dtype([("summary", "f4"), ("change", "i2"), ("count", "u2")])
-COUNT = np.dtype([("count", "i4")])  # count of a group with more tokens than `count` of a TOTAL can hold
+COUNT = np.dtype([("count", "i4")])  # counts of a group with more tokens than the `count` of a TOTAL can hold
 MOST_COUNTED = 2**16 - 1
 _MOST_CHANGE = 2**15 - 1
 
-# Column of an alias table: a draw below `cut` gives `topic`, another gives `other`.
+# Column of an alias table: a number below `cut` draws `topic`, another number draws `other`.
 COLUMN = np.dtype([("cut", "f8"), ("topic", "u4"), ("other", "u4")])
 
 
@@ -58,9 +59,9 @@ class Totals(NamedTuple):
     large: np.ndarray
 
 
-_FAR = 1 << 16  # number of topics above which totals are prefetched, for the token this many ahead:
+_FAR = 1 << 16  # minimum number of topics for which totals are prefetched, for the token this many tokens ahead:
 _TOTALS_AHEAD = 16
-_ROWS_AHEAD = 128  # tokens ahead whose rows are prefetched, so that their totals can be
+_ROWS_AHEAD = 128  # number of tokens ahead whose rows are prefetched, so that their totals can be prefetched later
 
 
 @inlined
@@ -68,7 +69,7 @@ def accept_token(state, row, prior, totals, counted, key, draw, spare=0):
     """Accept or reject the proposals of the token in a row of `state`, in order; returns the token's new topic.
 
     prior: Prior. totals: TOTAL (K,). counted: `totals`, or COUNT (K,), with the group's counts at its start. key, draw:
-    key of the random stream, and number of its first draw to use. spare: number of columns of `state` after the
+    key of the random stream, and index of its first draw to use. spare: number of columns of `state` after the
     proposals.
     """
     start = np.int64(state[row, 0])
@@ -92,7 +93,7 @@ def draw_group(state, base, rows, topics, prior, counted, key, draw, spare=0):
     """Write the group's new topics, clear the counts of its old topics, and draw new proposals from `n_k^- + prior`.
 
     state: changed at base + rows[:n]. topics: topic type (n,). prior: Prior. counted: TOTAL or COUNT (K,). key, draw:
-    key of the random stream, and number of the first of its M*n draws to use. spare: see `accept_token`.
+    key of the random stream, and index of the first of its M*n draws to use. spare: see `accept_token`.
     """
     proposals = state.shape[1] - 1 - spare
     others = topics.size - 1
@@ -123,9 +124,9 @@ def move_token(totals, changes, old, new):
 
 @inlined
 def change_count(totals, changes, topic, by):
-    """Add `by`, 1 or -1, to the change of a topic."""
+    """Add `by`, either 1 or -1, to the change of a topic."""
     change = np.int64(totals[topic]["change"]) + by
-    if np.uint64(change + _MOST_CHANGE) > np.uint64(2 * _MOST_CHANGE):  # it is below, or above
+    if np.uint64(change + _MOST_CHANGE) > np.uint64(2 * _MOST_CHANGE):  # out of range, below or above
         changes[topic] += change
         change = 0
     totals[topic]["change"] = change
@@ -144,8 +145,8 @@ def sample_group(state, base, rows, topics, prior, totals, changes, counted, key
     state: changed at base + rows[:n]. rows: uint32 or int64 (>= n,), rows of the tokens; from n on, rows of the tokens
     that follow the group, for prefetching. topics: topic type (n,), working memory. prior: Prior. totals, changes:
     `topics` and `changes` of Totals. counted: `totals`, or COUNT (K,) for more than MOST_COUNTED tokens. key, draw: key
-    of the random stream, and number of the first of its 2*M*n draws to use. Returns the number of tokens that changed
-    topic.
+    `topics` and `changes` of Totals. counted: `totals`, or COUNT (K,) for more than MOST_COUNTED tokens. key, draw: key
+    of the random stream, and index of the first of its 2*M*n draws to use. Returns how many tokens changed topic.
     """
     far = prior.topics > _FAR
     proposals = state.shape[1] - 1 - spare
@@ -159,7 +160,7 @@ def sample_group(state, base, rows, topics, prior, totals, changes, counted, key
         if i + _ROWS_AHEAD < rows.size:
             first = (base + rows[i + _ROWS_AHEAD]) * state.shape[1]
             prefetch(numbers, first)
-            if far:  # one in eight crosses a cache line
+            if far:  # one in eight rows crosses a cache line
                 prefetch(numbers, first + proposals)
         if far and i + _TOTALS_AHEAD < rows.size:
             _prefetch_totals(state, base + rows[i + _TOTALS_AHEAD], totals)
@@ -223,8 +224,8 @@ def accept_run(rows, prior, totals, counts, found, size, key, draw):
     """Accept or reject the proposals of tokens, and store new topics in place of proposals.
 
     Old topics stay in place, as they are still needed. rows: state of the tokens. counts: int32 (K,), added to. found:
-    uint32 (K,), topics counted so far, `size` in number. draw: the first of M draws per token. Returns the number of
-    tokens that changed topic, and the new size.
+    uint32 (K,), topics counted so far, `size` of them. draw: index of the first of M draws per token. Returns how many
+    tokens changed topic, and the new size.
     """
     changed, proposals = 0, np.uint64(rows.shape[1] - 1)
     for i in range(rows.shape[0]):
@@ -259,10 +260,11 @@ def alias_columns(found, counts):
 
 @unmanaged_kernel
 def draw_run(rows, columns, counts, others, prior, counted, key, draw):
-    """Write the new topics of tokens, clear the counts of the old topics, and draw new proposals from `n_k^- + prior`.
+    """Write the new topics of tokens, clear the counts of their old topics, and draw new proposals from
+    `n_k^- + prior`.
 
     rows: state of the tokens after `accept_run`. columns, counts: see `draw_other`. others: number of the word's other
-    tokens. draw: the first of M draws per token.
+    tokens. draw: index of the first of M draws per token.
     """
     for i in range(rows.shape[0]):
         if prior.topics > _FAR and i + _TOTALS_AHEAD < rows.shape[0]:
@@ -286,9 +288,9 @@ def draw_run(rows, columns, counts, others, prior, counted, key, draw):
 
 @inlined
 def draw_other(columns, counts, own, u):
-    """Return the topic of a token of the word, drawn by a uniform number; -1 if it is the token itself, of topic `own`.
+    """Return the topic of a random token of the word, or -1 if it is the token itself, which has topic `own`.
 
-    columns: COLUMN (n,), the alias table of counts, int32 (K,), of all tokens of the word.
+    columns: COLUMN (n,), alias table of the counts, int32 (K,), of all tokens of the word. u: uniform number.
     """
     y = u * columns.size
     i = np.uint64(min(int(y), columns.size - 1))
@@ -296,20 +298,20 @@ def draw_other(columns, counts, own, u):
     topic = np.int64(columns[i]["topic"])
     if depth >= share:
         topic, depth, share = np.int64(columns[i]["other"]), depth - share, 1.0 - share
-    # The number's position within its share of the column is uniform, too: the first 1 / n_k of it is the token itself.
+    # The number's position within its share of the column is uniform, too; the first 1 / n_k of it is the token itself.
     return -1 if topic == own and depth * counts[own] < share else topic
 
 
 @unmanaged_kernel
 def document_phase(state, base, offsets, positions, scratch, prior, totals, key, spare=0):
-    """Sample the documents of a part in order; returns the number of tokens that changed topic.
+    """Sample the documents of a part in order and return how many tokens changed topic.
 
     state, base, offsets, positions: see `samplers.lda.groups`. Other arrays: see `sample_group`.
     """
     changed = 0
     draw = np.uint64(0)
     for d in range(offsets.size - 1):
-        rows = positions[offsets[d] : offsets[-1]]  # of this document and of all following documents
+        rows = positions[offsets[d] : offsets[-1]]  # tokens of this and all following documents
         topics = scratch.topics[: offsets[d + 1] - offsets[d]]
         changed += _sample_group(state, base, rows, topics, prior, totals, key, draw, spare)
         draw += np.uint64(2 * topics.size * (state.shape[1] - 1 - spare))
@@ -318,7 +320,7 @@ def document_phase(state, base, offsets, positions, scratch, prior, totals, key,
 
 @kernel
 def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, prior, totals, key):
-    """Sample the words of a part in order, each over its tokens in all blocks; returns the number that changed topic.
+    """Sample the words of a part in order, each over its tokens in all blocks, and return how many changed topic.
 
     state, bases, run_offsets, blocks, starts, lengths: see `samplers.lda.groups`. Other arrays: see `sample_group`.
     """

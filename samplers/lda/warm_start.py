@@ -1,15 +1,15 @@
-"""Base class of LDA samplers whose initial topics are learned instead of random, see `samplers.lda.scvb0`.
+"""Base class of LDA samplers whose initial topics are learned instead of random (see `samplers.lda.scvb0`).
 
-Two kinds of phases fill the state. Learning phases go through the blocks, as often as it takes for enough minibatches.
-A minibatch has two stages: its documents are folded in, then the rows of words are updated. The last phase draws a
-topic for every token from the learned counts, and writes it.
+Two kinds of phases fill the state. Learning phases pass over the blocks until there have been enough minibatches. A
+minibatch has two stages: its documents are folded in, then the word rows are updated. The last phase draws a topic for
+every token from the learned counts, and writes it.
 
-Counts are kept for the most frequent words, as many as fit in ROWS bytes, whatever the memory limit: so the topics do
-not depend on it. The counts are in a file if they do not fit in memory. The topics of other words are drawn from the
-topics of their document. If there are more topics than `samplers.lda.topic_tree` learns at once, fewer are learned, and
-each is split in a further pass over all blocks, as often as it takes.
+Counts are kept for the most frequent words, as many as fit in ROWS bytes whatever the memory limit is, so that the
+topics do not depend on the limit. The counts are in a file if they do not fit in memory. The topics of other words are
+drawn from the topics of their document. If there are more topics than `samplers.lda.topic_tree` learns at once, fewer
+topics are learned first, and then split in further passes over all blocks, as often as needed.
 
-On a ring the first machine learns, from its own documents, and all machines draw from the learned counts.
+On a ring the first machine learns from its own documents, and all machines draw from the learned counts.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from samplers.lda.documents import find_words
 from samplers.lda.folding import LIKELY, MOST_LIKELY, NO_ROW, Estimate
 from samplers.lda.program import Lda, topic_type
 
-MINIBATCHES = 128  # that a corpus is cut into, but
-LEAST_TOKENS, MOST_TOKENS = 1 << 14, 1 << 17  # in each
-FEWEST = 400  # minibatches in all, or, as each costs less,
-FEWEST_TOPICS = 200_000  # minibatches times topics if that is more, unless it takes each block more than
-MOST_TIMES = 8  # times: one after the other, or, if the window is larger than a minibatch, in passes over all blocks
-MOST_WORK = 4000  # times and topics multiplied, where rows are left out
-WINDOW = 1000  # tokens a topic, that are remembered at first, but fewer
-FEW_TOKENS = 550_000  # where the square of the tokens a topic is less than `WINDOW` times this
-FEW_A_TOPIC = 10_000  # tokens: with fewer, rho falls faster
-LEAST_SCALE = 1e-20  # of the rows: the largest count of a corpus, divided by it, fits in 32 bits
-ROWS = 1 << 29  # bytes of counts at most
+MINIBATCHES = 128  # number of minibatches that a corpus is divided into, within the limits of the next line
+LEAST_TOKENS, MOST_TOKENS = 1 << 14, 1 << 17  # minimum and maximum number of tokens of a minibatch
+FEWEST = 400  # minimum number of minibatches to learn from, counting repetitions
+FEWEST_TOPICS = 200_000  # this divided by the number of topics is also a minimum, as few topics cost less per minibatch
+MOST_TIMES = 8  # maximum repetitions: consecutive or, if the window exceeds a minibatch, in passes over all blocks
+MOST_WORK = 4000  # maximum of repetitions times topics, if some words have no rows
+WINDOW = 1000  # tokens per topic that the counts initially remember; fewer if
+FEW_TOKENS = 550_000  # the square of the number of tokens per topic is less than `WINDOW` times this
+FEW_A_TOPIC = 10_000  # with fewer tokens per topic, rho decays faster
+LEAST_SCALE = 1e-20  # minimum scale of the rows: the largest count of a corpus, divided by it, fits in a float32
+ROWS = 1 << 29  # maximum bytes of counts
 STARTS = ("scvb0", "random")
-_DENSE_NS, _TOPIC_NS = 250.0, 0.3  # of a processor, for each time that a token is learned or drawn, and each topic
-_SPLIT_NS, _DEPTH_NS = 600.0, 400.0  # where topics are split, and for each depth
-_SPLITS = 1 << 62  # first number of the streams that split topics: no iteration has it
+_DENSE_NS, _TOPIC_NS = 250.0, 0.3  # processor time for each time that a token is learned or drawn, plus for each topic
+_SPLIT_NS, _DEPTH_NS = 600.0, 400.0  # the same for topics that were split, plus for each depth
+_SPLITS = 1 << 62  # first index of the random streams that split topics, larger than any iteration
 DRAW = Phase("drawing", "block", staged=True)
 
 
@@ -78,7 +78,7 @@ class WarmStart(Lda):
         self._rates = list(zip(shares, powers, strict=True))
         passes, self._turns = (1, times) if shares[0] == 1.0 else (times, 1)
         names = [f"learning {n + 1}" for n in range(passes)]
-        self._depths = dict.fromkeys(names, 0)  # of the topics that each phase learns or draws
+        self._depths = dict.fromkeys(names, 0)  # depth of the topics that each phase learns or draws
         self._depths |= {f"splitting {depth}": depth for depth in range(1, len(self._sizes))}
         self._learning = [Phase(name, "block", writes=False, staged=True, alone=True) for name in self._depths]
         self._depths[DRAW.name] = len(self._sizes) - 1
@@ -96,11 +96,11 @@ class WarmStart(Lda):
         return {
             "expected_rows": ArraySpec((self._arena_size(),), "float32"),
             "expected_totals": ArraySpec((sum(self._sizes),), "float64"),
-            "topic_shares": ArraySpec((sum(self._sizes),), "float32"),  # see Estimate
+            "topic_shares": ArraySpec((sum(self._sizes),), "float32"),  # `shares` of an Estimate
             "topic_alpha": ArraySpec((sum(self._sizes),), "float32"),
             "word_entries": ArraySpec((self._row_frequencies.size + 1,), "int64"),
             "tree_places": ArraySpec((3, len(self._sizes)), "int64"),  # `rows`, `links` and `sizes` of a Tree
-            "estimate": ArraySpec((3,), "float64"),  # minibatches done, the scale of the rows, tokens of a minibatch
+            "estimate": ArraySpec((3,), "float64"),  # minibatches done, scale of the rows, tokens of the minibatch
             "position_rows": ArraySpec((tokens,), "uint32"),
             "position_documents": ArraySpec((tokens,), "uint32"),
             "next_positions": ArraySpec((self.dataset.vocabulary_size,), "uint32"),
@@ -110,7 +110,7 @@ class WarmStart(Lda):
         }
 
     def _arena_size(self) -> int:
-        """Return the number of counts for dense rows, and later for the rows of a tree: an even one."""
+        """Return the number of counts, rounded up to even, that holds the dense rows and later the rows of a tree."""
         dense, splits = self._row_frequencies.size * self._sizes[0], len(self._sizes) - 1
         sparse = min(splits * topic_tree.numbers_of_pair(self._fanout) * self._row_tokens, ROWS // 4)
         return -(-max(dense, sparse) // 2) * 2
@@ -125,7 +125,7 @@ class WarmStart(Lda):
         return "expected_rows", "expected_totals", "word_entries", "tree_places", "estimate"
 
     def later_arrays(self) -> Collection[str]:
-        """Return the arrays that only the sampler uses, after the start."""
+        """Return the names of the arrays that only the sampler uses, after the start."""
         return self.shared_arrays().keys() - Lda.shared_arrays(self).keys() - {*self.start_arrays()}
 
     def large_arrays(self) -> Collection[str]:
@@ -140,18 +140,18 @@ class WarmStart(Lda):
         if not self.starts_warm:
             return super().scratch_bytes()
         longest = self.dataset.longest_document
-        words = min(longest, self._row_frequencies.size)  # of a document
+        words = min(longest, self._row_frequencies.size)  # maximum number of distinct words with rows in a document
         of_word = 4 * MOST_LIKELY + 8 * LIKELY if len(self._sizes) > 1 else 4 * LIKELY
         return super().scratch_bytes() + 36 * self.topics + 8 * longest + of_word * words
 
     def start_passes(self) -> list[int]:
-        """Return for each time that the start goes through a token the depth of the topics that are found."""
+        """Return, for each time that the start processes a token, the depth of the topics that it learns or draws."""
         if not self.starts_warm:
             return []
         return [d for phase in self.initial for d in [self._depths[phase.name]] * self._turns_of(phase)]
 
     def start_s(self) -> float:
-        """Return about how many seconds of a processor the start takes, by times that were measured on arXiv."""
+        """Return the estimated processor time of the start in seconds, from times measured on arXiv."""
         times = [
             _SPLIT_NS + _DEPTH_NS * d if d else _DENSE_NS + _TOPIC_NS * self._sizes[0] for d in self.start_passes()
         ]
@@ -186,7 +186,7 @@ class WarmStart(Lda):
         return [range(parts)] * 2 if phase is DRAW else super().schedule(phase, unit, parts)
 
     def _turns_of(self, phase: Phase) -> int:
-        """Return how many times a phase goes through a block before the next."""
+        """Return how many times a phase repeats a block before it goes on to the next block."""
         return 1 if self._depths[phase.name] or phase is DRAW else self._turns
 
     def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
@@ -203,7 +203,7 @@ class WarmStart(Lda):
         return None
 
     def _find_rows(self, job: Job, block: Block) -> None:
-        """Set the row of the word at each position of this job's share of a block's words."""
+        """Set the row of the word at each position, for this job's share of a block's words."""
         mine = job.share(block.words.size)
         offsets = block.word_offsets[mine.start : mine.stop + 1]
         find_words(self._row_of[block.words[mine]], offsets, job.shared["position_rows"])
@@ -251,7 +251,7 @@ class WarmStart(Lda):
 
     @property
     def _rows_at_once(self) -> int:
-        """Return the number of rows that a worker may change before it writes them back."""
+        """Return the maximum number of rows that a worker changes before it writes them back."""
         return max(UNWRITTEN // (4 * self._sizes[0]), 1)
 
     def _count_words(self, job: Job, block: Block, first: int, last: int, mixtures: scvb0.Mixtures) -> Any:
@@ -275,7 +275,7 @@ class WarmStart(Lda):
         return _nonzero(totals)
 
     def _marks(self, rows: np.ndarray, tree: topic_tree.Tree) -> list[int]:
-        """Return where to divide words so that the counts of each part have about UNWRITTEN bytes, or are a word's.
+        """Return bounds that divide words into parts whose counts take about UNWRITTEN bytes, or of a single word.
 
         rows: uint32 (n,), rows of the words, or NO_ROW.
         """
@@ -290,7 +290,7 @@ class WarmStart(Lda):
         return [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), rows.size]
 
     def _rate(self, shared: Arrays, depth: int) -> float:
-        """Return rho_t, the share of the expected counts that the next minibatch replaces."""
+        """Return rho_t, the fraction of the expected counts that the next minibatch replaces."""
         share, power = self._rates[depth]
         return float(share * (1.0 + share * (shared["estimate"][0] + 1.0)) ** -power)
 
@@ -307,7 +307,7 @@ class WarmStart(Lda):
         return Estimate(shared["expected_rows"], scale, *kinds, beta, self._sizes[0], tree)
 
     def _set_alpha(self, shared: Arrays) -> None:
-        """Set the prior of the topics at all depths: a topic has the sum of its children's."""
+        """Set the prior of the topics at all depths; the prior of a topic is the sum over its children."""
         alpha, places = self.priors(shared)[0], shared["topic_alpha"]
         for size, end in zip(self._sizes[::-1], np.cumsum(self._sizes)[::-1], strict=True):
             if alpha.size != size:
@@ -332,11 +332,11 @@ class WarmStart(Lda):
         return super().aggregate(phase, shared, deltas, answers)
 
     def _take_in(self, shared: Arrays, found: np.ndarray, depth: int) -> None:
-        """Update the topics' expected counts by sums over words: first of the random rows, then of each minibatch."""
+        """Update the topics' expected counts with sums over words, first of the random rows, then of each minibatch."""
         totals = self._totals_at(shared, depth)
         if not totals.any():
             totals[:] = found
-        elif found.any():  # else no documents, since one before is longer than a minibatch, or no words with rows
+        elif found.any():  # a minibatch may be empty (beside a longer document) or have no words with rows
             rate = self._rate(shared, depth)
             totals *= 1.0 - rate
             totals += rate * self._row_tokens / found.sum() * found
@@ -346,7 +346,7 @@ class WarmStart(Lda):
         self._refresh_shares(shared)
 
     def _split(self, depth: int, shared: Arrays) -> None:
-        """Begin to learn the topics at a depth: split the topics at the depth before."""
+        """Begin to learn the topics at a depth by splitting the topics at the previous depth."""
         if depth > 1:
             self._scale_anew(shared, depth - 1)
         scale, tree = float(shared["estimate"][1]), self._tree(shared, depth - 1)
@@ -372,14 +372,14 @@ class WarmStart(Lda):
 
 
 def _nonzero(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the indices and values of sums that are not 0: of many topics, a part of the words has few."""
+    """Return the indices and values of the nonzero sums; few topics occur in a part of the words."""
     return (found := np.flatnonzero(sums)), sums[found]
 
 
 def rows_of_words(frequencies: np.ndarray, most: int) -> np.ndarray:
     """Return the row of each word, uint32 (V,), or NO_ROW.
 
-    frequencies: int64 (V,). The `most` most frequent words have rows, which are numbered in the order of the words.
+    frequencies: int64 (V,). The `most` most frequent words have rows, numbered in the order of the words.
     """
     chosen = np.sort(np.argsort(-frequencies, kind="stable")[:most])
     rows = np.full(frequencies.size, NO_ROW, np.uint32)
@@ -388,5 +388,5 @@ def rows_of_words(frequencies: np.ndarray, most: int) -> np.ndarray:
 
 
 def topic_window(tokens: int, topics: int) -> float:
-    """Return the number of tokens that the expected counts stand for at first (measured in docs/notes/sampling.md)."""
+    """Return the initial window of the expected counts in tokens (measured in docs/notes/sampling.md)."""
     return max(topics * min(WINDOW, (tokens / topics) ** 2 / FEW_TOKENS), 1.0)

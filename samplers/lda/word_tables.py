@@ -1,13 +1,13 @@
-"""Alias tables of the words' rows, sparse over their non-zeros, as proposals: kernels (LightLDA section 4, AliasLDA).
+"""Kernels for alias tables of the word rows, sparse over nonzeros, as proposals (LightLDA section 4, AliasLDA).
 
     q_w(k) ~ (n_kw + beta) * weights_k
 
-falls into a sparse part, drawn from the word's own table, and a smoothing part `beta * weights_k`, drawn from one
-dense table that all words share. The weights are alpha_k / (n_k + V*beta) for AliasLDA and 1 / (n_k + V*beta) for
-LightLDA, with the n_k of the time at which the tables were made.
+splits into a sparse part, drawn from the word's own table, and a smoothing part `beta * weights_k`, drawn from one
+dense table shared by all words. The weights are alpha_k / (n_k + V*beta) for AliasLDA and 1 / (n_k + V*beta) for
+LightLDA, with n_k from when the tables were built.
 
-Every entry of a table is one uint64: a topic, the topic it may turn into, and with what probability it does not, in 20,
-20 and 24 bits: a draw is one load.
+An entry of a table is one uint64 of 20, 20 and 24 bits: a topic, its alias, and the probability of not taking the
+alias. So a draw takes one load.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from samplers.lda.rows import nonzeros
 _TOPIC_BITS = 20
 _TOPIC = np.uint64((1 << _TOPIC_BITS) - 1)
 _CUT = 1 << 24
-_CERTAIN = _CUT - 1  # stands for probability 1: such an entry turns into itself
+_CERTAIN = _CUT - 1  # means probability 1: such an entry has itself as its alias
 
 
 class WordTables(NamedTuple):
-    """Alias tables of the words in `rows`; the last place is the smoothing table, whose entries come first.
+    """Alias tables of the words in `rows`; the last one is the smoothing table, whose entries come first.
 
-    weights: float64 (K,). sizes: int32 (V+1,), entries of each table. masses: float64 (V+1,), sum of n_kw * weights_k
-    of each word, and last of the weights. entries: uint64 (E,). starts: int64 (V+1,), begin of each table.
+    weights: float64 (K,). sizes: int32 (V+1,), number of entries of each table. masses: float64 (V+1,), sum of n_kw *
+    weights_k for each word, and last the sum of the weights. entries: uint64 (E,). starts: int64 (V+1,), start of each
+    table in `entries`.
     """
 
     weights: np.ndarray
@@ -42,7 +43,7 @@ class WordTables(NamedTuple):
 
 
 class TableScratch(NamedTuple):
-    """Working memory for making a table: float64 (K+1,) and int32 (K+1,) arrays."""
+    """Working memory for building a table: float64 (K+1,) and int32 (K+1,) arrays."""
 
     shares: np.ndarray
     topics: np.ndarray
@@ -51,7 +52,7 @@ class TableScratch(NamedTuple):
 
 
 def room_for_tables(sizes: np.ndarray, topics: int) -> tuple[dict[str, ArraySpec], np.ndarray]:
-    """Return arrays for the tables of words, up to `sizes`, int64 (V,), entries each, and of smoothing; and
+    """Return the arrays for the tables of words, of up to `sizes`, int64 (V,), entries each, and of smoothing, and
     `starts`."""
     specs = {
         "weights": ArraySpec((topics,), "float64"),
@@ -65,20 +66,20 @@ def room_for_tables(sizes: np.ndarray, topics: int) -> tuple[dict[str, ArraySpec
 @unmanaged_kernel
 def fill_table(topics, shares, order, size, entries):
     """Write the alias table (Vose 1991) of the first `size` of `shares`, which are overwritten, to `entries`. order:
-    int32 (size,), set: light entries from the front, heavy ones from the back."""
+    int32 (size,), working memory: light entries from the front, heavy entries from the back."""
     total = 0.0
     for i in range(size):
         total += shares[i]
     scale = size / total
     light, heavy = 0, size
-    for i in range(size):  # no branches in these loops: they could not be foreseen
+    for i in range(size):  # these loops are branch-free: a branch would be mispredicted
         shares[i] *= scale
         order[light] = i
         order[heavy - 1] = i
         is_light = shares[i] < 1.0
         light += is_light
         heavy -= not is_light
-    # Light entries are taken from order[:light], the heavy one in use is order[heavy].
+    # Light entries are taken from order[:light]; order[heavy] is the heavy entry in use.
     while light and heavy < size:
         small, large = order[light - 1], order[heavy]
         entries[small] = _entry(topics[small], topics[large], shares[small])
@@ -101,20 +102,20 @@ def _entry(topic, other, probability):
 
 @inlined
 def choose_entry(start, size, random):
-    """Return one of the `size` entries of the table at `start`, by 64 random bits."""
+    """Return the index of a random entry of the table with `size` entries at `start`, given 64 random bits."""
     return start + np.int64(((random >> np.uint64(24)) * np.uint64(size)) >> np.uint64(40))
 
 
 @inlined
 def topic_of(entry, random):
-    """Return the topic of an entry chosen by the same 64 random bits."""
+    """Return a topic or its alias from an entry chosen with the same 64 random bits."""
     turns = (random & np.uint64(_CERTAIN)) >= entry >> np.uint64(2 * _TOPIC_BITS)
-    return np.int64((entry >> np.uint64(_TOPIC_BITS * turns)) & _TOPIC)  # no branch: it could not be foreseen
+    return np.int64((entry >> np.uint64(_TOPIC_BITS * turns)) & _TOPIC)  # branch-free: it would be mispredicted
 
 
 @unmanaged_kernel
 def make_smoothing(tables, scratch):
-    """Make the smoothing table from `tables.weights`; sets `entries`, `sizes` and `masses`."""
+    """Build the smoothing table from `tables.weights`; sets `entries`, `sizes` and `masses`."""
     place, mass = tables.sizes.size - 1, 0.0
     for k in range(tables.weights.size):
         scratch.topics[k], scratch.shares[k] = k, tables.weights[k]
@@ -124,7 +125,7 @@ def make_smoothing(tables, scratch):
 
 @unmanaged_kernel
 def make_table(tables, place, rows, word, scratch):
-    """Make the table of a word as number `place`; sets `entries`, `sizes` and `masses`."""
+    """Build the table of a word at index `place`; sets `entries`, `sizes` and `masses`."""
     size, mass = nonzeros(rows, word, scratch.topics, scratch.counts), 0.0
     for i in range(size):
         scratch.shares[i] = scratch.counts[i] * tables.weights[scratch.topics[i]]
@@ -142,15 +143,15 @@ def _fill_place(tables, place, size, mass, scratch):
 
 @unmanaged_kernel
 def make_tables(tables, rows, words, scratch):
-    """Make the tables of some words, uint32 (n,), each at the place of its word."""
+    """Build the tables of some words, uint32 (n,), each at the index of its word."""
     for word in words:
         make_table(tables, word, rows, word, scratch)
 
 
 @inlined
 def choose_word_entry(tables, place, mass, smoothing_mass, key):
-    """Return the entry from which `settle_word` draws a topic of q_w. key: random stream. place: of the word's table.
-    mass, smoothing_mass: of its sparse part without the token itself, and of smoothing."""
+    """Return the entry from which `settle_word` draws a topic of q_w. key: key of the random stream. place: index of
+    the word's table. mass: mass of the sparse part without the token itself. smoothing_mass: mass of smoothing."""
     smooth = uniform(key, np.uint64(0)) * (mass + smoothing_mass) >= mass
     source = tables.sizes.size - 1 if smooth else place
     return choose_entry(tables.starts[source], tables.sizes[source], bits(key, np.uint64(1)))
@@ -158,10 +159,10 @@ def choose_word_entry(tables, place, mass, smoothing_mass, key):
 
 @inlined
 def settle_word(tables, place, chosen, own, own_count, key):
-    """Return a topic from q_w, given the entry of `choose_word_entry`, which may be a cache miss.
+    """Return a topic from q_w, given the entry of `choose_word_entry`, which may not be in the cache.
 
-    own: topic that the table counts one token too often (-1: none); own_count: its n_kw in the table. A draw of this
-    topic from the table is repeated with probability 1 / own_count.
+    own: topic that the table counts one token too often, or -1 for none. own_count: its n_kw in the table. If this
+    topic is drawn from the table, the draw is repeated with probability 1 / own_count.
     """
     n = np.uint64(1)
     topic = topic_of(tables.entries[chosen], bits(key, n))
