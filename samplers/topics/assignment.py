@@ -1,5 +1,5 @@
-"""Match the topics of two models one to one, so that their similarities have the largest sum (Kuhn 1955; the shortest
-augmenting paths of Jonker and Volgenant 1987, O(K^3))."""
+"""Match the topics of two models one to one, maximizing the sum of similarities (Kuhn 1955; shortest augmenting paths
+of Jonker and Volgenant 1987, O(K^3))."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from blocks.compiled import kernel
 
 @kernel
 def best_matching(similarities):
-    """Return the column that each row is matched to, int64 (K,), one to one, with the largest sum of similarities.
+    """Return the column matched to each row, int64 (K,), in the one-to-one matching with the largest sum.
 
     similarities: float64 (K, K).
     """
     size = similarities.shape[0]
     row_price, column_price = np.zeros(size + 1), np.zeros(size + 1)
-    row_of, before = np.zeros(size + 1, np.int64), np.zeros(size + 1, np.int64)  # of columns, from 1; 0: none
+    row_of, before = np.zeros(size + 1, np.int64), np.zeros(size + 1, np.int64)  # per column; 1-based, 0 means none
     for row in range(1, size + 1):
         row_of[0], column = row, 0
         least, done = np.full(size + 1, np.inf), np.zeros(size + 1, np.bool_)
@@ -48,12 +48,12 @@ def best_matching(similarities):
 
 
 def shared_words(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the share of top words that each topic of one model has in common with each of another, float64 (K, K).
+    """Return the fraction of top words that each topic of one model shares with each topic of another, float64 (K, K).
 
-    first, second: int64 (K, T), distinct top words of each topic, -1 for missing ones.
+    first, second: int64 (K, T), distinct top words of each topic, -1 where missing.
     """
     size = int(max(first.max(), second.max())) + 1
-    there = np.zeros((len(first), size + 1), np.float32)  # the last column is for no word
+    there = np.zeros((len(first), size + 1), np.float32)  # the last column is for missing words
     np.put_along_axis(there, first, 1.0, axis=1)
     there[:, size] = 0.0
     common = np.stack([there[:, words[words >= 0]].sum(axis=1) for words in second], axis=1)

@@ -1,4 +1,4 @@
-"""Read the topic of each token from the state at the end of a run, for export to other samplers."""
+"""Read the topic of each token from the final state of a run, to export it to other samplers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ooc.state.layout import Layout
 
 
 class Assignments(NamedTuple):
-    """The N tokens of D documents in original order, by word within a document, and the priors of their state."""
+    """The N tokens of D documents in original order, sorted by word within a document, and the priors of the state."""
 
-    offsets: np.ndarray  # int64 (D+1,), where the tokens of each document begin
-    words: np.ndarray  # uint32 (N,), places in the vocabulary
+    offsets: np.ndarray  # int64 (D+1,), start of each document's tokens
+    words: np.ndarray  # uint32 (N,), positions in the vocabulary
     topics: np.ndarray  # topic type (N,)
     alpha: np.ndarray  # float64 (K,)
     beta: float
 
 
 def read_assignments(path: Path) -> Assignments:
-    """Return the tokens and topics of a run of a topic model (8 bytes per token). Raises RequestError if there is no
+    """Return the tokens and topics of a topic model's run (8 bytes per token). Raises RequestError if the run has no
     state."""
     run = Run(path)
     dataset = run.dataset(Dataset)
@@ -66,13 +66,15 @@ def _read_tokens(dataset: Dataset, layout: Layout, cells: CellFile) -> tuple[np.
 
 
 def _places(offsets: np.ndarray, documents: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """Return the positions among all tokens, int64, of the tokens of documents. documents: numbers. own: begin of each
-    document's tokens. offsets: int64 (D+1,)."""
+    """Return the positions of the tokens of n documents among all tokens, int64.
+
+    offsets: int64 (D+1,). documents: (n,), indices. own: (n+1,), start of each document among these documents' tokens.
+    """
     return np.repeat(offsets[documents] - own[:-1], np.diff(own)) + np.arange(own[-1])
 
 
 def _read_stripe(layout: Layout, cells: CellFile, stripe: int) -> np.ndarray:
-    """Return the topics of the tokens of some blocks, in memory order."""
+    """Return the topics of the tokens in a stripe of blocks, in memory order."""
     first, last = layout.block_rows[layout.stripe_bounds[stripe : stripe + 2]]
     topics = np.empty(last - first, layout.local.dtype)
     for slice_ in range(layout.slices):

@@ -1,17 +1,17 @@
 """Coherence and diversity of the topics of a model, from their top words.
 
-The top words of a topic are those with the largest counts n_kw. With P(w) and P(w, v) the shares of the documents of a
-dataset that hold a word, or both of two words (boolean document co-occurrence), and epsilon = 1e-12,
+The top words of a topic are those with the largest counts n_kw. With P(w) and P(w, v) the fractions of a dataset's
+documents that contain a word, or both of two words (boolean document co-occurrence), and epsilon = 1e-12,
 
     NPMI(w, v) = log((P(w, v) + epsilon) / (P(w) P(v))) / -log(P(w, v) + epsilon)
 
 Bouma, "Normalized (pointwise) mutual information in collocation extraction" (GSCL 2009), with the epsilon of Röder,
 Both and Hinneburg, "Exploring the space of topic coherence measures" (WSDM 2015), eq. 1 and 2.
 
-Deviation: Röder et al. count in windows that slide over the text (10 words for NPMI, 110 for C_v). A bag of words has
-no order, so a document is one window here: values compare with each other, not with published ones.
+Deviation: Röder et al. count in sliding windows over the text (10 words for NPMI, 110 for C_v). A bag of words has no
+order, so here the window is the whole document: values can be compared with each other, but not with published ones.
 
-Where the formula is undefined: a pair that occurs in every document has NPMI 1 (the limit), and a pair with a word that
+Where the formula is undefined, a pair that occurs in every document has NPMI 1 (the limit), and a pair with a word that
 occurs in no document has 0. A topic with fewer than two top words has no coherence.
 """
 
@@ -33,16 +33,16 @@ EPSILON = 1e-12
 
 
 class PairCountTask(NamedTuple):
-    """Task of workers: count documents with two top words of a topic. words: int64 (K, T), -1 for missing ones."""
+    """Task of the workers: count the documents with two top words of a topic. words: int64 (K, T), -1 where missing."""
 
     dataset: str
     words: np.ndarray
 
 
 def places_of_words(words: np.ndarray, vocabulary_size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of each word of the vocabulary among the top words.
+    """Return, for each word of the vocabulary, its places among the top words.
 
-    words: int64 (K, T). Returns offsets, int64 (V+1,), and places, int64, k * T + t: those of word i are
+    words: int64 (K, T). Returns offsets, int64 (V+1,), and places, int64: word i is the top words k * T + t in
     places[offsets[i] : offsets[i+1]].
     """
     flat = words.ravel()
@@ -53,11 +53,11 @@ def places_of_words(words: np.ndarray, vocabulary_size: int) -> tuple[np.ndarray
 
 @kernel
 def count_pairs(offsets, ranks, word_ids, place_offsets, places, top, pairs):
-    """Count the documents of a part that hold both words of each pair of top words of a topic.
+    """Count the documents of a part that contain both words of each pair of a topic's top words.
 
-    offsets: int64 (D+1,), where each document begins in `ranks`, uint32, sorted in each. word_ids: uint32 (V,), word of
-    each rank. place_offsets, places: of `places_of_words`, with T = top. pairs: uint32 (K, T*(T-1)/2), increased; the
-    pair of places s < t is at t*(t-1)/2 + s.
+    offsets: int64 (D+1,), start of each document in `ranks`, uint32, sorted within a document. word_ids: uint32 (V,),
+    word of each rank. place_offsets, places: result of `places_of_words`, with T = top. pairs: uint32 (K, T*(T-1)/2),
+    increased; the pair of places s < t is at t*(t-1)/2 + s.
     """
     words = np.empty(ranks.size, np.uint32)
     times = np.empty(ranks.size, np.int64)
@@ -80,7 +80,7 @@ def count_pairs(offsets, ranks, word_ids, place_offsets, places, top, pairs):
 
 
 def attach(task: PairCountTask) -> Callable[[DocumentRange], tuple[np.ndarray, np.ndarray]]:
-    """Return the handler that counts pairs in a part: indices of nonzero `pairs`, and their counts."""
+    """Return the handler that counts pairs in a part, as indices of the nonzero `pairs` and their counts."""
     dataset = Dataset(task.dataset)
     topics, top = task.words.shape
     place_offsets, places = places_of_words(task.words, dataset.vocabulary_size)
@@ -104,7 +104,7 @@ def attach(task: PairCountTask) -> Callable[[DocumentRange], tuple[np.ndarray, n
 
 
 def joint_frequencies(words: np.ndarray, dataset: Dataset, *, workers: int, quiet: bool = False) -> np.ndarray:
-    """Return the number of documents with both words of each pair of top words: int64 (K, T*(T-1)/2), in the layout of
+    """Return the number of documents with both words of each pair of top words, int64 (K, T*(T-1)/2), ordered as in
     `count_pairs`."""
     topics, top = words.shape
     pairs = np.zeros(topics * (top * (top - 1) // 2), np.int64)
@@ -117,16 +117,16 @@ def joint_frequencies(words: np.ndarray, dataset: Dataset, *, workers: int, quie
 
 
 def document_frequencies(words: np.ndarray, dataset: Dataset) -> np.ndarray:
-    """Return the number of documents with each top word: int64 (K, T), 0 for missing words."""
-    frequencies = np.zeros(dataset.vocabulary_size + 1, np.int64)  # the last is for no word, -1
+    """Return the number of documents with each top word, int64 (K, T), 0 for missing words."""
+    frequencies = np.zeros(dataset.vocabulary_size + 1, np.int64)  # the last element is for missing words, -1
     frequencies[dataset.index.word_ids] = dataset.index.document_frequencies
     return frequencies[words]
 
 
 def npmi_matrix(frequencies: np.ndarray, pairs: np.ndarray, documents: int) -> np.ndarray:
-    """Return the NPMI of all pairs of a topic's T top words: float64 (T, T), symmetric.
+    """Return the NPMI of all pairs of a topic's T top words, float64 (T, T), symmetric.
 
-    frequencies: int64 (T,), documents of each word. pairs: int64 (T*(T-1)/2,), documents of each pair.
+    frequencies: int64 (T,), number of documents with each word. pairs: int64 (T*(T-1)/2,), number with each pair.
     """
     joint = np.diag(frequencies)
     joint[np.tril_indices(frequencies.size, -1)] = pairs
@@ -141,15 +141,16 @@ def npmi_matrix(frequencies: np.ndarray, pairs: np.ndarray, documents: int) -> n
 
 
 def npmi(matrix: np.ndarray) -> float:
-    """Return the mean NPMI over the pairs of different words. matrix: float64 (T, T), of `npmi_matrix`."""
+    """Return the mean NPMI over the pairs of distinct words. matrix: float64 (T, T), result of `npmi_matrix`."""
     return float(matrix[np.tril_indices(len(matrix), -1)].mean())
 
 
 def c_v(matrix: np.ndarray) -> float:
     """Return C_v (Röder et al., section 3): one-set segmentation, NPMI vectors, cosine, mean.
 
-    The vector of a word holds its NPMI with each of the top words, itself included; that of the set is the sum over
-    its words (eq. 7, gamma = 1). The result is the mean cosine of a word's vector and the set's (0 with a vector 0).
+    The vector of a word holds its NPMI with each of the top words, itself included; the vector of the set is the sum
+    over its words (eq. 7, gamma = 1). The result is the mean cosine between a word's vector and the vector of the set
+    (0 if either vector is 0).
     """
     whole = matrix.sum(axis=0)
     lengths = np.linalg.norm(matrix, axis=1) * np.linalg.norm(whole)
@@ -157,20 +158,19 @@ def c_v(matrix: np.ndarray) -> float:
 
 
 def diversity(words: np.ndarray) -> float:
-    """Return the number of different top words divided by the number of top words (Dieng, Ruiz and Blei, TACL 2020,
-    section 6).
+    """Return the fraction of top words that are distinct (Dieng, Ruiz and Blei, TACL 2020, section 6).
 
-    words: int64 (K, T), at least one of them >= 0. They use T = 25.
+    words: int64 (K, T), with at least one word >= 0. The paper uses T = 25.
     """
     listed = words[words >= 0]
     return np.unique(listed).size / listed.size
 
 
 def coherence(words: np.ndarray, dataset: Dataset, *, workers: int, quiet: bool = False) -> dict[str, Any]:
-    """Return NPMI and C_v of each topic with at least two top words (None for others), and their means over these
+    """Return the NPMI and C_v of each topic with at least two top words (None for the others), and the means over these
     topics.
 
-    words: int64 (K, T), the top words. `unseen_top_words`: different top words that stand in no document.
+    words: int64 (K, T), the top words. `unseen_top_words`: number of distinct top words that occur in no document.
     """
     pairs = joint_frequencies(words, dataset, workers=workers, quiet=quiet)
     frequencies = document_frequencies(words, dataset)

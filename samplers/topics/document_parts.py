@@ -1,4 +1,4 @@
-"""Deal documents of a dataset to workers, in ranges of a block's documents."""
+"""Distribute the documents of a dataset to workers, as ranges of documents within a block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ooc.workers.worker import unit_parts
 
 
 class DocumentRange(NamedTuple):
-    """Documents first, ..., last - 1 of a block: the message to a worker."""
+    """Message to a worker: the documents first, ..., last - 1 of a block."""
 
     block: int
     first: int
@@ -25,13 +25,13 @@ class DocumentRange(NamedTuple):
 class Documents(NamedTuple):
     """The D documents of a part, with n tokens."""
 
-    offsets: np.ndarray  # int64 (D+1,), where each document begins in `ranks`
+    offsets: np.ndarray  # int64 (D+1,), start of each document in `ranks`
     ranks: np.ndarray  # uint32 (n,), ranks of the words, ascending within a document
-    numbers: np.ndarray  # uint64 (D,), number of each document in the original order
+    numbers: np.ndarray  # uint64 (D,), index of each document in the original order
 
 
 def token_parts(dataset: Dataset, blocks: range | None = None) -> list[DocumentRange]:
-    """Cut the documents of some or all blocks into parts of about `dataset.part_size` tokens."""
+    """Divide the documents of some or all blocks into parts of about `dataset.part_size` tokens."""
     return [
         part
         for number in (range(dataset.block_count) if blocks is None else blocks)
@@ -40,7 +40,7 @@ def token_parts(dataset: Dataset, blocks: range | None = None) -> list[DocumentR
 
 
 def squared_parts(dataset: Dataset, most: int) -> list[DocumentRange]:
-    """Cut all documents into parts whose sum of squared document lengths is about `most`."""
+    """Divide all documents into parts whose sums of squared document lengths are about `most`."""
     found = []
     for number in range(dataset.block_count):
         lengths = np.diff(dataset.block(number).offsets).astype(np.int64)
@@ -55,7 +55,7 @@ def _between(block: int, bounds: np.ndarray) -> list[DocumentRange]:
 
 
 def read_documents(dataset: Dataset, part: DocumentRange) -> Documents:
-    """Return the documents of a part: copies of mapped data, except `numbers`."""
+    """Return the documents of a part, as copies of mapped data (except `numbers`)."""
     block = dataset.block(part.block)
     tokens = slice(block.offsets[part.first], block.offsets[part.last])
     ranks = block.words[np.searchsorted(block.word_offsets, block.positions[tokens], side="right") - 1]
@@ -66,8 +66,8 @@ def read_documents(dataset: Dataset, part: DocumentRange) -> Documents:
 def deal(
     target: str, task: Any, work: list[DocumentRange], workers: int, *, title: str, quiet: bool = False
 ) -> Iterator[tuple[DocumentRange, Any]]:
-    """Process parts by workers made by `target(task)`; yields (part, answer) in order of completion. quiet: no progress
-    bar."""
+    """Process parts with workers created by `target(task)`; yields (part, answer) in order of completion. quiet:
+    whether to hide the progress bar."""
     bar = ProgressBar(title, len(work), "part", quiet=quiet, leave=True)
     with Workers(target, task, min(workers, max(len(work), 1))) as pool, bar:
         for answer in pool.map_unordered(work):

@@ -1,7 +1,7 @@
-"""Documents for a trained model, from a dataset or memory, in parts for the threads of a pool.
+"""Documents given to a trained model, from a dataset or from memory, in parts for a thread pool.
 
-Attributes: `count`, number of documents; `word_ids` uint32, vocabulary position of each rank; `parts`, arguments for
-`read`; `largest`, approximate tokens of the largest part.
+Attributes: `count`, number of documents; `word_ids`, uint32, vocabulary position of each rank; `parts`, arguments for
+`read`; `largest`, approximate number of tokens of the largest part.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DocumentsOfDataset:
 
 
 class DocumentsInMemory:
-    """Documents in memory; word ranks are vocabulary positions."""
+    """Documents in memory; the ranks of words are their positions in the vocabulary."""
 
     def __init__(self, documents: WordCounts) -> None:
         self._documents = documents
@@ -47,6 +47,6 @@ class DocumentsInMemory:
         lengths = np.diff(offsets)
         keys = np.repeat(np.arange(lengths.size, dtype=np.uint64) << np.uint64(32), lengths)
         keys |= self._documents.tokens(part.first, part.last)
-        keys.sort()  # the words within each document
+        keys.sort()  # sort the words within each document
         numbers = read_only(np.arange(part.first, part.last, dtype=np.uint64))
         return Documents(offsets - offsets[0], keys.astype(np.uint32), numbers)

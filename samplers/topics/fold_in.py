@@ -1,21 +1,21 @@
-"""Topics of documents under a trained model: kernels.
+"""Kernels that infer the topics of documents under a trained model.
 
-The topics' words are fixed, phi_kw = (n_kw + beta) / (n_k + V*beta). A document's expected counts are found by the
-zero-order collapsed variational update (CVB0: Asuncion, Welling, Smyth and Teh, UAI 2009, eq. 18) with fixed phi:
+The words of topics are fixed, phi_kw = (n_kw + beta) / (n_k + V*beta). The expected counts of a document are found by
+the zero-order collapsed variational update (CVB0: Asuncion, Welling, Smyth and Teh, UAI 2009, eq. 18) with fixed phi:
 
     gamma_jk ~ phi_kj * (n_k^- + alpha_k),   n_k = sum_j c_j * gamma_jk
 
-over the document's different words j, c_j times each, swept one after the other from n = 0. It draws no random
-numbers. Few topics matter to a document, so most are left out early; these keep n_k = 0, but their prior counts in full
-wherever a probability is computed:
+for the document's distinct words j with counts c_j, swept one after another from n = 0. No random numbers are drawn.
+Few topics matter to a document, so most are dropped early. Dropped topics keep n_k = 0, but count with their full prior
+wherever a probability is computed. These topics are dropped:
 
-- before the first sweep, topics with less than LEAST_EVIDENCE of the largest evidence. The evidence is n_k after one
-  step from n = 0, of the words each on its own: sum_j c_j * alpha_k * n_kw_j / (n_k + V*beta) / prior_j, prior_j being
-  sum_k alpha_k * phi_kj. It is 0 for topics that none of the words has been seen in;
-- after FIRST_SWEEPS sweeps, topics with less than LEAST_SHARE of the largest n_k.
+- before the first sweep, topics with less than LEAST_EVIDENCE times the largest evidence. The evidence is n_k after one
+  step from n = 0, with each word on its own: sum_j c_j * alpha_k * n_kw_j / (n_k + V*beta) / prior_j, where prior_j is
+  sum_k alpha_k * phi_kj. It is 0 for topics in which none of the words has been seen;
+- after FIRST_SWEEPS sweeps, topics with less than LEAST_SHARE times the largest n_k.
 
-The sweeps end when one has moved less than TOLERANCE of the tokens. These values were chosen by the likelihood of
-held-out documents, which is a little lower with more topics and sweeps: docs/benchmarks.md has the measurements.
+The sweeps end when a sweep has moved less than TOLERANCE of the tokens. These values were chosen by held-out
+likelihood, which is a little lower with more topics and sweeps (docs/benchmarks.md has the measurements).
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ FIRST_SWEEPS = 2
 LEAST_SHARE = 0.01
 TOLERANCE = 0.1
 MOST_SWEEPS = 100
-LANES = 32  # columns are a multiple of it: a loop over them is vectors and nothing else
+LANES = 32  # the number of columns is a multiple of this, so that loops over columns consist of full vectors only
 
 
 class FoldInModel(NamedTuple):
-    """A trained model as kernels read it. offsets, topics, counts: sparse rows n_kw, a row for each word. scale:
-    float64 (K,), 1 / (n_k + V*beta). alpha: float64 (K,). beta. prior: float64 (V,), sum_k alpha_k * phi_kw."""
+    """A trained model in the form that kernels read. offsets, topics, counts: sparse rows n_kw, one per word. scale:
+    float64 (K,), 1 / (n_k + V*beta). alpha: float64 (K,). beta: scalar. prior: float64 (V,), sum_k alpha_k * phi_kw."""
 
     offsets: np.ndarray
     topics: np.ndarray
@@ -50,7 +50,7 @@ class FoldInModel(NamedTuple):
 
 
 class FoldInScratch(NamedTuple):
-    """Working memory of `fold_in`, which leaves it unchanged. place: int32 (K,), all -1. evidence: float32 (K,), all
+    """Working memory of `fold_in`, which restores it on return. place: int32 (K,), all -1. evidence: float32 (K,), all
     0."""
 
     place: np.ndarray
@@ -65,7 +65,7 @@ def new_scratch(topics):
 
 @kernel
 def prior_of_words(offsets, topics, counts, scale, alpha, beta):
-    """Return sum_k alpha_k * phi_kw, float64 (V,), the probability of each word before any is observed, times abar."""
+    """Return sum_k alpha_k * phi_kw, float64 (V,): abar times the probability of each word before any is observed."""
     rest = beta * (alpha * scale).sum()
     prior = np.full(offsets.size - 1, rest)
     for word in range(offsets.size - 1):
@@ -77,7 +77,7 @@ def prior_of_words(offsets, topics, counts, scale, alpha, beta):
 
 @kernel
 def likely_topics(words, times, model, scratch):
-    """Return the topics with enough evidence, ascending: int64 (A,). `scratch.place` is set to the index of each."""
+    """Return the topics with enough evidence, int64 (A,), ascending; sets `scratch.place` to the index of each."""
     place, evidence = scratch
     entries = 0
     for word in words:
@@ -88,7 +88,7 @@ def likely_topics(words, times, model, scratch):
         weight = np.float32(times[j] / model.prior[words[j]])
         for entry in range(model.offsets[words[j]], model.offsets[words[j] + 1]):
             k = model.topics[entry]
-            seen[size] = k  # kept if it is new
+            seen[size] = k  # overwritten by the next topic unless this one is new
             size += evidence[k] == 0
             evidence[k] += weight * np.float32(model.counts[entry])
     seen = seen[:size]
@@ -99,7 +99,7 @@ def likely_topics(words, times, model, scratch):
     likely = np.empty(size, np.int64)
     size = 0
     for k in seen:
-        likely[size] = k  # kept if its evidence is enough
+        likely[size] = k  # overwritten by the next topic unless this one has enough evidence
         size += evidence[k] >= np.float32(LEAST_EVIDENCE) * largest
         evidence[k] = 0
     likely = np.sort(likely[:size])
@@ -110,10 +110,10 @@ def likely_topics(words, times, model, scratch):
 
 @kernel
 def document_arrays(words, model, active, place):
-    """Return the array that `sweep` works on, before the first sweep: float32 (2U + 3, W), W > A a multiple of LANES.
+    """Return the initial array for `sweep`: float32 (2U + 3, W), where W > A is a multiple of LANES.
 
-    words: uint32 (U,). active: int64 (A,). place: int32 (K,), the places of the topics in `active`; all others have -1,
-    so their expected counts go to the last column, which has no topic and a scale of 0.
+    words: uint32 (U,). active: int64 (A,). place: int32 (K,), index in `active` of each topic; -1 for all other topics,
+    so that their expected counts go to the last column, which has no topic and a scale of 0.
     """
     work = np.zeros((2 * words.size + 3, (active.size // LANES + 1) * LANES), np.float32)
     alpha, scale, beta = work[-2], work[-1], np.float32(model.beta)
@@ -133,10 +133,10 @@ def document_arrays(words, model, active, place):
 
 @kernel
 def drop_topics(work, active):
-    """Drop the topics with too small a share; the columns of the others move to the left.
+    """Drop the topics with too small a count, and move the columns of the other topics to the left.
 
-    work: float32 (2U + 3, W) of `sweep`, changed. active: int64 (A,). Returns the rest of `active` and how many
-    columns are in use now, a multiple of LANES.
+    work: float32 (2U + 3, W), array of `sweep`, changed. active: int64 (A,). Returns the remaining `active`, and the
+    number of columns now in use, a multiple of LANES.
     """
     expected = work[-3]
     least = np.float32(LEAST_SHARE) * expected.max()
@@ -157,9 +157,9 @@ def drop_topics(work, active):
 def fold_in(words, times, model, scratch):
     """Compute the expected topic counts of a document.
 
-    words: uint32 (U,), its different words. times: int64 (U,), how often each occurs. model: Topics. scratch: Scratch.
-    Returns the topics that take part, int64 (A,) ascending, and their counts n_k, float64 (A,), which sum to the
-    document's tokens (to 0 if A is 0).
+    words: uint32 (U,), its distinct words. times: int64 (U,), their counts. model: FoldInModel. scratch: FoldInScratch.
+    Returns the topics that were not dropped, int64 (A,), ascending, and their counts n_k, float64 (A,), which sum to
+    the number of tokens of the document (or to 0 if A is 0).
     """
     active = likely_topics(words, times, model, scratch)
     work = document_arrays(words, model, active, scratch.place)
@@ -180,10 +180,10 @@ def fold_in(words, times, model, scratch):
 def sweep(work, width, times):
     """Do one CVB0 update of each word of a document; returns the L1 change of the expected topic counts, in tokens.
 
-    work: float32 (2U + 3, W), the first `width` columns of which are in use: phi (U rows), gamma (U rows) and n_k, both
-    updated, alpha, and a row to work in. times: float32 (U,). All in one array: whether a loop runs as vectors, and so
-    the order of its sums, depends on how far its arrays are from one another (the compiler tests at run time whether
-    they overlap), which must not be chance.
+    work: float32 (2U + 3, W), of which the first `width` columns are in use. Its rows are phi (U rows), gamma (U rows)
+    and n_k, both updated, alpha, and a row of working memory. times: float32 (U,). Everything is in one array because
+    the compiler tests at run time whether arrays overlap: with separate arrays, their distance would decide whether a
+    loop is vectorized, and so the order of its sums.
     """
     expected, alpha, fresh = work[-3], work[-2], work[-1]
     moved = np.float32(0.0)
@@ -206,9 +206,10 @@ def sweep(work, width, times):
 
 @kernel
 def different_words(ranks, word_ids, words, times):
-    """Find the different words of a document, given the sorted ranks of its tokens; returns their number.
+    """Find the distinct words of a document from the sorted ranks of its tokens, and count their tokens.
 
-    ranks: uint32 (n,). word_ids: uint32 (V,), word of each rank. words: uint32 (n,) and times: int64 (n,), set.
+    ranks: uint32 (n,). word_ids: uint32 (V,), word of each rank. words: uint32 (n,), set to the distinct words. times:
+    int64 (n,), set to their counts. Returns the number of distinct words.
     """
     size = 0
     for i in range(ranks.size):
@@ -225,8 +226,8 @@ def different_words(ranks, word_ids, words, times):
 def document_mixtures(offsets, ranks, word_ids, model, mixtures, rows):
     """Compute the topic mixtures theta_k = (n_k + alpha_k) / (N + abar) of the documents of a part.
 
-    offsets: int64 (D+1,), where each document begins in `ranks`, uint32. mixtures: float32 (all documents, K), set in
-    the rows that `rows`, uint64 (D,), names.
+    offsets: int64 (D+1,), start of each document in `ranks`, uint32. mixtures: float32 (all documents, K), set in the
+    rows given by `rows`, uint64 (D,).
     """
     scratch = new_scratch(model.scale.size)
     words = np.empty(ranks.size, np.uint32)
@@ -242,7 +243,7 @@ def document_mixtures(offsets, ranks, word_ids, model, mixtures, rows):
 def document_top_topics(offsets, ranks, word_ids, model, topics, weights, rows):
     """Compute the largest entries of the topic mixtures (see `document_mixtures`), in descending order.
 
-    topics: uint32 (all documents, T) and weights: float32 (all documents, T), set in the rows that `rows` names.
+    topics: uint32 (all documents, T) and weights: float32 (all documents, T), set in the rows given by `rows`.
     """
     scratch = new_scratch(model.scale.size)
     words = np.empty(ranks.size, np.uint32)
@@ -285,7 +286,7 @@ def trained_top_topics(offsets, topics, counts, alpha, top_topics, weights):
 
 @inlined
 def set_mixture(mixture, active, counts, alpha, total):
-    """Set a document's mixture, float32 (K,). active, counts: (A,), topics with counts, and these. total: N + abar."""
+    """Set a document's mixture, float32 (K,). active, counts: (A,), topics and their counts. total: N + abar."""
     for k in range(mixture.size):
         mixture[k] = alpha[k] / total
     for a in range(active.size):
@@ -294,14 +295,14 @@ def set_mixture(mixture, active, counts, alpha, total):
 
 @kernel
 def set_top_topics(best, active, counts, alpha, total, by_prior, place):
-    """Set a document's largest topics, uint32 (T,), and their shares, float32 (T,): the two of `best`.
+    """Set a document's largest topics, uint32 (T,), and their shares, float32 (T,), the two arrays in `best`.
 
     active: int64 (A,), counts: float64 (A,), total: see `set_mixture`. by_prior: int64 (K,), all topics by descending
-    alpha. place: int32 (K,), all -1, and left so.
+    alpha. place: int32 (K,), all -1, restored on return.
     """
     topics, weights = best
     top = topics.size
-    # A topic with no count of its own can only be among the first T by its prior.
+    # A topic without counts can be among the largest T only if it is among the first T by prior.
     place[active] = 0
     rest = np.array([k for k in by_prior[: top + active.size] if place[k] < 0])[:top]
     place[active] = -1
@@ -316,10 +317,10 @@ def set_top_topics(best, active, counts, alpha, total, by_prior, place):
 
 @kernel
 def completion_likelihood(offsets, ranks, word_ids, model, numbers, key):
-    """Predict half of each document's different words from the other half (document completion).
+    """Predict half of each document's distinct words from the other half (document completion).
 
-    numbers: uint64 (D,), original number of each document: with `key` it decides which words are observed. Returns
-    the log-likelihood of the predicted tokens, and their number.
+    numbers: uint64 (D,), original index of each document, which together with `key` determines the observed words.
+    Returns the log-likelihood of the predicted tokens, and their number.
     """
     scratch = new_scratch(model.scale.size)
     words = np.empty(ranks.size, np.uint32)
@@ -330,7 +331,7 @@ def completion_likelihood(offsets, ranks, word_ids, model, numbers, key):
     for d in range(offsets.size - 1):
         size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
         observed = (size + 1) // 2
-        for i in range(size - 1, 0, -1):  # Fisher and Yates
+        for i in range(size - 1, 0, -1):  # Fisher-Yates shuffle
             j = bits(bits(key, numbers[d]), np.uint64(i)) % np.uint64(i + 1)
             words[i], words[j] = words[j], words[i]
             times[i], times[j] = times[j], times[i]

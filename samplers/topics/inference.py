@@ -22,14 +22,15 @@ from samplers.topics.mixtures import Output, allocate_mixtures, mapped
 from samplers.topics.model import Model, TopicCountRows, TopicModel, read_only
 
 ATTACH = "samplers.topics.inference:attach"
-_PART_DRAWS = 10_000_000  # of topics, left to right: about a second
-_MOST_DRAWS = 1_000_000_000  # for one document: a few minutes, within the time that a worker may go without an answer
+_PART_DRAWS = 10_000_000  # topics drawn by left-to-right in a part: takes about a second
+_MOST_DRAWS = 1_000_000_000  # topics drawn for one document: a few minutes, less than the timeout of a worker's answer
 
 
 class InferenceTask(NamedTuple):
     """Task of the workers: "evaluate", "left-to-right", or "infer" into the files of `outputs`.
 
-    outputs: files for the mixtures of documents `first`, ... particles: for "left-to-right".
+    outputs: files for the mixtures of documents from index `first` on. particles: number of particles for
+    "left-to-right".
     """
 
     model: str
@@ -43,7 +44,7 @@ class InferenceTask(NamedTuple):
 
 
 def model_topics(model: TopicModel) -> fold_in.FoldInModel:
-    """Return a model in the form for the kernels of `samplers.topics.fold_in`."""
+    """Return a model in the form that the kernels of `samplers.topics.fold_in` read."""
     words = TopicCountRows(*map(read_only, model.words))
     scale = 1.0 / (model.topic_counts + model.vocabulary_size * model.beta)
     alpha = model.alpha / model.states
@@ -52,7 +53,7 @@ def model_topics(model: TopicModel) -> fold_in.FoldInModel:
 
 
 def check_vocabulary(model: Model, dataset: Dataset) -> None:
-    """Raise RequestError unless model and dataset have the same vocabulary."""
+    """Raise RequestError unless the model and the dataset have the same vocabulary."""
     ours = model.manifest["files"]["vocabulary.txt"]["checksum"]
     if dataset.manifest["texts"]["vocabulary"]["checksum"] != ours:
         raise RequestError(
@@ -62,7 +63,7 @@ def check_vocabulary(model: Model, dataset: Dataset) -> None:
 
 
 def check_predictable(dataset: Dataset) -> None:
-    """Raise RequestError if no document has two different words."""
+    """Raise RequestError if no document has two distinct words."""
     if not any(_different_words(dataset.block(number)) for number in range(dataset.block_count)):
         raise RequestError(
             f"{dataset.path} has no document with two different words of the vocabulary, so there is nothing to predict"
@@ -70,7 +71,7 @@ def check_predictable(dataset: Dataset) -> None:
 
 
 def _different_words(block: Block) -> bool:
-    """Return whether each document has two different words; word positions ascend in a document."""
+    """Return, for each document, whether it has two distinct words; word positions ascend within a document."""
     filled = np.flatnonzero(np.diff(block.offsets))
     ends = block.positions[block.offsets[filled]], block.positions[block.offsets[filled + 1] - 1]
     first, last = (np.searchsorted(block.word_offsets, positions, side="right") for positions in ends)
@@ -78,7 +79,7 @@ def _different_words(block: Block) -> bool:
 
 
 def attach(task: InferenceTask) -> Callable[[DocumentRange], Any]:
-    """Load the model and return the handler of parts; see `blocks.workers`."""
+    """Load the model and return the handler that processes parts; see `blocks.workers`."""
     dataset = Dataset(task.dataset)
     topics = model_topics(Model(Path(task.model)))
     outputs = mapped(task.outputs, task.documents)
@@ -96,9 +97,9 @@ def attach(task: InferenceTask) -> Callable[[DocumentRange], Any]:
 
 def _rows(dataset: Dataset, task: InferenceTask, numbers: np.ndarray) -> np.ndarray:
     """Return the rows of documents in the outputs. Raises WorkFailed if a block has documents of another batch."""
-    rows = numbers - np.uint64(task.first)  # below the first they wrap to large ones
+    rows = numbers - np.uint64(task.first)  # indices below `first` wrap around to large numbers
     require((rows < task.documents).all(), dataset.path, "a block has documents of another batch")
-    return read_only(rows)  # as mapped files are: for others the kernels would be compiled again
+    return read_only(rows)  # like mapped files; for writable arrays the kernels would be compiled again
 
 
 def _apply(
@@ -108,7 +109,7 @@ def _apply(
     outputs: list[np.ndarray],
     documents: Documents,
 ) -> Any:
-    """Run the kernel of a task on the documents of a part; returns its answer."""
+    """Run the kernel of a task on the documents of a part and return the kernel's result."""
     arguments = (documents.offsets, documents.ranks, word_ids, topics)
     if task.kind == "evaluate":
         return fold_in.completion_likelihood(*arguments, documents.numbers, stream_key(task.seed))
@@ -121,19 +122,19 @@ def _apply(
 
 
 def _warm_up(task: InferenceTask, topics: fold_in.FoldInModel) -> None:
-    """Compile the kernel of a task by running it on an empty document, with arrays of the real types."""
+    """Compile the kernel of a task by running it on an empty document, with arrays of the actual types."""
     numbers, word_ids = np.zeros(1, np.uint64), np.zeros(1, np.uint32)
     for array in (numbers, word_ids):
-        array.setflags(write=False)  # as mapped files are
+        array.setflags(write=False)  # mapped files are read-only
     columns = topics.scale.size if len(task.outputs) == 1 else 1
     outputs = [np.empty((1, columns), dtype) for _, dtype, _ in task.outputs]
     _apply(task, topics, word_ids, outputs, Documents(np.zeros(2, np.int64), np.empty(0, np.uint32), numbers))
 
 
 def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, quiet: bool = False) -> dict[str, Any]:
-    """Return the held-out log-likelihood per token by document completion, and the perplexity exp(-that).
+    """Return the held-out log-likelihood per token by document completion, and the perplexity exp(-likelihood).
 
-    Half of the distinct words of each document, drawn by seed, are observed; the other half are predicted.
+    Half of the distinct words of each document, chosen by `seed`, are observed; the other half are predicted.
     """
     check_vocabulary(model, dataset)
     check_predictable(dataset)
@@ -152,9 +153,10 @@ def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, qui
 def left_to_right(
     model: Model, dataset: Dataset, *, workers: int, seed: int = 0, particles: int = 20, quiet: bool = False
 ) -> dict[str, Any]:
-    """Return the held-out log-likelihood per token, log p(w) summed over documents, and the perplexity exp(-that).
+    """Return the held-out log-likelihood per token (log p(w) summed over documents), and its perplexity.
 
-    Estimated by the left-to-right particle algorithm, see `samplers.topics.left_to_right`. particles: at least 1.
+    Estimated by the left-to-right particle algorithm (`samplers.topics.left_to_right`). particles: number of particles,
+    at least 1.
     """
     check_vocabulary(model, dataset)
     if not dataset.tokens:
@@ -190,12 +192,12 @@ def infer(
     top: int | None = None,
     quiet: bool = False,
 ) -> list[np.ndarray]:
-    """Return inferred topic mixtures of the documents of a dataset or of some batches, in original order.
+    """Return inferred topic mixtures of the documents of a dataset, or of some batches, in original order.
 
-    The model's topics are fixed; a document's mixture is inferred from its words, see `samplers.topics.fold_in`. For
-    documents of the training it differs from the trained one, see `samplers.topics.mixtures.trained`; for documents
-    without words it is the prior. directory: existing directory for the result files. Returns [mixtures], float32 (D,
-    K), mapped; or, given `top`, [topics, weights], uint32 and float32 (D, top), largest first.
+    The model's topics are fixed, and a document's mixture is inferred from its words (`samplers.topics.fold_in`). For
+    training documents it differs from the trained mixture (`samplers.topics.mixtures.trained`); for documents without
+    words it is the prior. directory: existing directory for the result files. Returns [mixtures], float32 (D, K),
+    mapped; or, if `top` is given, [topics, weights], uint32 and float32 (D, top), largest first.
     """
     check_vocabulary(model, dataset)
     documents, blocks = (batches or all_batches(dataset))[1:]
@@ -208,8 +210,8 @@ def infer(
 
 
 def facts(batches: Batches, tokens: np.ndarray) -> dict[str, int]:
-    """Return facts about the documents: number, empty ones, tokens, and tokens dropped by ingestion. tokens: int64
-    (D,), of each."""
+    """Return the numbers of documents, empty documents, tokens, and tokens dropped by ingestion. tokens: int64 (D,),
+    number of tokens of each document."""
     dropped = [batch.get("dropped", {}) for batch in batches.made]
     left_out = {why: sum(each.get(why, {}).get("tokens", 0) for each in dropped) for why in ("unknown", "stop_words")}
     return {

@@ -1,28 +1,29 @@
-"""Kernels of the left-to-right estimate of the probability of documents under a trained topic model.
+"""Kernels of the left-to-right estimator of the probability of documents under a trained topic model.
 
 Wallach, Murray, Salakhutdinov and Mimno, "Evaluation methods for topic models" (ICML 2009), section 3.4 and algorithm
-3. p(w) = prod_n p(w_n | w_<n) is estimated with R particles z^(r). At position n each particle draws the topics of all
-positions before n again, one after the other, from
+3. p(w) = prod_n p(w_n | w_<n) is estimated with R particles z^(r). At position n each particle redraws the topics of
+all positions before n, one after another, from
 
     p(z_i = k | w_i, z_-i) ~ phi_kw_i * (n_k^- + alpha_k),   n_k over the positions before n
 
-as in Buntine ("Estimating likelihoods for topic models", ACML 2009). Its weight is then
+as in Buntine ("Estimating likelihoods for topic models", ACML 2009). The weight of the particle is then
 
     p_n^(r) = sum_k phi_kw_n * (n_k + alpha_k) / (n - 1 + abar),
 
-the position's own topic is drawn from the terms of that sum, and log p(w) grows by log (1/R sum_r p_n^(r)).
+the topic of position n is drawn from the terms of this sum, and log p(w) increases by log (1/R sum_r p_n^(r)).
 
 Deviation: after each position the particles are resampled in proportion to p_n^(r) (systematic resampling). Without
-that, the particles behind the next mean are not weighted, and the product of the means is biased however many there
-are: by 12 percent in p with 20 particles on the document of six tokens of `tests/test_left_to_right.py`. With it the
-estimate of p(w) is unbiased for any R (Del Moral, "Feynman-Kac formulae", 2004, section 7.4); that of log p(w) is low
-by about half its variance. To average the particles' products instead is unbiased too, but their logarithms spread by
-4 to 8 nats on documents of 50 to 400 tokens: its log p(w) was low by 2 to 16 nats there, against about 1.
+resampling, the next mean is over particles with wrong weights, and the product of the means is biased for any number of
+particles: by 12 percent of p with 20 particles on the document of six tokens in `tests/test_left_to_right.py`. With
+resampling, the estimate of p(w) is unbiased for any R (Del Moral, "Feynman-Kac formulae", 2004, section 7.4), and that
+of log p(w) is too low by about half its variance. Averaging the products of the particles is unbiased, too, but their
+logarithms vary by 4 to 8 nats on documents of 50 to 400 tokens: log p(w) was too low by 2 to 16 nats there, against
+about 1.
 
-A bag of words has no order: the tokens are taken in a random one, which p(w) does not depend on.
+A bag of words has no order, so the tokens are taken in a random order, which does not affect p(w).
 
-phi_kw = (n_kw + beta) / (n_k + V*beta). Drawing a topic costs the number of the document's topics: their terms
-n_k * phi_kw are summed; those of the prior, alpha_k * phi_kw, have a sum that does not change, and are cumulated once.
+phi_kw = (n_kw + beta) / (n_k + V*beta). The cost of drawing a topic is the number of the document's topics: their terms
+n_k * phi_kw are summed, whereas the sum of the prior's terms, alpha_k * phi_kw, does not change, and is cumulated once.
 A document of N tokens takes R * N * (N + 1) / 2 draws.
 """
 
@@ -39,8 +40,8 @@ from samplers.topics.fold_in import different_words
 
 
 class TopicPrior(NamedTuple):
-    """Word-independent parts of a model. base: float64 (K,), beta / (n_k + V*beta), phi of words never seen with the
-    topic. cumulated: float64 (K,), of alpha_k * base_k. mass: abar."""
+    """Word-independent parts of a model. base: float64 (K,), beta / (n_k + V*beta), which is phi of words never seen in
+    the topic. cumulated: float64 (K,), cumulative sums of alpha_k * base_k. mass: abar."""
 
     base: np.ndarray
     cumulated: np.ndarray
@@ -48,11 +49,11 @@ class TopicPrior(NamedTuple):
 
 
 class DocumentTables(NamedTuple):
-    """A document of N tokens, U different words, and A topics that some of them were seen with.
+    """A document with N tokens, U distinct words, and A topics in which some of these words were seen.
 
-    tokens: int64 (N,), number in 0..U-1 of each token's word. active: int64 (A,), the topics, ascending. column: int32
-    (K,), the place of a topic in `active`, -1 if it is not there. seen: float64 (U, A+1), phi_kw less base_k; the last
-    column, for all topics not in `active`, is 0. cumulated: float64 (U, A+1), of alpha_k * seen, from 0.
+    tokens: int64 (N,), index in 0..U-1 of each token's word. active: int64 (A,), the topics, ascending. column: int32
+    (K,), index of a topic in `active`, or -1. seen: float64 (U, A+1), phi_kw minus base_k; the last column, for all
+    topics not in `active`, is 0. cumulated: float64 (U, A+1), cumulative sums of alpha_k * seen, starting from 0.
     """
 
     tokens: np.ndarray
@@ -65,8 +66,8 @@ class DocumentTables(NamedTuple):
 class Particles(NamedTuple):
     """R particles; each keeps the S <= min(N, K) topics of its tokens in slots, some of which may be empty.
 
-    slots: uint32 (R, N), of each position before the current one. sizes: int64 (R,), slots in use. For each slot:
-    topics and columns, uint32 (R, S); base and counts n_k, float64 (R, S).
+    slots: uint32 (R, N), slot of each position before the current position. sizes: int64 (R,), number of slots in use.
+    topics, columns: uint32 (R, S), and base, counts: float64 (R, S), values of each slot; counts are n_k.
     """
 
     slots: np.ndarray
@@ -79,9 +80,9 @@ class Particles(NamedTuple):
 
 @kernel
 def active_topics(words, model, place):
-    """Return the topics that occur in the rows of some words, ascending: int64 (A,).
+    """Return the topics that occur in the rows of some words, int64 (A,), ascending.
 
-    place: int32 (K,), all -1; set to each topic's place in the result.
+    place: int32 (K,), all -1; set to each topic's index in the result.
     """
     entries = 0
     for word in words:
@@ -104,14 +105,14 @@ def active_topics(words, model, place):
 
 @kernel
 def prior_of_topics(model):
-    """Return the `Prior` of a model (`samplers.topics.fold_in.FoldInModel`)."""
+    """Return the TopicPrior of a model (`samplers.topics.fold_in.FoldInModel`)."""
     base = model.beta * model.scale
     return TopicPrior(base, np.cumsum(model.alpha * base), model.alpha.sum())
 
 
 @kernel
 def word_tables(words, model, active, place):
-    """Return `Document.seen` and `Document.cumulated` for the different words of a document, uint32 (U,)."""
+    """Return `seen` and `cumulated` of DocumentTables for the distinct words of a document, uint32 (U,)."""
     seen = np.zeros((words.size, active.size + 1))
     cumulated = np.zeros((words.size, active.size + 1))
     for j in range(words.size):
@@ -125,7 +126,7 @@ def word_tables(words, model, active, place):
 
 @kernel
 def shuffled_tokens(times, key):
-    """Return int64 (N,): each j of 0..U-1 `times[j]` times, in random order (Fisher and Yates)."""
+    """Return int64 (N,), in which each j of 0..U-1 occurs `times[j]` times, in random order (Fisher-Yates)."""
     tokens = np.repeat(np.arange(times.size), times)
     for i in range(tokens.size - 1, 0, -1):
         j = bits(key, np.uint64(i)) % np.uint64(i + 1)
@@ -135,8 +136,8 @@ def shuffled_tokens(times, key):
 
 @inlined
 def draw_of_prior(x, j, document, prior):
-    """Return the topic at position x of the cumulated terms alpha_k * phi_kw of the different word j: first the seen
-    part, then the base."""
+    """Return the topic at which the cumulative sum of alpha_k * phi_kw of distinct word j reaches x, with the seen
+    part before the base."""
     seen = document.cumulated[j, document.active.size]
     if x < seen:
         return document.active[np.searchsorted(document.cumulated[j], x, side="right") - 1]
@@ -145,7 +146,7 @@ def draw_of_prior(x, j, document, prior):
 
 @inlined
 def slot_for(topic, topics, counts, size):
-    """Return the slot of a topic, else the first empty slot, which may be a new one."""
+    """Return the slot of a topic, or else the first empty slot, which may be a new slot."""
     empty, slot = size, 0
     while slot < size and topics[slot] != topic:
         if empty == size and counts[slot] == 0.0:
@@ -156,10 +157,11 @@ def slot_for(topic, topics, counts, size):
 
 @kernel
 def advance(n, particles, r, document, prior, weights, key):
-    """Advance particle r to position n: draw the topics of the positions before it again, then its own. Returns p_n,
-    positions from 0.
+    """Advance particle r to position n, counted from 0: redraw the topics of all positions before n, then draw that of
+    n. Returns p_n.
 
-    weights: float64 (S,), scratch. key: the particle's stream, of which draws n*(n+1)/2 and the n after it are used.
+    weights: float64 (S,), working memory. key: key of the particle's stream, of which the n + 1 draws
+    from n*(n+1)/2 on are used.
     """
     slots, topics, columns = particles.slots[r], particles.topics[r], particles.columns[r]
     base, counts, size = particles.base[r], particles.counts[r], particles.sizes[r]
@@ -196,9 +198,9 @@ def advance(n, particles, r, document, prior, weights, key):
 
 @kernel
 def offspring(likelihoods, u):
-    """Return the number of descendants of each particle by systematic resampling, int64 (R,), R in all.
+    """Return the number of offspring of each particle by systematic resampling, int64 (R,), which sum to R.
 
-    likelihoods: float64 (R,). u: uniform in [0, 1). The mean over u is R * likelihoods / likelihoods.sum().
+    likelihoods: float64 (R,). u: uniform in [0, 1). Its mean over u is R * likelihoods / likelihoods.sum().
     """
     cumulated = np.cumsum(likelihoods)
     numbers = np.zeros(likelihoods.size, np.int64)
@@ -213,7 +215,8 @@ def offspring(likelihoods, u):
 
 @kernel
 def resample(particles, numbers, n):
-    """Replace the particles without descendants by copies of those with several. n: positions that have topics."""
+    """Replace the particles without offspring by copies of particles with several. numbers: int64 (R,), number of
+    offspring of each particle. n: number of positions that have topics."""
     parent = 0
     for r in range(numbers.size):
         if numbers[r]:
@@ -232,7 +235,7 @@ def resample(particles, numbers, n):
 
 @kernel
 def document_log_likelihood(document, prior, count, key):
-    """Estimate of log p(w) of a document with `count` particles; `key` is the document's stream."""
+    """Return an estimate of log p(w) of a document with `count` particles. key: key of the document's stream."""
     length = document.tokens.size
     most = min(length, prior.base.size)
     particles = Particles(
@@ -259,9 +262,9 @@ def document_log_likelihood(document, prior, count, key):
 def left_to_right_likelihood(offsets, ranks, word_ids, model, numbers, particles, key):
     """Estimate log p(w) of the documents of a part.
 
-    offsets: int64 (D+1,), where each document begins in `ranks`, uint32, sorted in each. word_ids: uint32 (V,), word of
-    each rank. model: `samplers.topics.fold_in.FoldInModel`. numbers: uint64 (D,), original number of each
-    document, which with `key` keys its random stream. particles: R. Returns float64 (D,).
+    offsets: int64 (D+1,), start of each document in `ranks`, uint32, sorted within a document. word_ids: uint32 (V,),
+    word of each rank. model: `samplers.topics.fold_in.FoldInModel`. numbers: uint64 (D,), original index of each
+    document, which together with `key` determines its random stream. particles: R. Returns float64 (D,).
     """
     place = np.full(model.scale.size, -1, np.int32)
     words = np.empty(ranks.size, np.uint32)

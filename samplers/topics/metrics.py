@@ -1,4 +1,4 @@
-"""The metrics of `ooc evaluate`: computation, JSON keys, and output lines."""
+"""The metrics of `ooc evaluate`: their computation, JSON keys and output lines."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from samplers.topics.model import Model
 from samplers.topics.results import top_entries
 
 METRICS = ("completion", "left-to-right", "npmi", "c_v", "diversity")
-MOST_WORDS = 100  # of a topic: memory grows with the pairs of them
+MOST_WORDS = 100  # maximum number of top words of a topic, as memory grows with the number of their pairs
 
 
 class MetricsRequest(NamedTuple):
-    """Requested metrics. names: of METRICS. particles: of left-to-right. top: words per topic for the last three.
-    quiet: no progress bars."""
+    """Requested metrics. names: names from METRICS. particles: number of particles for left-to-right. top: number of
+    top words per topic for the last three metrics. quiet: whether to hide progress bars."""
 
     metrics: tuple[str, ...]
     seed: int = 0
@@ -26,7 +26,7 @@ class MetricsRequest(NamedTuple):
     quiet: bool = False
 
     def check(self) -> None:
-        """Raise RequestError for invalid values."""
+        """Raise RequestError if a value is invalid."""
         unknown = [name for name in self.metrics if name not in METRICS]
         if unknown or not self.metrics:
             names = ", ".join(repr(name) for name in unknown)
@@ -38,12 +38,12 @@ class MetricsRequest(NamedTuple):
 
 
 def parse_metrics(names: str) -> tuple[str, ...]:
-    """Parse names separated by commas, without duplicates."""
+    """Return the names in a comma-separated list, without duplicates."""
     return tuple(dict.fromkeys(name.strip() for name in names.split(",")))
 
 
 def evaluate_metrics(model: Model, dataset: Dataset, request: MetricsRequest, *, workers: int) -> dict[str, Any]:
-    """Compute all requested metrics, by the keys of docs/evaluation.md; everything is checked first."""
+    """Compute all requested metrics, keyed as in docs/evaluation.md; the whole request is checked first."""
     request.check()
     inference.check_vocabulary(model, dataset)
     found: dict[str, Any] = {}

@@ -1,8 +1,8 @@
-"""Topic mixtures of documents: of the training documents, and their file formats.
+"""Topic mixtures of training documents, and file formats for mixtures.
 
 A training document has two mixtures theta_k = (n_k + alpha_k) / (N + abar). In the trained mixture, n_k counts the
 document's tokens by their topics at the end of training (for an averaged model, the mean over states); in the folded-in
-mixture of `samplers.topics.inference`, n_k is the expectation under the trained topics of words. For a document without
+mixture of `samplers.topics.inference`, n_k is the expected count given the trained topics. For a document without
 tokens both are the prior, alpha_k / abar.
 """
 
@@ -33,11 +33,11 @@ from samplers.topics.run_documents import table_if_kept
 
 FORMATS = (".npz", ".csv", ".jsonl", ".parquet")
 _OURS = frozenset(["name", "names", "tokens", "mixture", "mixtures", "topics", "weights", "rest", "labels"])
-_RUN = 1 << 20  # numbers of a table that are written together
+_RUN = 1 << 20  # numbers of a table that are written at a time
 
 
 class Output(NamedTuple):
-    """A flat file with a row for each document."""
+    """A flat file with one row per document."""
 
     path: str
     dtype: str
@@ -45,28 +45,28 @@ class Output(NamedTuple):
 
 
 class ColumnsBeside(NamedTuple):
-    """Kept columns of documents that are written with their mixtures. names: of the columns, without the texts. first:
-    number of the first document."""
+    """Kept columns of documents, to be written with their mixtures. names: names of the columns, without the text
+    column. first: index of the first document."""
 
     table: DocumentTable
     names: list[str]
     first: int
 
     def typed(self, rows: slice) -> dict[str, Any]:
-        """Return arrays of pyarrow with the values of some of the documents by the name they are written under."""
+        """Return the values of some documents as pyarrow arrays, keyed by the names under which they are written."""
         found, arrow = self._taken(rows), require_arrow()
         kinds: Any = self.table.kinds
         return {_written_name(name): arrow.array(found[name], arrow_type(kinds[name], arrow)) for name in self.names}
 
     def plain(self, rows: slice) -> dict[str, list[Any]]:
-        """Return the values of some of the documents as numbers and texts, None for missing ones."""
+        """Return the values of some documents as numbers and strings, None where missing."""
         return {_written_name(name): list(map(_plain, values)) for name, values in self._taken(rows).items()}
 
     def _taken(self, rows: slice) -> dict[str, list[Any]]:
         return self.table.take(np.arange(self.first + rows.start, self.first + rows.stop), self.names)
 
     def arrays(self, count: int) -> dict[str, np.ndarray]:
-        """Return all values as arrays for .npz: numbers with NaN for missing ones, else texts."""
+        """Return all values as arrays for .npz: numbers with NaN where missing, or else strings."""
         found = self.plain(slice(0, count))
         return {
             name: _as_array(values, self.table.kinds[of])
@@ -75,13 +75,13 @@ class ColumnsBeside(NamedTuple):
 
 
 def columns_beside(table: DocumentTable | None, documents: range) -> ColumnsBeside | None:
-    """Return the kept columns of some documents, without their texts; None if there are none."""
+    """Return the kept columns of some documents, without the text column, or None if there are none."""
     names = [name for name in table.kinds if name != table.text] if table else []
     return ColumnsBeside(table, names, documents.start) if table and names else None
 
 
 def _written_name(name: str) -> str:
-    """Return the name of a column in a file, where it is not that of a column of ours."""
+    """Return the name under which a column is written, so that it differs from the columns of the mixtures."""
     ours = name in _OURS or name.startswith(("topic_", "weight_"))
     return f"column_{name}" if ours else name
 
@@ -98,8 +98,10 @@ def _as_array(values: list[Any], kind: str) -> np.ndarray:
 
 
 def allocate_mixtures(directory: Path, documents: int, topics: int, top: int | None) -> tuple[Output, ...]:
-    """Create files for mixtures float32 (D, K), or for topics uint32 and weights float32 (D, top). Raises RequestError
-    if the model has fewer than `top` topics."""
+    """Create files for mixtures, float32 (D, K), or for topics, uint32 (D, top), and weights, float32 (D, top).
+
+    Raises RequestError if the model has fewer than `top` topics.
+    """
     if top is not None and not 1 <= top <= topics:
         raise RequestError(f"--top must be from 1 to {topics}, the number of topics; got {top}")
     kinds = [("mixtures", "float32")] if top is None else [("topics", "uint32"), ("weights", "float32")]
@@ -149,12 +151,12 @@ def publish_trained(model: TopicModel, path: Path, top: int | None = None) -> No
 
 
 def suffix_of(path: Path) -> str:
-    """Return the extension that gives the format of a file; .csv for standard output and pipes without one."""
+    """Return the extension that determines the format of a file; .csv for standard output and pipes without one."""
     return path.suffix or (".csv" if is_passed_on(path) else "")
 
 
 def check_format(path: Path) -> None:
-    """Raise RequestError if the file extension is unknown, or its library is not installed."""
+    """Raise RequestError if the file extension is unknown or the library for it is not installed."""
     if suffix_of(path) not in FORMATS:
         raise RequestError(f"{path}: unknown file extension {suffix_of(path)!r}", f"Use one of {', '.join(FORMATS)}.")
     if path.suffix == ".parquet":
@@ -170,14 +172,15 @@ def write_mixtures(
     beside: ColumnsBeside | None = None,
     labels: Sequence[str] = (),
 ) -> None:
-    """Write mixtures in the format that a suffix stands for.
+    """Write mixtures in the format of a file extension, `suffix`.
 
-    result: what `trained` or `infer` returned. tokens: int64 (D,), tokens of each document. names: of documents, None
-    for their numbers from 1 on. beside: kept columns of the documents, which follow `tokens`. labels: of topics.
+    result: result of `trained` or `infer`. tokens: int64 (D,), number of tokens of each document. names: names of
+    documents, or None for their numbers, counted from 1. beside: kept columns, written after `tokens`. labels: labels
+    of topics.
 
     .npz: tokens int64 (D,); mixtures float32 (D, K), or topics uint32 (D, T), weights float32 (D, T) and rest float32
-    (D,), what is missing to 1; and names (D,) if there are any.
-    .csv: a header, then a line for each document: name, tokens and K weights, or T pairs of topic and weight, and rest.
+    (D,), 1 minus the sum of the weights; names (D,) if there are any.
+    .csv: a header, then a line per document with name, tokens and K weights, or T pairs of topic and weight, and rest.
     .jsonl: {"name": ..., "tokens": ..., "mixture": [...]} or {..., "topics": [...], "weights": [...], "rest": ...}.
     .parquet: the same columns as .jsonl.
     """
@@ -208,11 +211,11 @@ def write_mixtures(
 def _runs(
     columns: dict[str, np.ndarray], names: Sequence[str] | None, beside: Callable[[slice], dict[str, Any]] | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield names and rows of the columns for batches of documents. beside: function that returns kept columns."""
+    """Yield the names and column values of batches of documents. beside: function that returns kept columns."""
     rest = {name: array for name, array in columns.items() if name != "tokens"}
     documents = columns["tokens"].size
     step = max(1, _RUN // sum(math.prod(array.shape[1:]) for array in columns.values()))
-    for first in range(0, max(documents, 1), step):  # a table without rows has columns, too
+    for first in range(0, max(documents, 1), step):  # at least one batch, as an empty table has columns, too
         run = slice(first, min(first + step, documents))
         yield {
             "name": names[run] if names is not None else [str(row + 1) for row in range(run.start, run.stop)],
@@ -225,7 +228,7 @@ def _runs(
 def _rows(
     columns: dict[str, np.ndarray], names: Sequence[str] | None, beside: ColumnsBeside | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the documents one by one, numbers with 6 significant digits, as fixed decimals would lose small shares."""
+    """Yield the documents one by one, with 6 significant digits, as fixed decimals would lose small shares."""
     for run in _runs(columns, names, beside.plain if beside else None):
         values = [each.tolist() if isinstance(each, np.ndarray) else each for each in run.values()]
         for row in zip(*values, strict=True):

@@ -1,17 +1,17 @@
-"""A trained topic model on disk: counts, in the order of the vocabulary and of the documents as they were given.
+"""A trained topic model on disk: counts, in the original order of the vocabulary and of the documents.
 
 model.json      schema, K, beta, dataset identity, averaged states, and the table of the files: the commit point
 topics.h5       alpha float64 (K,), topic_counts int64 (K,)
 words.h5        topics of each word: offsets int64 (V+1,), topics (n,), counts uint32 (n,); topics ascending
-documents.h5    topics of each document: the same with D
+documents.h5    topics of each document, in the same form with D in place of V
 vocabulary.txt  word i on line i
 documents.txt   name of document i on line i, if documents have names
 
-Counts of words may be a running mean over the states of a chain (`samplers.lda.running_mean`): then they are float32,
-and topic_counts float64.
+Word counts may be a running mean over the states of a chain (`samplers.lda.running_mean`); then they are float32, and
+topic_counts is float64.
 
-A model that is the average over several states of a chain holds the sums of their counts and of their alpha and beta:
-phi and theta are then ratios of sums by the same formulas. Only the prior of new documents is alpha over their number.
+A model that averages several states of a chain holds the sums of their counts, of alpha and of beta. So phi and theta
+are ratios of sums, with the same formulas; only the prior of new documents is alpha divided by the number of states.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from samplers.external_sort import NumberSpool, RowsInOrder
 from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
 
 KIND = "topic model"
-LIVE_SHARE = 0.1  # of the mean tokens of a topic: topics with fewer are dead
+LIVE_SHARE = 0.1  # topics with less than this fraction of the mean number of tokens per topic are dead
 
 
 class TopicCountRows(NamedTuple):
     """Sparse rows of topic counts."""
 
-    offsets: Int64  # (n+1,), where each row begins
-    topics: Annotated[np.ndarray, "uint8", "uint16", "uint32"]  # ascending inside a row
+    offsets: Int64  # (n+1,), start of each row
+    topics: Annotated[np.ndarray, "uint8", "uint16", "uint32"]  # ascending within a row
     counts: Annotated[np.ndarray, "uint32", "float32"]
 
 
 class TopicArrays(NamedTuple):
-    """Totals of each topic."""
+    """Prior and total count of each topic."""
 
     alpha: Float64  # (K,)
     topic_counts: Annotated[np.ndarray, "int64", "float64"]  # (K,)
 
 
 def live_topics(topic_counts: np.ndarray) -> np.ndarray:
-    """Return which topics live, bool (K,): a dead topic has less than LIVE_SHARE of the mean tokens of a topic.
+    """Return which topics are live, bool (K,). A dead topic has fewer than LIVE_SHARE times the mean tokens per topic.
 
     topic_counts: integers or floats (K,). The limit is relative to the mean, tokens / K, so that numbers of live topics
     can be compared between corpora and between values of K.
@@ -93,7 +93,7 @@ class TopicModel:
 
     @property
     def live(self) -> np.ndarray:
-        """Return which topics live, bool (K,); see `live_topics`."""
+        """Return which topics are live, bool (K,); see `live_topics`."""
         return live_topics(self.topic_counts)
 
     @property
@@ -104,7 +104,7 @@ class TopicModel:
         return self._vocabulary
 
     def document_names(self) -> list[str] | None:
-        """Return the names of the documents, or None."""
+        """Return the names of the documents, or None if they have no names."""
         return self._document_names
 
     def word_shares(self) -> np.ndarray:
@@ -148,12 +148,12 @@ def _row_sums(offsets, counts):
 
 
 def row_numbers(rows: TopicCountRows) -> np.ndarray:
-    """Return the row of each entry, int64 (n,)."""
+    """Return the index of the row of each entry, int64 (n,)."""
     return np.repeat(np.arange(rows.offsets.size - 1), np.diff(rows.offsets))
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
-    """Return a read-only view, like mapped files: kernels are compiled for these."""
+    """Return a read-only view of an array, as of a mapped file: kernels are compiled for such arrays."""
     view = array.view()
     view.setflags(write=False)
     return view
@@ -175,7 +175,7 @@ class TopicManifest(ModelManifest):
 
 
 class Model(ModelFiles, TopicModel):
-    """A trained model opened for reading; its arrays are mapped. averaged: iterations whose states were averaged; none
+    """A trained model opened for reading, with mapped arrays. averaged: iterations whose states were averaged, empty
     for a single state."""
 
     kind = KIND
@@ -197,7 +197,7 @@ class Model(ModelFiles, TopicModel):
         self._mapped_documents = TopicCountRows(**self.map("documents", TopicCountRows))
 
     @cached_property
-    def documents(self) -> TopicCountRows:  # type: ignore[override]  # of many documents: looked through where they are needed
+    def documents(self) -> TopicCountRows:  # type: ignore[override]  # checked on use, as there may be many documents
         return self._checked("documents", self._mapped_documents)
 
     def _checked(self, name: str, rows: TopicCountRows) -> TopicCountRows:
@@ -209,7 +209,7 @@ class Model(ModelFiles, TopicModel):
 
     def vocabulary(self) -> list[str]:
         words = self.lines("vocabulary.txt", self.vocabulary_size)
-        assert words is not None  # the schema wants it
+        assert words is not None  # required by the schema
         return words
 
     def document_names(self) -> list[str] | None:
@@ -230,14 +230,14 @@ def write_model(
     document_order: Iterable[np.ndarray] | None = None,
     document_names: Iterable[bytes] | None = None,
 ) -> None:
-    """Write a model into an empty directory.
+    """Write a model to an empty directory.
 
     word_rows, document_rows: (sizes uint32, rows uint64 as topic << 32 | count), by rank and by block, as the phases
-    give them; or, if states were `averaged`, in the original order. They are sorted externally, so memory grows by only
-    36 bytes for each row. document_order: only if `dataset` is a shard and document_rows are of the whole dataset: the
-    original number of each document of document_rows, in pieces, read after all document_rows. document_names:
-    likewise, the lines with the names of all documents, if they have names. If topic_counts are float64, the counts of
-    words are the bits of float32.
+    yield them; if states were `averaged`, in the original order. They are sorted externally, so memory grows only by 36
+    bytes per row. document_order: given only if `dataset` is a shard and document_rows cover the whole dataset: the
+    original index of each document of document_rows, in pieces, read after all document_rows. document_names: likewise,
+    the lines with the names of all documents, if they have names. If topic_counts is float64, the counts of words are
+    the bits of float32.
     """
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": alpha, "topic_counts": topic_counts})
@@ -261,7 +261,7 @@ def write_model(
 
 
 def write_topic_model(directory: Path, model: TopicModel) -> None:
-    """Write a model of one state, without a known dataset, into an empty directory."""
+    """Write a model of a single state and an unknown dataset to an empty directory."""
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": model.alpha, "topic_counts": model.topic_counts}),
         "words": write_arrays(directory, "words.h5", model.words._asdict()),
@@ -276,7 +276,7 @@ def write_topic_model(directory: Path, model: TopicModel) -> None:
 def _write_manifest(
     directory: Path, files: dict[str, Any], dataset: str, topics: int, beta: float, averaged: Sequence[int]
 ) -> None:
-    """Write the manifest over existing files, and the texts."""
+    """Write the manifest for existing files, and the text files."""
     files |= {path.name: file_entry(path) for path in sorted(directory.glob("*.txt"))}
     write_manifest(directory, KIND, dataset, files, topics=topics, beta=beta, averaged=list(averaged))
 
@@ -289,7 +289,7 @@ def _write_rows(
     topic_type: str,
     count_type: str,
 ) -> dict[str, Any]:
-    """Sort rows externally, then publish them so that row i becomes row order[i]; unchanged if there is no order."""
+    """Sort rows externally and publish them, so that row i becomes row order[i]; None keeps the order."""
     with NumberSpool(directory, "uint32") as all_sizes, NumberSpool(directory, "uint64") as spool:
         for sizes, packed in rows:
             all_sizes.add(sizes)
@@ -308,14 +308,14 @@ def _write_rows(
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
-    """Return the begin of each row, and the end, int64 (n+1,), from row sizes."""
+    """Return the start of each row, and the end of the last row, int64 (n+1,), from row sizes."""
     starts = np.zeros(sizes.size + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])
     return starts
 
 
 def _inverse(order: Iterable[np.ndarray], size: int) -> np.ndarray:
-    """Return the position of each number in an order that comes in pieces, int64 (size,)."""
+    """Return the position of each index in an order given in pieces, int64 (size,)."""
     places, first = np.empty(size, np.int64), 0
     for numbers in order:
         places[numbers.astype(np.int64)] = np.arange(first, first + numbers.size)

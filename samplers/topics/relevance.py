@@ -1,9 +1,9 @@
-"""Words that tell a topic from others, by relevance (Sievert and Shirley 2014, "LDAvis", section 3.1):
+"""Words that distinguish a topic from others, by relevance (Sievert and Shirley 2014, "LDAvis", section 3.1):
 
     r(w, k | lambda) = lambda log phi_kw + (1 - lambda) log(phi_kw / p_w)
 
-phi_kw = (n_kw + beta) / (n_k + V beta); p_w is the share of word w in all tokens. 1 ranks words by their probability in
-the topic, 0 by their lift. Only words that the topic has are ranked.
+phi_kw = (n_kw + beta) / (n_k + V beta); p_w is the fraction of all tokens that are word w. lambda = 1 ranks words by
+their probability in the topic, lambda = 0 by their lift. Only words that occur in the topic are ranked.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ LEVELS = np.linspace(0.0, 1.0, 21)  # values of lambda
 
 
 class Relevant(NamedTuple):
-    """Relevant words. words: for each topic, int64 (n,), ascending, words among the most relevant ones at some lambda.
-    counts: float64 (n,), their tokens in the topic."""
+    """Relevant words of topics. words: for each topic, int64 (n,), ascending, the words that are among its most
+    relevant words at some lambda. counts: for each topic, float64 (n,), their tokens in the topic."""
 
     words: list[np.ndarray]
     counts: list[np.ndarray]
 
 
 def relevant_words(model: Model, slots: np.ndarray, top: int) -> Relevant:
-    """Return the `top` most relevant words of each topic at each of LEVELS, united. slots: int64 (K,), position of each
+    """Return the union over LEVELS of the `top` most relevant words of each topic. slots: int64 (K,), position of each
     topic in the result, or -1 to leave it out."""
     size = int(slots.max()) + 1
     words = np.full((size, LEVELS.size, top), -1, np.int64)
@@ -35,19 +35,19 @@ def relevant_words(model: Model, slots: np.ndarray, top: int) -> Relevant:
     masses = model.topic_counts + model.vocabulary_size * model.beta
     _most_relevant(*model.words, slots, masses, model.beta, LEVELS, words, values)
     listed = [np.unique(of_topic[of_topic >= 0]) for of_topic in words]
-    topics = np.argsort(slots)[-size:]  # the topic of each place
+    topics = np.argsort(slots)[-size:]  # the topic in each slot
     return Relevant(listed, [_counts(model, int(k), found) for k, found in zip(topics, listed, strict=True)])
 
 
 def word_totals(model: Model) -> np.ndarray:
-    """Return the tokens of each word, float64 (V,)."""
+    """Return the number of tokens of each word, float64 (V,)."""
     totals = np.zeros(model.vocabulary_size)
     _row_totals(model.words.offsets, model.words.counts, totals)
     return totals
 
 
 def _counts(model: Model, topic: int, words: np.ndarray) -> np.ndarray:
-    """Return the tokens of words in a topic that has them all, float64 (n,)."""
+    """Return the tokens in a topic of words that all occur in the topic, float64 (n,)."""
     counts = np.zeros(words.size)
     _counts_of(*model.words, topic, words, counts)
     return counts
@@ -70,11 +70,11 @@ def _counts_of(offsets, topics, counts, topic, words, found):
 
 @kernel
 def _most_relevant(offsets, topics, counts, slots, masses, beta, levels, top_words, top_values):
-    """Find the most relevant words of some topics. offsets, topics, counts: of words. slots: int64 (K,). masses:
-    float64 (K,), n_k + V beta. levels: float64 (L,).
+    """Find the most relevant words of some topics.
 
-    top_words: int64 (S, L, T), -1 where there are fewer, and top_values, float64, -inf there: both set, best first; of
-    equal ones the first words.
+    offsets, topics, counts: sparse rows of words. slots: int64 (K,). masses: float64 (K,), n_k + V beta. levels:
+    float64 (L,). top_words: int64 (S, L, T), set, -1 where there are fewer words. top_values: float64 (S, L, T), set,
+    -inf there. Both are in descending order of relevance; ties keep the order of the words.
     """
     tokens = 0.0
     for entry in range(counts.size):
@@ -96,7 +96,7 @@ def _most_relevant(offsets, topics, counts, slots, masses, beta, levels, top_wor
 
 @kernel
 def _insert(word, value, words, values):
-    """Insert a word into the best words, in order, if it belongs there."""
+    """Insert a word at its rank among the best words, unless it is worse than all of them."""
     place = values.size - 1
     if value <= values[place]:
         return

@@ -19,12 +19,11 @@ from samplers.topics.model import TopicCountRows, TopicModel
 
 @kernel
 def _top_entries(offsets, topics, counts, alpha, per_row, top_rows, top_weights):
-    """Return for each topic the rows with its largest weights, in descending order; among equal weights, the first
-    rows.
+    """Find, for each topic, the rows with the largest weights, in descending order; ties keep the order of the rows.
 
-    offsets, topics, counts: sparse rows. alpha: float64 (K,). per_row: whether weights are shares of the row,
-    (n + alpha_k) / (n_row + abar), or plain counts. top_rows: int64 (K, T), -1 where there are fewer; top_weights:
-    float64 (K, T), 0 there: both set.
+    offsets, topics, counts: sparse rows. alpha: float64 (K,). per_row: whether weights are fractions of the row,
+    (n + alpha_k) / (n_row + abar), instead of counts. top_rows: int64 (K, T), set, -1 where there are fewer rows.
+    top_weights: float64 (K, T), set, 0 there.
     """
     top = top_rows.shape[1]
     mass = alpha.sum()
@@ -46,8 +45,8 @@ def _top_entries(offsets, topics, counts, alpha, per_row, top_rows, top_weights)
 
 
 def top_entries(rows: TopicCountRows, alpha: np.ndarray, top: int, *, per_row: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows in which each topic weighs most, int64 (K, top), and float64 (K, top) weights; see
-    `_top_entries`."""
+    """Return the rows in which each topic has the largest weights, int64 (K, top), and the weights, float64 (K, top);
+    see `_top_entries`."""
     top_rows = np.full((alpha.size, top), -1, np.int64)
     top_weights = np.zeros((alpha.size, top))
     _top_entries(*rows, alpha, per_row, top_rows, top_weights)
@@ -55,8 +54,8 @@ def top_entries(rows: TopicCountRows, alpha: np.ndarray, top: int, *, per_row: b
 
 
 def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict[str, Any]]:
-    """Return the topics in descending order of size: number, tokens, share of all tokens, whether it lives (see
-    `live_topics`), top words with phi, top documents with theta of the trained mixtures."""
+    """Return the topics in descending order of size, with number, tokens, share of all tokens, whether the topic is
+    live (see `live_topics`), top words with phi, and top documents with theta of the trained mixtures."""
     vocabulary = model.vocabulary()
     names, lengths = (model.document_names(), model.document_lengths()) if documents else (None, None)
     words, counts = top_entries(model.words, model.alpha, top, per_row=False)
@@ -93,7 +92,7 @@ def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict
 
 
 def topics_table(described: list[dict[str, Any]]) -> str:
-    """Return a table of topics as text: number, share of the tokens, words with their weights in percent."""
+    """Return a table of topics as text, with number, share of all tokens, and words with their weights in percent."""
     lines = []
     for topic in described:
         words = "  ".join(f"{entry['word']} {100 * entry['weight']:.1f}" for entry in topic["words"])
@@ -117,8 +116,8 @@ def export_npz(model: TopicModel | Factorization | RegressionModel | SoftmaxMode
 
 
 def _of_regression(model: RegressionModel) -> dict[str, np.ndarray]:
-    """The arrays of coefficients.h5, see `samplers.regression.model`; chosen int64 (), number of a lambda; classes
-    float64 (2,), or (0,) if y was not classes; column_names (p,), str, if there are any."""
+    """Return the arrays of coefficients.h5 (see `samplers.regression.model`), and chosen, int64 (), index of a lambda;
+    classes, float64 (2,), or (0,) if y is not classes; column_names, str (p,), if there are any."""
     arrays = {**model.arrays, "chosen": np.array(model.chosen), "classes": np.array(model.classes, np.float64)}
     if names := model.column_names():
         arrays["column_names"] = np.array(names)
@@ -126,8 +125,8 @@ def _of_regression(model: RegressionModel) -> dict[str, np.ndarray]:
 
 
 def _of_factors(model: Factorization) -> dict[str, np.ndarray]:
-    """rank int64 (), mean float64 (); rows and columns (n,), str; row_factors and column_factors float32 (n, R),
-    row_biases and column_biases float32 (n,)."""
+    """Return rank, int64 (), and mean, float64 (); rows and columns, str (n,); row_factors and column_factors, float32
+    (n, R); row_biases and column_biases, float32 (n,)."""
     arrays = {"rank": np.array(model.rank), "mean": np.array(model.mean)}
     for name, side in (("row", model.rows), ("column", model.columns)):
         arrays |= {f"{name}s": np.array(side.names), f"{name}_factors": side.factors, f"{name}_biases": side.biases}
@@ -135,10 +134,10 @@ def _of_factors(model: Factorization) -> dict[str, np.ndarray]:
 
 
 def _of_topics(model: TopicModel) -> dict[str, np.ndarray]:
-    """alpha float64 (K,), beta float64 (), states int64 (), topic_tokens int64 (K,); word_offsets int64 (V+1,),
-    word_topics, word_counts: the topics of word i and their counts are at word_offsets[i] : word_offsets[i+1];
-    document_offsets int64 (D+1,), document_topics, document_counts likewise; vocabulary (V,) and, if documents have
-    names, document_names (D,), str; if topics have labels, labels (K,), str.
+    """Return alpha, float64 (K,), beta, float64 (), states, int64 (), and topic_tokens, int64 (K,); word_offsets, int64
+    (V+1,), word_topics and word_counts: the topics of word i and their counts are at word_offsets[i] :
+    word_offsets[i+1]; document_offsets, int64 (D+1,), document_topics and document_counts likewise; vocabulary, str
+    (V,); document_names, str (D,), if documents have names; labels, str (K,), if topics have labels.
     """
     arrays: dict[str, np.ndarray] = {
         "alpha": model.alpha,

@@ -1,11 +1,12 @@
-"""A map of the distances between topics, and the correlations of their shares in documents.
+"""Map of the distances between topics, and correlations of topic shares over documents.
 
-The map is classical scaling (Torgerson 1952) of Hellinger distances, which are Euclidean: that of topics k and l is
+The map is classical scaling (Torgerson 1952) of Hellinger distances, which are Euclidean. The distance between topics k
+and l is
 
     d(k, l)^2 = 1 - B(k, l),    B(k, l) = sum_w sqrt(phi_kw phi_lw)
 
-(Sievert and Shirley scale Jensen-Shannon divergences, for which every pair of topics has to be held against each other
-in full; B needs only the topics that each word has, as below.)
+(Sievert and Shirley scale Jensen-Shannon divergences, for which each pair of topics must be compared over all words; B
+needs only the topics that each word has, see `similarities`.)
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from samplers.topics.model import Model, TopicCountRows
 
 
 class Map(NamedTuple):
-    """Positions of topics. places: float64 (S, 2). kept: share of the squared distances that the plane preserves."""
+    """Positions of topics. places: float64 (S, 2). kept: fraction of the squared distances that the plane preserves."""
 
     places: np.ndarray
     kept: float
 
 
 class Shares(NamedTuple):
-    """Shares of topics in documents with tokens. correlations: float64 (S, S), 0 for constant topics. largest: int64
-    (S,), documents in which a topic is the largest. present: documents in which it is at least a tenth."""
+    """Shares of topics over documents with tokens. correlations: float64 (S, S), 0 for constant topics. largest: int64
+    (S,), number of documents in which a topic is the largest. present: int64 (S,), number in which it is at least a
+    tenth."""
 
     correlations: np.ndarray
     largest: np.ndarray
@@ -35,9 +37,9 @@ class Shares(NamedTuple):
 
 
 def similarities(model: Model, slots: np.ndarray) -> np.ndarray:
-    """Return B of the module docstring: float64 (S, S).
+    """Return B as defined in the module docstring, float64 (S, S).
 
-    slots: int64 (K,), the place of each topic in the answer, or -1 for one that is left out.
+    slots: int64 (K,), index of each topic in the result, or -1 to leave it out.
 
     sqrt(phi_kw) = sqrt(m_k) (x_kw + sqrt(beta)) with x_kw = sqrt(n_kw + beta) - sqrt(beta), which is 0 for most pairs,
     and 1 / m_k = n_k + V beta.
@@ -71,8 +73,8 @@ def plane(similar: np.ndarray) -> Map:
 
 
 def document_shares(documents: TopicCountRows, slots: np.ndarray) -> Shares:
-    """Return the correlations of topics over documents, and in how many documents each topic is the largest or present.
-    slots: int64 (K,), position of each topic, or -1."""
+    """Return the correlations of topics over documents, and the numbers of documents in which each topic is the largest
+    or is present. slots: int64 (K,), index of each topic, or -1 to leave it out."""
     size = int(slots.max()) + 1
     products, sums, largest, present = np.zeros((size, size)), np.zeros(size), np.zeros(size, int), np.zeros(size, int)
     count = _add_shares(*documents, slots, products, sums, largest, present)
@@ -85,7 +87,7 @@ def document_shares(documents: TopicCountRows, slots: np.ndarray) -> Shares:
 
 @kernel
 def _add_roots(offsets, topics, counts, slots, beta, products, sums):
-    """Add x_k x_l of each word to products, float64 (S, S), upper triangle, and x_k to sums."""
+    """Add x_k x_l of each word to the upper triangle of products, float64 (S, S), and x_k to sums."""
     size = sums.size
     values, places = np.empty(size), np.empty(size, np.int64)
     for row in range(offsets.size - 1):
@@ -129,7 +131,7 @@ def _add_shares(offsets, topics, counts, slots, products, sums, largest, present
 
 @kernel
 def _add_products(places, values, products):
-    """Add the products of the values of a row with each other, in the upper triangle."""
+    """Add the products of each pair of a row's values to the upper triangle of `products`."""
     for i in range(places.size):
         for j in range(places.size):
             if places[i] <= places[j]:
