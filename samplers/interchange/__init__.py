@@ -1,1 +1,1 @@
-"""Export models to other programs, and import models of other programs."""
+"""Export models to other programs, and import models from other programs."""

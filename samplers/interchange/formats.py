@@ -1,4 +1,4 @@
-"""Formats of other programs by name: export and import."""
+"""Export and import formats of other programs, by name."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _ANY = (*_TOPICS, *_FACTORS, RegressionModel, SoftmaxModel)
 
 
 class ExportFormat(NamedTuple):
-    """An export format. write: function of a model, a path, and the topics of tokens, if needed. models: kinds of
-    models. directory: writes several files into a directory. mixtures: writes topic mixtures in the format of the file
-    extension."""
+    """An export format. write: function of a model, a path and, if needed, the topics of tokens. models: kinds of
+    models that it supports. directory: whether it writes several files to a directory. mixtures: whether it writes
+    topic mixtures in the format of the file extension."""
 
     write: Callable[..., None]
     models: tuple[type, ...]
@@ -62,8 +62,10 @@ IMPORTS: dict[str, Callable[[Path], TopicModel]] = {
 
 
 def export(run: Path, out: Path, name: str, *, top: int | None = None, overwrite: bool = False) -> int:
-    """Write the model of a run, or of a model directory, in a format; returns its bytes. Raises RequestError. top: of
-    mixtures, only the largest topics of each document."""
+    """Write the model of a run, or of a model directory, in a format; returns the number of bytes written.
+
+    top: maximum number of topics per document in exported mixtures, the largest ones. Raises RequestError.
+    """
     form = _named(FORMATS, name)
     if form.mixtures:
         check_format(out)
@@ -90,15 +92,15 @@ def export(run: Path, out: Path, name: str, *, top: int | None = None, overwrite
 
 
 def _tokens(run: Path) -> Assignments | None:
-    """Return the topics of the tokens, if the run still has its state."""
+    """Return the topics of the tokens, or None if the run no longer has its state."""
     return read_assignments(run) if (run / CONFIG).exists() else None
 
 
 def import_model(
     name: str, source: Path, out: Path, *, overwrite: bool = False, trust_pickle: bool = False
 ) -> TopicModel:
-    """Make a model directory from another program's model. Raises RequestError. trust_pickle: allow reading a pickle,
-    such as gensim's models, which can run any code."""
+    """Create a model directory from another program's model. Raises RequestError. trust_pickle: whether to read
+    pickles, such as gensim's models, which can execute arbitrary code."""
     read = _named(IMPORTS, name)
     if out.exists() and not is_free(out) and not (overwrite and (out / MANIFEST).exists()):
         raise RequestError(

@@ -1,4 +1,4 @@
-"""Conversion from and to gensim's `LdaModel`, whose variational parameters are counts plus priors."""
+"""Conversion to and from gensim's `LdaModel`, whose variational parameters are counts plus priors."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from blocks.errors import RequestError
 from samplers.interchange.topic_counts import model_of_weights
 from samplers.topics.model import TopicModel
 
-MODEL = "lda.model"  # and files whose names begin so
+MODEL = "lda.model"  # prefix of all files of a saved model
 
 
 def gensim_module() -> Any:
-    """Return the module gensim; RequestError if it is not installed."""
+    """Return the gensim module. Raises RequestError if it is not installed."""
     try:
         import gensim.models
     except ImportError:
@@ -27,7 +27,7 @@ def gensim_module() -> Any:
 
 
 def to_gensim(model: TopicModel) -> Any:
-    """Return an `LdaModel` with the same topics; its id2word is a `Dictionary` with the same order of words."""
+    """Return an `LdaModel` with the same topics, whose id2word is a `Dictionary` with the words in the same order."""
     gensim = gensim_module()
     dictionary = gensim.corpora.Dictionary()
     dictionary.token2id = {word: number for number, word in enumerate(model.vocabulary())}
@@ -48,22 +48,22 @@ def to_gensim(model: TopicModel) -> Any:
 
 
 def from_gensim(model: Any) -> TopicModel:
-    """Return the topics of an `LdaModel`, which has no documents."""
+    """Return the topics of an `LdaModel`, as a model without documents."""
     words = [model.id2word[number] for number in range(model.num_terms)]
     return model_of_weights(model.state.get_lambda().astype(np.float64), np.array(model.alpha, np.float64), words)
 
 
 def write_gensim(model: TopicModel, directory: Path) -> None:
-    """Save an `LdaModel` into an empty directory: equal bytes for equal models."""
+    """Save an `LdaModel` to an empty directory; equal models give identical bytes."""
     found = to_gensim(model)
     for part in (found, found.state, found.id2word):
-        part.lifecycle_events = None  # else gensim notes the time and the path
-    found.save(str(directory / MODEL), ignore=())  # its default is a set, whose order differs between processes
+        part.lifecycle_events = None  # gensim would store the time and the path
+    found.save(str(directory / MODEL), ignore=())  # the default is a set, whose order differs between processes
 
 
 def read_gensim(path: Path, *, trust_pickle: bool = False) -> TopicModel:
-    """Return the topics of a saved `LdaModel`. Raises RequestError unless its pickle is trusted, as reading it can run
-    any code."""
+    """Return the topics of a saved `LdaModel`. Raises RequestError unless its pickle is trusted, because reading a
+    pickle can execute arbitrary code."""
     if not trust_pickle:
         raise RequestError(
             f"{path}: a gensim model is a pickle, and reading a pickle can run any code",

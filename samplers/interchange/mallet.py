@@ -1,13 +1,13 @@
-"""MALLET's files of a topic model: its state, from which MALLET can continue training, topic keys and topics of
+"""MALLET's files of a topic model: its state, from which MALLET can continue training, topic keys, and the topics of
 documents.
 
-    corpus.txt      a document on each line, as `mallet import-file` reads it with --keep-sequence --preserve-case
+    corpus.txt      one document per line, as `mallet import-file` reads it with --keep-sequence --preserve-case
                     --token-regex '\\S+'
-    state.gz        "doc source pos typeindex type topic" of each token: for --input-state, and `read_state`
-    topic-keys.txt  topic, alpha and top words of each topic
-    doc-topics.txt  the shares of all topics in each document
+    state.gz        "doc source pos typeindex type topic" of each token, for --input-state and `read_state`
+    topic-keys.txt  index, alpha and top words of each topic
+    doc-topics.txt  shares of all topics in each document
 
-Words are numbered as they come in the corpus, as MALLET does.
+Words are numbered in the order of their first occurrence in the corpus, as in MALLET.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from samplers.topics.model import TopicModel
 from samplers.topics.results import top_entries
 
 _HEADER = "#doc source pos typeindex type topic"
-_KEYS = 20  # words of a topic
+_KEYS = 20  # top words per topic
 _BLANKS = re.compile(r"\s+")
 
 
 def write_mallet(model: TopicModel, directory: Path, tokens: Assignments | None) -> None:
-    """Write all files into an empty directory; files about tokens only if there are tokens."""
+    """Write all files to an empty directory; files about tokens are only written if tokens are given."""
     names = [_BLANKS.sub("_", name) for name in _names(model)]
     write_keys(model, directory / "topic-keys.txt")
     with (directory / "doc-topics.txt").open("w", encoding="utf-8") as file:
@@ -48,7 +48,7 @@ def write_mallet(model: TopicModel, directory: Path, tokens: Assignments | None)
 
 
 def checked_words(words: Sequence[str]) -> Sequence[str]:
-    """Return the words; RequestError if one contains a blank."""
+    """Return the words unchanged. Raises RequestError if a word contains white space."""
     if broken := next((word for word in words if _BLANKS.search(word)), None):
         raise RequestError(f"the word {broken!r} contains a blank, which separates words in MALLET's format")
     return words
@@ -76,7 +76,7 @@ def _doc_topics(model: TopicModel, names: list[str]) -> Iterator[str]:
 
 
 def _documents(tokens: Assignments) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield words and topics of each document."""
+    """Yield the words and topics of each document's tokens."""
     for first, last in pairwise(tokens.offsets.tolist()):
         yield tokens.words[first:last].tolist(), tokens.topics[first:last].tolist()
 
@@ -94,7 +94,7 @@ def _write_state(file: gzip.GzipFile, tokens: Assignments, names: list[str], wor
 
 
 def read_state(path: Path) -> TopicModel:
-    """Return the model of a state from MALLET's --output-state or `write_mallet`. Raises RequestError."""
+    """Return the model of a state written by MALLET's --output-state or by `write_mallet`. Raises RequestError."""
     documents, types, topics = [], [], []
     words: dict[int, str] = {}
     names: dict[int, str] = {}

@@ -1,11 +1,11 @@
-"""Models as tables in Parquet, by pyarrow.
+"""Models as Parquet tables, written with pyarrow.
 
-of topics    topics.parquet (topic, alpha, tokens, and unlisted: the probability in the topic of each word that is not
-             listed with it); words.parquet (word, topic, count, probability of the word in the topic);
-             documents.parquet (document, tokens, topic, count, share of the topic in the document's trained mixture).
-             Words and documents are listed with the topics of their tokens. What is left of a document's mixture, the
-             share of all other topics together, stands under topic -1: the shares of each document sum to 1
-of factors   rows.parquet and columns.parquet (name, bias, entries, factors)
+topic models    topics.parquet (topic, alpha, tokens, and unlisted: the probability in the topic of each word that is
+                not listed with it); words.parquet (word, topic, count, probability of the word in the topic);
+                documents.parquet (document, tokens, topic, count, share of the topic in the document's trained
+                mixture). Words and documents are listed with the topics of their tokens only. The total share of all
+                other topics of a document is listed under topic -1, so that the shares of each document sum to 1
+factorizations  rows.parquet and columns.parquet (name, bias, entries, factors)
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from samplers.factorization.model import Factorization, Side
 from samplers.topics.labels import label_list
 from samplers.topics.model import TopicCountRows, TopicModel, row_numbers
 
-_RUN = 1 << 18  # rows that are written together
+_RUN = 1 << 18  # rows that are written at a time
 
 
 def write_parquet(model: TopicModel | Factorization, directory: Path) -> None:
-    """Write the tables of a model into an empty directory; RequestError if pyarrow is not installed."""
+    """Write the tables of a model to an empty directory. Raises RequestError if pyarrow is not installed."""
     if isinstance(model, Factorization):
         for name, side in (("rows", model.rows), ("columns", model.columns)):
             write_table(directory / f"{name}.parquet", _of_side(side))
@@ -41,7 +41,7 @@ def write_parquet(model: TopicModel | Factorization, directory: Path) -> None:
 
 
 def write_table(path: Path, batches: Iterator[dict[str, Any]]) -> None:
-    """Write batches of columns, at least one; an array (n, m) becomes a column of lists."""
+    """Write at least one batch of columns to a table; an array (n, m) becomes a column of lists."""
     arrow, writer = require_arrow(), None
     for batch in batches:
         table = arrow.table({name: _column(arrow, values) for name, values in batch.items()})
@@ -52,7 +52,7 @@ def write_table(path: Path, batches: Iterator[dict[str, Any]]) -> None:
 
 
 def _column(arrow: Any, values: Any) -> Any:
-    """Return a list of texts, an array or an array of pyarrow as a column."""
+    """Return a list of strings, a NumPy array or a pyarrow array as a pyarrow column."""
     if isinstance(values, list):
         return arrow.array(values, arrow.string())
     if isinstance(values, arrow.Array) or values.ndim == 1:
@@ -62,7 +62,7 @@ def _column(arrow: Any, values: Any) -> Any:
 
 
 def require_arrow() -> Any:
-    """Return the module pyarrow; RequestError if it is not installed."""
+    """Return the pyarrow module. Raises RequestError if it is not installed."""
     try:
         import pyarrow.parquet
     except ImportError:
@@ -81,7 +81,7 @@ def _of_words(model: TopicModel, totals: np.ndarray) -> Iterator[dict[str, Any]]
 def _of_documents(model: TopicModel) -> Iterator[dict[str, Any]]:
     """Yield the rows of documents in batches, at least one."""
     names = model.document_names()
-    ends = model.documents.offsets + np.arange(model.documents.offsets.size)  # a document has one row more than topics
+    ends = model.documents.offsets + np.arange(model.documents.offsets.size)  # one row per document besides its topics
     for first, last in list(pairwise(parts(ends, _RUN).tolist())) or [(0, 0)]:
         rows, columns = _mixtures(model, first, last)
         numbers = (first + rows).tolist()
@@ -89,9 +89,9 @@ def _of_documents(model: TopicModel) -> Iterator[dict[str, Any]]:
 
 
 def _mixtures(model: TopicModel, first: int, last: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the rows of documents first, ..., last - 1: document number from 0, and the columns.
+    """Return the rows of documents first, ..., last - 1, as document index (from 0) and columns.
 
-    Topics of a document come first, then topic -1 for the rest of its mixture.
+    The topics of a document come first, then topic -1 for the rest of its mixture.
     """
     offsets = model.documents.offsets[first : last + 1]
     topics, counts = (array[offsets[0] : offsets[-1]] for array in model.documents[1:])
@@ -109,7 +109,7 @@ def _mixtures(model: TopicModel, first: int, last: int) -> tuple[np.ndarray, dic
 
 
 def _entries(rows: TopicCountRows, names: Sequence[str]) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
-    """Yield name, topic and count of entries in batches, at least one."""
+    """Yield the name, topic and count of each entry, in at least one batch."""
     numbers = row_numbers(rows)
     for first in range(0, max(numbers.size, 1), _RUN):
         run = slice(first, first + _RUN)

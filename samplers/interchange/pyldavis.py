@@ -14,8 +14,10 @@ from samplers.topics.model import TopicModel, row_numbers
 
 
 def write_pyldavis(model: TopicModel, path: Path) -> None:
-    """Write topic_term_dists (K, V), doc_topic_dists (D, K), doc_lengths (D,), vocab and term_frequency (V,), of words
-    and documents with tokens. Raises RequestError if there are no documents."""
+    """Write topic_term_dists (K, V), doc_topic_dists (D, K), doc_lengths (D,), vocab (V,) and term_frequency (V,).
+
+    Words and documents without tokens are left out. Raises RequestError if there are no documents.
+    """
     count = model.documents.offsets.size - 1
     frequencies = np.bincount(row_numbers(model.words), model.words.counts, model.vocabulary_size) / model.states
     lengths = np.bincount(row_numbers(model.documents), model.documents.counts, count) / model.states

@@ -12,7 +12,7 @@ from samplers.topics.model import TopicModel
 
 
 def write_scipy(model: TopicModel, directory: Path) -> None:
-    """Write words.npz (V, K) and documents.npz (D, K), csr; priors.npz with alpha and beta; vocabulary.txt, and
+    """Write words.npz (V, K) and documents.npz (D, K), both CSR; priors.npz with alpha and beta; vocabulary.txt; and
     documents.txt if documents have names."""
     for name, rows in (("words", model.words), ("documents", model.documents)):
         arrays = {

@@ -1,4 +1,4 @@
-"""Conversion from and to tomotopy's `LDAModel`, a collapsed Gibbs sampler with a topic for each token."""
+"""Conversion to and from tomotopy's `LDAModel`, a collapsed Gibbs sampler that stores a topic for each token."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from samplers.topics.model import TopicModel
 
 _MOST_TOPICS = (1 << 15) - 1
 _UNKNOWN = "tomotopy {} saves models in a format that this version of ooc does not know"
-_MARK = b"Zs\0"  # in a saved model: before the number of a document's tokens, uint32, and their topics, int16, by word
+_MARK = b"Zs\0"  # precedes a document in a saved model: its number of tokens, uint32, and topics, int16, by word
 
 
 def tomotopy_module() -> Any:
-    """Return the module tomotopy; RequestError if it is not installed."""
+    """Return the tomotopy module. Raises RequestError if it is not installed."""
     try:
         import tomotopy
     except ImportError:
@@ -30,7 +30,7 @@ def tomotopy_module() -> Any:
 
 
 def from_tomotopy(model: Any) -> TopicModel:
-    """Return the counts of an `LDAModel`, without the words that it removed."""
+    """Return the counts of an `LDAModel`, except for the words that it removed."""
     lengths = [len(document.words) for document in model.docs]
     words = np.concatenate([np.asarray(document.words, np.uint32) for document in model.docs])
     topics = np.concatenate([np.asarray(document.topics, np.int64) for document in model.docs])
@@ -61,9 +61,9 @@ def read_tomotopy(path: Path) -> TopicModel:
 def to_tomotopy(model: TopicModel, tokens: Assignments) -> Any:
     """Return an `LDAModel` whose tokens have the topics of a state; documents without tokens are left out.
 
-    tomotopy has no call that sets topics: a model of the same documents is saved, the topics in the file are replaced,
-    and the loaded result is compared. Raises RequestError if tomotopy does not support as many topics, WorkFailed if
-    the result differs.
+    tomotopy has no function that sets topics. So a model of the same documents is saved, the topics in its file are
+    replaced, and the file is loaded and compared with the state. Raises RequestError if there are more topics than
+    tomotopy supports, and WorkFailed if the loaded model differs from the state.
     """
     if model.topics > _MOST_TOPICS:
         raise RequestError(f"tomotopy can have at most {_MOST_TOPICS:,} topics, and the model has {model.topics:,}")
@@ -94,7 +94,7 @@ def write_tomotopy(model: TopicModel, path: Path, tokens: Assignments | None) ->
 
 
 def _by_word(found: Any, tokens: Assignments, filled: list[int]) -> list[np.ndarray]:
-    """Return the topics of each document, int16, in the order of tomotopy's word numbers."""
+    """Return the topics of each document, int16, in the order of tomotopy's word ids."""
     ordered = []
     for document, number in zip(found.docs, filled, strict=True):
         topics = tokens.topics[slice(*tokens.offsets[number : number + 2])]
@@ -111,7 +111,7 @@ def _topic_words(found: Any, topics: int) -> np.ndarray:
 
 
 def _with_topics(found: Any, topics: list[np.ndarray]) -> bytes:
-    """Return the bytes of a saved model with other topics of the tokens, and their counts."""
+    """Return the bytes of a saved model with the topics of its tokens, and their counts, replaced."""
     before = _topic_words(found, found.k)
     after, saved, at = np.zeros_like(before), bytearray(found.saves(full=True)), 0
     for document, mine in zip(found.docs, topics, strict=True):
@@ -123,7 +123,7 @@ def _with_topics(found: Any, topics: list[np.ndarray]) -> bytes:
 
 
 def _counts_in_file(counts: np.ndarray) -> bytes:
-    """Return the counts by topic, and by word and topic, in the format of the file, with shapes."""
+    """Return the counts by topic, and by word and topic, in the format of the file, including shapes."""
     words, topics = counts.shape
     shapes = (np.array(shape, np.int32).tobytes() for shape in ((topics, 1), (topics, words)))
     arrays = counts.sum(axis=0, dtype=np.int32).tobytes(), counts.tobytes()

@@ -1,4 +1,4 @@
-"""Make topic models from counts of other programs: tokens with topics, or weights of words."""
+"""Build topic models from the output of other programs: topic assignments of tokens, or word weights."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ def model_of_tokens(
     names: list[str] | None,
     count: int,
 ) -> TopicModel:
-    """Return the model of N tokens. documents, words, topics: uint32 (N,), numbers of each. alpha: float64 (K,). count:
-    number of documents."""
+    """Return the model of N tokens.
+
+    documents, words, topics: uint32 (N,), indices of each token's document, word and topic. alpha: float64 (K,). names:
+    names of the documents, if any. count: number of documents.
+    """
     return TopicModel(
         alpha=alpha,
         beta=beta,
@@ -34,7 +37,7 @@ def model_of_tokens(
 
 
 def _counted(rows: np.ndarray, topics: np.ndarray, count: int, size: int) -> TopicCountRows:
-    """Count how often each topic occurs with each row."""
+    """Return how often each of `topics` occurs with each row, as sparse rows."""
     keys, counts = np.unique(rows.astype(np.uint64) * np.uint64(size) + topics, return_counts=True)
     found, of = np.divmod(keys, np.uint64(size))
     offsets = np.searchsorted(found, np.arange(count + 1))
@@ -42,7 +45,7 @@ def _counted(rows: np.ndarray, topics: np.ndarray, count: int, size: int) -> Top
 
 
 def model_of_weights(weights: np.ndarray, alpha: np.ndarray, vocabulary: Sequence[str]) -> TopicModel:
-    """Return the model with the given weights of words, including the prior: float64 (K, V). It has no documents."""
+    """Return the model with the given word weights, float64 (K, V), which include the prior. It has no documents."""
     beta = float(weights.min())
     topics, words = np.nonzero((weights - beta).astype(np.float32))
     order = np.lexsort((topics, words))

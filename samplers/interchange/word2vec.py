@@ -1,4 +1,4 @@
-"""Export factors in word2vec's text format: a line with number and size, then a line with name and numbers for each."""
+"""Export factors in word2vec's text format: a header with number and size, then a line per name with its factors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from samplers.interchange.mallet import checked_words
 def write_word2vec(model: Factorization, directory: Path) -> None:
     """Write rows.txt and columns.txt, without biases.
 
-    Blanks in names become underscores, as in word2vec's tools; RequestError for names with other white space.
+    Spaces in names become underscores, as in word2vec's tools. Raises RequestError if a name has other white space.
     """
     for name, side in (("rows", model.rows), ("columns", model.columns)):
         names = checked_words([each.replace(" ", "_") for each in side.names])

@@ -12,7 +12,7 @@ from typing import Any
 from blocks.errors import RequestError
 
 HEIGHT = 200
-MOST_POINTS = 300  # of a curve; longer curves are thinned
+MOST_POINTS = 300  # maximum number of points of a curve; longer curves are thinned
 _QUIET = {"labelColor": "var(--muted)", "titleColor": "var(--muted)", "gridColor": "var(--grid)"}
 CONFIG: dict[str, Any] = {
     "background": "transparent",

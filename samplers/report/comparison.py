@@ -7,7 +7,7 @@ from typing import Any
 from samplers.report.charts import category, drawn, quantity, values
 from samplers.report.section import Section
 
-_SERIES, _TOPICS, _GROUPS = 12, 40, 60  # largest topics with a curve; topics and groups of the heat map
+_SERIES, _TOPICS, _GROUPS = 12, 40, 60  # maximum numbers of curves, and of topics and groups in the heat map
 
 
 def section(told: dict[str, Any]) -> Section:
@@ -41,7 +41,7 @@ def _name(topic: dict[str, Any]) -> str:
 
 
 def _rows(topic: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each group, in percent."""
+    """Return one row per group, in percent."""
     return [
         {
             "topic": _name(topic),

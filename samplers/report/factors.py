@@ -11,8 +11,8 @@ from samplers.factorization.recommendation import similar_items
 from samplers.report.charts import category, drawn, quantity, values
 from samplers.report.section import Section
 
-MOST_ITEMS = 500  # the items with the most ratings are listed
-SIMILAR = 10  # similar items listed for each item
+MOST_ITEMS = 500  # maximum number of items listed, those with the most ratings
+SIMILAR = 10  # similar items listed per item
 _BINS = 40
 
 
@@ -48,7 +48,7 @@ def section(model: FactorModel) -> Section:
 
 
 def _strengths(model: FactorModel) -> dict[str, Any]:
-    """Chart the singular values of W H', the product of all factors, which do not depend on the basis of the
+    """Chart the singular values of W H', the product of all factors, because they do not depend on the basis of the
     factors."""
     products = [side.factors.T.astype(float) @ side.factors for side in (model.rows, model.columns)]
     squares = np.linalg.eigvals(products[0] @ products[1]).real

@@ -31,10 +31,10 @@ _TEMPLATES = Path(__file__).parent / "templates"
 
 
 def write_report(path: Path, out: Path, *, by: str | None = None, data: Path | None = None) -> int:
-    """Write the report of a run or of several chains and return its size in bytes.
+    """Write the report of a run or of several chains, and return its size in bytes.
 
-    An unfinished run gives the learning curves so far. by: column or value to compare topics by, see
-    `samplers.topics.compare`. data: place of the dataset of the training, if it has moved. Raises RequestError if no
+    The report of an unfinished run has the learning curves so far. by: column or value by which to compare topics (see
+    `samplers.topics.compare`). data: path of the training dataset, if it has been moved. Raises RequestError if no
     iteration is finished yet or a library is missing.
     """
     environment, script = _environment(), library()
@@ -66,7 +66,7 @@ def _options(run: Run) -> dict[str, Any]:
 
 
 def _chosen(path: Path) -> Run:
-    """Return the run itself, or of several chains the best chain (the first chain until all are compared)."""
+    """Return the run itself or, of several chains, the best chain (the first chain until all have been compared)."""
     if not is_chains(path):
         return Run(path)
     return Run(path / (read_chains(path)["best"] or "chain-1"))
@@ -93,7 +93,7 @@ def _sections(path: Path, chosen: Run, by: str | None, data: Path | None) -> lis
 
 
 def _finite(line: dict[str, Any]) -> dict[str, Any]:
-    """Return a line of the metrics without the NaN and infinite values of a diverged training."""
+    """Return a line of the metrics without NaN and infinite values, which a diverged training has."""
     return {name: value for name, value in line.items() if not isinstance(value, float) or math.isfinite(value)}
 
 

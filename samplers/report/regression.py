@@ -10,7 +10,7 @@ from samplers.regression.model import RegressionModel
 from samplers.report.charts import category, drawn, quantity, values
 from samplers.report.section import Section
 
-MOST_COLUMNS = 20  # in the chart of the path; the columns that enter first
+MOST_COLUMNS = 20  # columns in the chart of the path: the first to enter the model
 MOST_LISTED = 100  # largest coefficients listed for each lambda
 _LOSSES = {"squared": "least squares", "logistic": "logistic regression"}
 
@@ -51,7 +51,7 @@ def _name(column: int, names: list[str] | None, first: int) -> str:
 
 
 def _listed(model: RegressionModel, number: int, names: list[str] | None, first: int) -> list[tuple[str, float]]:
-    """Return names and values of the largest coefficients at one lambda, in descending order of magnitude."""
+    """Return the names and values of the largest coefficients at lambda number `number`, in descending magnitude."""
     begin, end = model.arrays["offsets"][number : number + 2]
     columns, found = model.arrays["columns"][begin:end], np.asarray(model.arrays["coefficients"][begin:end])
     order = np.argsort(-np.abs(found), kind="stable")[:MOST_LISTED]

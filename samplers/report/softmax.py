@@ -10,8 +10,8 @@ from samplers.regression.softmax.model import SoftmaxModel
 from samplers.report.charts import drawn, quantity, values
 from samplers.report.section import Section
 
-MOST_LISTED = 30  # largest weights listed for each class
-MOST_CLASSES = 1000  # classes listed
+MOST_LISTED = 30  # largest weights listed per class
+MOST_CLASSES = 1000  # maximum number of classes listed
 _LOSSES = {
     "softmax": "softmax",
     "hinge": "hinge, one-vs-rest",
@@ -44,7 +44,7 @@ def section(model: SoftmaxModel) -> Section:
 
 
 def _listed(weights: np.ndarray) -> list[tuple[str, float]]:
-    """Return names and values of the largest weights of a class in descending order; columns count from 1."""
+    """Return the names and values of a class's largest weights, in descending order; columns are numbered from 1."""
     order = np.argsort(-np.abs(weights), kind="stable")[:MOST_LISTED]
     return [(f"column {column + 1}", float(f"{weights[column]:.6g}")) for column in order.tolist() if weights[column]]
 

@@ -8,15 +8,15 @@ import numpy as np
 
 from samplers.report.charts import category, drawn, quantity, values
 
-MOST_CORRELATED = 40  # topics in the chart of the correlations
-MOST_LABELLED = 60  # topics with a label on the map
+MOST_CORRELATED = 40  # maximum number of topics in the chart of correlations
+MOST_LABELLED = 60  # maximum number of topics with a label on the map
 _MAP, _LABEL = (300, 380), (28, 13)  # width and height in pixels of a narrow map and of one label
-_LARGEST, _ALL = 1400, 100_000  # square pixels: largest circle of the map, and bound of its area times the topics
-_PARITY = {"labelOverlap": "parity"}  # every second label until none overlap: evenly spaced, unlike "greedy"
+_LARGEST, _ALL = 1400, 100_000  # square pixels: maximum area of a circle on the map, and of it times the topics
+_PARITY = {"labelOverlap": "parity"}  # drop every second label until none overlap: evenly spaced, unlike "greedy"
 
 
 def charts(topics: list[dict[str, Any]], correlations: np.ndarray) -> dict[str, dict[str, Any]]:
-    """Return the charts of topics as `samplers.report.topics` describes them.
+    """Return the charts of topics, given in the form of `samplers.report.topics`.
 
     correlations: float64 (S, S), correlations of the topic shares over documents.
     """
@@ -39,14 +39,14 @@ def _named(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _map(topics: list[dict[str, Any]]) -> dict[str, Any]:
     """Chart the map of the topics.
 
-    The page sets two signals: chosen, the slot of the selected topic, and weights, a word's share of tokens by slot.
+    The page sets two signals: chosen, the slot of the selected topic, and weights, a word's fraction of tokens by slot.
     """
     rows = [
         row | {name: topic[name] for name in ("x", "y", "share")} | label
         for row, topic, label in zip(_named(topics), topics, _labels(topics), strict=True)
     ]
     largest = min(_LARGEST, _ALL / len(topics))
-    above = 0 if largest == _LARGEST else -9  # labels stand above small circles, which they would hide
+    above = 0 if largest == _LARGEST else -9  # labels are placed above small circles, which they would cover
     plain = {"axis": {"labels": False, "ticks": False, "title": None, "tickCount": 4}, "scale": {"zero": False}}
     chosen = "datum.slot === chosen"
     encoding = {
@@ -79,7 +79,7 @@ def _map(topics: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _labels(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return for each topic whether it has a label on the map: only if the label overlaps no label of a larger topic.
+    """Return, for each topic, whether it has a label on the map: only if it overlaps no label of a larger topic.
 
     near: slots of the topics whose label would overlap this one; while such a topic is selected, this label is hidden.
     """

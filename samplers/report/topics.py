@@ -17,16 +17,16 @@ from samplers.topics.results import top_entries
 from samplers.topics.strongest import add_texts
 from samplers.topics.topic_map import Shares, document_shares, plane, similarities
 
-MOST_TOPICS = 500  # the largest topics are shown
-WORDS, TOP, DOCUMENTS, NEIGHBOURS = 30, 10, 8, 6  # numbers of words, top words ... shown for a topic
-HOLDERS = 8  # topics shown for a word
+MOST_TOPICS = 500  # maximum number of topics shown, the largest ones
+WORDS, TOP, DOCUMENTS, NEIGHBOURS = 30, 10, 8, 6  # numbers of words, top words, ... shown per topic
+HOLDERS = 8  # topics shown per word
 _DIGITS = 6
 
 
 def section(model: Model, data: Path | None = None) -> Section:
-    """Return the section of a trained topic model. data: place of the dataset of the training, if it has moved.
+    """Return the section of a trained topic model. data: path of the training dataset, if it has been moved.
 
-    A slot is the place of a topic in descending order of tokens.
+    A slot is the rank of a topic in descending order of tokens.
     """
     order = np.argsort(-model.topic_counts, kind="stable")[:MOST_TOPICS]
     slots = np.full(model.topics, -1, np.int64)
@@ -68,7 +68,7 @@ def _tiles(model: Model) -> list[tuple[str, str]]:
 
 
 def _words(model: Model, slots: np.ndarray, listed: np.ndarray) -> dict[str, Any]:
-    """Return the listed words, the tokens of each, the topics that have most of them, and the tokens of all words."""
+    """Return the listed words, their tokens, the topics with most of their tokens, and the tokens of all words."""
     totals, vocabulary = word_totals(model), model.vocabulary()
     return {
         "vocabulary": [vocabulary[word] for word in listed.tolist()],
@@ -81,7 +81,7 @@ def _words(model: Model, slots: np.ndarray, listed: np.ndarray) -> dict[str, Any
 def _topics(
     model: Model, order: np.ndarray, relevant: Relevant, listed: np.ndarray, shares: Shares, places: np.ndarray
 ) -> list[dict[str, Any]]:
-    """Return for each topic its number, size, words (as places in `listed`), position on the map and neighbours."""
+    """Return, for each topic, its number, size, words (as indices into `listed`), map position and neighbours."""
     total = max(float(model.topic_counts.sum()), 1.0)
     return [
         {
@@ -101,14 +101,14 @@ def _topics(
 
 
 def _neighbours(correlations: np.ndarray, slot: int) -> list[tuple[int, float]]:
-    """Return the topics with the largest positive correlations with the topic of a slot."""
+    """Return the topics with the largest positive correlations with the topic in a slot."""
     order = [other for other in np.argsort(-correlations, kind="stable").tolist() if other != slot]
     return [(other, round(float(correlations[other]), 3)) for other in order[:NEIGHBOURS] if correlations[other] > 0]
 
 
 def _documents(model: Model, order: np.ndarray, data: Path | None) -> list[list[tuple[str, float, int, Pieces]]]:
-    """Return for each topic the documents with its largest shares: name, share in the trained mixture, tokens, and the
-    pieces of an excerpt of its text, if texts were kept."""
+    """Return, for each topic, the documents with its largest shares: name, share in the trained mixture, number of
+    tokens, and the pieces of an excerpt of the text, if texts were kept."""
     names, lengths = model.document_names(), model.document_lengths()
     rows, weights = top_entries(model.documents, model.alpha, DOCUMENTS, per_row=True)
     topics = order.tolist()
@@ -131,7 +131,7 @@ def _documents(model: Model, order: np.ndarray, data: Path | None) -> list[list[
 
 
 def _holders(model: Model, slots: np.ndarray, listed: np.ndarray) -> list[list[tuple[int, float]]]:
-    """Return for each listed word the topics with most of its tokens: slot, share of the word's tokens."""
+    """Return, for each listed word, the topics with most of its tokens, as slot and fraction of the word's tokens."""
     offsets, topics, counts = model.words
     found = []
     for word in listed.tolist():
@@ -144,5 +144,5 @@ def _holders(model: Model, slots: np.ndarray, listed: np.ndarray) -> list[list[t
 
 
 def _rounded(numbers: np.ndarray) -> list[float]:
-    """Return whole numbers as integers and others with three decimals, to keep the page small."""
+    """Return integers unchanged and other numbers rounded to three decimals, to keep the page small."""
     return [int(number) if number == int(number) else round(number, 3) for number in numbers.tolist()]

@@ -26,16 +26,16 @@ _TITLES = {
     "memory_bytes": "Memory, bytes",
 }
 _TRIED = "held_out_loss_of_"  # fields of a trial of several degrees of parallelism
-_TOGETHER = {"held_out_rmse": "rmse"}  # curve drawn in the chart of another curve
+_TOGETHER = {"held_out_rmse": "rmse"}  # curves drawn in the chart of another curve
 _TABLE_ROWS = 60
 _PLAIN = {"title": None, "grid": False, "format": "d"}  # axis of iterations
-_SHOWN_LIMIT = 5  # a memory limit of more than this multiple of the peak is written, not drawn
+_SHOWN_LIMIT = 5  # a memory limit above this multiple of the peak is given as text, not drawn
 
 
 def section(runs: Mapping[str, Lines], planned: int) -> Section:
     """Return the section of a run or of several chains.
 
-    runs: lines of the metrics by name of the run. planned: number of iterations of each run.
+    runs: lines of the metrics, keyed by name of the run. planned: number of iterations of each run.
     """
     lines = max(runs.values(), key=len)
     names = objectives([line for of_run in runs.values() for line in of_run])
@@ -80,7 +80,7 @@ def _tiles(lines: Lines, planned: int) -> list[tuple[str, str]]:
 
 
 def _in_lower_case(title: str) -> str:
-    """Return a title as it stands within a sentence; acronyms such as RMSE keep their capitals."""
+    """Return a title in the form used within a sentence; acronyms such as RMSE keep their capitals."""
     return title if title[:2].isupper() else title[:1].lower() + title[1:]
 
 
@@ -108,7 +108,7 @@ def _objective(runs: Mapping[str, Lines], name: str, names: Sequence[str]) -> di
 
 
 def _curve(runs: Mapping[str, Lines], names: Sequence[str], *, logarithmic: bool = False) -> dict[str, Any] | None:
-    """Chart fields of the metrics as curves over the axis chosen in the page; None if no run has any of the fields."""
+    """Chart fields of the metrics as curves over the axis selected in the page; None if no run has any field."""
     rows = [
         {"value": line[name], "of": _series(run, name, runs, names), **{field: line.get(field) for field in AGAINST}}
         for run, lines in runs.items()
