@@ -172,7 +172,7 @@ def test_pooled_rows_are_dense_sums_in_chunks_of_any_size(seed, models, size, ch
 
 
 @pytest.mark.parametrize(
-    ("average", "iterations", "said"), [(0, 8, "at least 1"), (5, 8, "have 4 states"), (2, 7, "multiple")]
+    ("average", "iterations", "said"), [(0, 8, "at least 1"), (5, 8, "give only 4 states"), (2, 7, "multiple")]
 )
 def test_an_average_that_cannot_be_is_refused(data, tmp_path, average, iterations, said):
     with pytest.raises(RequestError, match=said):

@@ -170,8 +170,8 @@ def test_an_interrupt_is_committed_and_says_how_to_go_on(corpus: Path, tmp_path:
         (("--sampler", "sparselda", "--mh-steps", 2), "--mh-steps cannot be used with --sampler sparselda"),
         (("--sampler", "two-phase", "--update", "rotation"), "--update cannot be used with --sampler two-phase"),
         (("--sampler", "aliaslda", "--proposal", "doc"), "--proposal cannot be used with --sampler aliaslda"),
-        (("--sampler", "lightlda", "--proposal", "all"), "--proposal: 'all'"),
-        (("--sampler", "gibbs", "--update", "now"), "--update: 'now'"),
+        (("--sampler", "lightlda", "--proposal", "all"), "--proposal: unknown proposal 'all'"),
+        (("--sampler", "gibbs", "--update", "now"), "--update: unknown update 'now'"),
         (("--sampler", "gibbs", "--update", "immediate", "--workers", 2), "--update immediate can only use 1 worker"),
         (("--memory", "2GBB"), "2GBB"),
         (("--memory", "1MB"), "at least"),
@@ -214,7 +214,7 @@ def test_held_out_documents_that_do_not_fit_are_refused(corpus: Path, tmp_path: 
     for name, text, more in (("other", "no such words", ()), ("alike", "apple apple", ("--vocab-from", "corpus"))):
         (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": text}) + "\n")
         assert ooc("ingest", "jsonl", f"{name}.jsonl", name, *more).returncode == 0
-    assert_refused(train(ooc, "--held-out", "other"), "another vocabulary")
+    assert_refused(train(ooc, "--held-out", "other"), "different vocabularies")
     assert_refused(train(ooc, "--held-out", "alike"), "nothing to predict")
     assert_refused(train(ooc, "--held-out", "texts.jsonl"), "texts.jsonl")
     assert not (tmp_path / "run").exists()

@@ -191,7 +191,7 @@ def test_wrong_requests_are_refused(model: Model, request_: MetricsRequest, said
 
 @pytest.mark.parametrize("name", METRICS)
 def test_another_vocabulary_is_refused(model: Model, dataset: Dataset, name: str) -> None:
-    with pytest.raises(RequestError, match="another vocabulary"):
+    with pytest.raises(RequestError, match="different vocabularies"):
         evaluate_metrics(model, dataset, MetricsRequest((name,)), workers=1)
 
 

@@ -180,5 +180,5 @@ def test_a_model_without_counts_predicts_uniformly() -> None:
 
 def test_another_vocabulary_is_refused(model: Model, tmp_path: Path) -> None:
     other = small_dataset(tmp_path / "other", vocabulary=150)
-    with pytest.raises(RequestError, match="another vocabulary"):
+    with pytest.raises(RequestError, match="different vocabularies"):
         evaluate(model, other, workers=1)

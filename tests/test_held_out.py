@@ -93,7 +93,7 @@ def test_held_out_documents_that_do_not_fit_are_refused(data, tmp_path):
     small_dataset(tmp_path / "other", vocabulary=150, documents=5)
     tiny_dataset(tmp_path / "alike", [[1, 1], [2], []], 200, vocab_from=data.path)
     for name, said in (
-        ("other", "another vocabulary"),
+        ("other", "different vocabularies"),
         ("alike", "nothing to predict"),
         ("none", "there is no such file or directory"),
     ):

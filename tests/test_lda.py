@@ -252,8 +252,8 @@ def test_topics_are_kept_in_the_narrowest_type():
         ("TwoPhase", {"mh_steps": 65}, "--mh-steps must be"),
         ("AliasLda", {"mh_steps": 0}, "--mh-steps must be"),
         ("LightLda", {"mh_steps": 65}, "--mh-steps must be"),
-        ("LightLda", {"proposal": "both"}, "--proposal: 'both'"),
-        ("Gibbs", {"update": "later"}, "--update: 'later'"),
+        ("LightLda", {"proposal": "both"}, "--proposal: unknown proposal 'both'"),
+        ("Gibbs", {"update": "later"}, "--update: unknown update 'later'"),
     ],
 )
 def test_impossible_options_are_refused_by_name(tmp_path, sampler, options, named):

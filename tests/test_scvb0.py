@@ -279,5 +279,5 @@ def test_a_start_in_passes_is_the_same_with_any_workers_and_memory(tmp_path):
 
 
 def test_a_start_that_is_not_known_is_refused(dataset):
-    with pytest.raises(RequestError, match="--start: 'warm' is not known"):
+    with pytest.raises(RequestError, match="--start: unknown start 'warm'"):
         program_spec("SparseGibbs", start="warm").build(dataset)

@@ -115,5 +115,5 @@ def import_model(
 
 def _named(formats: dict[str, Any], name: str) -> Any:
     if name not in formats:
-        raise RequestError(f"--format: {name!r} is not known", f"Choose one of: {', '.join(formats)}.")
+        raise RequestError(f"--format: unknown format {name!r}", f"Choose one of: {', '.join(formats)}.")
     return formats[name]

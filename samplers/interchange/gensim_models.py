@@ -66,7 +66,7 @@ def read_gensim(path: Path, *, trust_pickle: bool = False) -> TopicModel:
     pickle can execute arbitrary code."""
     if not trust_pickle:
         raise RequestError(
-            f"{path}: a gensim model is a pickle, and reading a pickle can run any code",
+            f"{path}: a gensim model is a pickle, and reading a pickle can execute arbitrary code",
             "If you trust the source of the file, add --trust-pickle.",
         )
     file = path / MODEL if path.is_dir() else path

@@ -66,7 +66,7 @@ def to_tomotopy(model: TopicModel, tokens: Assignments) -> Any:
     tomotopy supports, and WorkFailed if the loaded model differs from the state.
     """
     if model.topics > _MOST_TOPICS:
-        raise RequestError(f"tomotopy can have at most {_MOST_TOPICS:,} topics, and the model has {model.topics:,}")
+        raise RequestError(f"tomotopy supports at most {_MOST_TOPICS:,} topics, but the model has {model.topics:,}")
     module, vocabulary, names = tomotopy_module(), model.vocabulary(), model.document_names()
     named = names is not None and len(set(names)) == len(names)
     filled, corpus = np.flatnonzero(np.diff(tokens.offsets)).tolist(), module.utils.Corpus()
@@ -88,7 +88,7 @@ def write_tomotopy(model: TopicModel, path: Path, tokens: Assignments | None) ->
     if tokens is None:
         raise RequestError(
             "a tomotopy model contains the topic of each token, which this run no longer has",
-            "Give a run with its state.",
+            "Give a run that still has its state.",
         )
     path.write_bytes(to_tomotopy(model, tokens).saves(full=True))
 

@@ -41,16 +41,17 @@ def check_average(states: int, iterations: int, every: int, dataset: Dataset) ->
     if iterations % every:
         raise RequestError(
             f"--average: --iterations {iterations} must be a multiple of --evaluate-every {every}",
-            "Change one of the two.",
+            "Change --iterations or --evaluate-every.",
         )
     if states * every > iterations:
         raise RequestError(
-            f"--average {states}: {iterations} iterations, evaluated every {every}, have {iterations // every} states",
-            "Give more --iterations, or a smaller --evaluate-every.",
+            f"--average {states}: {iterations} iterations, evaluated every {every}, give only {iterations // every}"
+            " states",
+            "Give a larger --iterations or a smaller --evaluate-every.",
         )
     if states * int(dataset.whole.frequencies.max(initial=0)) > int(COUNT):
         raise RequestError(
-            f"--average {states}: the sum of the counts of the most frequent word would exceed 32 bits",
+            f"--average {states}: the summed counts of the most frequent word would exceed 32 bits",
             "Give a smaller --average.",
         )
 
@@ -73,7 +74,7 @@ def check_more(run: Run, iterations: int, done: int) -> None:
     if states > 1 and iterations > done and not all(state_path(run.path, iteration).exists() for iteration in passed):
         least = (done // every + states) * every
         raise RequestError(
-            f"--iterations {iterations}: the run is at iteration {done} and has not all {states} states to average",
+            f"--iterations {iterations}: the run, at iteration {done}, lacks some of the {states} states to average",
             f"Give --iterations {least} or more.",
         )
 
@@ -99,8 +100,8 @@ def publish_average(run: Run, dataset: Dataset, iteration: int) -> None:
             pool_models([Model(state_path(run.path, each)) for each in wanted], wanted, dataset, directory)
     elif not _is_average(run.path / "model", wanted):
         raise WorkFailed(
-            f"{run.path}: the model is damaged or missing, and the states that it averaged were removed",
-            f"Train on, to average new states, with: ooc resume {run.path} --iterations "
+            f"{run.path}: the model is damaged or missing, and the states that were averaged have been removed",
+            f"Continue training and average new states with: ooc resume {run.path} --iterations "
             f"{iteration + len(wanted) * run.config['evaluate_every']}",
         )
     for path in run.path.glob("sample-*"):

@@ -47,13 +47,13 @@ def check_chains(chains: int, iterations: int, every: int, *, stop_when_converge
     if stop_when_converged:
         raise RequestError(
             "--chains cannot be used with --stop-when-converged: chains are compared over the same iterations",
-            "Leave one of them out.",
+            "Give only one of them.",
         )
     if (found := iterations // every - iterations // 2 // every) < LEAST:
         raise RequestError(
             f"--chains {chains}: R-hat needs {LEAST} evaluations in the second half; {iterations} iterations, evaluated"
-            f" every {every}, have {found}",
-            "Give more --iterations, or a smaller --evaluate-every.",
+            f" every {every}, give {found}",
+            "Give a larger --iterations or a smaller --evaluate-every.",
         )
 
 

@@ -60,7 +60,7 @@ class DocMajor(WarmStart):
     def __init__(self, dataset: Dataset, *, update: str = "delayed", **options: Any) -> None:
         super().__init__(dataset, **options)
         if update not in UPDATES:
-            raise RequestError(f"--update: {update!r} is not known", f"Choose one of: {', '.join(UPDATES)}.")
+            raise RequestError(f"--update: unknown update {update!r}", f"Choose one of: {', '.join(UPDATES)}.")
         self.update_mode = update
         self.in_place = update in ("rotation", "immediate")
         self.phases = (self.word_counts, self.documents) if update == "data-parallel" else (self.documents,)

@@ -22,7 +22,7 @@ def check_held_out(held_out: Dataset, dataset: Dataset) -> None:
     checksums = [each.manifest["texts"]["vocabulary"]["checksum"] for each in (held_out, dataset)]
     if checksums[0] != checksums[1]:
         raise RequestError(
-            f"--held-out {held_out.path} has another vocabulary than {dataset.path}",
+            f"--held-out {held_out.path} and {dataset.path} have different vocabularies",
             f"Ingest the held-out documents with --vocab-from {dataset.path}.",
         )
     check_predictable(held_out)

@@ -37,12 +37,14 @@ class LdaOptions(Options):
     ]
     iterations: Annotated[
         int,
-        Option("Passes over the data (scikit-learn's max_iter).", least=1, group=TRAINING, parameter="max_iter"),
+        Option(
+            "Number of passes over the data (scikit-learn's max_iter).", least=1, group=TRAINING, parameter="max_iter"
+        ),
     ] = 100
     sampler: Annotated[
         str,
         Option(
-            "Sampling algorithm; auto chooses by the size of the model.",
+            "Sampling algorithm; auto chooses one by model size.",
             group=TRAINING,
             choices="auto|two-phase|lightlda|aliaslda|sparselda|sparse-gibbs|gibbs|splash",
             called="a sampler",
@@ -51,7 +53,7 @@ class LdaOptions(Options):
     mh_steps: Annotated[
         int | None,
         Option(
-            "Metropolis-Hastings proposals per token, for two-phase, lightlda and aliaslda [default: 2].",
+            "Number of Metropolis-Hastings proposals per token, for two-phase, lightlda and aliaslda [default: 2].",
             group=ADVANCED,
             takes=("two-phase", "aliaslda", "lightlda"),
         ),
@@ -63,7 +65,7 @@ class LdaOptions(Options):
     update: Annotated[
         str | None,
         Option(
-            "When counts take in the newly sampled topics; not for two-phase [default: delayed].",
+            "When newly sampled topics enter the counts; not with two-phase [default: delayed].",
             choices="delayed|immediate|rotation|data-parallel",
             takes=_DOC_MAJOR,
             alone="Leave this option out: on several machines counts are updated cell by cell, as with delayed.",
@@ -90,7 +92,7 @@ class LdaOptions(Options):
     alpha: Annotated[
         float | Sequence[float] | None,
         Option(
-            "Prior of topics in a document: one number, or one for each topic [default: 5 / topics, at most 0.1].",
+            "Dirichlet prior of topics in a document: one number, or one per topic [default: 5 / topics, at most 0.1].",
             group=MODEL,
             metavar="A[,A...]",
             read=priors_of,
@@ -100,7 +102,7 @@ class LdaOptions(Options):
     beta: Annotated[
         float | None,
         Option(
-            "Prior of words in a topic (gensim's eta, scikit-learn's topic_word_prior) [default: 0.05].",
+            "Dirichlet prior of words in a topic (gensim's eta, scikit-learn's topic_word_prior) [default: 0.05].",
             group=MODEL,
             parameter="topic_word_prior",
         ),
@@ -128,7 +130,7 @@ class LdaOptions(Options):
     held_out: Annotated[
         Path | None,
         Option(
-            "Documents to compute the held-out likelihood on; ingest them with --vocab-from DATA.",
+            "Dataset on which to compute the held-out likelihood; ingest it with --vocab-from DATA.",
             group=EVALUATION,
             without={"estimator": "score and perplexity take other documents"},
         ),
@@ -136,7 +138,7 @@ class LdaOptions(Options):
     stop_when_converged: Annotated[
         bool,
         Option(
-            "Stop when the last three evaluations gained less than 0.003 nats per token together.",
+            "Stop when the last three evaluations together gained less than 0.003 nats per token.",
             group=TRAINING,
             without={"estimator": "a callback can end the training"},
         ),
@@ -161,7 +163,7 @@ class LdaOptions(Options):
     staleness: Annotated[
         int | None,
         Option(
-            "On several machines: number of phases by which the topic totals may be out of date [default: 1].",
+            "Maximum number of phases by which topic totals may be out of date, on several machines [default: 1].",
             together="Leave this option out, or start several machines with: ooc launch",
             without={"estimator": "is on one machine"},
         ),

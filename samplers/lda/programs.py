@@ -174,7 +174,7 @@ class LightLda(TableMajor):
         self.mh_steps = check_steps(mh_steps)
         if proposal not in lightlda.PROPOSALS:
             raise RequestError(
-                f"--proposal: {proposal!r} is not known", f"Choose one of: {', '.join(lightlda.PROPOSALS)}."
+                f"--proposal: unknown proposal {proposal!r}", f"Choose one of: {', '.join(lightlda.PROPOSALS)}."
             )
         self.proposal = lightlda.PROPOSALS.index(proposal)
 
@@ -245,7 +245,7 @@ def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any], *, o
     the sampler runs on several machines. Raises RequestError if the sampler is unknown or lacks a given option.
     """
     if name not in SAMPLERS:
-        raise RequestError(f"--sampler: {name!r} is not a sampler", f"Choose one of: auto, {', '.join(SAMPLERS)}.")
+        raise RequestError(f"--sampler: unknown sampler {name!r}", f"Choose one of: auto, {', '.join(SAMPLERS)}.")
     for option, value in given.items():
         if value is not None:
             if name not in TAKES[option]:

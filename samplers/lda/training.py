@@ -113,7 +113,7 @@ def _priors(options: LdaOptions) -> dict[str, Any]:
         if first >= options.iterations:
             option = f"--optimize-every {options.optimize_every}" if burn_in is None else f"--burn-in {burn_in}"
             raise RequestError(
-                f"{option}: the first estimate of priors is after iteration {first}, but --iterations is"
+                f"{option}: priors are first estimated after iteration {first}, but --iterations is"
                 f" {options.iterations}",
                 f"Give a larger --iterations{'' if burn_in is None else ' or a smaller --burn-in'}.",
             )

@@ -55,7 +55,7 @@ class WarmStart(Lda):
     def __init__(self, dataset: Dataset, *, start: str = "random", **options: Any) -> None:
         super().__init__(dataset, **options)
         if start not in STARTS:
-            raise RequestError(f"--start: {start!r} is not known", f"Choose one of: {', '.join(STARTS)}.")
+            raise RequestError(f"--start: unknown start {start!r}", f"Choose one of: {', '.join(STARTS)}.")
         self.starts_warm = start == "scvb0"
         self._learning: list[Phase] = []
         if self.starts_warm:

@@ -57,8 +57,8 @@ def check_vocabulary(model: Model, dataset: Dataset) -> None:
     ours = model.manifest["files"]["vocabulary.txt"]["checksum"]
     if dataset.manifest["texts"]["vocabulary"]["checksum"] != ours:
         raise RequestError(
-            f"{dataset.path} has another vocabulary than the model {model.path}",
-            "Ingest the new documents again with --vocab-from and the dataset of the training.",
+            f"{dataset.path} and the model {model.path} have different vocabularies",
+            "Ingest the documents again, with --vocab-from and the training dataset.",
         )
 
 
@@ -66,7 +66,8 @@ def check_predictable(dataset: Dataset) -> None:
     """Raise RequestError if no document has two distinct words."""
     if not any(_different_words(dataset.block(number)) for number in range(dataset.block_count)):
         raise RequestError(
-            f"{dataset.path} has no document with two different words of the vocabulary, so there is nothing to predict"
+            f"{dataset.path} has no document with two distinct words of the vocabulary, so there is nothing to predict",
+            "Choose a dataset with longer documents.",
         )
 
 
@@ -167,7 +168,7 @@ def left_to_right(
     if particles * longest * (longest + 1) // 2 > _MOST_DRAWS:
         raise RequestError(
             f"left-to-right: a document of {longest:,} tokens takes too long with {particles} particles",
-            "The time grows with the square of the length: give fewer --particles, or leave out long documents.",
+            "Give fewer --particles, or leave out long documents: the time grows with the square of the length.",
         )
     task = InferenceTask(str(model.path), str(dataset.opened_at), "left-to-right", seed, particles=particles)
     work = squared_parts(dataset, max(2 * _PART_DRAWS // particles, 1))
