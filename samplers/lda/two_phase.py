@@ -59,7 +59,7 @@ class Totals(NamedTuple):
     large: np.ndarray
 
 
-_FAR = 1 << 16  # minimum number of topics for which totals are prefetched, for the token this many tokens ahead:
+_FAR = 1 << 16  # with more topics than this, totals are prefetched, for the token this many tokens ahead:
 _TOTALS_AHEAD = 16
 _ROWS_AHEAD = 128  # number of tokens ahead whose rows are prefetched, so that their totals can be prefetched later
 
