@@ -1,4 +1,4 @@
-"""Local state of one generation in a file: tiles with a checksum each."""
+"""File with the local state of one generation, in tiles that each have a checksum."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from ooc.state.layout import Layout
 
 
 class CellFile:
-    """A file of local state, read and written by tiles with a checksum each."""
+    """File of local state, read and written tile by tile; each tile has a checksum."""
 
     def __init__(self, path: Path, layout: Layout, *, header: dict[str, Any] | None = None) -> None:
-        """Open a file for reading; given a header, create the file with all bytes allocated, for writing all tiles."""
+        """Open a file for reading or, given a header, create it with all bytes allocated, for all tiles to be
+        written."""
         self.path = path
         self._layout = layout
         self._table_at = int(layout.tile_positions[-1])
@@ -43,7 +44,7 @@ class CellFile:
             raise WorkFailed(f"{path} is damaged: its size does not match its cells")
         self.checksums = np.frombuffer(table, np.uint64).reshape(layout.tile_rows.shape).copy()
         if header is not None:
-            self.checksums[layout.tile_rows == 0] = xxhash.xxh3_64_intdigest(b"")  # they need not be written
+            self.checksums[layout.tile_rows == 0] = xxhash.xxh3_64_intdigest(b"")  # empty tiles need not be written
 
     def has_header(self, header: dict[str, Any]) -> bool:
         """Return whether the file was created with this header."""
@@ -53,8 +54,8 @@ class CellFile:
         return json.dumps(header).encode().ljust(self._layout.header_bytes)
 
     def read(self, stripe: int, slice_: int, rows: np.ndarray) -> None:
-        """Read a tile into `rows`, (tile rows, width), page-aligned. Raises WorkFailed if the checksum does not
-        match."""
+        """Read a tile into the page-aligned array `rows`, (tile rows, width). Raises WorkFailed if the checksum does
+        not match."""
         view = memoryview(rows.reshape(-1).view(np.uint8).data)
         with disk_errors(self.path):
             done = self._tiles.read(self._position(stripe, slice_), view)
@@ -65,7 +66,7 @@ class CellFile:
             require_below(self.path, "numbers", rows, self._layout.local.below)
 
     def write(self, stripe: int, slice_: int, rows: np.ndarray) -> None:
-        """Write a tile from `rows`, (tile rows, width), page-aligned."""
+        """Write a tile from the page-aligned array `rows`, (tile rows, width)."""
         view = memoryview(rows.reshape(-1).view(np.uint8).data)
         with disk_errors(self.path):
             self._tiles.write(self._position(stripe, slice_), view)

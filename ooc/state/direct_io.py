@@ -1,7 +1,7 @@
-"""Direct I/O: read and write large files past the page cache, where the file system supports it.
+"""Direct I/O: read and write large files without the page cache, where the file system supports that.
 
-Streamed state is read once and then rewritten, so caching gains nothing; on a virtual machine the page cache takes many
-times the processor time of the transfer (docs/notes/memory.md).
+Streamed state is read once and then rewritten, so caching gains nothing. On a virtual machine the page cache takes many
+times as much processor time as the transfer (docs/notes/memory.md).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import errno
 import os
 from pathlib import Path
 
-PAGE = 4096  # positions, sizes and places in memory are multiples of it
-_UNWRITTEN = 64 << 20  # bytes that may wait in the page cache where it is not passed by
+PAGE = 4096  # bytes: offsets, sizes and memory addresses are multiples of the page size
+_UNWRITTEN = 64 << 20  # maximum bytes waiting in the page cache where direct I/O is not supported
 
 
 class DirectFile:
-    """An existing file, read and written in whole pages from and to page-aligned memory such as a mapping.
+    """Existing file that is read and written in whole pages, into and from page-aligned memory such as a mapping.
 
-    Requests of a few megabytes are fastest: on a virtual machine each request costs about 40 microseconds of processor
-    time.
+    Requests of a few megabytes are fastest, as each request costs about 40 microseconds of processor time on a virtual
+    machine.
     """
 
     def __init__(self, path: Path, flags: int = os.O_RDONLY) -> None:
@@ -26,13 +26,13 @@ class DirectFile:
         self._unwritten = 0
 
     def read(self, at: int, into: memoryview) -> int:
-        """Read bytes from offset `at`; returns the number of bytes read, fewer than `into` holds at the end of the
-        file."""
+        """Read bytes starting at offset `at`; returns the number of bytes read, less than the size of `into` at the end
+        of the file."""
         done = 0
         while done < len(into):
             got = os.preadv(self._file, [into[done:]], at + done)
             done += got
-            if got == 0 or got % PAGE:  # the file ends
+            if got == 0 or got % PAGE:  # end of the file
                 break
         return done
 
@@ -57,7 +57,8 @@ class DirectFile:
 
 
 def _open(path: Path, flags: int) -> tuple[int, bool]:
-    """Open a file for direct I/O, or normally if that is not supported; returns the descriptor and which it is."""
+    """Open a file for direct I/O, or normally if that is not supported; returns the descriptor and whether I/O is
+    direct."""
     direct = getattr(os, "O_DIRECT", 0)
     try:
         return os.open(path, flags | direct), bool(direct)

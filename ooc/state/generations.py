@@ -5,9 +5,9 @@
     state/000007.cells    local state after a header, tile by tile (see Layout), then the tiles' checksums
     state/000007.h5       primary shared arrays of the program
 
-The files of a generation are written beside committed ones, synced, and become valid when the manifest names them. The
-next generation overwrites the cells of an outdated one: deleting and allocating gigabytes in every phase takes the file
-system seconds.
+The files of a generation are written next to the committed ones and synced; they become valid when the manifest names
+them. The next generation overwrites the cells of an outdated generation, because deleting and allocating gigabytes in
+every phase takes the file system seconds.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from ooc.state.layout import Layout
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
-MOST_NUMBERS = 1 << 16  # of a row of local state
-GENERATIONS = 3  # on the disk at most, while the third replaces the first
+MOST_NUMBERS = 1 << 16  # maximum count of numbers in a row of local state
+GENERATIONS = 3  # maximum on disk, while the third replaces the first
 
 
 Seconds = Annotated[float, Meta(ge=0)]
@@ -47,7 +47,8 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 @dataclass
 class Cursor:
-    """Progress of a generation: `phase` phases of iteration `iteration` (from 0) are done; and the counters so far."""
+    """Progress of a generation: `phase` phases of iteration `iteration` (counted from 0) are done. Also has the
+    counters so far."""
 
     iteration: Count = 0
     phase: Count = 0
@@ -56,22 +57,22 @@ class Cursor:
     bytes_read: int = 0
     bytes_written: int = 0
     bytes_sent: int = 0
-    sums: dict[str, float] = field(default_factory=dict)  # reported by the phases of the iteration so far
-    seconds: dict[str, float] = field(default_factory=dict)  # since the last line of the metrics, by their purpose
+    sums: dict[str, float] = field(default_factory=dict)  # sums reported by the phases of the current iteration
+    seconds: dict[str, float] = field(default_factory=dict)  # seconds by purpose since the last line of the metrics
 
     def spend(self, seconds: dict[str, float]) -> None:
-        """Add seconds by purpose."""
+        """Add seconds to the time spent on each purpose."""
         for purpose, more in seconds.items():
             self.within(purpose, more)
             self.elapsed_s += more
 
     def within(self, purpose: str, seconds: float) -> None:
-        """Add seconds spent on another purpose at the same time."""
+        """Add seconds spent on a purpose that are already counted for another purpose."""
         self.seconds[purpose] = self.seconds.get(purpose, 0.0) + seconds
 
 
 class Generation(TypedDict):
-    """Entry of a generation in the manifest."""
+    """Manifest entry of a generation."""
 
     generation: Annotated[int, Meta(ge=1, lt=1 << 53)]
     cursor: Cursor
@@ -80,32 +81,32 @@ class Generation(TypedDict):
 
 
 class State(TypedDict):
-    """Content of the manifest."""
+    """Contents of the manifest."""
 
     newest: Generation
     before: Generation | None
 
 
 class Generations:
-    """The state directory of a run. Opening it only reads; a training uses `to_write`. Attributes: `directory`;
-    `warnings` about dropped generations."""
+    """The state directory of a run. The constructor only reads; to write, as training does, open it with `to_write`.
+    Attributes: `directory`; `warnings` about dropped generations."""
 
     def __init__(
         self, directory: Path, dataset: Store, layout: Layout, before_commit: Callable[[], object] = lambda: None
     ) -> None:
         self.directory = directory
-        self._before_commit = before_commit  # raises what speaks against it
+        self._before_commit = before_commit  # raises an error if a commit is not allowed
         self._dataset = dataset
         self._layout = layout
-        self.warnings: list[str] = []  # of generations that were given up
-        self._spare: Path | None = None  # cells that are out of date
+        self.warnings: list[str] = []  # about dropped generations
+        self._spare: Path | None = None  # outdated cells, to be overwritten
         self._entries = committed(directory)
 
     @classmethod
     def to_write(
         cls, directory: Path, dataset: Store, layout: Layout, before_commit: Callable[[], object] = lambda: None
     ) -> Generations:
-        """Open a state directory for writing, make it if needed, and delete what was not committed."""
+        """Open a state directory for writing, create it if needed, and delete uncommitted files."""
         with disk_errors(directory):
             directory.mkdir(exist_ok=True)
         remove_uncommitted(directory)
@@ -129,7 +130,7 @@ class Generations:
         return [convert(entry["cursor"], Cursor) for entry in self._entries]
 
     def open(self, number: int = 0) -> CellFile:
-        """Open the cells of a generation, 0 for the newest; WorkFailed if its table of checksums is damaged."""
+        """Open the cells of a generation, 0 for the newest. Raises WorkFailed if the table of checksums is damaged."""
         entry = self._entries[number]
         path = self._cells(entry["generation"])
         if not path.exists():
@@ -151,7 +152,7 @@ class Generations:
         }
 
     def arrays(self, number: int = 0) -> dict[str, np.ndarray]:
-        """Return the primary arrays of a generation, flat; 0 for the newest."""
+        """Return the primary arrays, one-dimensional, of a generation, 0 for the newest."""
         entry = self._entries[number]["arrays"]
         if problem := check_file(self.directory / entry["file"], entry):
             raise WorkFailed(f"{self.directory} is damaged: {problem}")
@@ -159,7 +160,7 @@ class Generations:
 
     @contextmanager
     def restoring(self) -> Iterator[None]:
-        """Turn errors of restoring arrays that do not fit together into WorkFailed."""
+        """Raise WorkFailed in place of the errors that arise when restored arrays do not fit together."""
         try:
             yield
         except OocError:
@@ -168,10 +169,10 @@ class Generations:
             raise WorkFailed(f"{self.directory} is damaged: its arrays do not fit together ({error})") from error
 
     def problems(self) -> Iterator[str]:
-        """Read all files; yields what is damaged."""
+        """Read all files, and yield a description of each problem."""
         if problem := self._not_there():
             yield problem
-        copies = [f"{entry['generation']:06}.json" for entry in self._entries]  # which earlier versions did not write
+        copies = [f"{entry['generation']:06}.json" for entry in self._entries]  # earlier versions did not write these
         for name in [MANIFEST, *(copy for copy in copies if (self.directory / copy).exists())]:
             try:
                 holds = State if name == MANIFEST else Generation
@@ -185,7 +186,7 @@ class Generations:
                 yield error.what
 
     def check(self, number: int = 0) -> None:
-        """Read all files of a generation, 0 for the newest; raises WorkFailed if one is damaged."""
+        """Read all files of a generation, 0 for the newest. Raises WorkFailed if a file is damaged."""
         self.arrays(number)
         cells = self.open(number)
         tile_bytes = self._layout.tile_rows * self._layout.row_bytes
@@ -197,7 +198,7 @@ class Generations:
             cells.close()
 
     def fall_back(self, error: OocError) -> None:
-        """Drop the damaged newest generation and go back to the one before; WorkFailed if there is none."""
+        """Drop the damaged newest generation and go back to the previous one. Raises WorkFailed if there is none."""
         if len(self._entries) < 2:
             raise WorkFailed(
                 error.what, "No earlier state is left: train again from the start, with --overwrite."
@@ -211,7 +212,8 @@ class Generations:
         stderr.warn(warning)
 
     def _not_there(self) -> str | None:
-        """Return a message if the files of the manifest's newest generation are missing, and others exist."""
+        """Return a message if the files of the manifest's newest generation are missing but those of other generations
+        exist."""
         with suppress(OocError):
             path = self.directory / MANIFEST
             manifest = read_json(path, what="the state of a run", schema=SCHEMA, holds=State, sealed=True)
@@ -233,7 +235,8 @@ class Generations:
         return self.directory / f"{generation:06}.cells"
 
     def commit(self, cells: CellFile, arrays: Mapping[str, np.ndarray | Pieces], cursor: Cursor) -> None:
-        """Commit the generation whose cells were written as the newest; keeps the one before, deletes older ones."""
+        """Commit the generation whose cells were written as the newest, keep the previous one, and delete older
+        ones."""
         self._before_commit()
         generation = self._next()
         table = cells.seal()
@@ -260,7 +263,7 @@ class Generations:
 def committed_local_state(directory: Path) -> LocalState | None:
     """Return the local state spec from the header of the newest cells; None if nothing was committed.
 
-    For reading a state without its program. Raises WorkFailed if the header is damaged.
+    This makes a state readable without its program. Raises WorkFailed if the header is damaged.
     """
     entries = committed(directory)
     if not entries:
@@ -279,18 +282,18 @@ def committed_local_state(directory: Path) -> LocalState | None:
 
 
 def remove_uncommitted(directory: Path, *, but: Path | None = None) -> list[Removed]:
-    """Delete files of uncommitted or outdated generations. The caller holds the lock of the run."""
+    """Delete files of uncommitted or outdated generations. The caller must hold the lock of the run."""
     kept = {f"{entry['generation']:06}" for entry in committed(directory)}
     strays = [file for file in directory.glob("[0-9]*.*") if file.stem not in kept and file != but]
     return remove_leftovers(directory, exclusive=True) + [remove(stray) for stray in strays]
 
 
 def committed(directory: Path) -> list[dict[str, Any]]:
-    """Return the entries of the newest generation and the one before.
+    """Return the manifest entries of the newest generation and the previous one.
 
-    If the files of the newest generation are missing, as in a copy made during a training, return the entries of
-    existing generations. Raises WorkFailed if there are no valid entries, RequestError for files of another version of
-    ooc.
+    If the files of the newest generation are missing, as in a copy made during training, the entries of the existing
+    generations are returned. Raises WorkFailed if there are no valid entries, and RequestError for files of another
+    version of ooc.
     """
     path = directory / MANIFEST
     try:
@@ -320,9 +323,10 @@ def _is_there(directory: Path, entry: dict[str, Any]) -> bool:
 
 
 def _described(directory: Path) -> list[dict[str, Any]]:
-    """Return the entries of the two newest generations from their own description files; none if nothing was committed.
+    """Return the entries of the two newest generations from their own description files, or none if nothing was
+    committed.
 
-    Raises WorkFailed if there are generations without descriptions, which older versions did not write.
+    Raises WorkFailed if there are generations without descriptions, as written by earlier versions.
     """
     entries = list(_descriptions(directory))
     if not entries and any(int(cells.stem) > 1 for cells in directory.glob("[0-9]*.cells")):
@@ -334,7 +338,7 @@ def _described(directory: Path) -> list[dict[str, Any]]:
 
 
 def _descriptions(directory: Path) -> Iterator[dict[str, Any]]:
-    """Yield the descriptions of generations, the newest first; damaged ones are left out."""
+    """Yield the descriptions of the generations, newest first, without damaged ones."""
     for path in sorted(directory.glob("[0-9]*.json"), reverse=True):
         with suppress(WorkFailed):
             entry = read_json(path, what="a generation of a run", schema=SCHEMA, holds=Generation, sealed=True)

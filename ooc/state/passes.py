@@ -1,8 +1,8 @@
-"""Passes over local state, which is in memory (`ResidentPass`) or streamed from disk, a few sections at a time
+"""Passes over local state that is in memory (`ResidentPass`) or streamed from disk, a few sections at a time
 (`StreamedPass`).
 
-Both hand out the units of a phase in order, as `Loaded`, and take them back when they are done. The engine gets the
-same results from both.
+Both hand out the units of a phase in order, as `Loaded`, and take them back when they are done. Results are the same
+with both.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from ooc.state.layout import Layout
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays
 
 RESIDENT = "state"
-_TILES = ("tile0", "tile1")  # buffer of a tile whose arrangement in memory differs from the file
+_TILES = ("tile0", "tile1")  # buffers for tiles whose rows are arranged differently in memory and in the file
 
 
 class Loaded(NamedTuple):
-    """A unit whose rows are in the shared array `buffer`, and whose slice of the model, if it rotates, is in a slot."""
+    """Unit whose rows are in the shared array `buffer`. slot: slot of its slice of the model, -1 if slices do not
+    rotate."""
 
     unit: int
     buffer: str
@@ -37,7 +38,7 @@ class Loaded(NamedTuple):
 
 
 class Bell:
-    """Wakes a thread that waits on `connection`."""
+    """Wakes a thread that is waiting on `connection`."""
 
     def __init__(self) -> None:
         self.connection, self._ringer = Pipe(duplex=False)
@@ -51,8 +52,8 @@ class Bell:
 
 
 class Pass(Protocol):
-    """The units of one phase. Attributes: `order` of the units; `waits_for`, the resource that the next unit waits for;
-    `bytes_read` and `bytes_written` of local state."""
+    """The units of one phase. Attributes: `order`, order of the units; `waits_for`, the resource that the next unit is
+    waiting for; `bytes_read` and `bytes_written`, bytes of local state that were transferred."""
 
     @property
     def order(self) -> Sequence[int]: ...
@@ -68,15 +69,15 @@ class Pass(Protocol):
 
     @property
     def wake(self) -> Connection | None:
-        """Return a connection that is readable when `poll` may return more; None if all units are in memory."""
+        """Return a connection that is readable when `poll` may return more units; None if all units are in memory."""
         ...
 
     def poll(self, most: int) -> list[Loaded]:
-        """Return up to `most` next units that are in memory, all in one buffer."""
+        """Return up to `most` of the next units that are in memory, all in the same buffer."""
         ...
 
     def release(self, loaded: Loaded) -> None:
-        """Take back a finished unit: it may be written, and its buffer reused."""
+        """Take back a finished unit, which may then be written to disk and its buffer reused."""
         ...
 
     def close(self) -> None:
@@ -89,7 +90,7 @@ class Pass(Protocol):
 
 
 def read_stripe(cells: CellFile, layout: Layout, stripe: int, tile: np.ndarray, rows: np.ndarray) -> None:
-    """Read the tiles of a stripe into `tile` one by one, and copy their cells to their places in `rows`."""
+    """Read the tiles of a stripe one by one into `tile`, and copy their cells to their positions in `rows`."""
     for slice_ in range(layout.slices):
         cells.read(stripe, slice_, tile[: layout.tile_rows[stripe, slice_]])
         for inside, place in layout.tile_cells(stripe, slice_):
@@ -103,7 +104,7 @@ def write_stripe(cells: CellFile, layout: Layout, stripe: int, tile: np.ndarray,
 
 
 def write_tile(cells: CellFile, layout: Layout, stripe: int, slice_: int, tile: np.ndarray, rows: np.ndarray) -> None:
-    """Write a tile, assembled in `tile` from its cells in the rows of its stripe."""
+    """Write a tile, after assembling it in `tile` from its cells in `rows`, the rows of the stripe."""
     filled = 0
     for inside, place in layout.tile_cells(stripe, slice_):
         tile[inside] = rows[place]
@@ -114,7 +115,7 @@ def write_tile(cells: CellFile, layout: Layout, stripe: int, slice_: int, tile: 
 
 
 def read_slice(cells: CellFile, layout: Layout, slice_: int, rows: np.ndarray) -> None:
-    """Read the tiles of a slice one after the other."""
+    """Read the tiles of a slice into consecutive rows."""
     at = 0
     for stripe, whole in enumerate(layout.tile_rows[:, slice_]):
         cells.read(stripe, slice_, rows[at : at + whole])
@@ -122,7 +123,7 @@ def read_slice(cells: CellFile, layout: Layout, slice_: int, rows: np.ndarray) -
 
 
 def write_slice(cells: CellFile, layout: Layout, slice_: int, rows: np.ndarray) -> None:
-    """Write the tiles of a slice in the arrangement of `read_slice`."""
+    """Write the tiles of a slice from rows arranged as `read_slice` leaves them."""
     at = 0
     for stripe, whole in enumerate(layout.tile_rows[:, slice_]):
         cells.write(stripe, slice_, rows[at : at + whole])
@@ -134,7 +135,7 @@ def _tile_spec(layout: Layout) -> ArraySpec:
 
 
 class ResidentState:
-    """All rows in one shared array, with a buffer for one tile."""
+    """Local state with all rows in one shared array, and a buffer for one tile."""
 
     def __init__(self, layout: Layout, shared: SharedArrays) -> None:
         self._layout, self._rows, self._tile = layout, shared[RESIDENT], shared[_TILES[0]]
@@ -175,7 +176,8 @@ class ResidentState:
 class SectionWriter:
     """Thread that writes a section when all its units are done.
 
-    write: function of a section and its buffer. failed: function that is called in the thread after an error.
+    write: function that is called with a section and its buffer. failed: function that is called in the thread after an
+    error.
     """
 
     def __init__(
@@ -202,7 +204,7 @@ class SectionWriter:
             raise self._failure
 
     def _write_all(self) -> None:
-        missing: dict[int, int] = {}  # units of a section that are not done
+        missing: dict[int, int] = {}  # number of units of each section that are not done
         try:
             while loaded := self._done.get():
                 section = self._layout.section_of(self._order, loaded.unit)
@@ -216,8 +218,8 @@ class SectionWriter:
 
 
 class ResidentPass:
-    """A phase over state in memory. target: file written in the background, None for none. order: of the units, if not
-    by number."""
+    """Pass over state in memory. target: file to write in the background, or None. order: order of the units; None for
+    ascending order."""
 
     waits_for = "disk"
 
@@ -258,10 +260,10 @@ class ResidentPass:
 
 
 class StreamedPass:
-    """A phase over state on disk: one thread loads sections into free buffers, another writes finished ones.
+    """Pass over state on disk: one thread loads sections into free buffers, and another one writes finished sections.
 
-    source: file to read from; None for a phase that initializes the state. target: file to write to, None for a
-    read-only phase. order: of slices, if not by number. bell: rung when more units are in memory.
+    source: file to read; None for a phase that initializes the state. target: file to write; None for a read-only
+    phase. order: order of the slices; None for ascending order. bell: rung when more units are in memory.
     """
 
     waits_for = "disk"
@@ -285,7 +287,7 @@ class StreamedPass:
         self.wake: Connection | None = self._bell.connection
         self._free: queue.Queue[str | None] = queue.Queue()
         self._ready: queue.Queue[deque[Loaded]] = queue.Queue()
-        self._section: deque[Loaded] = deque()  # loaded units, handed out next
+        self._section: deque[Loaded] = deque()  # loaded units that are handed out next
         self._failure: BaseException | None = None
         for number in range(buffers):
             self._free.put(f"buffer{number}")
@@ -310,7 +312,7 @@ class StreamedPass:
 
     def close(self) -> None:
         self._writer.close()
-        self._free.put(None)  # ends a loader that still waits, after a failure
+        self._free.put(None)  # ends a loader thread that is still waiting after a failure
         self._loader.join()
         self._bell.close()
 

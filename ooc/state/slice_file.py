@@ -1,8 +1,9 @@
 """Sliced arrays in a memory-mapped file, for models that do not fit in memory.
 
 Workers use the arrays as if they were in memory. The kernel can drop clean pages at any time; changed pages count as
-memory until they are written, so the engine writes them whenever the workers leave a slice. The content need not
-survive: it is derived, or a generation has it. After a kill, the next process that locks the run removes the file.
+memory until they are written, so the engine writes them whenever the workers leave a slice. The contents need not
+survive, as they are either derived or stored in a generation. After a kill, the next process that locks the run removes
+the file.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ import numpy as np
 from blocks.files import allocate, disk_errors
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays, total_bytes
 
-SLICES = "slices"  # directory of the file, in a run
+SLICES = "slices"  # name of the file's directory in a run
 
 
 class SliceFile:
-    """A file, in a directory of its own, with arrays that are zero at first. Attributes: `arrays`, to which other
-    processes can attach. Raises WorkFailed, leaving nothing behind, if the disk is full."""
+    """File, in a directory of its own, with arrays that are zero at first. Attributes: `arrays`, to which other
+    processes can attach. Raises WorkFailed and leaves nothing behind if the disk is full."""
 
     def __init__(self, directory: Path, specs: Mapping[str, ArraySpec]) -> None:
         self._path = directory / "arrays"
@@ -40,9 +41,9 @@ class SliceFile:
         self._writing: Future[None] | None = None
 
     def write_back(self) -> None:
-        """Start to write changed pages in the background, after the previous write has finished.
+        """Start writing changed pages in the background, after the previous write has finished.
 
-        So at most the changes since the last two calls are unwritten.
+        Thus only changes made since the second to last call can be unwritten.
         """
         if self._writing:
             with disk_errors(self._path):
@@ -50,7 +51,8 @@ class SliceFile:
         self._writing = self._writer.submit(os.fdatasync, self.arrays.descriptor)
 
     def fill(self, name: str, numbers: np.ndarray, most: int) -> None:
-        """Set an array to `numbers`, (n,), at most `most` at a time, so that few changed pages are unwritten."""
+        """Set an array to `numbers`, (n,), at most `most` numbers at a time, so that few changed pages are
+        unwritten."""
         array = self.arrays[name].reshape(-1)
         for first in range(0, array.size, most):
             array[first : first + most] = numbers[first : first + most]
