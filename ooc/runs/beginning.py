@@ -1,4 +1,4 @@
-"""Record the command that started a run with all its options, as a file that `--config` of another command accepts."""
+"""Record the command that started a run, and all its options, in a file that `--config` of another command accepts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from blocks.files import publish
 
 OPTIONS = "options.toml"
 _SEAL = "# checksum of the lines below: "
-_UNSEALED = b"# ooc "  # how files of earlier versions begin, which have none
+_UNSEALED = b"# ooc "  # start of files of earlier versions, which have no checksum
 
-_begun_by: ContextVar[str] = ContextVar("begun_by", default="")  # what OPTIONS of new runs holds
+_begun_by: ContextVar[str] = ContextVar("begun_by", default="")  # contents of the file OPTIONS in new runs
 _resumes: ContextVar[bool] = ContextVar("resumes", default=False)
 
 
 @contextmanager
 def begun_by(command: str, options: Mapping[str, Any], *, resumes: bool) -> Iterator[None]:
-    """Make new runs in this context record the command that starts them, with all options that have a value.
+    """Make new runs in this context record the command that starts them and all options that have a value.
 
-    resumes: an existing run is continued if it was started in the same way.
+    resumes: whether to continue an existing run that was started in the same way.
     """
     lines = [f"{name} = {toml(value)}\n" for name, value in options.items() if value not in (None, [])]
     tokens = _begun_by.set(f"# ooc {command} ... --config {OPTIONS}\n{''.join(lines)}"), _resumes.set(resumes)
@@ -37,12 +37,12 @@ def begun_by(command: str, options: Mapping[str, Any], *, resumes: bool) -> Iter
 
 
 def resumes() -> bool:
-    """Return whether an existing run may be continued instead of a new run."""
+    """Return whether an existing run may be continued instead of starting a new one."""
     return _resumes.get()
 
 
 def toml(value: Any) -> str:
-    """Return a flag, a number, text, a path, or a list of these as a TOML value."""
+    """Return a flag, a number, a string, a path, or a list of these as a TOML value."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(toml, value))}]"
     if isinstance(value, (bool, str)):
@@ -51,14 +51,15 @@ def toml(value: Any) -> str:
 
 
 def note_beginning(directory: Path) -> None:
-    """Write the command that starts a run, if known, into the directory of the run."""
+    """Write the command that starts a run, if known, to the run directory."""
     if text := _begun_by.get():
         with publish(directory / OPTIONS) as beside:
             beside.write_text(f"{_SEAL}{xxhash.xxh3_64_hexdigest(text.encode())}\n{text}", encoding="utf-8")
 
 
 def beginning_problem(directory: Path) -> str | None:
-    """Return what is wrong with the recorded options of a run, or None; files of earlier versions have no checksum."""
+    """Return a description of the damage to a run's recorded options, or None. Files of earlier versions have no
+    checksum."""
     path = directory / OPTIONS
     first, _, text = path.read_bytes().partition(b"\n") if path.exists() else (b"", b"", b"")
     if first.startswith(_UNSEALED) or not path.exists():

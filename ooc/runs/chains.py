@@ -1,4 +1,4 @@
-"""Read chains.json, the description of several chains of one model."""
+"""Read chains.json, which describes several chains of one model."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from blocks.json_files import read_json, write_json
 from blocks.schemas import Count
 
 SCHEMA = 1
-CHAINS = "chains.json"  # in a directory of several runs of one model
+CHAINS = "chains.json"  # in a directory with several runs of one model
 
 
 class Chains(TypedDict):
-    """Content of chains.json."""
+    """Contents of chains.json."""
 
     chains: Annotated[int, Meta(ge=1, le=1 << 16)]
     iterations: Count
     r_hat: float | None
-    best: Annotated[str, Meta(pattern=r"^chain-[0-9]+\Z")] | None  # once all are done
+    best: Annotated[str, Meta(pattern=r"^chain-[0-9]+\Z")] | None  # None until all chains are done
 
 
 def is_chains(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Find and delete leftovers of killed processes, and state that is no longer needed; nothing in use is deleted."""
+"""Find and delete leftovers of killed processes and state that is no longer needed, but nothing that is in use."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ooc.state.generations import remove_uncommitted
 
 
 class Cleaned(NamedTuple):
-    """What was deleted, and why other things were not."""
+    """Deleted files, and the reasons why other files were not deleted."""
 
     removed: list[Removed]
     skipped: list[str]
 
 
 def clean(path: Path, *, state: bool = False) -> Cleaned:
-    """Delete leftovers in a dataset, in a run, or in a directory with all datasets and runs in it.
+    """Delete leftovers in a dataset, in a run, or in all datasets and runs of a directory.
 
-    state: also delete the state of finished runs, which then cannot be continued. Raises RequestError if `path` is none
-    of these or is in use; in a directory, what is in use is skipped.
+    state: whether to delete the state of finished runs also, which then cannot be continued. Raises RequestError if
+    `path` is none of these, or is in use; in a directory, datasets and runs in use are skipped.
     """
     with disk_errors(path):
         cleaned = _clean_known(path, state=state) or _clean_inside(path, state=state)
@@ -39,12 +39,12 @@ def clean(path: Path, *, state: bool = False) -> Cleaned:
 
 
 def _clean_inside(path: Path, *, state: bool) -> Cleaned:
-    """Clean a directory and the datasets and runs in it."""
+    """Clean a directory, including the datasets and runs in it."""
     if not path.is_dir():
         raise RequestError(f"{path} is not a directory", "Name a dataset, a run, or a directory that contains several.")
     removed, skipped = remove_leftovers(path), []
     runs_first = sorted(path.iterdir(), key=lambda child: ((child / MANIFEST).exists(), child))
-    for child in runs_first:  # runs record in their datasets which generations they need
+    for child in runs_first:  # first, as they record in datasets which generations they need
         try:
             inside = _clean_known(child, state=state) or Cleaned([], [])
         except RequestError as error:
@@ -55,7 +55,7 @@ def _clean_inside(path: Path, *, state: bool) -> Cleaned:
 
 
 def _clean_known(path: Path, *, state: bool) -> Cleaned | None:
-    """Clean a dataset, a run or several chains; returns None for anything else."""
+    """Clean a dataset, a run or a directory of chains; returns None for any other path."""
     if (path / CHAINS).exists():
         with locked(path) as removed:
             chains = [_clean_run(Run(config.parent), state=state) for config in sorted(path.glob(f"*/{CONFIG}"))]
@@ -80,7 +80,7 @@ def _clean_dataset(path: Path) -> Cleaned:
 
 def _clean_run(run: Run, *, state: bool) -> Cleaned:
     with run.locked() as uncommitted:
-        # A power failure may have brought back the last deleted files.
+        # A power failure may have restored the files that were deleted last.
         removed = uncommitted + (drop_previous(run.path) if run.config["finished"] else [])
         if run.config["state_removed"] or (state and run.config["finished"]):
             return Cleaned(removed + run.remove_state(), [])

@@ -1,4 +1,4 @@
-"""Counters of a training, on one machine or over all machines of a ring."""
+"""Counters of a training on one machine or on all machines of a ring."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 
 class Counters(NamedTuple):
-    """Work done so far on all machines; seconds and sums are of the last iteration.
+    """Work done so far by all machines.
 
-    elapsed_s: of the slowest machine. seconds: by purpose, mean over machines. sums: over samples. memory_bytes: of
-    each machine.
+    samples: number of samples. elapsed_s: time of the slowest machine. seconds: time of the last iteration by purpose,
+    mean over machines. sums: sums over samples in the last iteration. memory_bytes: memory of each machine.
     """
 
     samples: int
@@ -41,5 +41,5 @@ class Counters(NamedTuple):
 
 
 def _added(parts: Sequence[dict[str, float]], share: float) -> dict[str, float]:
-    """Return the sum of each value over all parts, times `share`."""
+    """Return the sum of each value over all dictionaries, times `share`."""
     return {name: share * sum(part.get(name, 0.0) for part in parts) for name in dict.fromkeys(chain(*parts))}

@@ -1,7 +1,6 @@
-"""Plot learning curves: the objective over the data processed, and the data processed over time.
+"""Plot learning curves: the objective against the data processed, and the data processed against time.
 
-The first curve shows how good the updates are, the second how fast they are made (Xing and others, "STRADS", figure 8:
-OvD and DvT).
+The first curve shows the quality of the updates, the second their speed (Xing et al., "STRADS", figure 8: OvD and DvT).
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ _NO_OBJECTIVE = (
     "lambda_bytes_read",
     "time",
 )
-_UNITS = ("_s", "_bytes", "_per_s")  # endings of the names of metrics of the machine
-_MOVED = "bytes_"  # beginning of the names of traffic
+_UNITS = ("_s", "_bytes", "_per_s")  # suffixes of the names of metrics about the machine
+_MOVED = "bytes_"  # prefix of the names of metrics about data transfer
 _NO_STAGE = (
     "elapsed_s",
     "page_cache_s",
     "computing_s",
     "waiting_s",
     "communicating_s",
-)  # all but the first: in sampling
+)  # all but the first are part of sampling
 
 
 def check_plot(out: Path) -> None:
-    """Raise RequestError if the file extension is no known format or matplotlib is missing."""
+    """Raise RequestError if the file extension is unknown or matplotlib is missing."""
     if out.suffix not in FORMATS:
         raise RequestError(f"{out}: unknown file extension {out.suffix!r}", f"Use one of {', '.join(FORMATS)}.")
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns if there is no home directory for its cache
@@ -54,7 +53,7 @@ def check_plot(out: Path) -> None:
 
 
 def objectives(lines: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the names of the metrics that a training optimizes or evaluates, the main objective first."""
+    """Return the names of the metrics that training optimizes or evaluates, starting with the main objective."""
     names = dict.fromkeys(name for line in lines for name in line)
     found = [
         name
@@ -65,14 +64,14 @@ def objectives(lines: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def stages(line: dict[str, Any]) -> list[str]:
-    """Return the fields of a line of metrics that add up to the time of its iteration, such as sampling_s."""
+    """Return the fields of a line of metrics that add up to the time of its iteration, for example sampling_s."""
     return [name for name in line if name.endswith("_s") and not name.endswith("_per_s") and name not in _NO_STAGE]
 
 
 def plot_runs(runs: Sequence[Run], out: Path, value: str | None = None) -> str:
-    """Plot both curves of some runs into a file and return the name of the metric that was drawn.
+    """Plot both curves of the given runs to a file, and return the name of the plotted metric.
 
-    value: name of the metric; None: the objective. Raises RequestError if a run has not recorded the metric.
+    value: name of the metric; None for the objective. Raises RequestError if a run has not recorded the metric.
     """
     check_plot(out)
     import matplotlib.pyplot as plt

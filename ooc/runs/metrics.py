@@ -1,4 +1,4 @@
-"""Format and parse the lines of metrics.jsonl: a JSON object for each iteration, with a checksum.
+"""Format and parse the lines of metrics.jsonl: one JSON object with a checksum per iteration.
 
 NaN and infinity, which JSON does not have, are written as null and read as NaN.
 """
@@ -13,16 +13,16 @@ import xxhash
 
 from blocks.json_files import json_text
 
-CHECKSUM = "checksum"  # XXH3-64 of the line without it, as hex; earlier versions wrote none
+CHECKSUM = "checksum"  # XXH3-64 of the rest of the line, in hex; earlier versions wrote none
 
 
 def metrics_line(values: dict[str, Any]) -> str:
-    """Format the line of an iteration, with its line break."""
+    """Format the line of an iteration, including the line break."""
     return json_text({**values, CHECKSUM: _checksum(values)}) + "\n"
 
 
 def values_of(line: bytes) -> dict[str, Any] | None:
-    """Parse a line; None if it is damaged."""
+    """Parse a line; returns None if the line is damaged."""
     try:
         values = json.loads(line)
         noted = values.pop(CHECKSUM, None)
@@ -33,9 +33,9 @@ def values_of(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_without(values: dict[str, Any]) -> bool:
-    """Return whether a line was written without a checksum, as by earlier versions.
+    """Return whether a line was written without a checksum, as earlier versions did.
 
-    If the last value is the checksum of the others, there is one, and only its key is damaged.
+    If the last value is the checksum of the others, the line has a checksum, of which only the key is damaged.
     """
     *rest, last = values.items()
     return last[1] != _checksum(dict(rest))

@@ -1,7 +1,7 @@
-"""Write the newest metrics of a run as a text file for the textfile collector of Prometheus' node_exporter.
+"""Write the newest metrics of a run to a text file for the textfile collector of Prometheus' node_exporter.
 
-The file is valid OpenMetrics and valid in the older text format that the collector reads: all values are gauges,
-without time stamps, which the collector refuses.
+The file is valid both as OpenMetrics and in the older text format that the collector reads: all values are gauges,
+without timestamps, which the collector rejects.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from blocks.files import publish
 from ooc.runs.run import Run
 
 _PREFIX = "ooc_"
-_OURS = f"# TYPE {_PREFIX}".encode()  # how each of these files begins
-_UNITS = {"_per_s": "_per_second", "_s": "_seconds"}  # endings of our names, and what Prometheus has in their place
+_OURS = f"# TYPE {_PREFIX}".encode()  # start of each metrics file
+_UNITS = {"_per_s": "_per_second", "_s": "_seconds"}  # our suffixes of names, and those of Prometheus
 _kept: ContextVar[MetricsFile | None] = ContextVar("kept", default=None)
 
 
 @contextmanager
 def keep(path: Path) -> Iterator[None]:
-    """Keep the newest metrics of trainings in this context in a file.
+    """Keep a file with the newest metrics of trainings in this context.
 
-    Raises RequestError if the file cannot be made, or exists and is not a metrics file of ooc.
+    Raises RequestError if the file cannot be created, or if it exists and is not a metrics file of ooc.
     """
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise RequestError(
@@ -54,20 +54,20 @@ def _is_ours(path: Path) -> bool:
 
 
 def tell(run: Run, line: dict[str, Any]) -> None:
-    """Write the file, if one is kept, after an iteration. line: line of the metrics of the run."""
+    """Write the metrics file, if one is kept, after an iteration. line: line of the run's metrics."""
     if kept := _kept.get():
         kept.tell(run, line)
 
 
 class MetricsFile:
-    """A metrics file with the newest value of each metric; some are only evaluated in some iterations."""
+    """Metrics file with the newest value of each metric, as some metrics are only evaluated in some iterations."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._of, self._failed = path, Path(), False
         self._values: dict[str, float] = {}
 
     def tell(self, run: Run, line: dict[str, Any]) -> None:
-        """Write the file. If that fails, the training continues, with a warning the first time."""
+        """Write the file. If that fails, training continues, and a warning is issued the first time."""
         if run.path != self._of:
             self._of, self._values = run.path, {}
             for before in run.metrics():
@@ -110,5 +110,5 @@ def _escaped(text: str) -> str:
 
 def _shown(value: float) -> str:
     if math.isfinite(value):
-        return repr(int(value) if isinstance(value, int) else float(value))  # also of a bool and of NumPy's numbers
+        return repr(int(value) if isinstance(value, int) else float(value))  # also for bools and NumPy numbers
     return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"

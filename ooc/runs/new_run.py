@@ -1,4 +1,4 @@
-"""Make a run directory, or open an existing one to resume it."""
+"""Create a run directory, or open an existing one to resume the run."""
 
 from __future__ import annotations
 
@@ -34,11 +34,12 @@ def create_run(
     scratch: Path | None = None,
     overwrite: bool = False,
 ) -> Run:
-    """Make a run directory with its configuration.
+    """Create a run directory with its configuration.
 
-    Raises RequestError if the path exists, or iterations or evaluate_every is below 1. With `--resume` an existing run
-    that was started in the same way is returned. settings: JSON values that the observer needs on a resume. scratch:
-    directory on another disk in which the state gets a directory of its own; None keeps the state in the run.
+    With `--resume`, an existing run that was started in the same way is returned instead. settings: JSON values that
+    the observer needs after a resume. scratch: directory on another disk in which the state gets a directory of its
+    own; None keeps the state in the run directory. Raises RequestError if the path exists, or if iterations or
+    evaluate_every is below 1.
     """
     path, identity = Path(path), uuid.uuid4().hex
     length = {"iterations": iterations, "evaluate_every": evaluate_every}
@@ -60,7 +61,7 @@ def create_run(
 
 
 def resumed_run(path: Path, dataset: Store, spec: ProgramSpec, config: dict[str, Any]) -> Run:
-    """Return the existing run; RequestError names the differences if it was not started like the new one."""
+    """Return the existing run. Raises RequestError with the differences if it was not started like the new run."""
     run = Run(path, spec.target)
     require_same(path, run.config, config, dataset)
     held_out = config["settings"].get("held_out")
@@ -101,7 +102,8 @@ def run_config(
 
 @contextmanager
 def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
-    """Hold the lock of the run that a new run replaces, if any; RequestError if no run may be made here."""
+    """Hold the lock of the run that a new run replaces, if any. Raises RequestError if no run may be created at this
+    path."""
     if not path.exists() or is_free(path):
         yield
         return

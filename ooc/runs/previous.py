@@ -12,17 +12,17 @@ from blocks.files import Removed, remove
 from ooc.runs.chains import is_chains, read_chains
 
 MODEL = "model"
-PREVIOUS = "previous"  # directory of that model, in the run
+PREVIOUS = "previous"  # name of the model's directory in the run
 
 
 def keep_model(old: Path, new: Path) -> None:
-    """Give a new run, in its temporary directory, the model of an old run or of its best chain, if any.
+    """Copy the model of an old run, or of its best chain, if any, into a new run in its temporary directory.
 
-    Files are linked, or copied if they cannot be linked.
+    Files are hard-linked if possible, otherwise copied.
     """
     places = [old / MODEL, old / PREVIOUS]
     if is_chains(old):
-        with suppress(OocError):  # damaged chains have no best one
+        with suppress(OocError):  # damaged chains have no best chain
             places.insert(0, old / (read_chains(old)["best"] or "") / MODEL)
     if models := [place for place in places if place.is_dir() and not place.is_symlink()]:
         shutil.copytree(models[0], new / PREVIOUS, symlinks=True, copy_function=_link)
@@ -36,5 +36,5 @@ def _link(source: str, target: str) -> None:
 
 
 def drop_previous(run: Path) -> list[Removed]:
-    """Delete the model that a run has from the run that it replaced."""
+    """Delete the model that a run keeps from the run that it replaced."""
     return [remove(run / PREVIOUS)] if (run / PREVIOUS).is_dir() else []

@@ -1,4 +1,4 @@
-"""Read the progress of a run from its files, in any process, while another process trains it."""
+"""Read the progress of a run from its files, from any process, while another process trains the run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ooc.runs.metrics import values_of
 from ooc.runs.run import CONFIG, METRICS, Run
 
 RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
-_RECENT = 10  # iterations by which the next ones are judged
+_RECENT = 10  # number of last iterations from which the time of the next ones is estimated
 
 
 class Progress(NamedTuple):
-    """Progress of a run. config: of the run. lines: its metrics. state: RUNNING, FINISHED (it has a model) or STOPPED.
-    since: seconds since the last line, or since the start or resume if that was later."""
+    """Progress of a run. config: configuration of the run. lines: lines of its metrics. state: RUNNING, FINISHED (it
+    has a model) or STOPPED. since: seconds since the last line, or since the start or resume if that was later."""
 
     path: Path
     config: dict[str, Any]
@@ -37,7 +37,7 @@ class Progress(NamedTuple):
         return int(self.config["iterations"])
 
     def iteration_seconds(self) -> float | None:
-        """Return the seconds of a recent iteration, without evaluations; None before the first."""
+        """Return the time of a recent iteration in seconds, without evaluations; None before the first iteration."""
         if not self.lines:
             return None
         recent = self.lines[-1 - _RECENT :]
@@ -47,7 +47,7 @@ class Progress(NamedTuple):
         return max(float(seconds) / max(recent[-1]["iteration"] - recent[0]["iteration"], 1), 0.0)
 
     def left(self) -> float | None:
-        """Return an estimate of the remaining seconds; None if unknown."""
+        """Return an estimate of the remaining time in seconds; None if unknown."""
         each = self.iteration_seconds()
         if each is None or self.state != RUNNING:
             return None
@@ -55,16 +55,16 @@ class Progress(NamedTuple):
 
 
 class Follower:
-    """Reads the progress of a run repeatedly, of its metrics only new lines."""
+    """Reads the progress of a run repeatedly, but each line of its metrics only once."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._metrics = path / METRICS
-        self._file, self._read = -1, 0  # inode of the file, and number of bytes read
+        self._file, self._read = -1, 0  # inode of the metrics file, and number of bytes read
         self._lines: list[dict[str, Any]] = []
 
     def look(self) -> Progress:
-        """Return the present progress; raises the errors of `Run`."""
+        """Return the current progress. Raises the errors of `Run`."""
         config = Run(self._path).config
         alive = started(self._path)
         self._read_on()
@@ -76,7 +76,7 @@ class Follower:
         try:
             with self._metrics.open("rb") as file:
                 status = os.fstat(file.fileno())
-                replaced = status.st_ino != self._file or status.st_size < self._read  # as when a run is resumed
+                replaced = status.st_ino != self._file or status.st_size < self._read  # such as when a run is resumed
                 if replaced:
                     self._file, self._read, self._lines = status.st_ino, 0, []
                 file.seek(self._read)
@@ -90,16 +90,16 @@ class Follower:
 
 
 def started(path: Path) -> float | None:
-    """Return when the process that trains a run, or one of its chains, started; None if no process does."""
+    """Return when the process that trains a run, or one of its chains, started; None if no process trains it."""
     own = holder_started(path)
     return own if own or not (path.parent / CHAINS).exists() else holder_started(path.parent)
 
 
 def holder_started(path: Path) -> float | None:
-    """Return when the process that trains a run took its lock, in seconds since 1970; None if no process does.
+    """Return when the process that trains a run took its lock, in seconds since 1970; None if no process trains it.
 
-    The lock itself is not touched, so that no other process finds it taken. Its file names the process, which must have
-    it open: another process may have got the same number.
+    The lock itself is not taken, so that no other process finds it in use. The lock file contains the id of the
+    process, which must have the file open, because another process may have got the same id since.
     """
     lock = path / "lock"
     try:
@@ -107,7 +107,7 @@ def holder_started(path: Path) -> float | None:
         try:
             if all(Path(file.path) != lock.resolve() for file in process.open_files()):
                 return None
-        except psutil.AccessDenied:  # of another user: there is no telling
+        except psutil.AccessDenied:  # process of another user: its open files are unknown
             pass
         return lock.stat().st_mtime
     except (OSError, ValueError, psutil.Error):
@@ -115,12 +115,12 @@ def holder_started(path: Path) -> float | None:
 
 
 def current(path: Path) -> Path:
-    """Return the run, or of several chains the chain that is trained: the first unfinished one, or the last."""
+    """Return the run or, for several chains, the chain in training: the first unfinished one, or the last."""
     return begun(path)[-1]
 
 
 def begun(path: Path) -> list[Path]:
-    """Return the run, or of several chains the finished ones and the one that is trained."""
+    """Return the run or, for several chains, the finished chains and the chain in training."""
     if not (path / CHAINS).exists():
         return [path]
     chains = sorted(path.glob(f"chain-*/{CONFIG}"), key=lambda file: int(file.parent.name.removeprefix("chain-")))

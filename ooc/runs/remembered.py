@@ -1,7 +1,9 @@
-"""The datasets of a run: their identity (a hash of the content), and their place as absolute and relative path.
+"""The datasets of a run: their identity (a hash of the contents), and their location as an absolute and a relative
+path.
 
-If a run and its dataset are moved or copied together, for example to the disk of a node, the relative path finds the
-copy; if one is moved alone, the absolute path does. The place whose content has the recorded identity counts.
+If a run and its dataset are moved or copied together, for example to a node's disk, the relative path leads to the
+copy; if only the run is moved, the absolute path leads to the dataset. The location whose contents have the recorded
+identity is used.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ AnyStore = TypeVar("AnyStore", bound=Store)
 
 
 def entry_of(dataset: Store) -> dict[str, str]:
-    """Return the entry of a dataset, without a relative path."""
+    """Return the configuration entry of a dataset, without a relative path."""
     return {"path": str(dataset.path.resolve()), "identity": dataset.identity}
 
 
 def from_run(entry: dict[str, str], run: Path) -> dict[str, str]:
-    """Return the entry with the relative path from a run at `run`."""
+    """Return the entry with the relative path from a run located at `run`."""
     return {**entry, "relative": os.path.relpath(entry["path"], run.resolve())}
 
 
 def place_of(entry: dict[str, str], run: Path) -> Path:
-    """Return the place of a dataset: the first place with the recorded identity, else the first that exists."""
+    """Return the location of a dataset: the first with the recorded identity, otherwise the first that exists."""
     places = [Path(entry["path"])]
     if "relative" in entry:
         places.insert(0, Path(os.path.normpath(run.resolve() / entry["relative"])))
@@ -40,10 +42,10 @@ def place_of(entry: dict[str, str], run: Path) -> Path:
 def open_remembered(
     entry: dict[str, str], run: Path, option: str, name: str, opened: Callable[[Path], AnyStore]
 ) -> AnyStore:
-    """Open the dataset of an entry of a run. name: of the dataset in messages. option: of `ooc resume` that gives a new
-    path.
+    """Open the dataset of an entry in a run's configuration. name: name of the dataset in messages. option: option of
+    `ooc resume` that sets a new path.
 
-    Raises RequestError if no dataset, or another one, is there.
+    Raises RequestError if the dataset is missing or was replaced by another one.
     """
     place = place_of(entry, run)
     if not place.exists():
@@ -60,7 +62,7 @@ def open_remembered(
 
 
 def moved(entry: dict[str, str], run: Path, place: Path) -> dict[str, str]:
-    """Return the entry after a move of the dataset; RequestError if the dataset at `place` is another one."""
+    """Return the entry of a dataset that was moved to `place`. Raises RequestError if another dataset is there."""
     if not place.exists():
         raise RequestError(f"{place}: there is no such file or directory", "Check the name.")
     if not has_generation(place, entry["identity"]):
@@ -72,5 +74,5 @@ def moved(entry: dict[str, str], run: Path, place: Path) -> dict[str, str]:
 
 
 def entries_of(config: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the entries of the datasets of a configuration."""
+    """Return the dataset entries of a configuration."""
     return [entry for entry in (config["dataset"], config["settings"].get("held_out")) if entry]

@@ -1,4 +1,4 @@
-"""`--resume` of a training: continue an existing run if it was started with the same options."""
+"""Resume a training (`--resume`): continue an existing run if it was started with the same options."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ooc.workers.worker import ProgramSpec
 def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: Store) -> None:
     """Raise RequestError with the differences unless two configurations describe the same training.
 
-    path: of the run. old: its configuration. new: configuration of the requested run. dataset: of the requested run; if
-    it was appended to since, a finished run stays as it is, with a warning.
+    path: path of the existing run. old: its configuration. new: configuration of the requested run. dataset: dataset of
+    the requested run; if data has been appended to it since, a finished run stays as it is, and a warning is issued.
     """
     began = old["dataset"]["identity"]
     grew = began != dataset.identity and has_generation(dataset.path, began)
@@ -50,9 +50,9 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
 
 
 def _told(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the values that two trainings must have in common, by name. A dataset counts by its identity."""
+    """Return, by name, the values that two trainings must have in common. Datasets are compared by identity."""
     lengths = {"evaluate_every": config["evaluate_every"]}
-    if "rounds" not in config["settings"]:  # how many of these it takes is known at the end
+    if "rounds" not in config["settings"]:  # the number of rounds needed is only known at the end
         lengths["iterations"] = config["iterations"]
     held_out = config["settings"].get("held_out")
     settings = config["settings"] | {"held_out": held_out and held_out["identity"]}

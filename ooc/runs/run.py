@@ -1,4 +1,4 @@
-"""A run directory: everything that a training needs to continue, and its results.
+"""A run directory: everything that training needs to continue, and the results.
 
 config.json      program, options, dataset with its identity, number of iterations
 options.toml     options of the command that started it, for `--config`
@@ -55,8 +55,8 @@ _NAMES = (CONFIG, OPTIONS, STATE, SLICES, METRICS, "log.txt", MODEL, PREVIOUS, L
 class Run:
     """An existing run directory. Attributes: `path`, `config`.
 
-    program: "module:Class" of a user's program that the caller trusts. A run may come from somebody else, so the
-    program that its configuration names is only built if it is part of ooc or is this one.
+    program: "module:Class" of a user's program that the caller trusts. A run may come from someone else, so the program
+    named in its configuration is only built if it is part of ooc or equals `program`.
     """
 
     def __init__(self, path: Path, program: str | None = None) -> None:
@@ -68,15 +68,16 @@ class Run:
                     "Replace the link by the file or directory that it points to.",
                 )
         self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA, holds=Config)
-        self._lock: tuple[int, int] | None = None  # device and inode of the file that is locked, while it is
-        self._dataset_at: tuple[Path, tuple[int, ...]] | None = None  # its place and `_version`, once it was looked at
+        self._lock: tuple[int, int] | None = None  # device and inode of the lock file while the lock is held
+        self._dataset_at: tuple[Path, tuple[int, ...]] | None = None  # its path and `_version`, once they were checked
 
     @property
     def scratch(self) -> Path:
-        """Return the directory of state/ and slices/: the run itself, or a scratch directory that the run owns.
+        """Return the directory that contains state/ and slices/: the run directory, or a scratch directory that the run
+        owns.
 
-        Raises RequestError if the state was removed on request or belongs to another run, WorkFailed if the disk is
-        missing.
+        Raises RequestError if the state was removed on request or belongs to another run, and WorkFailed if the scratch
+        directory is missing.
         """
         if self.config["state_removed"]:
             raise RequestError(
@@ -98,7 +99,8 @@ class Run:
 
     @property
     def spec(self) -> ProgramSpec:
-        """Return the program and its options. Raises RequestError for a user's program that the caller did not name."""
+        """Return the program and its options. Raises RequestError if it is a user's program that the caller did not
+        name."""
         spec = ProgramSpec(self.config["program"], self.config["options"])
         if spec.target != self._trusted and not spec.is_known:
             raise RequestError(
@@ -114,7 +116,8 @@ class Run:
         return f"ooc resume {self.path}{'' if spec.is_known else f' --program {spec.target}'}"
 
     def warn_of_changed_program(self) -> None:
-        """Warn on standard error and in log.txt if the file of a user's program has changed since the start."""
+        """Warn on standard error and in log.txt if the file of a user's program has changed since the run was
+        started."""
         noted = self.config.get("program_source")
         if noted is not None and noted != self.spec.source_checksum():
             warning = f"the source file of {self.config['program']} has changed since {self.path} was started"
@@ -122,9 +125,9 @@ class Run:
             self.log(warning)
 
     def require_same_state(self, program: StaticProgram | DynamicProgram) -> None:
-        """Raise RequestError if the committed state does not fit a user's program that was changed.
+        """Raise RequestError if the committed state does not fit a user's program that has been changed.
 
-        Nothing is dropped: the engine would take the mismatch for damage and go back to the generation before.
+        Without this check, the engine would take the mismatch for damage and drop the newest generation.
         """
         entries = [] if self.spec.is_known else committed(self.scratch / STATE)
         if not entries:
@@ -135,7 +138,7 @@ class Run:
         then = {name: _size(size, dtype) for name, (_, dtype, size) in arrays if not name.startswith("rounds.")}
         if found := committed_local_state(self.scratch / STATE):
             now["local_state"], then["local_state"] = _size(local.width, local.dtype), _size(found.width, found.dtype)
-        names = {*now} if "staleness" in self.config["settings"] else {*now, *then}  # a ring keeps more
+        names = {*now} if "staleness" in self.config["settings"] else {*now, *then}  # a ring keeps additional arrays
         for name in sorted(names):
             if now.get(name) != then.get(name):
                 raise RequestError(
@@ -145,24 +148,25 @@ class Run:
                 )
 
     def dataset(self, opened: Callable[[Path], AnyStore]) -> AnyStore:
-        """Return the dataset of the run. opened: function that opens its kind. Raises RequestError if another dataset
-        is in its place."""
+        """Return the dataset of the run. opened: function that opens a dataset of this kind. Raises RequestError if the
+        dataset was replaced by another one."""
         name = f"the dataset that {self.path} was started on"
         return open_remembered(self.config["dataset"], self.path, "data", name, opened)
 
     def held_out(self, opened: Callable[[Path], AnyStore]) -> AnyStore | None:
-        """Return the held-out dataset, or None. opened: function that opens its kind."""
+        """Return the held-out dataset, or None. opened: function that opens a dataset of this kind."""
         entry = self.config["settings"].get("held_out")
         name = f"the held-out dataset of {self.path}"
         return open_remembered(entry, self.path, "held-out", name, opened) if entry else None
 
     @property
     def dataset_path(self) -> Path:
-        """Return the path of the dataset, or where it was."""
+        """Return the path of the dataset, or its last known path."""
         return place_of(self.config["dataset"], self.path)
 
     def move_datasets(self, data: Path | None, held_out: Path | None) -> None:
-        """Record new paths of the datasets, None for unchanged ones; RequestError if they are other datasets."""
+        """Record new paths of the datasets, None for unchanged ones. Raises RequestError if other datasets are at these
+        paths."""
         settings, self._dataset_at = self.config["settings"], None
         before = list(entries_of(self.config))
         if data:
@@ -177,7 +181,7 @@ class Run:
             write_json(self.path / CONFIG, self.config)
 
     def set_iterations(self, iterations: int) -> None:
-        """Change the number of iterations; the training also continues if it had converged."""
+        """Change the number of iterations. Training then continues even if it had converged."""
         lines = self.metrics()
         if lines and lines[-1].get("converged"):
             self.config["extended_at"] = lines[-1]["iteration"]
@@ -199,9 +203,9 @@ class Run:
                 self._lock = None
 
     def require_in_place(self) -> None:
-        """Raise WorkFailed if the run or its dataset was removed or replaced since the run was locked.
+        """Raise WorkFailed if the run or its dataset has been removed or replaced since the run was locked.
 
-        Called before anything is written: by now another run may be at this path.
+        Called before anything is written, as another run may now be at this path.
         """
         if self._lock and inode(self.path / LOCK) != self._lock:
             raise WorkFailed(
@@ -209,7 +213,7 @@ class Run:
                 "Nothing that is there now was changed. Check it with `ooc info`, or train a new run.",
             )
         if self._dataset_at and _version(self._dataset_at[0] / MANIFEST) == self._dataset_at[1]:
-            return  # to find its place takes reading its manifest, milliseconds for each hundred files
+            return  # finding its path means reading its manifest: milliseconds for each hundred files
         entry, path = self.config["dataset"], self.dataset_path
         found = _version(path / MANIFEST)
         if not found or not has_generation(path, entry["identity"]):
@@ -220,18 +224,18 @@ class Run:
         self._dataset_at = path, found
 
     def refer_to_datasets(self) -> None:
-        """Record in the datasets that this run needs the generation with which it started."""
+        """Record in the datasets that this run needs the dataset generation with which it started."""
         for entry in entries_of(self.config):
             if "id" in self.config and not self.config["state_removed"]:
                 refer(place_of(entry, self.path), entry["identity"], self.path, self.config["id"])
 
     def settings(self, holds: Any) -> dict[str, Any]:
-        """Return the settings of the observer; WorkFailed if they do not fit `holds`, a TypedDict."""
+        """Return the settings of the observer. Raises WorkFailed if they do not match `holds`, a TypedDict."""
         require_fit(self.path / CONFIG, self.config["settings"], holds)
         return self.config["settings"]
 
     def remove_state(self) -> list[Removed]:
-        """Delete the state and the scratch directory. The run, which must be locked, cannot be continued."""
+        """Delete the state and the scratch directory. The run must be locked, and cannot be continued afterwards."""
         places, state = scratches(self.path), self.path / STATE
         self.config["state_removed"] = True
         write_json(self.path / CONFIG, self.config)
@@ -249,14 +253,15 @@ class Run:
         self.log(message)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of metrics.jsonl; a torn line is left out, a damaged one too, with a warning."""
+        """Return the lines of metrics.jsonl. An incomplete last line is skipped; damaged lines are skipped with a
+        warning."""
         found, damaged = self.read_metrics()
         for number in damaged:
             stderr.warn(f"{self.path / METRICS}, line {number} is damaged and ignored")
         return found
 
     def read_metrics(self) -> tuple[list[dict[str, Any]], list[int]]:
-        """Return the valid lines of metrics.jsonl, and the numbers of damaged lines."""
+        """Return the valid lines of metrics.jsonl, and the line numbers of damaged ones."""
         path, found, damaged = self.path / METRICS, [], []
         lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
         for number, line in enumerate(lines, 1):
@@ -270,18 +275,18 @@ class Run:
         return found, damaged
 
     def last_metrics(self) -> dict[str, Any]:
-        """Return the last line of metrics.jsonl; if there is none, the fields of every line with value 0."""
+        """Return the last line of metrics.jsonl; if there is none, the fields that every line has, with value 0."""
         return [{"iteration": 0, "elapsed_s": 0.0, "memory_bytes": 0}, *self.metrics()][-1]
 
     def keep_metrics(self, iterations: int) -> None:
-        """Drop the lines of iterations that were not committed and will be repeated."""
+        """Drop the lines of iterations after `iterations`, which were not committed and will be repeated."""
         self.require_in_place()
         kept = [line for line in self.metrics() if line["iteration"] <= iterations]
         with publish(self.path / METRICS) as beside:
             beside.write_text("".join(map(metrics_line, kept)), encoding="utf-8")
 
     def add_metrics(self, line: dict[str, Any]) -> dict[str, Any]:
-        """Append a line to metrics.jsonl; returns the line with the time of day added."""
+        """Append a line to metrics.jsonl; returns the line with the current time added."""
         self.require_in_place()
         line = {**line, "time": datetime.now(UTC).isoformat(timespec="milliseconds")}
         with disk_errors(self.path), (self.path / METRICS).open("a", encoding="utf-8") as file:
@@ -289,7 +294,7 @@ class Run:
         return line
 
     def sync_metrics(self) -> None:
-        """Flush metrics and log to the disk, before a state that they describe is committed."""
+        """Flush metrics and log to disk before the state that they describe is committed."""
         self.require_in_place()
         for name in (METRICS, "log.txt"):
             path = self.path / name
@@ -302,7 +307,7 @@ def _size(numbers: int, dtype: Any) -> str:
 
 
 def file_sizes(path: Path) -> Iterator[int]:
-    """Yield the size in bytes of each file in a directory; a training may delete files at any time."""
+    """Yield the size in bytes of each file in a directory, from which a training may delete files at any time."""
     for file in path.rglob("*"):
         with suppress(FileNotFoundError):
             if stat.S_ISREG((found := file.lstat()).st_mode):
@@ -310,14 +315,14 @@ def file_sizes(path: Path) -> Iterator[int]:
 
 
 class RunInUse(RequestError):
-    """Another process is using the run."""
+    """Raised when another process is using the run."""
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[list[Removed]]:
-    """Hold the lock of a run directory; yields the names of leftovers of killed processes, which are deleted.
+    """Hold the lock of a run directory; yields the leftovers of killed processes, which have been deleted.
 
-    Raises RunInUse if another process has the lock. The lock of a killed process is free.
+    Raises RunInUse if another process holds the lock. The lock of a killed process is released.
     """
     with disk_errors(path):
         descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
@@ -344,7 +349,7 @@ def locked(path: Path) -> Iterator[list[Removed]]:
 
 
 def _version(path: Path) -> tuple[int, ...] | None:
-    """Return an identity that changes if a file is replaced; None if there is no file."""
+    """Return a tuple that changes if a file is replaced; None if there is no file."""
     try:
         found = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -353,10 +358,10 @@ def _version(path: Path) -> tuple[int, ...] | None:
 
 
 def scratches(path: Path) -> list[Path]:
-    """Return the scratch directories that a run, or several chains, own."""
+    """Return the scratch directories that a run, or each of several chains, owns."""
     places = []
     for file in (*path.glob(CONFIG), *path.glob(f"*/{CONFIG}")):
-        with suppress(OocError):  # damaged: reading it will report the error
+        with suppress(OocError):  # damaged configurations are reported when they are read
             config = Run(file.parent).config
             if config["scratch"] and owned(Path(config["scratch"]), file.parent, config.get("id")):
                 places.append(Path(config["scratch"]))

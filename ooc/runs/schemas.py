@@ -1,6 +1,7 @@
-"""TypedDicts of the configuration of a run, which `blocks.json_files.read_json` validates.
+"""TypedDicts of a run's configuration, which `blocks.json_files.read_json` validates.
 
-Annotations are not strings here: from Python 3.14 on, msgspec would look for their names where a schema is extended.
+Annotations are not strings here: from Python 3.14 on, msgspec would look up their names in the module that extends a
+schema.
 """
 
 from typing import Annotated, Any, NotRequired, TypedDict
@@ -11,7 +12,7 @@ from blocks.schemas import NO_NUL, RUN_ID, Count
 
 
 class DatasetEntry(TypedDict):
-    """Entry of a dataset in the configuration of a run. relative: path from the run; absent in runs of earlier
+    """Entry for a dataset in a run's configuration. relative: path relative to the run; absent in runs of earlier
     versions."""
 
     path: Annotated[str, Meta(min_length=1, pattern=NO_NUL)]
@@ -20,7 +21,7 @@ class DatasetEntry(TypedDict):
 
 
 class Settings(TypedDict):
-    """Settings of the ring, and settings of the observer that all models share."""
+    """Settings of the ring, and observer settings that all models share."""
 
     held_out: NotRequired[DatasetEntry | None]
     staleness: NotRequired[Count]
@@ -34,7 +35,7 @@ class HeldOutSettings(TypedDict):
 
 
 class Config(TypedDict):
-    """Content of config.json."""
+    """Contents of config.json."""
 
     id: NotRequired[Annotated[str, Meta(pattern=RUN_ID)]]
     version: str

@@ -1,10 +1,10 @@
-"""The directory on another disk with the state of one run (`--scratch`): its owner, and safe removal.
+"""The scratch directory (`--scratch`) with a run's state on another disk: who owns it, and how it is removed safely.
 
     owner.json       id and path of the run
     state/, slices/
 
-A configuration may be untrusted, and a copied run names the directory of the original run. So a directory is used, and
-its content deleted, only if its owner is the run that names it.
+A configuration may be untrusted, and a copied run names the scratch directory of the original run. Therefore a
+directory is only used, and its contents only deleted, if its owner is the run that names it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ STATE = "state"
 
 
 class ScratchGone(WorkFailed):
-    """A scratch directory is missing; its disk may not be mounted."""
+    """Raised when a scratch directory is missing, perhaps because its disk is not mounted."""
 
 
 class Owner(TypedDict):
-    """Content of owner.json: the run that owns a scratch directory."""
+    """Contents of owner.json: the run that owns a scratch directory."""
 
     id: str
     run: Annotated[str, Meta(pattern=NO_NUL)]
@@ -42,9 +42,9 @@ class Owner(TypedDict):
 
 @contextmanager
 def new_scratch(parent: Path | None, run: Path, identity: str) -> Iterator[str | None]:
-    """Make a scratch directory in `parent` for the state of a run at the path `run` with the id `identity`.
+    """Create a scratch directory in `parent` for the state of the run at path `run` with the id `identity`.
 
-    Yields its path, or None if parent is None; it is deleted if the context fails.
+    Yields the path of the directory, or None if parent is None. The directory is deleted if the context raises.
     """
     if parent is None:
         yield None
@@ -61,9 +61,9 @@ def new_scratch(parent: Path | None, run: Path, identity: str) -> Iterator[str |
 
 
 def require_owned(place: Path, run: Path, identity: str | None) -> None:
-    """Raise RequestError unless a run owns a scratch directory; WorkFailed if the directory is missing.
+    """Raise RequestError unless a run owns a scratch directory, and ScratchGone if the directory is missing.
 
-    A moved run keeps its directory if no run is at its old path any more.
+    A run that was moved keeps its scratch directory unless there is still a run at the old path.
     """
     if not place.exists():
         raise ScratchGone(
@@ -92,13 +92,13 @@ def owned(place: Path, run: Path, identity: str | None) -> bool:
 
 
 def note_place(place: Path, run: Path, identity: str) -> None:
-    """Record the present path of the run in its scratch directory, in case that the run was moved."""
+    """Record the current path of the run in its scratch directory, in case the run was moved."""
     with disk_errors(place):
         write_json(place / OWNER, {"schema": SCHEMA, "id": identity, "run": str(run.resolve())})
 
 
 def remove_scratch(place: Path) -> list[Removed]:
-    """Delete the state of a run in its scratch directory, and the directory if it is then empty."""
+    """Delete a run's state in its scratch directory, and then the directory if it is empty."""
     removed = [remove(place / name) for name in (STATE, SLICES, OWNER) if (place / name).exists()]
     with suppress(OSError):
         place.rmdir()

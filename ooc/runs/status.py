@@ -1,4 +1,4 @@
-"""Describe a run and its progress; check its state against what was committed."""
+"""Describe a run and its progress, and verify its committed state."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ooc.runs.scratch import ScratchGone
 from ooc.state.generations import Generations, committed, committed_local_state
 from ooc.state.layout import Layout
 
-_MOST_VALUES = 8  # shown of a long list
+_MOST_VALUES = 8  # values shown of a long list
 
 
 def describe_run(run: Run) -> dict[str, Any]:
-    """Return the facts of a run as JSON types."""
+    """Return facts about a run as JSON types."""
     metrics, state_removed = run.metrics(), run.config["state_removed"]
     places = [run.path]
     if run.config["scratch"] and not state_removed:
@@ -42,7 +42,7 @@ def describe_run(run: Run) -> dict[str, Any]:
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the facts of a run as lines of text."""
+    """Yield the facts about a run as lines of text."""
     iterations = facts["iterations"]
     yield f"run         {facts['path']}"
     yield f"program     {facts['program'].rpartition(':')[2]}, by ooc {facts['version']}"
@@ -61,7 +61,8 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def value_text(value: Any) -> str:
-    """Return the value of an option as text, the first values of a long list; "" if it is None or empty."""
+    """Return the value of an option as text, "" if it is None or empty. Only the first values of a long list are
+    shown."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {value_text(part)}" for name, part in value.items())
     if isinstance(value, list) and len(value) > _MOST_VALUES:
@@ -70,9 +71,9 @@ def value_text(value: Any) -> str:
 
 
 def run_problems(run: Run) -> Iterator[tuple[str, str]]:
-    """Yield each problem of the files of a run, except its model, with its remedy ("" if a file cannot be checked).
+    """Yield each problem with the files of a run, except its model, and the remedy ("" if a file cannot be checked).
 
-    Only reads files; no program is built.
+    Files are only read; no program is built.
     """
     goes_on = f"Continue from the newest undamaged state, if there is one, with: ooc resume {run.path}"
     yield from ((f"{run.path / METRICS}, line {number}: damaged", goes_on) for number in run.read_metrics()[1])
@@ -95,7 +96,7 @@ def run_problems(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _state_problems(run: Path, state: Path, dataset: Store) -> list[str]:
-    """Return the problems of the committed state; a training may replace the state meanwhile, then the new one is
+    """Return the problems of the committed state. If a training replaces the state meanwhile, the new state is
     checked."""
     found, entries = [f"{run}: no state was saved yet"], None
     while (newest := committed(state)) != entries:
