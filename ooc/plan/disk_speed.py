@@ -1,5 +1,5 @@
-"""Measure the speed of a disk when one file is read and another is written, past the page cache, as streamed state
-is."""
+"""Measure the speed of a disk that reads one file while writing another, without the page cache, as streaming state
+does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CHUNK = 4 << 20
 
 
 class DiskSpeed(NamedTuple):
-    """Bytes per second of reading and of writing, at the same time."""
+    """Bytes per second of simultaneous reading and writing."""
 
     reading: float
     writing: float
@@ -31,7 +31,8 @@ class DiskSpeed(NamedTuple):
 
 
 def measure_disk(directory: Path, size: int = 256 << 20) -> DiskSpeed:
-    """Write a file of `size` bytes in a directory, then read it while writing another; raises WorkFailed."""
+    """Write a file of `size` bytes in a directory, then read it while writing another file. Raises WorkFailed on disk
+    errors."""
     failures: list[BaseException] = []
     seconds: dict[str, float] = {}
 
@@ -60,7 +61,7 @@ def measure_disk(directory: Path, size: int = 256 << 20) -> DiskSpeed:
 
 
 def forget(path: Path) -> None:
-    """Drop the pages of a file from the page cache, once they are on the disk."""
+    """Write the pages of a file to disk, and drop them from the page cache."""
     with disk_errors(path), path.open("rb") as file:
         os.fsync(file.fileno())
         if hasattr(os, "posix_fadvise"):

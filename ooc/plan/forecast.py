@@ -1,4 +1,4 @@
-"""Estimate an iteration: bytes moved, and seconds from the speeds of workers, disk and network."""
+"""Estimate the cost of an iteration: bytes transferred, and seconds given the speeds of workers, disk and network."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from ooc.plan.memory_plan import Plan, sliced_bytes
 from ooc.program import StaticProgram
 from ooc.state.layout import Layout
 
-# Seconds of a processor that the workers lose to each byte of state that is read or written: checksums, copies, and
-# what these take of the memory's bandwidth (measured: docs/benchmarks.md).
+# Processor seconds that workers lose for each byte of state that is read or written: checksums, copies, and their
+# use of memory bandwidth (measured: docs/benchmarks.md).
 _MOVING = 0.4e-9
 
 
 class Speeds(NamedTuple):
-    """Measured speeds. tokens_per_s: of one worker, with its data in memory. disk, network: bytes per second in both
-    directions together; network of one machine."""
+    """Measured speeds. tokens_per_s: speed of one worker with its data in memory. disk, network: bytes per second, the
+    sum of both directions; network is for one machine."""
 
     tokens_per_s: float
     disk: float
@@ -26,11 +26,11 @@ class Speeds(NamedTuple):
 
 @dataclass(frozen=True)
 class Forecast:
-    """Estimate for one machine and one iteration.
+    """Estimated cost of one iteration on one machine.
 
-    state_bytes: of a generation. data_bytes: of the dataset, if it is read from disk in every iteration. read_bytes,
-    written_bytes: of local state, as in metrics.jsonl. rows_bytes: read and written of rows in a file. sent_bytes: over
-    the network, in the first iteration.
+    state_bytes: size of a generation. data_bytes: size of the dataset, if it is read from disk in every iteration.
+    read_bytes, written_bytes: local state, as in metrics.jsonl. rows_bytes: bytes read and written of rows in a file.
+    sent_bytes: bytes sent over the network in the first iteration.
     """
 
     state_bytes: int
@@ -54,16 +54,18 @@ class Forecast:
 
     @property
     def iteration_s(self) -> float:
-        """Return the seconds of an iteration: sampling, disk and network overlap, so the slowest counts."""
+        """Return the estimated time of an iteration in seconds: sampling, disk and network overlap, so the slowest
+        determines it."""
         return float(getattr(self, f"{self.limit}_s"))
 
 
 def forecast(
     dataset: Store, program: StaticProgram, plan: Plan, speeds: Speeds, *, machines: int = 1, cache: int = 0
 ) -> Forecast:
-    """Estimate an iteration of a program on each of `machines` machines, whose shard is `dataset`.
+    """Estimate the cost of an iteration of a program on each of `machines` machines, one of which has the shard
+    `dataset`.
 
-    cache: bytes of memory beyond the limit in which the kernel can cache files.
+    cache: bytes of memory, beyond the limit, that the kernel can use to cache files.
     """
     state = Layout(dataset.index.cells, program.local_state()).file_bytes
     moved = 0 if plan.resident else state

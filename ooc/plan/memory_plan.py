@@ -1,6 +1,6 @@
-"""Choose what a run keeps in memory, from the dataset, the program, the workers and the memory limit.
+"""Choose what a run keeps in memory, given the dataset, the program, the number of workers and the memory limit.
 
-The choice never changes the result.
+The choice does not change results.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from ooc.workers.madvise import UNWRITTEN
 from ooc.workers.shared_arrays import ArraySpec
 from ooc.workers.worker import travelling_rooms, travels
 
-# Measured (proportional set sizes, without what programs count): of the process that has trained, and of it while it
-# writes a model, up to 88 and 100 MB; of the one that has loaded the kernels and its forks together, 72 to 80, and 3
-# more for each fork that has worked for a while.
+# Measured proportional set sizes, without the memory that programs declare: the process that has trained takes up to 88
+# MB, and up to 100 MB while it writes a model; the process that has loaded the kernels and its forks together take 72
+# to 80 MB, and 3 MB more for each fork that has worked for a while.
 _COORDINATOR = 100_000_000
 _TEMPLATE = 80_000_000
 _WORKER = 5_000_000
-_MOST_BUFFERS = 4  # one is sampled, one loaded, one written, one in hand
+_MOST_BUFFERS = 4  # one each being sampled, loaded and written, and a spare one
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run keeps in memory.
+    """Choice of what a run keeps in memory.
 
     workers: number of processes. resident: all local state stays in memory; otherwise `buffers` units of it do. bytes:
-    memory of all processes. reasons: lines on what takes memory; streamed: lines on what does not stay in memory.
-    mapped: arrays sliced by column lie in a file. budget: memory limit in bytes, 0 if there is none. in_process: the
-    training process itself is the only worker. start_mapped: arrays that only the start uses lie in a file.
+    memory of all processes. reasons: lines that describe the use of memory. streamed: lines that describe the data not
+    kept in memory. mapped: whether arrays sliced by column are in a file. budget: memory limit in bytes, 0 for none.
+    in_process: whether the training process itself is the only worker. start_mapped: whether arrays that only the start
+    uses are in a file.
     """
 
     workers: int
@@ -56,11 +57,12 @@ class Plan:
 
 
 def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int, *, beside: int = 0) -> Plan:
-    """Choose what stays in memory within `memory` bytes; RequestError names the smallest possible limit.
+    """Choose what to keep in memory within a limit of `memory` bytes. Raises RequestError with the smallest sufficient
+    limit.
 
-    Sliced arrays have priority: in a file they are read and written once for each block, but local state once for each
-    phase. Arrays of the start are in memory if they fit beside the state. beside: bytes of other processes of the
-    training, which are started after the first iteration.
+    Sliced arrays have priority: in a file they would be read and written once per block, whereas local state is read
+    and written once per phase. Arrays of the start are in memory if they fit in addition to the state. beside: bytes of
+    other processes of the training, which are started after the first iteration.
     """
     layout = Layout(dataset.index.cells, program.local_state())
     fixed = _fixed_bytes(program, workers) + travelling_bytes(dataset, program)
@@ -74,7 +76,7 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
     ]
     fitting = [choice for choice in choices if choice[-1] <= memory]
     if not fitting:
-        least = -(-min(size for *_, size in choices) // 10**6) * 10**6  # rounded up: the number that is told must do
+        least = -(-min(size for *_, size in choices) // 10**6) * 10**6  # rounded up: the reported number must suffice
         raise RequestError(
             f"--memory {_mb(memory)} is too small for {count_of(workers, 'worker')}: it must be at least {_mb(least)}",
             "Give a larger --memory, or a smaller --workers.",
@@ -103,13 +105,13 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
 
 
 def _state_bytes(layout: Layout, buffers: int) -> int:
-    """Return the bytes of local state in memory: of `buffers` buffers, or all of it if 0."""
+    """Return the bytes of local state in memory: `buffers` buffers, or all local state if `buffers` is 0."""
     specs = StreamedPass.specs(layout, buffers) if buffers else ResidentState.specs(layout)
     return sum(spec.bytes for spec in specs.values())
 
 
 def sliced_bytes(program: StaticProgram) -> tuple[int, int]:
-    """Return the bytes of all sliced arrays, and of two slices (one is written while the other is changed)."""
+    """Return the bytes of all sliced arrays, and of two slices (one is written while the other one is changed)."""
     specs, whole, two = program.shared_arrays(), 0, 0
     for name, elements in program.sliced_arrays().items():
         pieces = np.sort(elements) * np.dtype(specs[name].dtype).itemsize
@@ -126,13 +128,13 @@ def _fixed_bytes(program: StaticProgram, workers: int) -> int:
 
 
 def _later_bytes(program: StaticProgram) -> int:
-    """Return the bytes of the arrays that the start does not use, without sliced arrays."""
+    """Return the bytes of the arrays that the start does not use, excluding sliced arrays."""
     specs = program.shared_arrays()
     return sum(specs[name].bytes for name in {*program.later_arrays()} - {*program.sliced_arrays()})
 
 
 def start_bytes(program: StaticProgram, workers: int) -> tuple[int, int]:
-    """Return the bytes that the arrays of the start take in memory: if all are in memory, and if some are in a file."""
+    """Return the memory in bytes of the arrays of the start, if all of them are in memory and if some are in a file."""
     specs = program.shared_arrays()
     whole = sum(specs[name].bytes for name in program.start_arrays())
     filed = sum(specs[name].bytes for name in program.filed_arrays())

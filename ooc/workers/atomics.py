@@ -1,7 +1,8 @@
-"""Atomic counters in shared memory, by which processes wait for each other without messages.
+"""Atomic counters in shared memory, with which processes wait for each other without messages.
 
-Each counter belongs to one process, which only increases it. A process that has seen a value sees everything that the
-owner wrote before. Waiting is done in short spins, between which the caller can check whether to go on.
+Each counter is written by one process, which only increases it. A process that has read a value sees everything that
+the writer wrote before that value (release and acquire). Processes wait in short spins, between which the caller can
+check whether to continue.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from numba.extending import intrinsic
 from blocks.compiled import unmanaged_kernel
 from ooc.workers.shared_arrays import ArraySpec
 
-_LINE = 8  # numbers in a line of the cache: two counters in one would slow each other down
+_LINE = 8  # int64 numbers in a cache line: two counters in one line would slow each other down (false sharing)
 _WORD = 8  # bytes
 _ON_X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
 def counters_spec(count: int) -> ArraySpec:
-    """Return the spec of an array of `count` counters, in its first column."""
+    """Return the spec of an array with `count` counters in its first column."""
     return ArraySpec((count, _LINE), "int64")
 
 
@@ -53,7 +54,7 @@ def _release(typing_context: Any, counters: Any, index: Any, value: Any) -> Any:
 @intrinsic
 def _pause(typing_context: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        if _ON_X86:  # some tens of nanoseconds; elsewhere one look follows the other at once
+        if _ON_X86:  # takes some tens of nanoseconds; other processors poll without a pause
             kind = ir.FunctionType(ir.VoidType(), [])
             builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), [])
         return context.get_dummy_value()
@@ -72,19 +73,19 @@ def _write(counters: np.ndarray, index: int, value: int) -> None:
 _compiled = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
 _value: Any = _acquire if _compiled else _read
 _set: Any = _release if _compiled else _write
-# Leave the core to its other thread, which may be the one that is waited for, until the next look.
+# Until the next poll, leave the core to its other hardware thread, which may be the one waited for.
 _relax: Any = _pause if _compiled else lambda: None
 
 
 @unmanaged_kernel
 def raise_to(counters, index, value):
-    """Increase a counter, int64 (c, _LINE), to a value, after all earlier writes."""
+    """Increase one of the counters, int64 (c, _LINE), to a value, after all earlier writes."""
     _set(counters, index, value)
 
 
 @unmanaged_kernel
 def have_reached(counters, first, last, value, looks):
-    """Return whether the counters from `first` to `last` (exclusive) reach a value within `looks` spins."""
+    """Return whether all counters from `first` to `last` (exclusive) reach a value within `looks` spins."""
     for index in range(first, last):
         while _value(counters, index) < value:
             looks -= 1

@@ -1,4 +1,4 @@
-"""Deal the parts of units to worker processes, and return their answers in order."""
+"""Distribute the parts of units to worker processes, and return their answers in order."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from ooc.workers.stopwatch import Stopwatch
 from ooc.workers.work_queue import Claims
 from ooc.workers.worker import OVERLAPPING, Message, all_phases, unit_parts
 
-Schedule = Callable[[Phase, int], Sequence[Sequence[int]]]  # of a phase and a unit the stages, each its parts
-_AHEAD = 8  # units, at least, that workers know of at a time, so that none need wait while another is at a long part
+Schedule = Callable[[Phase, int], Sequence[Sequence[int]]]  # returns the stages of a unit, each a list of parts
+_AHEAD = 8  # minimum number of units queued, so that no worker is idle while another one processes a long part
 
 
 class Scheduler:
-    """Function that returns the stages of a unit."""
+    """Protocol of functions that return the stages of a unit."""
 
     def __init__(self, dataset: Store, program: StaticProgram, switches: Switches) -> None:
         self._dataset, self._program, self._switches = dataset, program, switches
         self._part_counts: dict[tuple[str, int], int] = {}
 
     def __call__(self, phase: Phase, unit: int) -> Sequence[Sequence[int]]:
-        """Return the stages of a unit, each a list of its parts in dealing order."""
+        """Return the stages of a unit, each a list of parts in the order in which they are distributed."""
         stages = self._program.schedule(phase, unit, self._part_count(phase, unit))
         if self._switches.heaviest_first:
             return stages
@@ -48,7 +48,7 @@ class Scheduler:
 class Dispatcher:
     """The coordinator's side of the workers of a static engine.
 
-    slices: file of the program's sliced arrays, written when the program says so; None if they are in memory.
+    slices: file of the program's sliced arrays, written back when the program says so; None if they are in memory.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Dispatcher:
         self._phases = all_phases(program)
 
     def begin(self) -> None:
-        """Send every worker its number, and wait for all of them."""
+        """Send every worker its number, and wait until all workers have answered."""
         for worker in range(len(self._workers)):
             self._workers.send(worker, worker)
         expected = len(self._workers)
@@ -76,9 +76,11 @@ class Dispatcher:
     def stages(
         self, phase: Phase, units: Pass, iteration: int, sum_up: Callable[[Phase, int, int], object]
     ) -> Iterator[list[Any]]:
-        """Do units one after the other, stage by stage; yields the answers of each stage in the order of its parts.
+        """Process units one after the other, stage by stage; yields the answers of each stage in the order of its
+        parts.
 
-        sum_up: function called with phase, unit and stage after a stage, before its answers are yielded.
+        sum_up: function called with phase, unit and stage after each stage, before the answers of the stage are
+        yielded.
         """
         for unit in units.order:
             while not (next_one := units.poll(1)):
@@ -98,7 +100,8 @@ class Dispatcher:
     def _overlapping(
         self, phase: Phase, loaded: Loaded, stages: Sequence[Sequence[int]], iteration: int
     ) -> Iterator[list[Any]]:
-        """Do stages that overlap, up to a stage after which slices are written; yields the answers of each."""
+        """Process overlapping stages, up to the first stage after which slices are written; yields the answers of each
+        stage."""
         ends = [stage + 1 for stage in range(len(stages) - 1) if self._writes_slice(phase, stage)]
         for first, last in pairwise([0, *ends, len(stages)]):
             parts = [(stage, part) for stage in range(first, last) for part in stages[stage]]
@@ -108,16 +111,17 @@ class Dispatcher:
                 yield list(islice(answers, len(stages[stage])))
 
     def walk(self, phase: Phase, units: Pass, iteration: int, schedule: Schedule | None = None) -> Iterator[Any]:
-        """Do all parts of the units in memory until the phase is over; yields answers in the order of units and parts.
+        """Process all parts of units as they are loaded, until the phase is over; yields answers in the order of units
+        and parts.
 
-        schedule: parts to do, if not all.
+        schedule: function that selects the parts to process; None for the schedule of the program.
         """
         schedule = schedule or self._schedule
         self._claims.clear()
         told: dict[int, Loaded] = {}
-        missing: dict[int, int] = {}  # answers still expected for each unit that workers were told of
-        answers: dict[int, dict[int, Any]] = {}  # of units not yielded yet
-        order, following = units.order, 0  # place in it of the unit whose answers are due next
+        missing: dict[int, int] = {}  # number of answers still expected for each queued unit
+        answers: dict[int, dict[int, Any]] = {}  # answers of units that were not yielded yet
+        order, following = units.order, 0  # index in `order` of the unit whose answers are yielded next
         one_by_one = self._only_reads(phase) or self._writes_slice(phase, 0)
         one_by_one = one_by_one or not self._switches.macro
         together = 1 if one_by_one else len(self._workers)
@@ -145,13 +149,13 @@ class Dispatcher:
                 following += 1
 
     def _wait(self, units: Pass) -> None:
-        """Wait until more units of a streamed phase are in memory."""
+        """Wait until more units of a streamed pass are in memory."""
         assert units.wake
         with self._watch.rather(units.waits_for):
             units.wake.recv_bytes()
 
     def _leave_slice(self, phase: Phase, stage: int) -> None:
-        """Write the slices that a finished stage or unit has changed."""
+        """Write back the slices that a finished stage or unit has changed."""
         if self._slices and self._writes_slice(phase, stage):
             with self._watch.rather("disk"):
                 self._slices.write_back()
@@ -160,7 +164,7 @@ class Dispatcher:
         return bool(self._slices) and self._program.writes_slice(phase, stage)
 
     def _deal(self, message: Message) -> list[Any]:
-        """Do a stage; returns the answers of its parts in the order of its schedule."""
+        """Process a stage; returns the answers of its parts in the order of its schedule."""
         self._claims.clear()
         missing = self._tell([message])[message.unit]
         answers: dict[int, Any] = {}
@@ -171,12 +175,11 @@ class Dispatcher:
         return [answers[part] for part in message.parts]
 
     def _tell(self, messages: Sequence[Message]) -> dict[int, int]:
-        """Queue messages for all units to every worker, starting at a different unit for each worker; returns the
-        number of answers per unit.
+        """Queue the messages of all units for every worker, starting at a different unit for each worker; returns the
+        number of answers expected per unit.
 
-        Workers that run at the same time should be far apart, as documents of one block have tokens in the same cache
-        lines. If parts are answered one by one, each message is queued twice, so that a worker computes while one
-        answer is read.
+        Concurrent workers should be far apart, because the documents of a block have tokens in the same cache lines. If
+        parts are answered one by one, each message is queued twice, so that a worker computes while an answer is read.
         """
         times = {message.unit: 1 if message.most > len(message.parts) else 2 for message in messages}
         for worker in range(len(self._workers)):
@@ -187,8 +190,8 @@ class Dispatcher:
         return {unit: often * len(self._workers) for unit, often in times.items()}
 
     def _receive(self, wake: Connection | None = None) -> Iterator[tuple[int, Message, dict[int, Any]]]:
-        """Return the next answer: the worker, the message that it answers, and the answers of the parts that it
-        claimed."""
+        """Yield, for each answer that has arrived, the worker, the message that it answers, and the answers of the
+        claimed parts."""
         return self._workers.receive(wake=wake, progress=self._claims.taken)
 
     def _message(self, phase: Phase, iteration: int, loaded: Loaded, stage: int, parts: Sequence[Any]) -> Message:
@@ -197,5 +200,5 @@ class Dispatcher:
         return Message(number, iteration, loaded.unit, stage, parts, most, loaded.buffer, loaded.slot)
 
     def _only_reads(self, phase: Phase) -> bool:
-        """Return whether a phase is for the objective or the export, whose answers may be large."""
+        """Return whether a phase serves the objective or the export, whose answers may be large."""
         return phase in self._program.reading_phases

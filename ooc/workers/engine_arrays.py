@@ -1,4 +1,4 @@
-"""The arrays of a training on one machine, in shared memory and in a file of slices."""
+"""The arrays of training on one machine, in shared memory and in a file of slices."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from ooc.workers.worker import STOOD_STILL, delta_name, own_arrays
 
 
 class EngineArrays:
-    """The arrays of one engine; `close` frees them.
+    """The arrays of one engine, which `close` frees.
 
     Attributes: `shared`, arrays in memory; `slices`, file of the sliced arrays, None if they are in memory; `start`,
-    arrays that are freed or allocated after the start; `arrays`, all arrays of the program; `resident`, local state,
-    None if streamed; `claims`, the work queue; `known`, what workers need to attach to the arrays.
+    arrays that are freed or allocated after the start; `arrays`, all arrays of the program; `resident`, local state in
+    memory, None if it is streamed; `claims`, the work queue; `known`, specs and file descriptors with which workers
+    attach to the arrays.
     """
 
     def __init__(
@@ -82,16 +83,16 @@ class EngineArrays:
 
     @property
     def phases(self) -> int:
-        """Return the phases of an iteration."""
+        """Return the number of phases of an iteration."""
         return len(self._program.phases)
 
     def primary(self) -> dict[str, np.ndarray]:
-        """Return the arrays that belong to a generation, flat."""
+        """Return the arrays that belong to a generation, one-dimensional."""
         return {name: self.arrays[name].reshape(-1) for name in self._program.primary_arrays()}
 
     def fill(self, committed: Mapping[str, np.ndarray], directory: Path) -> None:
-        """Set the primary arrays to those of a generation, flat. Raises WorkFailed, naming the directory, if they do
-        not fit the program."""
+        """Set the primary arrays to the one-dimensional arrays of a generation. Raises WorkFailed, with the directory
+        in the message, if these do not match the program."""
         expected = {name: (flat.dtype, flat.size) for name, flat in self.primary().items()}
         if expected != {name: (flat.dtype, flat.size) for name, flat in committed.items()}:
             raise WorkFailed(f"{directory} is damaged: its arrays do not match the program")
@@ -104,18 +105,18 @@ class EngineArrays:
     def clear_deltas(self) -> None:
         for delta in self.deltas:
             for array in delta.values():
-                array.view("uint8")[:] = 0  # of records it takes a seventh of the time that `array[:]` takes
+                array.view("uint8")[:] = 0  # for structured dtypes this takes a seventh of the time of `array[:]`
 
     def take_still_seconds(self) -> float:
-        """Return the seconds that workers stood still since the last call, mean over workers."""
+        """Return the seconds for which workers stood still since the last call, averaged over workers."""
         mean = float(np.mean(self._stood_still))
         for stood_still in self._stood_still:
             stood_still[:] = 0.0
-        return max(mean, 0.0)  # clocks may disagree a little
+        return max(mean, 0.0)  # clocks may differ slightly
 
     def cells(self, phase: Phase, source: CellFile | None, target: CellFile | None, *order: Any) -> Pass:
-        """Return the pass of a phase over local state. order: of the units, with the bell to ring, if not the
-        default."""
+        """Return the pass of a phase over local state. order: order of the units and bell of the pass, if not the
+        defaults."""
         if self.resident:
             return ResidentPass(phase, self._layout, self.resident, target, *order[:1])
         return StreamedPass(phase, self._layout, self.shared, self._plan.buffers, source, target, *order)

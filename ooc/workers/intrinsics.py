@@ -1,8 +1,8 @@
 """Prefetching and other compiler intrinsics that do not change results.
 
-Random reads of a model wait for memory longer than sampling a token takes, and a processor looks only a few dozen
-instructions ahead, so memory is prefetched. Rarely executed code in loops is compiled out of line, so that the rest
-keeps its registers.
+A random read of a model waits for memory longer than it takes to sample a token, and a processor looks only a few dozen
+instructions ahead, so memory is prefetched. Rarely executed code in loops is compiled out of line, so that the
+remaining code keeps its values in registers.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def _nothing(array: Any, index: int) -> None:
 
 
 _COMPILED = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
-# prefetch(array, index): ask for an element of a one-dimensional contiguous array; index is not negative.
+# prefetch(array, index): prefetch an element of a one-dimensional contiguous array. index must not be negative.
 prefetch: Any = _prefetch if _COMPILED else _nothing
-# unlikely(condition): the condition, which seldom holds.
+# unlikely(condition): return the condition, and tell the compiler that it is usually false.
 unlikely: Any = _unlikely if _COMPILED else bool
-# on_stack(numbers): an array that has the numbers of a tuple of floats, as long as the function that calls it is at
-# work: where places in it are constants, they are kept in registers.
+# on_stack(numbers): return a tuple of floats as an array on the stack, valid until the calling function returns.
+# Elements with constant indices are kept in registers.
 on_stack: Any = _on_stack if _COMPILED else np.array

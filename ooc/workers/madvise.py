@@ -1,6 +1,6 @@
-"""Page hints for arrays in mapped files: read ahead, map, unmap, drop.
+"""Hints to the kernel about the pages of memory-mapped arrays: read ahead, map, unmap, drop.
 
-They never change the content of an array, and do nothing for arrays that are in no file.
+Hints never change the contents of an array, and have no effect on arrays that are not in a file.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Any
 
 import numpy as np
 
-UNWRITTEN = 1 << 23  # bytes of arrays in a file of the start that a process changes before it calls `write_back`
-_GAP = 1 << 14  # bytes: to leave out fewer takes longer than to read them
-_AT_ONCE = 1 << 17  # bytes: of more, kernels may read but the beginning
-_POPULATE_READ, _POPULATE_WRITE = 22, 23  # of madvise; Python 3.13 has no names for them
+UNWRITTEN = 1 << 23  # bytes of file-backed arrays of the start that may be changed between calls of `write_back`
+_GAP = 1 << 14  # bytes: skipping smaller gaps takes longer than reading them
+_AT_ONCE = 1 << 17  # bytes: kernels may read only the start of larger ranges
+_POPULATE_READ, _POPULATE_WRITE = 22, 23  # advice of madvise that has no names in Python 3.13
 
 
 class MappedFile(mmap.mmap):
-    """A mapped file that knows its descriptor."""
+    """Mapped file with its file descriptor."""
 
     descriptor: int
 
 
 def ask_for(part: np.ndarray) -> None:
-    """Have the kernel read a part of a mapped array in the background."""
+    """Make the kernel read a part of a mapped array in the background."""
     _advise(part, getattr(mmap, "MADV_WILLNEED", 0))
 
 
 def ask_for_runs(array: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
-    """Have the kernel read ranges of a mapped array, int64 (R,), ascending, along its first axis, and small gaps
-    between them."""
+    """Make the kernel read ranges along the first axis of a mapped array, and small gaps between the ranges. begins,
+    ends: int64 (R,), ascending."""
     whole, first = _file_of(array)
     if whole is None or not begins.size or not (advice := getattr(mmap, "MADV_WILLNEED", 0)):
         return
@@ -47,25 +47,25 @@ def ask_for_runs(array: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> Non
 def say_order(array: np.ndarray, *, streamed: bool) -> None:
     """Tell the kernel whether a mapped array will be read sequentially (with huge pages, if possible) or at random.
 
-    If read at random, only requested or touched pages are read.
+    In random order, only requested or touched pages are read.
     """
     whole, _ = _file_of(array)
     for name in ("SEQUENTIAL", "HUGEPAGE") if streamed else ("RANDOM", "NOHUGEPAGE"):
         if whole is not None and hasattr(mmap, f"MADV_{name}"):
-            with suppress(OSError):  # a kernel may know of it and not have it
+            with suppress(OSError):  # a kernel may know the advice but not support it
                 whole.madvise(getattr(mmap, f"MADV_{name}"))
 
 
 def populate(part: np.ndarray) -> None:
-    """Map all pages of a mapped array at once, for writing if possible, which is cheaper than faulting one by one
-    (Linux 5.14)."""
+    """Map all pages of a mapped array at once, for writing if possible, which is cheaper than page faults one by one
+    (needs Linux 5.14)."""
     if sys.platform == "linux":
         with suppress(OSError):
             _advise(part, _POPULATE_WRITE if part.flags.writeable else _POPULATE_READ)
 
 
 def unmap(part: np.ndarray) -> None:
-    """Unmap the pages of a mapped array until they are touched again; nothing is lost.
+    """Unmap the pages of a mapped array until they are touched again, without losing data.
 
     Unmapped pages are cheaper to write and can be dropped.
     """
@@ -73,15 +73,15 @@ def unmap(part: np.ndarray) -> None:
 
 
 def drop(part: np.ndarray) -> None:
-    """Have the kernel drop pages of a mapped array that are neither mapped nor dirty."""
+    """Make the kernel drop pages of a mapped array that are neither mapped nor dirty."""
     if (place := _pages(part)) and hasattr(os, "posix_fadvise") and isinstance(place[0], MappedFile):
         whole, begin, size = place
         os.posix_fadvise(whole.descriptor, begin, size, os.POSIX_FADV_DONTNEED)
 
 
 def write_back(part: np.ndarray) -> None:
-    """Write the changed pages of a shared array to its file, and wait until they are written; do nothing for an array
-    in memory."""
+    """Write the changed pages of a shared array to its file, and wait until they are written. Arrays in memory are left
+    as they are."""
     whole, first = _file_of(part)
     if whole is not None and part.nbytes:
         begin = first // mmap.PAGESIZE * mmap.PAGESIZE
@@ -95,7 +95,8 @@ def _advise(part: np.ndarray, advice: int) -> None:
 
 
 def _pages(part: np.ndarray) -> tuple[Any, int, int] | None:
-    """Return offset and size, in whole pages, of a contiguous part of a mapped array; None if it is not mapped."""
+    """Return the mapping, and the offset and size in whole pages, of a contiguous part of a mapped array; None if the
+    part is not mapped or contains no whole page."""
     whole, first = _file_of(part)
     if whole is None:
         return None
@@ -104,7 +105,7 @@ def _pages(part: np.ndarray) -> tuple[Any, int, int] | None:
 
 
 def _file_of(array: np.ndarray) -> tuple[Any, int]:
-    """Return the mapped file of an array and the array's offset; None if it is in no file."""
+    """Return the mapped file of an array and the array's offset; the file is None if the array is not in a file."""
     whole: Any = array
     while isinstance(whole, np.ndarray | memoryview):
         whole = whole.base if isinstance(whole, np.ndarray) else whole.obj

@@ -1,4 +1,4 @@
-"""Named arrays that processes share, by default in anonymous memory, which leaves nothing behind."""
+"""Named arrays shared by processes, by default in anonymous memory, which leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SHM = "/dev/shm"
 
 
 class ArraySpec(NamedTuple):
-    """Shape and dtype of an array that somebody else allocates.
+    """Shape and dtype of an array that the engine allocates.
 
-    per: "row" (or document) or "column" (or word) if the first axis counts these. Only such an array is changed by
-    `update`, in phases of that order.
+    per: what the first axis counts, "row" (or document) or "column" (or word); "" for anything else. `update` may only
+    change arrays with a value of `per`, and only in phases of that order.
     """
 
     shape: tuple[int, ...]
@@ -35,16 +35,16 @@ class ArraySpec(NamedTuple):
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     def zeros(self) -> np.ndarray:
-        """Return a zero array in memory of this process."""
+        """Return an array of zeros in private memory of this process."""
         return np.zeros(self.shape, self.dtype)
 
 
 class SharedArrays(Mapping[str, np.ndarray]):
-    """Arrays shared by a process and the workers that inherit `descriptor`, zero at first.
+    """Arrays shared by a process and the workers that inherit `descriptor`, initially zero.
 
-    With a descriptor, existing arrays or those of a file of `total_bytes(specs)` zeros are attached; without one they
-    are allocated with all pages, so that a lack of memory is an error here and not a signal later. later: they are
-    allocated when `allocate` is called.
+    With a descriptor, attach to existing arrays, or to a file of `total_bytes(specs)` zeros. Without one, allocate the
+    arrays with all their pages, so that a lack of memory is an error here rather than a signal later. later: whether to
+    postpone the allocation until `allocate` is called.
     """
 
     def __init__(self, specs: Mapping[str, ArraySpec], descriptor: int | None = None, *, later: bool = False) -> None:
@@ -79,7 +79,7 @@ class SharedArrays(Mapping[str, np.ndarray]):
         return len(self._arrays)
 
     def allocate(self) -> None:
-        """Take memory for every page, or room on the disk; raises WorkFailed, or OSError, if there is too little."""
+        """Allocate memory, or disk space, for every page. Raises WorkFailed or OSError if there is too little."""
         with self._errors():
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(self.descriptor, 0, self._size)
@@ -92,7 +92,7 @@ class SharedArrays(Mapping[str, np.ndarray]):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Explain a failed allocation of memory of this process."""
+        """Raise WorkFailed with the remedy if an allocation of memory fails."""
         try:
             yield
         except OSError as error:
@@ -104,7 +104,7 @@ class SharedArrays(Mapping[str, np.ndarray]):
             ) from error
 
     def free(self) -> None:
-        """Give all memory back, for all processes: the arrays are zero then."""
+        """Release the memory of the arrays for all processes; afterwards the arrays are zero."""
         os.ftruncate(self.descriptor, 0)
         os.ftruncate(self.descriptor, self._size)
 
@@ -115,7 +115,7 @@ class SharedArrays(Mapping[str, np.ndarray]):
 
 
 def total_bytes(specs: Mapping[str, ArraySpec]) -> int:
-    """Return the bytes of the arrays, each on its own pages; at least one page."""
+    """Return the total size in bytes of the arrays, each on pages of its own; at least one page."""
     return max(sum(_aligned(spec.bytes) for spec in specs.values()), _ALIGN)
 
 
@@ -124,10 +124,10 @@ def _aligned(size: int) -> int:
 
 
 def _nameless_file(size: int) -> tuple[int, str]:
-    """Return a descriptor of anonymous memory, and the remedy if it is full.
+    """Return a file descriptor of anonymous memory, and the remedy if there is too little memory.
 
-    If the system denies memfd_create, a deleted file in /dev/shm if it has room, else in the directory for temporary
-    files.
+    If the system denies memfd_create, this is a deleted file in /dev/shm if there is enough space, otherwise in the
+    directory for temporary files.
     """
     with suppress(AttributeError, OSError):  # not Linux, or not allowed in a container
         return os.memfd_create("ooc"), "Give a smaller --memory, so that the state is streamed from disk."

@@ -1,4 +1,4 @@
-"""Memory that changes hands when the start of a training is over: some arrays are freed then, others allocated."""
+"""Arrays that are freed, and arrays that are allocated, when the start of a training is over."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Specs = Mapping[str, ArraySpec]
 
 
 class StartArrays(Mapping[str, np.ndarray]):
-    """Arrays used only by the phases of `initial`, and arrays used only after them; all zero at first.
+    """Arrays used only by the phases of `initial`, and arrays used only after these phases; all initially zero.
 
     Parameters
     ----------
     start, filed : mapping of ArraySpec
-        Arrays of the start, in memory and in a file.
+        Specs of the arrays of the start, in memory and in a file.
     later : mapping of ArraySpec
-        Arrays that the start does not use.
+        Specs of the arrays that the start does not use.
     directory : Path
-        Where the file is made. It has no name: after a kill nothing is left behind.
+        Directory of the file. The file has no name, so a killed process leaves nothing behind.
     """
 
     def __init__(self, start: Specs, filed: Specs, later: Specs, directory: Path) -> None:
@@ -52,13 +52,13 @@ class StartArrays(Mapping[str, np.ndarray]):
         return len(self._arrays)
 
     def begin(self) -> None:
-        """Allocate the arrays of the start; raises WorkFailed if there is no memory, or no room on the disk."""
+        """Allocate the arrays of the start. Raises WorkFailed if there is too little memory or disk space."""
         self._start.allocate()
         with disk_errors(self._directory):
             self._filed.allocate()
 
     def end(self) -> None:
-        """Free the arrays of the start, and allocate the others; raises WorkFailed if there is no memory."""
+        """Free the arrays of the start, and allocate the others. Raises WorkFailed if there is too little memory."""
         self._start.free()
         self._filed.free()
         self._later.allocate()

@@ -1,4 +1,4 @@
-"""Measure where time goes: seconds by purpose, and seconds in which a process stands still."""
+"""Measure how time is spent: seconds by purpose, and seconds for which a process stands still."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-_SCHEDULED = Path("/proc/self/schedstat")  # nanoseconds that a process of one thread ran, and waited for a processor
+_SCHEDULED = Path("/proc/self/schedstat")  # nanoseconds for which a thread ran, and for which it waited to run
 
 
 class Stopwatch:
-    """Measures seconds by purpose."""
+    """Measures the seconds spent on each purpose."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
@@ -20,7 +20,7 @@ class Stopwatch:
 
     @contextmanager
     def on(self, purpose: str) -> Iterator[None]:
-        """Count the time of the context for a purpose, and not for the purpose that it interrupts."""
+        """Count the time of the context for a purpose rather than for the purpose that it interrupts."""
         outer = self._turn_to(purpose)
         try:
             yield
@@ -29,12 +29,12 @@ class Stopwatch:
 
     @contextmanager
     def rather(self, purpose: str) -> Iterator[None]:
-        """Count the time of the context for a purpose, if something is counted already; otherwise nothing."""
+        """Count the time of the context for a purpose only if time is already being counted for another purpose."""
         with self.on(purpose) if self._purpose else nullcontext():
             yield
 
     def take(self) -> dict[str, float]:
-        """Return the seconds of each purpose since the last call."""
+        """Return the seconds spent on each purpose since the last call."""
         self._turn_to(self._purpose)
         taken, self._seconds = self._seconds, {}
         return taken
@@ -48,11 +48,10 @@ class Stopwatch:
 
 
 def still_seconds() -> float:
-    """Return the seconds in which this single-threaded process neither ran nor waited for a processor, since any
-    moment.
+    """Return the seconds for which this single-threaded process neither ran nor waited to run, up to a constant.
 
-    While it only computes on arrays, they are page faults of mapped files that are read from disk. Always 0 if the
-    system does not measure them.
+    While the process only computes on arrays, these are the page faults on mapped files that are read from disk. Always
+    0 if the system does not measure scheduling times.
     """
     try:
         waited = int(_SCHEDULED.read_text().split()[1]) / 1e9

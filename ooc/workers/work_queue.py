@@ -1,4 +1,4 @@
-"""Work queue in shared memory: workers claim parts of a unit and wait for parts, without the coordinator."""
+"""Work queue in shared memory: workers claim parts of a unit, and wait for parts, without the coordinator."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ import psutil
 
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays
 
-CLAIMED = "claimed"  # the shared array of how many parts of each unit are, see `claims_spec`
-DONE = "done"  # finished parts of overlapping stages, see `done_spec`
-_PAUSE = 5e-5  # seconds between two looks at what others do
-_GLANCE = 1.0  # seconds between checks that the coordinator still exists
+CLAIMED = "claimed"  # name of the shared array with the number of claimed parts of each unit
+DONE = "done"  # name of the shared array that marks finished parts of overlapping stages
+_PAUSE = 5e-5  # seconds between polls of other workers' parts
+_GLANCE = 1.0  # seconds between checks that the coordinator is alive
 
 
 def claims_spec(units: int, queues: int = 1) -> ArraySpec:
-    """Return the spec of the array `CLAIMED`: a row for each queue, and one to close the queues."""
+    """Return the spec of the array `CLAIMED`: one row for each queue, and one row to close the queues."""
     return ArraySpec((queues + 1, units), "int64")
 
 
 def done_spec(stages: Sequence[Sequence[int]]) -> ArraySpec:
-    """Return the spec of the array `DONE`: whether each part of each stage is done."""
+    """Return the spec of the array `DONE`, which has a flag for each part of each stage."""
     return ArraySpec((len(stages) or 1, 1 + max((part for parts in stages for part in parts), default=0)), "uint8")
 
 
 class Claims:
     """Claimed parts of each unit; every process has its own object over the same arrays.
 
-    One queue for all workers, or one for each, with parts dealt in turn. coordinator: process id.
+    There is one queue for all workers, or one for each worker, with parts distributed in turn. coordinator: process id
+    of the coordinator.
     """
 
     def __init__(self, shared: SharedArrays, coordinator: int = 0) -> None:
@@ -42,12 +43,12 @@ class Claims:
         self._descriptor = shared.descriptor
 
     def clear(self) -> None:
-        """Mark all parts as unclaimed and not done, before workers are told of units."""
+        """Mark all parts as unclaimed and not done, before units are queued for workers."""
         self._counts[:] = 0
         self._done[:] = 0
 
     def refuse(self) -> None:
-        """Close the queues: workers end after their present part."""
+        """Close the queues: workers stop after their current part."""
         self._refused[:] = 1
 
     def taken(self) -> int:
@@ -55,7 +56,7 @@ class Claims:
         return int(self._counts.sum())
 
     def take(self, unit: int, parts: Sequence[Any], worker: int = 0) -> Iterator[Any]:
-        """Yield claimed parts of a unit in order, until a worker's queue is empty."""
+        """Claim and yield parts of a unit in order, until the worker's queue is empty."""
         queues = len(self._counts)
         counts = self._counts[worker % queues]
         mine = parts[worker % queues :: queues]
@@ -63,12 +64,12 @@ class Claims:
             yield mine[place]
 
     def finish(self, stage: int, part: int) -> None:
-        """Mark a part as done. Its writes are visible to whoever sees the mark, because of the lock."""
+        """Mark a part as done. Processes that see the mark also see the part's writes, because of the lock."""
         with self._locked():
             self._done[stage, part] = 1
 
     def wait(self, stage: int, parts: Collection[int]) -> bool:
-        """Wait until parts of a stage are done; False if the queues are closed."""
+        """Wait until the given parts of a stage are done; returns False if the queues are closed."""
         glance = time.monotonic() + _GLANCE
         while not self._refused[0]:
             with self._locked():
@@ -89,7 +90,7 @@ class Claims:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Exclude other processes from the counters; the kernel releases the lock of a killed process."""
+        """Hold the lock on the counters. The kernel releases the lock of a killed process."""
         fcntl.lockf(self._descriptor, fcntl.LOCK_EX)
         try:
             yield

@@ -1,4 +1,4 @@
-"""The worker's side of the engine: turn a message into jobs, let the program do them, and answer."""
+"""The worker's side of the engine: turn a message into jobs, run them with the program, and answer."""
 
 from __future__ import annotations
 
@@ -27,36 +27,38 @@ from ooc.workers.stopwatch import still_seconds
 from ooc.workers.work_queue import Claims
 
 _NOTHING = np.empty((0, 0), np.uint8)
-OVERLAPPING = -1  # stages, see `Phase.overlaps`
-# Bytes of blocks and slices that a worker keeps mapped: to map one again in each iteration costs 1.4 us a page, which
-# is 5 percent of an assignment of k-means. They are clean pages of files, which the kernel can drop.
+OVERLAPPING = -1  # stage number of a message about several stages, see `Phase.overlaps`
+# Bytes of blocks and slices that a worker keeps mapped. Mapping them again in each iteration costs 1.4 us per page,
+# 5 percent of the time of an assignment in k-means. The pages are clean pages of files, which the kernel can drop.
 _MAPPED = 64 << 20
-STOOD_STILL = "stood_still"  # float64 (1,), of each worker: seconds while it had parts to do, see `still_seconds`
+STOOD_STILL = "stood_still"  # float64 (1,) for each worker: `still_seconds` while processing parts
 
 
-PROGRAMS = "samplers.programs"  # the module that has the models' programs by name
+PROGRAMS = "samplers.programs"  # module that defines the programs of the models
 
 
 class ProgramSpec(NamedTuple):
-    """How to build a program in any process: "module:Class", for models "samplers.programs:NAME", and JSON options."""
+    """Description with which any process can build a program. target: "module:Class", or "samplers.programs:NAME" for a
+    model. options: JSON values."""
 
     target: str
     options: dict[str, Any]
 
     @property
     def is_known(self) -> bool:
-        """Return whether the program is part of ooc, not code of a user."""
+        """Return whether the program is part of ooc rather than a user's code."""
         return self.target in importlib.import_module(PROGRAMS).TARGETS
 
     @property
     def current(self) -> ProgramSpec:
-        """Return the spec of the same program under its present name."""
+        """Return the spec of the same program under its current name."""
         return ProgramSpec(*importlib.import_module(PROGRAMS).current(*self))
 
     def build(self, dataset: Store) -> StaticProgram:
-        """Import the program and make one for a dataset.
+        """Import the program and create an instance for a dataset.
 
-        Raises RequestError if it does not exist, WorkFailed if it is part of ooc and does not take the options.
+        Raises RequestError if the program does not exist, and WorkFailed if it is part of ooc and does not accept the
+        options.
         """
         if not self.is_known:
             return user_programs.build(self.target, dataset, self.options)
@@ -75,12 +77,12 @@ class ProgramSpec(NamedTuple):
             raise WorkFailed(f"the options {wrong}: {error}", REMEDY) from error
 
     def source_checksum(self) -> str | None:
-        """Return the XXH3-128 of the file of a user's program, without running it; None for programs of ooc."""
+        """Return the XXH3-128 of a user's program file, without running it; None for programs of ooc."""
         return None if self.is_known else user_programs.source_checksum(self.target)
 
 
 def _types_of(program: type) -> dict[str, Any]:
-    """Return the types of the options that a program and its base classes take."""
+    """Return the types of the options that a program and its base classes accept."""
     found: dict[str, Any] = {}
     for parent in reversed(program.__mro__):
         if "__init__" in vars(parent) and parent is not object:
@@ -89,20 +91,20 @@ def _types_of(program: type) -> dict[str, Any]:
 
 
 class Attachment(NamedTuple):
-    """What workers need to know before they are forked."""
+    """Arguments of the workers, set before they are forked."""
 
     dataset: str
     program: ProgramSpec
-    arrays: list[tuple[dict[str, ArraySpec], int]]  # arguments of the SharedArrays
-    coordinator: int  # its process
+    arrays: list[tuple[dict[str, ArraySpec], int]]  # specs and descriptors, arguments of SharedArrays
+    coordinator: int  # process id
 
 
 class Message(NamedTuple):
-    """Message to all workers: a stage of a unit, of which each worker does the parts that it claims.
+    """Message to all workers: a stage of a unit, in which each worker processes the parts that it claims.
 
-    stage: `OVERLAPPING` for several, then `parts` are pairs of stage and part. phase: number among all phases of the
-    program. most: parts per answer; larger than their number for all. slot: of its slice of the model, if slices
-    rotate.
+    stage: index of the stage, or `OVERLAPPING` for several stages; `parts` are then pairs of stage and part. phase:
+    index of the phase among all phases of the program. most: maximum number of parts per answer; more than there are
+    parts for a single answer. slot: slot of the unit's slice of the model, if slices rotate.
     """
 
     phase: int
@@ -119,7 +121,7 @@ class Message(NamedTuple):
 
 
 def all_phases(program: StaticProgram) -> list[Phase]:
-    """Return all phases of a program; a message names a phase by its place in this list."""
+    """Return all phases of a program; messages refer to phases by their index in this list."""
     return [*program.initial, *program.phases, *program.reading_phases]
 
 
@@ -129,7 +131,7 @@ def travels(program: StaticProgram) -> bool:
 
 
 def travelling_rooms(dataset: Store, program: StaticProgram) -> list[np.ndarray]:
-    """Return for each slice int64 (P,), the largest number of bytes of its parts in transit."""
+    """Return, for each slice, the maximum size in bytes of each of its parts in transit, int64 (P,)."""
     return [program.rooms(number, slice_parts(dataset, number)) for number in range(dataset.slice_count)]
 
 
@@ -174,7 +176,7 @@ class JobHandler:
         self._buffer_bases = lru_cache(maxsize=4)(self._layout.buffer_bases)
 
     def __call__(self, message: Message | int) -> dict[Any, Any] | None:
-        """Return the answers of the parts that this worker claimed; None for its first message, which tells its
+        """Return the answers of the parts that this worker claimed; None for the first message, which is the worker's
         number."""
         if isinstance(message, int):
             self._number = message
@@ -191,7 +193,7 @@ class JobHandler:
         return answers
 
     def _do_overlapping(self, message: Message, claimed: Iterable[tuple[int, int]]) -> Iterator[tuple[Any, Any]]:
-        """Do parts of several stages, each after the parts that it depends on, unless the run ends."""
+        """Process parts of several stages, each after the parts that it depends on, unless the run ends."""
         phase, first = self._phases[message.phase], message.parts[0][0]
         for stage, part in claimed:
             if stage > first and not self._claims.wait(stage - 1, self._program.follows(phase, stage, part)):
@@ -200,7 +202,7 @@ class JobHandler:
             self._claims.finish(stage, part)
 
     def do(self, message: Message, part: int) -> Any:
-        """Do a part, claimed or not."""
+        """Process a part, whether claimed or not."""
         phase = self._phases[message.phase]
         data, bounds = self.unit(phase.order, message.unit)
         if message.buffer == RESIDENT:
@@ -226,7 +228,7 @@ class JobHandler:
             return self._program.update(job)
 
     def _first_rows(self, order: str) -> list[int]:
-        """Return the first row of each block, or column of each slice, and their total number."""
+        """Return the first row of each block, or the first column of each slice, followed by the total count."""
         return (self._dataset.slice_bounds if order == "slice" else self._dataset.block_bounds).tolist()
 
     def _passage(self, message: Message, part: int) -> Passage | None:
@@ -239,7 +241,8 @@ class JobHandler:
 
 
 def unit_parts(dataset: Store, order: str, unit: int) -> tuple[Any, np.ndarray]:
-    """Return the data of a unit, and the bounds of its parts: int64 (P+1,), first column, row or block of each."""
+    """Return the data of a unit, and the bounds of its parts: int64 (P+1,), the first column, row or block of each
+    part."""
     if order == "grid":
         return None, np.arange(dataset.block_count + 1)
     if order == "block":
@@ -249,7 +252,7 @@ def unit_parts(dataset: Store, order: str, unit: int) -> tuple[Any, np.ndarray]:
 
 
 def slice_parts(dataset: Store, slice_: int) -> np.ndarray:
-    """Return the bounds of a slice's parts, which are equal on all machines."""
+    """Return the bounds of a slice's parts, which are the same on all machines."""
     first, last = dataset.index.slice_bounds[slice_ : slice_ + 2]
     samples = np.concatenate(([0], np.cumsum(dataset.column_samples()[first:last])))
     return parts(samples, dataset.part_size * dataset.shards)
