@@ -1,4 +1,4 @@
-"""Restore the newest generation that is intact on all ranks, and commit the present state as the newest."""
+"""Restore the newest generation that is intact on all ranks, and commit the current state as the newest generation."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from ooc.workers.engine_arrays import EngineArrays
 
 
 class CommittedState:
-    """The generations of one rank. arrays, rotation, totals: of the engine; a generation is copied from and into
-    them."""
+    """The generations of one rank, which are copied from and to the arrays, rotation and totals of the engine."""
 
     def __init__(
         self,
@@ -29,7 +28,7 @@ class CommittedState:
     ) -> None:
         self._generations, self._arrays, self._ranks = generations, arrays, ranks
         self._rotation, self._totals = rotation, totals
-        self._beside: dict[str, np.ndarray] = {}  # in the generation that was restored, and of the ring alone
+        self._beside: dict[str, np.ndarray] = {}  # arrays of the restored generation that belong to the ring
 
     def restore(self) -> Cursor:
         """Restore the newest generation that is intact on all ranks; returns its cursor."""
@@ -49,7 +48,7 @@ class CommittedState:
         return cursor
 
     def _restore_own(self) -> OocError | None:
-        """Restore the newest generation of this rank; returns what is wrong with it, or None."""
+        """Restore the newest generation of this rank; returns the error if it is damaged, otherwise None."""
         try:
             if self._arrays.resident:
                 self._arrays.resident.load(self._generations)
@@ -62,19 +61,20 @@ class CommittedState:
         return None
 
     def _fill(self, committed: dict[str, np.ndarray]) -> None:
-        """Set the program's arrays to those of a generation (flat); keep the rest of the generation for the ring."""
+        """Set the program's arrays to the one-dimensional arrays of a generation; keep its other arrays for the
+        ring."""
         self._beside = {name: committed.pop(name) for name in self._kept_for_ring()}
         self._arrays.fill(committed, self._generations.directory)
         if self._generations.cursor.phase >= self._arrays.phases:
             raise WorkFailed(f"{self._generations.directory} is damaged: it names an unknown phase")
 
     def _kept_for_ring(self) -> tuple[str, ...]:
-        """Return the arrays of a generation that are not the program's."""
+        """Return the names of the arrays of a generation that belong to the ring rather than the program."""
         slices = (SIZES, RESTING) if self._rotation and self._rotation.in_generations else ()
         return (PENDING, *slices) if self._totals else slices
 
     def publish(self, cells: CellFile, cursor: Cursor) -> None:
-        """Commit the present state as the newest generation. cells: its local state, already written."""
+        """Commit the current state as the newest generation. cells: local state, already written."""
         arrays: dict[str, np.ndarray | Pieces] = {**self._arrays.primary()}
         if self._totals:
             arrays |= self._totals.to_commit()

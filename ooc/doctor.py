@@ -1,4 +1,4 @@
-"""Examine this machine and advise how to train faster; advice is a function of the facts."""
+"""Examine this machine, and give advice on faster training; the advice is a function of the facts found."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from blocks.workers import cores, usable_cores
 from ooc.plan.disk_speed import measure_disk
 
 REQUIRED = ("numpy", "numba", "h5py", "psutil")
-EXTRAS = {  # what a package is for, and its extra to install
+EXTRAS = {  # for each package, its use and the extra that installs it
     "matplotlib": ("ooc curves", "plot"),
     "vl-convert-python": ("ooc report", "report"),
     "cryptography": ("ooc launch", "ring"),
@@ -28,14 +28,14 @@ EXTRAS = {  # what a package is for, and its extra to install
     "bed-reader": ("ooc ingest plink", "plink"),
 }
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
-_FLAGS = ("avx2", "avx512f", "neon", "asimd")  # instruction sets that kernels are compiled to, if there are any
-SLOW_DISK = 200e6  # bytes a second, read and written: below it a disk is what streaming waits for
+_FLAGS = ("avx2", "avx512f", "neon", "asimd")  # instruction sets that kernels are compiled for, if available
+SLOW_DISK = 200e6  # bytes per second, read and written: streaming is limited by slower disks
 LITTLE_MEMORY = 2e9
 FEW_FILES = 1024
 
 
 class Advice(NamedTuple):
-    """A piece of advice. what: the finding. why: its effect. remedy: what to do."""
+    """Piece of advice. what: the finding. why: its effect. remedy: what to do."""
 
     what: str
     why: str
@@ -43,7 +43,7 @@ class Advice(NamedTuple):
 
 
 def examine(directory: Path, *, disk_bytes: int = 256 << 20) -> dict[str, Any]:
-    """Return the facts of this machine as JSON types; writes and reads `disk_bytes` bytes in a directory, twice."""
+    """Return facts about this machine as JSON types; writes and reads `disk_bytes` bytes in a directory, twice."""
     return {
         "versions": {"python": platform.python_version(), **{name: _version(name) for name in ("ooc", *REQUIRED)}},
         "extras": {name: _version(name) for name in EXTRAS},
@@ -163,10 +163,11 @@ def _version(package: str) -> str | None:
 
 
 def _processor() -> dict[str, Any]:
-    """Return facts about cores.
+    """Return facts about processor cores.
 
-    logical: cores of the machine. usable: cores that this process may use. quota: control group limit in cores.
-    workers: default number of workers. load: cores used by all processes in the last minute.
+    logical: number of cores of the machine. usable: number of cores that this process may use. quota: limit of the
+    control group in cores. workers: default number of workers. load: mean number of cores used by all processes in the
+    last minute.
     """
     lines = _read(Path("/proc/cpuinfo")).splitlines()
     told = dict(line.partition(":")[::2] for line in lines if ":" in line)
@@ -186,7 +187,7 @@ def _processor() -> dict[str, Any]:
 
 
 def _memory() -> dict[str, Any]:
-    """Return memory in bytes. limit: of the control group with the least memory left."""
+    """Return memory in bytes. limit: limit of the control group with the least memory left."""
     limit = memory_limit()
     return {
         "total": psutil.virtual_memory().total,
@@ -216,7 +217,7 @@ def _disk(directory: Path, size: int) -> dict[str, Any]:
 
 
 def _file_system(directory: Path) -> str | None:
-    """Return the file system of the longest mount point that contains a directory."""
+    """Return the type of the file system that contains a directory."""
     place = str(directory.resolve()) + "/"
     mounts = [part for part in psutil.disk_partitions(all=True) if place.startswith(part.mountpoint.rstrip("/") + "/")]
     return max(mounts, key=lambda part: len(part.mountpoint)).fstype if mounts else None

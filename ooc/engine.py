@@ -1,4 +1,4 @@
-"""The static engine: walk the grid of cells in the order that each phase declares.
+"""The static engine: process the grid of cells in the order that each phase declares.
 
 read block, map slice -> schedule -> update (workers, shared memory) -> aggregate -> commit
 """
@@ -43,18 +43,19 @@ from ooc.workers.worker import Attachment, ProgramSpec, attach, travels
 
 
 class StaticEngine:
-    """Runs the phases of a program over a dataset, with the workers and the memory of a plan. Use as a context manager.
+    """Runs the phases of a program on a dataset, with the workers and memory of a plan. Use as a context manager.
 
     ring: machines that train together, each with a shard of the dataset; None for a single machine. staleness: number
     of macro-steps by which the sums over all ranks in the program's `summed_arrays` may be out of date; None if no
-    other ranks add to them. scratch: directory for slices at rest, if not beside the state.
+    other ranks add to them. scratch: directory for slices stored on this rank, by default that of the state.
 
-    In phases over blocks each rank works on its own blocks. In phases with rotating slices (see `ooc.ring.rotation`) a
-    rank works on the cells of its own blocks. Changes of summed arrays are summed over the ranks, see
-    `ooc.ring.stale_allreduce`. A rank commits its own state; the newest generation that all ranks have counts.
+    In phases over blocks, each rank processes its own blocks. In phases with rotating slices (see `ooc.ring.rotation`),
+    a rank processes the cells of its own blocks. Changes of summed arrays are summed over the ranks, see
+    `ooc.ring.stale_allreduce`. Each rank commits its own state; training resumes from the newest generation that all
+    ranks have.
 
-    Attributes: `cursor`, progress; `program`; `shared`, all arrays that workers see; `arrays`, those of the program;
-    `committed`, whether the newest generation is the present state.
+    Attributes: `cursor`, progress; `program`; `shared`, all arrays that workers see; `arrays`, the arrays of the
+    program; `committed`, whether the newest generation is the current state.
     """
 
     def __init__(
@@ -75,8 +76,8 @@ class StaticEngine:
         self._scheduler = Scheduler(dataset, self.program, switches)
         self.cursor = Cursor()
         self._watch, self._held = Stopwatch(), Held()
-        self._sent_before = 0  # bytes, before this process
-        self._sums_sent = 0  # bytes of partial sums, by this one
+        self._sent_before = 0  # bytes sent before this process
+        self._sums_sent = 0  # bytes of partial sums sent by this process
         self.committed = False
         slice_directory = generations.directory.with_name(SLICES)
         with ExitStack() as stack:
@@ -113,10 +114,10 @@ class StaticEngine:
         self._state = CommittedState(generations, self._engine_arrays, self._ranks, self._rotation, self._totals)
 
     def counters(self) -> Counters:
-        """Return counters summed over all machines."""
+        """Return the counters of all machines together."""
         cursor = self.cursor
         cursor.bytes_sent = self._sent_before + self._ranks.ring.bytes_sent + self._sums_sent
-        counts = self.is_first or not self._replication  # else the first rank's are of all data
+        counts = self.is_first or not self._replication  # otherwise the counts of the first rank are those of all data
         mine = Counters(
             samples=self._dataset.samples if counts else 0,
             samples_processed=cursor.samples_processed if counts else 0,
@@ -136,7 +137,7 @@ class StaticEngine:
         return self._ranks.is_first
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the JSON values of all machines in the order of ranks."""
+        """Return the JSON values of all machines, in rank order."""
         return self._ranks.gather(value)
 
     def __enter__(self) -> StaticEngine:
@@ -155,7 +156,7 @@ class StaticEngine:
     def start(self, gives_up: Callable[[], object] = lambda: False) -> bool:
         """Restore the newest generation, or initialize a new run and commit it.
 
-        gives_up: function called after each stage of the initialization; if it returns true, nothing is committed and
+        gives_up: function called after each stage of the initialization; if it returns true, nothing is committed, and
         False is returned.
         """
         have = self.gather(bool(self._generations))
@@ -177,7 +178,8 @@ class StaticEngine:
         return True
 
     def _fill(self, gives_up: Callable[[], object]) -> bool:
-        """Run the phases that fill the state of a new run; False if this rank gave up, or the first one for all."""
+        """Run the phases that fill the state of a new run; returns False if this rank gave up, or if rank 0 did for all
+        ranks."""
         for alone, phases in groupby(self.program.initial, lambda phase: phase.alone):
             done = all(self._run(phase, gives_up) for phase in phases)
             if not (all(self.gather(done)) if alone else done):
@@ -189,7 +191,7 @@ class StaticEngine:
         return True
 
     def start_stages(self) -> int:
-        """Return the number of stages of `start`; it calls gives_up after each."""
+        """Return the number of stages of `start`, after each of which it calls gives_up."""
         if self._generations:
             return 0
         return sum(
@@ -201,8 +203,8 @@ class StaticEngine:
         )
 
     def commit(self) -> None:
-        """Commit the present state as the newest generation, unless it is committed; streamed state after each
-        phase."""
+        """Commit the current state as the newest generation, unless it is already committed, as streamed state is after
+        each phase."""
         if self._engine_arrays.resident and not self.committed:
             with self._watch.on("commit"):
                 cells = self._generations.create()
@@ -223,9 +225,10 @@ class StaticEngine:
         return self._engine_arrays.resident is None
 
     def step(self, *, checkpoint: bool = False) -> None:
-        """Run the phase at the cursor and advance the cursor; streamed state is committed.
+        """Run the phase at the cursor, and advance the cursor; streamed state is committed.
 
-        checkpoint: also commit state in memory, written in the background during the phase, if the phase writes it.
+        checkpoint: whether to commit state in memory too; it is written in the background during a phase that changes
+        it.
         """
         if self.cursor.phase == 0:
             self.cursor.sums = {}
@@ -239,16 +242,17 @@ class StaticEngine:
             self.program.adapt(everywhere, self._exact())
 
     def _exact(self) -> dict[str, np.ndarray]:
-        """Return the program's arrays; summed ones are copies with the current sums over all ranks."""
+        """Return the program's arrays; summed arrays are copies with the current sums over all ranks."""
         return {**self.arrays, **(self._totals.exact() if self._totals else {})}
 
     @property
     def may_stop(self) -> bool:
-        """Return whether a stop would lose nothing: streamed state is committed after each phase that writes it."""
+        """Return whether stopping now loses nothing, as streamed state is committed after each phase that writes it."""
         return self.cursor.phase == 0 or (self.commits and self.committed)
 
     def _run(self, phase: Phase, gives_up: Callable[[], object] = lambda: False, *, checkpoint: bool = False) -> bool:
-        """Run a phase that writes, and add its result to the shared arrays and the cursor; False if it gave up."""
+        """Run a phase that writes, and add its results to the shared arrays and the cursor; returns False if it gave
+        up."""
         self.committed = False
         with self._watch.on("commit"):
             writes = phase.writes and self._layout.local.width > 0
@@ -272,7 +276,7 @@ class StaticEngine:
                 target.close()
 
     def _answers(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
-        """Yield the answers of workers up to the next `aggregate`: of a stage, or of the whole phase."""
+        """Yield the answers of the workers for each `aggregate`: those of a stage, or of the whole phase."""
         if phase.alone and not self.is_first:
             return
         if phase.staged:
@@ -295,7 +299,7 @@ class StaticEngine:
         self._sums_sent += ring.bytes_summed - before
 
     def _put_together(self, phase: Phase) -> None:
-        """Exchange with the other machines what a phase has added: all do, so not in those that one does alone."""
+        """Exchange the changes of a phase with the other machines, unless one machine runs the phase alone."""
         if not self._totals or not self.program.summed_arrays() or phase.alone:
             return
         with self._watch.on("network"):
@@ -318,7 +322,7 @@ class StaticEngine:
             self.cursor.samples_processed += self._dataset.samples
 
     def objective(self) -> dict[str, float]:
-        """Return the program's objective at the present state."""
+        """Return the program's objective in the current state."""
         if self._replication:
             sums = numbers_of(self.program.measure, self._divided_sweep, self.arrays)
         else:
@@ -326,7 +330,7 @@ class StaticEngine:
         return numbers_of(self.program.objective, sums, self._exact())
 
     def export(self, directory: Path) -> None:
-        """Write the model of the present state on rank 0, from the state of all ranks."""
+        """Write the model of the current state on rank 0, from the state of all ranks."""
         arrays, sweep = self._exact(), self.sweep if self._replication else self._everywhere
         if self.is_first:
             self.program.export(sweep, arrays, directory)
@@ -335,19 +339,20 @@ class StaticEngine:
                 deque(self._everywhere(phase), maxlen=0)
 
     def sweep(self, phase: Phase) -> Iterator[Any]:
-        """Run a read-only phase over all cells; yields the answers in the order of units and parts."""
+        """Run a read-only phase over all cells; yields the answers in order of units and parts."""
         with self._open(phase) as units:
             yield from self._dispatcher.walk(phase, units, self.cursor.iteration)
 
     def _divided_sweep(self, phase: Phase) -> Iterator[Any]:
-        """Run a read-only phase divided among the ranks; all ranks get the answers of all parts."""
+        """Run a read-only phase that is divided among the ranks; yields the answers of all parts on all ranks."""
         assert self._replication
         with self._open(phase) as units:
             mine = list(self._dispatcher.walk(phase, units, self.cursor.iteration, self._replication.schedule))
         yield from self._replication.exchange(phase, mine, self.arrays, self._engine_arrays.deltas, changes=False)
 
     def _everywhere(self, phase: Phase) -> Iterator[Any]:
-        """Run a read-only phase on all ranks; yields the answers in the order of units on rank 0, nothing on others."""
+        """Run a read-only phase on all ranks; yields the answers in order of units on rank 0, and nothing on other
+        ranks."""
         first = self._rotation.rank_of_first(self.cursor) if self._rotation and phase.travels else 0
         return self._ranks.collect(self.sweep(phase), first)
 
@@ -360,7 +365,7 @@ class StaticEngine:
 
     @contextmanager
     def _open(self, phase: Phase, target: CellFile | None = None) -> Iterator[Pass]:
-        """Yield the units of a phase that starts. target: file for streamed state."""
+        """Yield the pass over the units of a phase. target: file for streamed state."""
         with self._watch.rather("aggregation"):
             self.program.begin(phase, self.arrays)
         source = None

@@ -1,4 +1,4 @@
-"""State and options of a program, declared as attributes of its class.
+"""Fields: the arrays of a program, declared like its options as attributes of its class.
 
 class NMF(StaticProgram):
     rank: int = 10                              # an option
@@ -19,33 +19,34 @@ from blocks.errors import RequestError
 from blocks.store import Store
 from ooc.workers.shared_arrays import ArraySpec
 
-Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]  # function that returns an array of the given shape
-_OWN = ("blocks", "builtins", "ooc", "samplers")  # packages whose classes declare options by `__init__`
+Draw = Callable[[np.random.Generator, tuple[int, ...]], Any]  # function that draws an array of the given shape
+_OWN = ("blocks", "builtins", "ooc", "samplers")  # packages whose classes declare options in `__init__`
 _RESERVED = {"exported", "initial", "maps", "phases", "reading_phases", "state_name", "sums", "trains_on_shards"}
 
 
 @dataclass(frozen=True)
 class Field:
-    """An array of a program.
+    """Declaration of an array of a program.
 
     Parameters
     ----------
     per : "", "row", "column" or "work"
-        Axis of the array: one element for each "row" (or document, or sample) or "column" (or word) of the dataset.
-        `Job.own` returns the elements of a part. Empty for an array that all parts read and `aggregate` or `begin`
-        changes. "work", in a stochastic program, for working memory of `process` that is not kept between samples.
+        First axis of the array: one element for each "row" (or document, or sample) or "column" (or word) of the
+        dataset; `Job.own` returns the elements of a part. "" for an array that all parts read and that `aggregate` or
+        `begin` changes. "work", in a stochastic program, for a temporary array of `process` that is not kept between
+        samples.
     shape : int, str or tuple of these
-        Shape of an element; a name stands for the number that an option of the program has.
+        Shape of an element; a string is the name of an option whose value is used.
     dtype : str
-        Type of the numbers.
+        Data type of the array.
     initial : number or callable
-        Initial value, or a function of a `numpy.random.Generator` and a shape. The generator is seeded by the option
+        Initial value, or a function of a `numpy.random.Generator` and a shape. The generator is seeded with the option
         ``seed``, if there is one, and the name of the field.
     derived : bool
-        Whether `begin` recomputes the values before each phase, so that commits do not include them.
+        Whether `begin` recomputes the array before each phase, so that it need not be committed.
     summed : bool
-        Integers to which `update` adds, in ``job.delta[name]``; the sums over all parts are added to the array when a
-        phase, or a stage, ends.
+        Whether `update` adds integers to the array, in ``job.delta[name]``; the sums over all parts are added to the
+        array at the end of a phase or stage.
     """
 
     per: Literal["", "row", "column", "work"] = ""
@@ -96,7 +97,7 @@ def options_of(program: type) -> dict[str, Any]:
 
 
 def converted(program: Any, name: str, value: Any, kind: Any) -> Any:
-    """Convert the value of an option to its type. Raises RequestError if that is not possible."""
+    """Convert the value of an option to its type. Raises RequestError if the value cannot be converted."""
     try:
         return convert(value, kind)
     except ValidationError as error:

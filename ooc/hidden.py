@@ -1,4 +1,4 @@
-"""Detect user files that shadow a package of this project, such as a `blocks.py` beside a script."""
+"""Detect user files that shadow a package of this project, such as `blocks.py` next to a script."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def require_own_packages() -> None:
-    """Raise ImportError naming the file if `blocks` or `samplers` would be imported from elsewhere."""
+    """Raise ImportError with the name of the file if `blocks` or `samplers` would be imported from elsewhere."""
     for name in ("blocks", "samplers"):
         ours = Path(__file__).parents[1] / name / "__init__.py"
         found = find_spec(name)

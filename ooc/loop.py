@@ -1,6 +1,7 @@
-"""The loop of every training: steps with commits, metrics, progress and an orderly stop.
+"""Training loop: steps with commits, metrics, progress and an orderly stop.
 
-A training implements `TrainingSteps`: iterations of an engine (`ooc.training`), or the lambdas of a path.
+Each kind of training implements `TrainingSteps`, such as the iterations of an engine (`ooc.training`) or the lambdas of
+a path.
 """
 
 from __future__ import annotations
@@ -27,28 +28,28 @@ from ooc.runs.run import Run
 from ooc.slurm import JobTime
 from ooc.state.generations import Cursor
 
-CHECKPOINT_S = 60.0  # seconds of work that a kill may cost when the state is in memory
-CHECKPOINT_SHARE = 0.05  # of the time, at most, goes into checkpoints
+CHECKPOINT_S = 60.0  # seconds of work that may be lost in a kill when the state is in memory
+CHECKPOINT_SHARE = 0.05  # maximum fraction of the time spent on checkpoints
 MAX_TIME, JOB_END = "--max-time", "the end of the job"  # reasons to stop
 
 
 @dataclass
 class Stop:
-    """The reason to stop after the present step: a signal, or no time left.
+    """The reason to stop after the current step: a signal, or no time left.
 
-    max_time: seconds from now on, a JobTime if a scheduler sets the limit; None for no limit.
+    max_time: seconds from now, a JobTime if a batch scheduler sets the limit; None for no limit.
     """
 
     max_time: InitVar[float | None] = None
     signals: list[int] = field(default_factory=list)
-    signalled: float = math.inf  # when the first of these came
+    signalled: float = math.inf  # time of the first signal
 
     def __post_init__(self, max_time: float | None) -> None:
         self.deadline = time.monotonic() + max_time if max_time else math.inf
         self._limit = JOB_END if isinstance(max_time, JobTime) else MAX_TIME
 
     def is_overdue(self, seconds: float) -> bool:
-        """Return whether there has been a reason for `seconds` seconds."""
+        """Return whether a reason to stop has existed for `seconds` seconds."""
         return time.monotonic() > min(self.deadline, self.signalled) + seconds
 
     def reason(self) -> str | None:
@@ -58,9 +59,10 @@ class Stop:
 
 
 def interruption(run: Run, reason: str | None, told: str, remedy: str, ring: Ring | None) -> Interrupted:
-    """Return the exception for a training that stops for a reason.
+    """Return the exception for a training that stops early.
 
-    told: description of what is saved, for the message. ring: on a ring, rank 0 carries the data for `--json`.
+    told: description of the saved state, for the message. ring: on a ring, only the exception of rank 0 carries the
+    data for `--json`.
     """
     kind = TimeOver if reason in (MAX_TIME, JOB_END) else Interrupted
     facts = {"run": str(run.path), "stopped": reason, **run.last_metrics()}
@@ -68,11 +70,11 @@ def interruption(run: Run, reason: str | None, told: str, remedy: str, ring: Rin
 
 
 class Checkpoints:
-    """Decides when state in memory is committed: once a minute, less often if that takes much of the time."""
+    """Decides when to commit state in memory: once a minute, or less often if that takes too much of the time."""
 
     def __init__(self) -> None:
         self._last, self._cost = time.monotonic(), 0.0
-        self._usual: float | None = None  # seconds of the last phase of an iteration that had no checkpoint
+        self._usual: float | None = None  # seconds that the last phase of an iteration takes without a checkpoint
 
     @property
     def due(self) -> bool:
@@ -80,8 +82,8 @@ class Checkpoints:
 
     @contextmanager
     def ended(self, checkpoint: bool) -> Iterator[None]:
-        """Record the end of an iteration's last phase, with or without a checkpoint: the difference is the checkpoint's
-        cost."""
+        """Measure an iteration's last phase, with or without a checkpoint; the difference is the cost of a
+        checkpoint."""
         began = time.monotonic()
         yield
         now = time.monotonic()
@@ -92,7 +94,7 @@ class Checkpoints:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Record a checkpoint that ran alone."""
+        """Measure a checkpoint that runs on its own."""
         began = time.monotonic()
         yield
         self._last = time.monotonic()
@@ -100,9 +102,9 @@ class Checkpoints:
 
 
 class TrainingSteps(Protocol):
-    """The steps of a training. A step may be less than an iteration."""
+    """The steps of a training. An iteration may have several steps."""
 
-    total: int | None  # iterations; None if that is not known
+    total: int | None  # number of iterations; None if unknown
     unit: str  # name of an iteration in the progress bar
 
     @property
@@ -118,11 +120,11 @@ class TrainingSteps(Protocol):
 
     @property
     def may_stop(self) -> bool:
-        """Return whether a stop now would lose nothing."""
+        """Return whether stopping now loses nothing."""
         ...
 
     def gather(self, value: Any) -> list[Any]:
-        """Return the JSON values of all ranks."""
+        """Return the JSON values of all ranks, in rank order."""
         ...
 
     def is_due(self, checkpoints: Checkpoints) -> bool:
@@ -130,24 +132,24 @@ class TrainingSteps(Protocol):
         ...
 
     def begin(self) -> None:
-        """Do what comes before the first step of a new run."""
+        """Prepare the first step of a new run."""
         ...
 
     def step(self, checkpoints: Checkpoints, *, due: bool) -> str | None:
-        """Do one step, with a checkpoint if due; returns text for the progress bar, None if unchanged."""
+        """Run one step, with a checkpoint if due; returns the text of the progress bar, or None if it is unchanged."""
         ...
 
     def commit(self) -> None:
-        """Commit the present state."""
+        """Commit the current state."""
         ...
 
     def finish(self) -> None:
-        """Publish the model of a finished training; repeated after a kill."""
+        """Publish the model of a finished training; called again after a kill."""
         ...
 
 
 def run_steps(run: Run, steps: TrainingSteps, stop: Stop, *, quiet: bool) -> str | None:
-    """Do the remaining steps and finish; returns the reason of an early stop, or None."""
+    """Run the remaining steps and finish; returns the reason for an early stop, or None."""
     reason = None
     with ProgressBar(
         "training",
@@ -179,7 +181,8 @@ def run_steps(run: Run, steps: TrainingSteps, stop: Stop, *, quiet: bool) -> str
 
 
 def conclude(run: Run, steps: TrainingSteps, reason: str | None, ring: Ring | None) -> dict[str, Any]:
-    """Log the end of a training; returns the last line of the metrics. Raises Interrupted if there is a reason."""
+    """Log the end of a training, and return the last line of the metrics. Raises Interrupted if there is a reason for
+    stopping early."""
     run.log(f"{f'stopped by {reason}' if reason else 'done'} {steps.position}")
     if reason:
         saved = f"{steps.position}; everything is saved"
@@ -194,7 +197,7 @@ def go_back(run: Run, iteration: int, start: dict[str, Any]) -> dict[str, Any]:
 
 
 def add_line(run: Run, line: dict[str, Any], *, is_first: bool) -> dict[str, Any]:
-    """Add a line to the metrics and to the metrics file; returns it. is_first: this is rank 0."""
+    """Add a line to the metrics and the metrics file, and return the line. is_first: whether this is rank 0."""
     line = run.add_metrics(line)
     if is_first:
         metrics_file.tell(run, line)
@@ -203,14 +206,14 @@ def add_line(run: Run, line: dict[str, Any], *, is_first: bool) -> dict[str, Any
 
 @contextmanager
 def trained(run: Run, stop: Stop) -> Iterator[None]:
-    """Hold the lock of a run, record signals in `stop`, and add to failures how to continue."""
+    """Hold the lock of a run, record signals in `stop`, and add instructions for continuing to errors."""
     with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path):
         yield
 
 
 @contextmanager
 def together(ring: Ring | None) -> Iterator[None]:
-    """Inform the other ranks of a failure before they wait for this rank."""
+    """Inform the other ranks of an error before they wait for this rank."""
     try:
         yield
     except BaseException as error:
@@ -221,7 +224,7 @@ def together(ring: Ring | None) -> Iterator[None]:
 
 @contextmanager
 def resumable(run: Run) -> Iterator[None]:
-    """Add to a failure how to continue, and whether the run or its dataset is gone."""
+    """Add to an error how to continue the run, and whether the run or its dataset has been removed."""
     try:
         yield
     except WorkFailed as error:
@@ -235,7 +238,7 @@ def resumable(run: Run) -> Iterator[None]:
 
 @contextmanager
 def naming(iteration: int) -> Iterator[None]:
-    """Add the iteration to the error of a diverged model."""
+    """Add the iteration to the error of a model that diverged."""
     try:
         yield
     except Diverged as error:
@@ -245,9 +248,9 @@ def naming(iteration: int) -> Iterator[None]:
 
 @contextmanager
 def noted_signals(stop: Stop) -> Iterator[None]:
-    """Record SIGINT, SIGTERM and SIGHUP in `stop`; a second signal ends the process as usual.
+    """Record SIGINT, SIGTERM and SIGHUP in `stop`; a second signal terminates the process as usual.
 
-    Only the main thread gets signals. Ignored signals, such as SIGHUP under nohup, stay ignored.
+    Only the main thread receives signals. Ignored signals, such as SIGHUP under nohup, remain ignored.
     """
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -257,7 +260,7 @@ def noted_signals(stop: Stop) -> Iterator[None]:
         stop.signals.append(number)
         stop.signalled = min(stop.signalled, time.monotonic())
         let_all_go_on()
-        if number == signal.SIGHUP and os.isatty(2):  # nothing can be written to a terminal that is gone
+        if number == signal.SIGHUP and os.isatty(2):  # writes to a closed terminal would fail
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
     if threading.current_thread() is not threading.main_thread():

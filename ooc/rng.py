@@ -1,6 +1,6 @@
 """Counter-based random numbers: the n-th draw of a stream is a pure function of (key, n).
 
-The key of a stream comes from what the draw is for (seed, iteration, phase, unit, part), never from who makes it.
+The key of a stream depends on the purpose of the draws (seed, iteration, phase, unit, part), never on the worker.
 Generator: SplitMix64 (Steele, Lea and Flood 2014), addressed by counter.
 """
 
@@ -18,7 +18,7 @@ _UNIT = 2.0**-53
 
 @inlined
 def bits(key, n):
-    """Return the n-th 64 random bits of the stream `key` (both uint64)."""
+    """Return the n-th group of 64 random bits of the stream `key` (both uint64)."""
     x = key + n * _GOLDEN
     x = (x ^ (x >> np.uint64(30))) * _FIRST
     x = (x ^ (x >> np.uint64(27))) * _SECOND

@@ -1,4 +1,4 @@
-"""Environment variables of batch schedulers: the end of the job, the number of ranks, and the node's own disk.
+"""Environment variables of batch schedulers: end of the job, number of ranks, and the node's local disk.
 
 SLURM_JOB_END_TIME     of Slurm: seconds since 1970
 SLURM_STEP_NUM_TASKS   of srun: number of started ranks
@@ -13,18 +13,18 @@ from pathlib import Path
 
 from blocks.errors import RequestError
 
-_SHARE = 0.1  # of the remaining time, reserved to finish a phase, to commit and to stop
-_LEAST, _MOST = 60.0, 600.0  # seconds: bounds of the reserved time
+_SHARE = 0.1  # fraction of the remaining time reserved for finishing a phase, committing and stopping
+_LEAST, _MOST = 60.0, 600.0  # bounds of the reserved time in seconds
 _DISKS = ("SLURM_TMPDIR", "TMPDIR")
 _TASKS = "SLURM_STEP_NUM_TASKS"
 
 
 class JobTime(float):
-    """Seconds that a scheduler leaves a training, as opposed to a limit by `--max-time`."""
+    """Seconds that a batch scheduler leaves for training, as opposed to a limit set by `--max-time`."""
 
 
 def time_to_train() -> JobTime | None:
-    """Return the seconds that a training may take to stop before the job ends; None if the end of the job is
+    """Return the seconds after which training must stop in order to end before the job; None if the end of the job is
     unknown."""
     end = os.environ.get("SLURM_JOB_END_TIME", "")
     if not end.isdecimal():
@@ -50,13 +50,14 @@ def check_ranks(ranks: int) -> None:
 
 
 def starter(ranks: int, otherwise: str = "") -> str:
-    """Return the command that starts `ranks` ranks as these were started. otherwise: what started them if not srun."""
+    """Return the command that starts `ranks` ranks in the same way as the current ones. otherwise: command if they were
+    not started with srun."""
     command = "srun" if _TASKS in os.environ else otherwise
     return f"{command} -n {ranks} " if command else ""
 
 
 def node_directory() -> Path:
-    """Return the directory on the node's own disk; RequestError if there is none."""
+    """Return the directory on the node's local disk. Raises RequestError if there is none."""
     for name in _DISKS:
         if (place := os.environ.get(name)) and Path(place).is_dir():
             return Path(place)

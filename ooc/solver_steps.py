@@ -1,6 +1,6 @@
-"""Base class for trainings whose state is a few arrays of one process: generations, commits, cost of iterations.
+"""Base class for trainings whose state is a few arrays in one process: generations, commits, cost of iterations.
 
-On a ring all ranks have the same state, and each commits it to its own run.
+On a ring, all ranks have the same state, and each rank commits it to its own run.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from ooc.state.layout import Layout
 
 
 class Solver(Protocol):
-    """Solver that holds the state of a training and changes it.
+    """Protocol of solvers that hold and change the state of a training.
 
-    bytes_read, samples: counts of this process so far. solved: number of iterations done.
+    bytes_read, samples: counts in this process so far. solved: number of iterations done.
     """
 
     @property
@@ -43,11 +43,11 @@ class Solver(Protocol):
     def solved(self) -> int: ...
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return the state to commit; all arrays are one-dimensional."""
+        """Return the state to commit, as one-dimensional arrays."""
         ...
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set the state to what `arrays` returned."""
+        """Set the state to arrays that `arrays` returned."""
         ...
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class SolverSteps:
     A subclass has `total` and `unit`, and defines `done`, `position`, `begin`, `step` and `finish`.
     """
 
-    may_stop = True  # a stop loses nothing, as the state is committed first
+    may_stop = True  # stopping loses nothing, as the state is committed first
 
     def __init__(self, run: Run, dataset: Store, ring: Ring | None) -> None:
         self._run, self._dataset = run, dataset
@@ -74,7 +74,7 @@ class SolverSteps:
     def _go_on_with(self, solver: Solver) -> None:
         """Set the solver that runs the steps, and restore the newest generation that is intact on all ranks, if any."""
         self._solving = solver
-        self._clock = time.monotonic()  # after the kernels were compiled
+        self._clock = time.monotonic()  # started once the kernels are compiled
         self._goes_on = self._restore()
         self._told = go_back(
             self._run,
@@ -112,7 +112,7 @@ class SolverSteps:
         return True
 
     def _spend(self) -> None:
-        """Add the work since the last call to the cursor."""
+        """Add the work done since the last call to the cursor."""
         cursor, start, before = self.cursor, self._start, self._clock
         self._clock = time.monotonic()
         cursor.elapsed_s += self._clock - before
@@ -121,7 +121,7 @@ class SolverSteps:
         cursor.bytes_sent = start.bytes_sent + self._ring.bytes_summed - self._sent
 
     def commit(self) -> None:
-        self._ring.barrier()  # all ranks have the previous generation, so that none drops the last one of others
+        self._ring.barrier()  # all ranks have the previous generation, so no rank drops the last one in common
         self._spend()
         self._run.sync_metrics()
         cells = self._generations.create()
@@ -131,7 +131,7 @@ class SolverSteps:
             cells.close()
 
     def _line(self, found: Mapping[str, Any], budget: int) -> dict[str, Any]:
-        """Return a line of the metrics: the entries of `found`, and the cost on all ranks."""
+        """Return a line of the metrics: the entries of `found`, and the cost over all ranks."""
         of_ranks = np.array(self.gather(self._spent())).T
         samples, lately, bytes_read, bytes_sent = of_ranks[:4].sum(axis=1)
         elapsed, seconds, memory_bytes = of_ranks[4:].max(axis=1)
@@ -151,8 +151,8 @@ class SolverSteps:
     def _spent(self) -> list[float]:
         """Return the work of this rank.
 
-        The numbers are: samples in all, samples of this process, bytes read, bytes sent, seconds in all, seconds of
-        this process, and bytes of memory.
+        The numbers are total samples, samples of this process, bytes read, bytes sent, total seconds, seconds of this
+        process, and bytes of memory.
         """
         cursor, start = self.cursor, self._start
         return [

@@ -22,8 +22,8 @@ from ooc.state.generations import Cursor, Generations
 from ooc.state.layout import Layout
 from ooc.user_programs import mistakes_told
 
-PURPOSES = ("sampling", "disk", "network", "aggregation", "commit")  # of the time of an iteration
-_SHOWN = {  # values of a line that the progress bar shows
+PURPOSES = ("sampling", "disk", "network", "aggregation", "commit")  # purposes of the time of an iteration
+_SHOWN = {  # values of a line of metrics that the progress bar shows
     "objective": "objective {:.6g}",
     "log_likelihood_per_token": "log-likelihood {:.4f}",
     "rmse": "RMSE {:.4f}",
@@ -33,18 +33,19 @@ _SHOWN = {  # values of a line that the progress bar shows
 
 
 class Observer(Protocol):
-    """Hooks of a model in its training: additional metrics, and publishing."""
+    """Hooks of a model into its training: additional metrics, and publishing of the model."""
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
-        """Return additional metrics for an iteration with an objective; `converged` true ends the training.
+        """Return additional metrics for an iteration with an objective; if the metric `converged` is true, training
+        ends.
 
-        A function of the state and of the lines before. It may call sweeps and exports of `engine` but not change it;
-        its time is not counted.
+        The result depends only on the state and the previous lines. The method may call sweeps and exports of `engine`,
+        but must not change the state; its time is not counted.
         """
         ...
 
     def finish(self, engine: StaticEngine) -> None:
-        """Publish the model of a finished training; repeated after a kill."""
+        """Publish the model of a finished training; called again after a kill."""
         ...
 
 
@@ -52,12 +53,12 @@ Callback = Callable[[dict[str, Any]], object]  # called with each line of the me
 
 
 def publish_model(run: Run, engine: StaticEngine) -> None:
-    """Publish the model of the engine's present state as the result of a run."""
+    """Publish the model of the engine's current state as the result of a run."""
     publish_export(engine, run.path / "model")
 
 
 def publish_export(engine: StaticEngine, path: Path) -> None:
-    """Publish the model of the engine's present state in a directory, on rank 0."""
+    """Publish the model of the engine's current state in a directory, on rank 0."""
     if not engine.is_first:
         engine.export(path)
         return
@@ -75,11 +76,11 @@ def train(
     callback: Callback | None = None,
     ring: Ring | None = None,
 ) -> dict[str, Any]:
-    """Train a run from its newest generation to its configured iterations, then write its model.
+    """Train a run from its newest generation to its configured number of iterations, then write its model.
 
     ring: machines that train together, each with its own run and shard; rank 0 writes the model. max_time: seconds
-    after which to stop as if interrupted. callback: called after each iteration; a true result makes it the last.
-    Returns the last line of the metrics. With everything committed, raises Interrupted after SIGINT, SIGTERM or SIGHUP,
+    after which to stop as if interrupted. callback: called after each iteration; a true result ends training. Returns
+    the last line of the metrics. After committing everything, raises Interrupted on SIGINT, SIGTERM or SIGHUP, and
     TimeOver after max_time.
     """
     stop = Stop(max_time)
@@ -114,7 +115,8 @@ def _of_ring(run: Run) -> dict[str, Any]:
 
 
 def _start(engine: StaticEngine, stop: Stop, *, quiet: bool, log: Callable[[str], None]) -> bool:
-    """Start the engine, unless a signal comes; max_time does not apply, as short trainings must make progress."""
+    """Start the engine, unless a signal arrives. max_time does not apply, because short trainings must make progress
+    too."""
     with ProgressBar("start", engine.start_stages(), "stage", quiet=quiet, log=log) as progress:
 
         def gives_up() -> object:
@@ -149,14 +151,14 @@ class Training:
                 "Restore the run from a copy, or train again.",
             )
         self._told = self._go_back_to(iteration)
-        # A generation does not know what its own commit took; the line of its iteration does, where it is streamed.
+        # A generation lacks the time of its own commit; the line of its iteration includes it if state is streamed.
         engine.cursor.elapsed_s = max(engine.cursor.elapsed_s, self._told["elapsed_s"])
-        if any(engine.gather(self._told["iteration"] < iteration)):  # killed between its commit and its line
+        if any(engine.gather(self._told["iteration"] < iteration)):  # killed between a commit and its line of metrics
             self._told = self._go_back_to(iteration - 1)
             self._tell()
 
     def _go_back_to(self, iteration: int) -> dict[str, Any]:
-        """Go back to the metrics of an iteration, if there are any; returns that line."""
+        """Go back to the metrics of an iteration, if there are any, and return its line."""
         started = self.cursor.elapsed_s if self.cursor.iteration == 0 else 0.0
         return go_back(self._run, iteration, {"iteration": 0, "elapsed_s": started})
 
@@ -166,7 +168,7 @@ class Training:
 
     @property
     def done(self) -> bool:
-        """Return whether training is done: after the last iteration, on convergence, or when the caller says so."""
+        """Return whether training is done: after the last iteration, on convergence, or at the caller's request."""
         if self.cursor.phase:
             return False
         converged = self._told.get("converged") and self._told["iteration"] > self._run.config["extended_at"]
@@ -182,7 +184,7 @@ class Training:
 
     @property
     def _ends(self) -> bool:
-        """Return whether the next phase is the last of its iteration."""
+        """Return whether the next phase is the last one of its iteration."""
         return self.cursor.phase == len(self._engine.program.phases) - 1
 
     def is_due(self, checkpoints: Checkpoints) -> bool:
@@ -194,7 +196,7 @@ class Training:
     def step(self, checkpoints: Checkpoints, *, due: bool) -> str | None:
         engine, ends = self._engine, self._ends
         if due or engine.commits:
-            self._run.sync_metrics()  # metrics of a generation must survive a power failure like the generation
+            self._run.sync_metrics()  # the metrics of a generation must survive a power failure as the generation does
         with checkpoints.ended(due) if ends else nullcontext(), naming(self.cursor.iteration + 1):
             engine.step(checkpoint=due)
         if not ends:
@@ -214,7 +216,7 @@ class Training:
             self._observer.finish(self._engine) if self._observer else publish_model(self._run, self._engine)
 
     def _tell(self) -> str:
-        """Add the metrics of the finished iteration; returns text for the progress bar."""
+        """Add the metrics of the finished iteration, and return the text of the progress bar."""
         cursor, config, told = self._engine.cursor, self._run.config, self._engine.counters()
         seconds = told.elapsed_s - self._told["elapsed_s"]
         line: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Show uncaught errors of scripts without a traceback: message, line of the script, and remedy."""
+"""Show uncaught errors in scripts without a traceback: message, line of the script, and remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OURS = tuple(str(_ROOT / name) + "/" for name in ("blocks", "ooc", "samplers"))
 
 
 def tell_instead_of_tracing() -> None:
-    """Show explained errors without a traceback, unless another hook shows tracebacks."""
+    """Show errors of ooc without a traceback, unless another hook is installed."""
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _tell
 

@@ -1,4 +1,5 @@
-"""Report mistakes in the functions of a user's program in the user's terms, before and during compilation."""
+"""Report mistakes in the functions of a user's program with the user's names and lines, before and during
+compilation."""
 
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ from typing import NamedTuple
 from blocks.errors import RequestError
 from ooc.user_programs import place_in, reason
 
-_PARSING = threading.Lock()  # Python 3.11 counts the depth of trees over all threads: SystemError, sometimes
-Known = Mapping[str, tuple[str, Collection[str]]]  # of each parameter: what its attributes are called, and their names
+_PARSING = threading.Lock()  # Python 3.11 counts the depth of syntax trees over all threads: occasional SystemError
+Known = Mapping[str, tuple[str, Collection[str]]]  # per parameter: the term for its attributes, and their names
 
 
 class Function(NamedTuple):
-    """A function of a user's program: parameters, file, number of the line before the function, and source text."""
+    """A function of a user's program. tree: its syntax tree. file: its file. before: number of lines before the
+    function."""
 
     name: str
     tree: ast.FunctionDef
@@ -31,7 +33,7 @@ class Function(NamedTuple):
         return [argument.arg for argument in self.tree.args.args]
 
     def wrong(self, node: ast.AST, what: str, remedy: str = "") -> RequestError:
-        """Return the error for a line of the function."""
+        """Return the error for the line of a node of the function."""
         return RequestError(f"{self.file}, line {self.before + node.lineno}: {what}", remedy)  # type: ignore[attr-defined]
 
     def require_parameters(self, wanted: Sequence[str]) -> None:
@@ -66,7 +68,7 @@ def read(program: type, name: str) -> Function:
 
 
 def assigned(node: ast.AST) -> Sequence[ast.AST]:
-    """Return the targets of an assignment; none for other nodes."""
+    """Return the targets of an assignment; an empty sequence for other nodes."""
     if isinstance(node, ast.Assign):
         return node.targets
     return [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
@@ -74,7 +76,7 @@ def assigned(node: ast.AST) -> Sequence[ast.AST]:
 
 @contextmanager
 def reported(program: type, functions: Collection[str]) -> Iterator[None]:
-    """Report errors of numba in the functions of a program with file and line."""
+    """Report numba errors in the functions of a program with file and line."""
     from numba.core.errors import NumbaError
 
     try:

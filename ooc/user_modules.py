@@ -1,10 +1,10 @@
 """Generate and cache modules with compiled loops that call the functions of a user's program.
 
 The arguments that a loop passes to a function depend on the program's declarations, so the source of the loop is
-generated. The modules are in package `ooc.generated` and are stored in the cache directory of compiled kernels, where
+generated. The modules are in the package `ooc.generated`, stored in the cache directory of compiled kernels, where
 numba's cache identifies a module by its file. A module's name is a hash of its source and of the files that define the
-functions. Types of the loops' arguments are in modules of their own, as numba's cache of a called function refers to
-the types by name, also for programs that no longer exist.
+functions. Types of the loops' arguments are in separate modules, because numba's cache of a called function refers to
+the types by name, even for programs that no longer exist.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class {name}(NamedTuple):
 
 
 def types_module(types: Mapping[str, Sequence[str]]) -> str:
-    """Write a module of NamedTuples with these names and fields, and return the module's name."""
+    """Write a module of NamedTuples with the given names and fields, and return the module's name."""
     classes = (_TYPE.format(name=name, fields=_fields(fields)) for name, fields in types.items())
     text = _TYPES + "".join(classes)
     return write_module("types", text, xxhash.xxh3_64(text.encode()))
@@ -48,13 +48,14 @@ def _fields(names: Sequence[str]) -> str:
 
 
 def owner(program: type, functions: Mapping[str, Any]) -> type:
-    """Return the most basic class of a program that has these functions: subclasses without new ones share loops."""
+    """Return the most basic class of a program that has the given functions, so that subclasses that do not override
+    them share loops."""
     first = reversed(program.__mro__)
     return next(each for each in first if all(getattr(each, name, None) is functions[name] for name in functions))
 
 
 def loops_module(text: str, functions: Mapping[str, Any]) -> ModuleType:
-    """Write and import the module with this source, which calls these functions of a program."""
+    """Write and import the module with the given source, which calls the given functions of a program."""
     digest = xxhash.xxh3_64(text.encode())
     for file in sorted({inspect.getfile(inspect.unwrap(function)) for function in functions.values()}):
         digest.update(Path(file).read_bytes())
@@ -62,10 +63,10 @@ def loops_module(text: str, functions: Mapping[str, Any]) -> ModuleType:
 
 
 def write_module(kind: str, text: str, digest: Any) -> str:
-    """Return the name of the module with this source, and write the module if it does not exist.
+    """Return the name of the module with the given source, and write the module if it does not exist.
 
-    The file is written once, also by concurrent processes: numba compiles everything again for a file with a newer
-    date.
+    The file is written only once, even by concurrent processes, because numba compiles everything again if a file has a
+    newer date.
     """
     stem = f"{kind}_{digest.hexdigest()}"
     name = f"{generated.__name__}.{stem}"

@@ -1,4 +1,4 @@
-"""Import programs of users, validate them, and report their mistakes with file and line."""
+"""Import and validate users' programs, and report mistakes with file and line."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from blocks.files import checksum
 from ooc.program import LocalState, Phase, StaticProgram
 from ooc.workers.shared_arrays import ArraySpec
 
-_OURS = ("blocks", "ooc", "samplers")  # packages whose classes are not a user's
-_PASSED_ON = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE}  # told by others
+_OURS = ("blocks", "ooc", "samplers")  # packages whose classes are not users' programs
+_PASSED_ON = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE}  # reported elsewhere
 _WHERE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def build(target: str, dataset: Any, options: dict[str, Any]) -> StaticProgram:
-    """Import a program, "module:Class", and make one for a dataset.
+    """Import a program, "module:Class", and create an instance for a dataset.
 
-    Raises RequestError if it cannot be imported, does not take the options, or is incomplete or invalid.
+    Raises RequestError if the program cannot be imported, does not accept the options, or is incomplete or invalid.
     """
     program = find(target)
     with mistakes_told(program, RequestError):
@@ -55,13 +55,13 @@ def build(target: str, dataset: Any, options: dict[str, Any]) -> StaticProgram:
 
 def is_dynamic(target: str) -> bool:
     """Return whether a program, "module:Class", is a user's program for the dynamic engine."""
-    from ooc.dynamic.program import DynamicProgram  # whose modules are seldom needed
+    from ooc.dynamic.program import DynamicProgram  # here, as its modules are rarely needed
 
     return issubclass(find(target), DynamicProgram)
 
 
 def find(target: str) -> type[Any]:
-    """Import a program, "module:Class"; RequestError says why that fails."""
+    """Import a program, "module:Class". Raises RequestError with the reason if that fails."""
     name, _, program = target.partition(":")
     cannot = f"program {target} cannot be imported"
     try:
@@ -79,7 +79,7 @@ def find(target: str) -> type[Any]:
         raise _explained(error, {source_of(target) or ""}, RequestError) or RequestError(
             f"{cannot}: {error}"
         ) from error
-    from ooc.dynamic.program import DynamicProgram  # whose modules are seldom needed
+    from ooc.dynamic.program import DynamicProgram  # here, as its modules are rarely needed
     from ooc.dynamic.round_program import RoundProgram
 
     found = getattr(module, program, None)
@@ -90,7 +90,7 @@ def find(target: str) -> type[Any]:
 
 
 def source_of(target: str) -> str | None:
-    """Return the file of a program, "module:Class", without running it; None if there is none."""
+    """Return the file of a program, "module:Class", without running it; None if there is no file."""
     try:
         found = importlib.util.find_spec(target.partition(":")[0])
     except (ImportError, ValueError):
@@ -99,7 +99,7 @@ def source_of(target: str) -> str | None:
 
 
 def source_checksum(target: str) -> str | None:
-    """Return the XXH3-128 of the file of a program; None without a file."""
+    """Return the XXH3-128 of a program's file; None if there is no file."""
     file = source_of(target)
     return checksum(Path(file)) if file else None
 
@@ -148,13 +148,14 @@ def check(program: StaticProgram) -> None:
 
 
 def _place_of_method(program: StaticProgram, name: str) -> str:
-    """Return where a program defines what a method returns: the method, or the class if fields define it."""
+    """Return where a program defines the result of a method: the place of the method, or of the class if fields define
+    the result."""
     own = getattr(type(program), name)
     return place_of(type(program) if own is getattr(StaticProgram, name) else own)
 
 
 def _checked_specs(program: StaticProgram, method: str) -> dict[str, ArraySpec]:
-    """Return the array specs of a method; RequestError if they are invalid."""
+    """Return the array specs that a method returns. Raises RequestError if they are invalid."""
     specs = getattr(program, method)()
     if wrong := _wrong_in(specs):
         where = f"{_place_of_method(program, method)}: `{method}`"
@@ -163,7 +164,7 @@ def _checked_specs(program: StaticProgram, method: str) -> dict[str, ArraySpec]:
 
 
 def _wrong_in(specs: Any) -> str | None:
-    """Return what is wrong with array specs, as the end of a message; None if nothing is."""
+    """Return the mistake in array specs, as the end of a message; None if they are valid."""
     if not isinstance(specs, Mapping):
         return f" must return a dictionary, got {_shortened(specs)}"
     for name, spec in specs.items():
@@ -182,9 +183,9 @@ def _wrong_in(specs: Any) -> str | None:
 
 
 def numbers_of(method: Callable[..., Any], *arguments: Any, single: str = "") -> dict[str, float]:
-    """Return the metrics that a method of a program returns; WorkFailed unless they are numbers by name.
+    """Return the metrics that a method of a program returns. Raises WorkFailed unless they are numbers by name.
 
-    single: the name of a number that is returned without one, if that is allowed.
+    single: name for a number that is returned without a dictionary, if that is allowed.
     """
     found = method(*arguments)
     if single and isinstance(found, Real):
@@ -209,13 +210,13 @@ def _shortened(value: Any) -> str:
 
 @contextmanager
 def mistakes_told(program: object, kind: type[OocError] = WorkFailed) -> Iterator[None]:
-    """Raise errors in the functions of a user's program as errors of type `kind` that show the user's line."""
+    """Convert errors in the functions of a user's program to errors of type `kind` that show the user's line."""
     of = program if isinstance(program, type) else type(program)
     try:
         yield
     except Exception as error:
         if told := _explained(error, _files(of), kind):
-            told.add_note("".join(traceback.format_exception(error)))  # which --debug shows
+            told.add_note("".join(traceback.format_exception(error)))  # shown with --debug
             raise told from error
         raise
 
@@ -228,7 +229,8 @@ def _files(program: type) -> set[str]:
 
 
 def _explained(error: Exception, files: Collection[str], kind: type[OocError]) -> OocError | None:
-    """Return the explained form of an error raised in one of the files; None if it was raised elsewhere."""
+    """Return an error of type `kind` that explains an error raised in one of the files; None if it was raised
+    elsewhere."""
     if isinstance(error, OocError | MemoryError) or getattr(error, "errno", None) in _PASSED_ON:
         return None
     frames = [frame for frame in _frames(error.__traceback__) if frame[0] in files]
@@ -249,7 +251,7 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[str, int, str]]:
 
 
 def place_in(message: str, files: Collection[str]) -> tuple[str, int] | None:
-    """Return file and line of a numba message, the first in one of the files."""
+    """Return file and line of the first position in a numba message that is in one of the files."""
     for found in _WHERE.finditer(message):
         for file in files:
             if Path(found[1]).name == Path(file).name:
