@@ -28,7 +28,7 @@ _TAKEN = ("dataset", "rule", "seed", "tolerance", "round", "width", "surveyed", 
 
 
 def check_declared(program: DynamicProgram) -> None:
-    """Raise RequestError unless the dataset, fields, options and functions of a program are valid."""
+    """Raise RequestError unless a program's dataset, fields, options and functions are valid."""
     _check_design(program)
     kind = type(program)
     place, name = place_of(kind), kind.__name__
@@ -83,7 +83,7 @@ def _check_design(program: DynamicProgram) -> None:
 
 
 def _wrong_with(program: DynamicProgram, name: str, field: Field) -> Iterator[str]:
-    """Yield each mistake in a field's declaration, as text that follows the field's name in a message."""
+    """Yield each mistake in a field's declaration, as a phrase that follows the field's name in a message."""
     kind, shape, wanted = np.dtype(field.dtype).kind, field.shape_in(program), program.coefficient_shape
     if name in (*vars(_base()), *_TAKEN):
         yield "has the name of something that every dynamic program has"

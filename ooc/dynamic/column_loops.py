@@ -1,8 +1,8 @@
 """Generate the loops over the entries of columns that call the functions of a user's program, and compile them.
 
 The types of `row`, `column` and `shared` depend on the fields that the program declares, see `ooc.user_modules`. Loops
-go through the rows band by band (`ooc.dynamic.held_columns`), so that results do not depend on which worker has which
-band.
+process the rows band by band (`ooc.dynamic.held_columns`), so that results do not depend on the assignment of bands to
+workers.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ooc.user_modules import loops_module, owner, types_module
 
 
 class Declared(NamedTuple):
-    """Declarations of a program.
+    """What a program declares.
 
-    functions: `update`, `aggregate`, and `priority` and `derive` if the program has them. coefficients: name of the
-    coefficient field. residual: name of the residual field. rows, columns, shared: names of all fields of each kind,
-    and of constants. derived: names of the row fields that `derive` returns. group: number of columns of a parameter.
-    shape: shape of the coefficients of a column. sums: number of sums of a column.
+    functions: `update`, `aggregate`, and `priority` and `derive` if the program defines them. coefficients: name of the
+    coefficient field. residual: name of the residual field. rows, columns, shared: names of all fields of each kind;
+    shared includes constants. derived: names of the row fields that `derive` returns. group: number of columns per
+    parameter. shape: shape of a column's coefficients. sums: number of sums per column.
     """
 
     functions: dict[str, Any]
@@ -209,7 +209,7 @@ def add_dense(columns, parameters, first, last, changes, residual):
                 for row in range(values.size):
                     {add_dense}
 '''
-_NUMBER = {  # for programs with one coefficient for each column
+_NUMBER = {  # for programs with one coefficient per column
     "change": "changes[i, member, 0]",
     "add_sparse": "residual[places[entry]] += change * values[entry]",
     "add_dense": "mine[row] += change * values[row]",
@@ -246,13 +246,13 @@ def derive_entries(columns, parameters, first, last, changes, rows, shared):
 
 
 def load(program: type, declared: Declared) -> ModuleType:
-    """Return the module of a program's loops: `Row`, `Column`, `Shared` and the kernels."""
+    """Return the module with a program's loops: `Row`, `Column`, `Shared` and the kernels."""
     types = types_module({"Row": declared.rows, "Column": declared.columns, "Shared": declared.shared})
     return loops_module(source(owner(program, declared.functions), declared, types), declared.functions)
 
 
 def source(program: type, declared: Declared, types: str) -> str:
-    """Return the source of the module. types: name of the module with `Row`, `Column` and `Shared`."""
+    """Return the source of the module. types: name of the module that defines `Row`, `Column` and `Shared`."""
     number = declared.group == 1 and not declared.shape
     name, own_priority = declared.coefficients, "priority" in declared.functions
     mine = "GROUP * parameter : GROUP * (parameter + 1)" if declared.group > 1 else "parameter"
@@ -286,7 +286,7 @@ def source(program: type, declared: Declared, types: str) -> str:
 
 
 def _shaped(declared: Declared) -> str:
-    """Return the expression for a parameter's previous coefficients, in the shape that they have in `column`."""
+    """Return the expression for a parameter's previous coefficients, in their shape in `column`."""
     shape = (*((declared.group,) if declared.group > 1 else ()), *declared.shape)
     return f"before.reshape({shape})"
 

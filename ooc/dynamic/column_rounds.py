@@ -1,4 +1,4 @@
-"""Run a user's `ooc.dynamic.program.DynamicProgram` in the rounds of the dynamic engine, by its compiled loops."""
+"""Run the compiled loops of a user's `ooc.dynamic.program.DynamicProgram` in the rounds of the dynamic engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WEIGHTS, SUMS = "rounds.weights", "rounds.sums"  # float64: squared norms of col
 def rounds_of(spec: ProgramSpec, design: Design, most: int | None = None) -> RoundProgram:
     """Build the rounds of a user's program or of a low-level `RoundProgram`.
 
-    most: largest number of columns held at a time, None for all.
+    most: maximum number of columns held at a time; None for all.
     """
     if issubclass(user_programs.find(spec.target), DynamicProgram):
         return ColumnRounds(spec.build(design), most)  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ def rounds_of(spec: ProgramSpec, design: Design, most: int | None = None) -> Rou
 
 @contextmanager
 def reported(program: RoundProgram) -> Iterator[None]:
-    """Report errors of numba in the functions of a user's program with file and line."""
+    """Report numba errors in the functions of a user's program with file and line."""
     if not isinstance(program, ColumnRounds):
         yield
         return
@@ -47,7 +47,7 @@ def reported(program: RoundProgram) -> Iterator[None]:
 class ColumnRounds(RoundProgram):
     """Rounds of a user's program.
 
-    Shared arrays: the arrays of the program's fields, `WEIGHTS`, and `SUMS` if the program has a gap.
+    The shared arrays are the arrays of the program's fields, `WEIGHTS`, and `SUMS` if the program has a gap.
     """
 
     def __init__(self, user: DynamicProgram, most: int | None = None) -> None:
@@ -62,7 +62,7 @@ class ColumnRounds(RoundProgram):
 
     @cached_property
     def loops(self) -> ModuleType:
-        """Return the module with the compiled loops of the program."""
+        """Return the module with the program's compiled loops."""
         user = self.user
         declared = column_loops.Declared(
             functions=user.functions,
@@ -102,7 +102,7 @@ class ColumnRounds(RoundProgram):
         shared[WEIGHTS][: columns.size] = self.design.norms[columns] ** 2
 
     def start(self, wave: Wave) -> None:
-        """Add the columns times their initial coefficients to the residual, in the rows of this worker's bands."""
+        """Add the columns, times their initial coefficients, to the residual in the rows of this worker's bands."""
         coefficients = wave.shared[self.user.coefficient_name]
         changes = coefficients.astype(np.float64).reshape(-1, *self.change_shape)[: wave.parameters.size]
         self._add(wave, changes)
@@ -143,7 +143,7 @@ class ColumnRounds(RoundProgram):
         self.loops.derive_rows(self._rows(wave.shared), first, last, self._shared(wave.shared))
 
     def survey(self, survey: Survey) -> int:
-        """Set the priority of each parameter to the priority that an update would return in the current state."""
+        """Set the priority of each parameter to the value that an update would return in the current state."""
         shared, parameters, own = survey.shared, survey.parameters, np.arange(survey.parameters.size)
         bands = self._bands.size - 1
         sums, changes = np.empty((own.size, bands, *self.sums_shape)), np.empty((own.size, *self.change_shape))
@@ -163,7 +163,8 @@ class ColumnRounds(RoundProgram):
         return self.loops.Column(*(shared[name] for name in self._names["column"]))
 
     def _shared(self, shared: Arrays) -> Any:
-        """Return the constants and the fields without an axis, as a NamedTuple with at least one field."""
+        """Return the constants, and the fields that are not per row or column, as a NamedTuple with at least one
+        field."""
         values = [*(shared[name] for name in self._names[""]), *self.user.constants.values()]
         return self.loops.Shared(*(values or [0]))
 

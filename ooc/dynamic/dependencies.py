@@ -1,17 +1,17 @@
-"""Dependency checker: select candidates that can be updated at once, with |x_j' x_k| < rho for every two of them.
+"""Dependency checker: select candidates that can be updated simultaneously, with |x_j' x_k| < rho for each pair.
 
-Small products alone are not enough for many columns: P independent columns still have products of about 1 / root n in n
-rows, and the largest eigenvalue of their Gram matrix is near (1 + root P/n)^2. Simultaneous updates can diverge from an
-eigenvalue of 2 on (Shotgun, theorem 3.2), which is reached where the squared products of one column with all others add
-up to P/n = 0.17. Therefore the (x_j' x_k)^2 of each selected column with the columns before it must also add up to less
-than rho.
+Small products alone are not enough for many columns: P independent columns still have products of about 1 / sqrt(n) in
+n rows, and the largest eigenvalue of their Gram matrix is near (1 + sqrt(P/n))^2. Simultaneous updates can diverge if
+an eigenvalue is 2 or more (Shotgun, theorem 3.2), which is reached when the squared products of one column with all
+others add up to P/n = 0.17. Therefore, for each selected column, the sum of (x_j' x_k)^2 over the previously selected
+columns must also be less than rho.
 
-x_j is column j of a design matrix in a sample of its rows, scaled there to norm 1 and, if columns are centred, shifted
-to mean 0: x_j' x_k is the correlation of centred columns, else the cosine. A column that is constant, or 0, in the
-sample depends on no other column. Candidates are checked in their order: of two that depend on each other the first is
-kept. Columns that are being updated already come before the candidates and are not checked.
+x_j is column j of a design matrix in a sample of its rows, shifted to mean 0 in the sample if columns are centred, and
+scaled to norm 1. x_j' x_k is thus the correlation if columns are centred, and the cosine otherwise. A column that is
+constant (if centred) or 0 in the sample depends on no other column. Candidates are checked in order, so the first of
+two dependent candidates is kept. Columns that are already being updated come before the candidates and are not checked.
 
-A candidate may be a group of columns, which may depend on each other, but not on columns of other groups.
+A candidate can be a group of columns, which may depend on each other but not on columns of other groups.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ NOBODY = np.int32(-1)
 
 @reordered_kernel
 def unit_vectors(values, columns, rows, centred, vectors):
-    """Fill vectors, float32 (k, s), with scaled columns, integers (k,), of values (p, n) in a sample of rows (s,)."""
+    """Fill vectors, float32 (k, s), with the scaled columns, integers (k,), of values, (p, n), in sampled rows,
+    (s,)."""
     size = np.float32(rows.size)
     for i in range(columns.size):
         column, vector = values[columns[i]], vectors[i]
@@ -47,16 +48,15 @@ def unit_vectors(values, columns, rows, centred, vectors):
 
 @inlined
 def is_more(squares, lost):
-    """Return whether a sum of squares is more than the rounding error of 0 after `lost` is subtracted."""
+    """Return whether a sum of squares, from which `lost` was subtracted, exceeds the rounding error."""
     return squares > 1e-10 * lost
 
 
 @reordered_kernel
 def independent_vectors(vectors, group, taken, rho, chosen):
-    """Choose candidates until `chosen` is full; returns the number chosen.
-
-    vectors: float32 (k * group, s), see `unit_vectors`, with the columns of a candidate one after the other; the first
-    `taken` candidates are chosen without a check. Filled: chosen int64 (l,), numbers of candidates in their order.
+    """Choose candidates until `chosen` is full; returns the number chosen. vectors: float32 (k * group, s), see
+    `unit_vectors`, with the columns of a candidate one after the other; the first `taken` candidates are chosen without
+    a check. Filled: chosen int64 (l,), numbers of candidates in their order.
     """
     count = 0
     for candidate in range(len(vectors) // group):

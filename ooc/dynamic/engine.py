@@ -1,8 +1,8 @@
-"""The dynamic engine: rounds that update a few parameters each, scheduled from the current state of the model.
+"""The dynamic engine: rounds of updates of a few parameters each, scheduled from the current state of the model.
 
 scan blocks, hold columns -> rounds of schedule, update, aggregate, apply (workers, shared memory)
 
-Within rounds, workers synchronize through shared counters, without the coordinator: see `ooc.dynamic.rounds`.
+Within rounds, workers synchronize through shared counters without the coordinator, see `ooc.dynamic.rounds`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ from ooc.workers.worker import ProgramSpec
 
 _GRACE = 1.0  # seconds
 _SURVEYED = 1 << 12  # parameters that a worker surveys at a time
-_SETTLED = 1e-3  # share of the sum of priorities after the last survey below which a new survey is due
-_NEAREST = 16  # the first partial survey takes 1 in 16 parameters
+_SETTLED = 1e-3  # a new survey is due below this fraction of the sum of priorities after the last survey
+_NEAREST = 16  # the first partial survey covers 1 in 16 parameters
 _WIDER = 2  # factor by which the first chunk grows from survey to survey
 _MORE = 4  # factor by which chunks grow, and by which the sum of priorities must grow to end a survey
 
 
 def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) -> tuple[int, int]:
-    """Return the bytes of shared memory of an engine that holds all columns: of all but the columns, and of these."""
+    """Return the bytes of shared memory of an engine that holds all columns: without the columns, and of the
+    columns."""
     program, room = rounds_of(spec, design), whole_room(design)
     shape = Shape(workers, room.columns // program.group)
     rounds, columns = all_specs(design, program, rule, room, shape)
@@ -50,16 +51,16 @@ def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) ->
 class DynamicEngine:
     """Run rounds of a program over columns of a design that are held in memory, and scan the blocks of the design.
 
-    directory: directory for a file that holds the columns instead of memory; the file is removed at exit. ring:
-    machines that run the rounds together, each with the whole design. Use as a context manager. Raises RequestError for
-    an invalid rule.
+    Use as a context manager. directory: directory of a file that holds the columns instead of memory, and is removed at
+    exit; None for memory. ring: machines that run the rounds together, each with the whole design. Raises RequestError
+    for an invalid rule.
 
-    Attributes: `program`; `arrays`, the program's shared arrays; `columns` int64 (m,), the columns that are held;
-    `parameters`, the number of these columns or of their groups; `round`, number of rounds done; `samples`, values
-    processed on this machine in rounds and surveys; `bytes_read` from blocks.
+    Attributes: `program`; `arrays`, the program's shared arrays; `columns` int64 (m,), the columns held; `parameters`,
+    the number of these columns or of their groups; `round`, number of rounds done; `samples`, number of values
+    processed on this machine in rounds and surveys; `bytes_read`, bytes read from blocks.
 
-    The result of a run depends on its rounds and on how the rounds are split into calls of `run`, but not on the number
-    of workers and machines.
+    Results depend on the number of rounds and on how the rounds are split into calls of `run`, but not on the number of
+    workers or machines.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class DynamicEngine:
         self.columns = np.empty(0, np.int64)
         self.round = self.samples = self.bytes_read = 0
         self._surveyed = 0.0  # sum of priorities after the last survey
-        self._width = 0  # parameters in the first chunk of the next survey, 0 for the default
+        self._width = 0  # number of parameters in the first chunk of the next survey, 0 for the default
         shape = Shape(workers, self._room.columns // self.program.group)
         shape = shape._replace(rank=ring.rank, ranks=ring.ranks) if ring else shape
         rounds, columns = all_specs(design, self.program, rule, self._room, shape)
@@ -110,12 +111,12 @@ class DynamicEngine:
 
     @property
     def pids(self) -> list[int]:
-        """Return the process ids: the interpreter that the workers are forked from, then the workers."""
+        """Return the process ids of the interpreter from which workers are forked, and of the workers."""
         return self._workers.pids
 
     @property
     def memory_bytes(self) -> int:
-        """Return the bytes of the process tree that the kernel cannot drop."""
+        """Return the bytes of memory of the process tree that the kernel cannot drop."""
         return held_bytes([os.getpid(), *self.pids])
 
     @property
@@ -124,7 +125,7 @@ class DynamicEngine:
 
     @property
     def priorities(self) -> np.ndarray:
-        """Return a copy of the priorities of the parameters that are held, float64 (`parameters`,)."""
+        """Return a copy of the priorities of the parameters held, float64 (`parameters`,)."""
         return self._shared[PRIORITIES].T.reshape(-1)[: self.parameters]
 
     @priorities.setter
@@ -135,7 +136,7 @@ class DynamicEngine:
             mine[: some.size] = some
 
     def hold(self, columns: np.ndarray | None = None) -> None:
-        """Hold these columns, int64 (m,), ascending, in place of the current ones; None for all.
+        """Hold the given columns, int64 (m,), ascending, in place of the current ones; None for all columns.
 
         Sets all priorities to 1. Raises RequestError if the columns do not fit.
         """
@@ -150,7 +151,7 @@ class DynamicEngine:
         self.priorities = np.ones(self.parameters)
 
     def start(self) -> None:
-        """Compute the row arrays from the initial values of the parameters that are held."""
+        """Compute the row arrays from the initial values of the parameters held."""
         self._ask_all([Starting(self.parameters)] * self._count)
         self._share_rows()
 
@@ -174,11 +175,12 @@ class DynamicEngine:
         self._surveyed = float(self.priorities.sum())
 
     def survey_if_settled(self) -> None:
-        """Survey again if the priorities have fallen to a small share of their sum after the last survey.
+        """Survey again if the sum of priorities has fallen to a small fraction of the sum after the last survey.
 
-        A parameter that did not change in its last update has priority 0 and may not be drawn for long, although other
-        parameters change. The parameters with the largest `nearness` are surveyed first. More follow while the surveys
-        find little, and the first chunk grows from survey to survey, so that every parameter is surveyed at some time.
+        A parameter that did not change in its last update has priority 0, and may not be drawn for a long time although
+        other parameters change. The parameters with the largest `nearness` are surveyed first. More are surveyed as
+        long as little is found, and the first chunk grows from survey to survey, so that every parameter is surveyed at
+        some time.
         """
         before = float(self.priorities.sum())
         if before >= _SETTLED * self._surveyed:
@@ -192,7 +194,7 @@ class DynamicEngine:
         self._width = _WIDER * self._width if done < count else 0
 
     def run(self, rounds: int) -> None:
-        """Run `rounds` rounds and wait until all of them are complete."""
+        """Run `rounds` rounds, and wait until all of them are complete."""
         stretch = Stretch(self.round, self.round + rounds, self.parameters)
         exchange = self._machines.begin(stretch.first, stretch.last) if self._machines else None
         try:
@@ -208,7 +210,7 @@ class DynamicEngine:
         self.round += rounds
 
     def _share_rows(self) -> None:
-        """Exchange the row arrays between the machines, each of which has updated the rows of its own bands."""
+        """Exchange the row arrays among the machines, each of which has updated the rows of its own bands."""
         if self._machines:
             for name in self.program.followers():
                 self._machines.share_rows(self.arrays[name])
@@ -231,7 +233,7 @@ class DynamicEngine:
         return [*self.program.primary_arrays(), *([nearness] if nearness else [])]
 
     def scan(self, blocks: Iterable[int]) -> Iterator[Any]:
-        """Scan the given blocks and read no others; yields the program's answers in the order of the blocks."""
+        """Scan the given blocks, without reading others; yields the program's answers in block order."""
         asked, answers = list(blocks), {}
         following = iter(asked)
         wanted = next(following, None)
@@ -243,7 +245,7 @@ class DynamicEngine:
                 wanted = next(following, None)
 
     def _ask_all(self, messages: list[Any]) -> list[Any]:
-        """Send one message to each worker; returns the answers in the order of the workers."""
+        """Send one message to each worker; returns the answers in worker order."""
         for worker, message in enumerate(messages):
             self._workers.send(worker, message)
         answers: dict[int, Any] = {}

@@ -1,7 +1,8 @@
 """Columns of a design matrix that are held in shared memory for the rounds of the dynamic engine.
 
-The rows are split into bands, and each worker processes its bands of every column. The number of bands depends only on
-the design: sums over a column are computed band by band, and so do not depend on the workers. Columns keep their order.
+The rows are split into bands, and each worker processes its own bands of every column. The number of bands depends only
+on the design, and sums over a column are computed band by band, so they do not depend on the number of workers. Columns
+keep their order.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from blocks.errors import RequestError
 from ooc.workers.shared_arrays import ArraySpec
 
 MOST_BANDS = 16
-_BAND_ENTRIES = 32  # least mean number of a column's entries in a band: smaller bands are not worth another worker
+_BAND_ENTRIES = 32  # minimum mean number of entries per column and band: smaller bands are not worth another worker
 _BOUNDS, _ROWS, _VALUES = "held.bounds", "held.rows", "held.values"
 
 
 class HeldSparse(NamedTuple):
-    """Entries of m sparse columns, N in all."""
+    """The N entries of m sparse columns."""
 
     bounds: np.ndarray  # int64 (m, B+1), bounds of the entries of each column in each of B bands
     rows: np.ndarray  # uint32 (N,)
@@ -46,7 +47,7 @@ class Room(NamedTuple):
 class Gathering(NamedTuple):
     """Columns to copy from a block.
 
-    columns: int64 (k,), numbers of the columns within the block. place: position of the first one among the held
+    columns: int64 (k,), indices of the columns within the block. place: position of the first of them among the held
     columns.
     """
 
@@ -61,7 +62,7 @@ def whole_room(design: Design) -> Room:
 
 
 def band_bounds(design: Design) -> np.ndarray:
-    """Return the first row of each band, and the number of rows: int64 (B+1,)."""
+    """Return the first row of each band, followed by the number of rows, int64 (B+1,)."""
     entries = design.rows if design.dense else design.entries // design.columns
     bands = min(max(entries // _BAND_ENTRIES, 1), MOST_BANDS, design.rows)
     return np.arange(bands + 1) * design.rows // bands
@@ -80,14 +81,14 @@ def held_specs(design: Design, room: Room) -> dict[str, ArraySpec]:
 
 
 def held(design: Design, shared: Mapping[str, np.ndarray]) -> HeldSparse | HeldDense:
-    """Return the columns in the arrays of `held_specs`, which may have room for more columns than are held."""
+    """Return the columns in the arrays of `held_specs`, whose capacity may exceed the number of columns held."""
     if design.dense:
         return HeldDense(band_bounds(design), shared[_VALUES])
     return HeldSparse(shared[_BOUNDS], shared[_ROWS], shared[_VALUES])
 
 
 def gatherings(design: Design, columns: np.ndarray) -> Iterator[Gathering]:
-    """Yield the columns to copy from each block in order to hold columns, int64 (m,), ascending."""
+    """Yield the columns to copy from each block in order to hold the given columns, int64 (m,), ascending."""
     places = np.searchsorted(columns, design.block_bounds)
     for block in np.flatnonzero(np.diff(places)).tolist():
         begin, end = places[block], places[block + 1]
@@ -95,7 +96,7 @@ def gatherings(design: Design, columns: np.ndarray) -> Iterator[Gathering]:
 
 
 def make_room(design: Design, room: Room, columns: np.ndarray, shared: Mapping[str, np.ndarray]) -> None:
-    """Set the bounds of the entries of each column to hold. Raises RequestError if there is no room for the columns."""
+    """Set the bounds of the entries of each column to hold. Raises RequestError if the columns exceed the capacity."""
     if design.dense:
         entries = columns.size * design.rows
     else:
@@ -116,7 +117,7 @@ def make_room(design: Design, room: Room, columns: np.ndarray, shared: Mapping[s
 
 
 def gather(design: Design, gathering: Gathering, into: HeldSparse | HeldDense) -> None:
-    """Copy columns from their block to the place that `make_room` has set."""
+    """Copy columns from their block to the positions that `make_room` has set."""
     block = design.block(gathering.block)
     if isinstance(block, SparseBlock) and isinstance(into, HeldSparse):
         hold_sparse(*block, gathering.columns, gathering.place, band_bounds(design), *into)
@@ -127,10 +128,11 @@ def gather(design: Design, gathering: Gathering, into: HeldSparse | HeldDense) -
 
 @kernel
 def hold_sparse(offsets, rows, values, columns, place, bands, into_bounds, into_rows, into_values):
-    """Copy columns (k,) of a SparseBlock, whose values are 1 if it has none, to the columns from `place` on.
+    """Copy columns, (k,), of a SparseBlock to the held columns starting at `place`. A block without values has values
+    of 1.
 
-    bands: int64 (B+1,), first rows. Filled: the arrays of HeldSparse, except for into_bounds[:, 0], which is set
-    before.
+    bands: int64 (B+1,), first row of each band. Filled: the arrays of HeldSparse, except for into_bounds[:, 0], which
+    must be set.
     """
     for i in range(columns.size):
         begin, end = offsets[columns[i]], offsets[columns[i] + 1]
@@ -145,7 +147,7 @@ def hold_sparse(offsets, rows, values, columns, place, bands, into_bounds, into_
 
 @kernel
 def hold_dense(values, missing_offsets, missing_rows, columns, place, means, into):
-    """Copy columns (k,) of a DenseBlock, with each column's mean, float64 (k,), in place of missing values."""
+    """Copy columns, (k,), of a DenseBlock, with each column's mean, float64 (k,), in place of missing values."""
     for i in range(columns.size):
         column = columns[i]
         into[place + i] = values[column]

@@ -1,9 +1,9 @@
 """Run rounds of the dynamic engine on a ring of machines.
 
-Each machine holds all columns and updates some bands of the rows. Every machine schedules and aggregates all rounds,
-with the same result. For this it needs the sums that `update` computes from the rows of the other machines: a thread of
-the coordinator exchanges the sums, wave by wave, while the workers compute other rounds. Coefficients are the same bit
-for bit as on one machine. Row arrays are exchanged after the last round of a run.
+Each machine holds all columns, and updates some bands of rows. Every machine schedules and aggregates all rounds, with
+the same result. Aggregation needs the sums that `update` computes from the rows of the other machines: a thread of the
+coordinator exchanges these sums, wave by wave, while the workers compute other rounds. Coefficients are bitwise
+identical to those on one machine. Row arrays are exchanged after the last round of a run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAP = 50e-6  # seconds
 
 
 class Machines:
-    """Exchange sums and row arrays with the other machines. bounds: int64 (B+1,), first row of each band."""
+    """Exchanges sums and row arrays with the other machines. bounds: int64 (B+1,), first row of each band."""
 
     def __init__(
         self, ring: Ring, pipeline: Pipeline, shape: Shape, bounds: np.ndarray, shared: Mapping[str, np.ndarray]
@@ -65,7 +65,7 @@ class Machines:
             time.sleep(_NAP)
 
     def share_rows(self, array: np.ndarray) -> None:
-        """Fill an array of rows with the rows that each machine has updated."""
+        """Fill a row array with the rows that each machine has updated."""
         share(self.ring, array, self._rows)
 
     def share_of(self, count: int) -> slice:

@@ -1,4 +1,4 @@
-"""Plan the memory of a training by rounds: columns in memory if they fit, else in a file."""
+"""Plan the memory of a training by rounds: columns are held in memory if they fit, otherwise in a file."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ooc.plan.memory_plan import processes_bytes
 from ooc.workers.worker import ProgramSpec
 
 _PROCESS = 170_000_000  # bytes of the training process after it has loaded kernels
-_OF_ROW = 32  # bytes for each row while a program computes its objective
-_OF_ENTRY = 8  # bytes of an entry of a sparse column that is held; an entry of a dense column takes 4
-_BESIDE = 2  # blocks, besides one for each worker, whose columns are copied to the file but not written back yet
+_OF_ROW = 32  # bytes per row while a program computes its objective
+_OF_ENTRY = 8  # bytes per entry of a held sparse column; an entry of a dense column takes 4
+_BESIDE = 2  # blocks, in addition to one per worker, whose columns are in the file but not yet written back
 
 
 class RoundPlan(NamedTuple):
@@ -40,7 +40,7 @@ class RoundPlan(NamedTuple):
 
 
 def plan_rounds(design: Design, spec: ProgramSpec, workers: int, budget: int) -> RoundPlan:
-    """Choose whether columns are held in memory or in a file; the choice does not change the result.
+    """Choose whether columns are held in memory or in a file; the choice does not change results.
 
     Raises RequestError, with the smallest sufficient budget, if the budget is too small for either.
     """
@@ -59,7 +59,7 @@ def plan_rounds(design: Design, spec: ProgramSpec, workers: int, budget: int) ->
 
 
 def _block_bytes(design: Design) -> int:
-    """Return the size in bytes of the largest block's columns when they are held."""
+    """Return the size in bytes of the largest block's columns when held."""
     if design.dense:
         return int(np.diff(design.block_bounds).max()) * design.rows * 4
     return max(block["entries"] for block in design.manifest["blocks"]) * _OF_ENTRY

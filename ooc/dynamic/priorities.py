@@ -1,10 +1,11 @@
-"""Priority sampler: draws parameter j with probability p(j) ~ priority_j + eta.
+"""Priority sampler: draws parameter j with probability p(j) proportional to priority_j + eta.
 
-STRADS uses the square of a parameter's last change as its priority (supplement, section 3), as a parameter that changed
-is likely to change again. eta gives a chance to all others. Draws are with replacement, and a parameter that is drawn
-again counts once: without replacement, draws of more parameters than have a priority would mostly be of others.
-Priorities are summed in groups, and the sums of groups in a binary tree. Each node is computed from its two children,
-so that the tree depends on the priorities alone, not on the order of changes.
+STRADS uses the square of a parameter's last change as its priority (supplement, section 3), because a parameter that
+changed is likely to change again. eta gives a chance to all other parameters. Draws are with replacement, and a
+parameter that is drawn repeatedly counts once. Without replacement, most draws would be of parameters with priority 0
+whenever there are fewer parameters with a priority than draws. Priorities are summed in groups, and the sums of groups
+in a binary tree. Each node is computed from its two children, so the tree depends only on the priorities, not on the
+order of changes.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from blocks.compiled import unmanaged_kernel
 
-GROUP = 64  # priorities summed sequentially; a draw reads one group and a pair of sums on each level above
+GROUP = 64  # priorities summed sequentially; a draw reads one group, and a pair of sums on each level of the tree
 _LARGEST = 1e200
 
 
@@ -31,14 +32,14 @@ class Sums(NamedTuple):
 
 
 def empty_sums(parameters: int) -> Sums:
-    """Return empty sums for `parameters` priorities."""
+    """Return the sums of `parameters` priorities of 0."""
     size = 2 << max(-(-parameters // GROUP) - 1, 0).bit_length()
     return Sums(np.zeros(size), np.zeros(size, np.int64))
 
 
 @unmanaged_kernel
 def add_up(priorities, sums):
-    """Fill `sums` from priorities, float64 (n,), none below 0."""
+    """Fill `sums` from nonnegative priorities, float64 (n,)."""
     groups = sums.priorities.size // 2
     for node in range(2 * groups - 1, 0, -1):
         add_up_node(priorities, sums, node, groups)
@@ -46,7 +47,8 @@ def add_up(priorities, sums):
 
 @unmanaged_kernel
 def bound(priorities):
-    """Make numbers, float64 (k,), valid priorities: absolute values, clipped to a limit, and 0 for NaN."""
+    """Turn numbers, float64 (k,), into valid priorities in place: take absolute values, clip them, and replace NaN with
+    0."""
     for place in range(priorities.size):
         number = abs(priorities[place])
         priorities[place] = min(number, _LARGEST) if number >= 0 else 0.0
@@ -81,15 +83,15 @@ def add_up_node(priorities, sums, node, groups):
 
 @unmanaged_kernel
 def draw(priorities, sums, eta, uniforms, drawn):
-    """Draw parameters, each with p(j) ~ priority_j + eta; returns the number of different ones.
+    """Draw parameters, each with p(j) proportional to priority_j + eta; returns the number of distinct parameters.
 
-    uniforms: float64 (k,) in [0, 1). Filled: drawn int64 (k,), the parameters drawn, each once, in the order of draws.
-    Priorities are the same after the call as before; during the call, drawn parameters have the opposite sign.
+    uniforms: float64 (k,) in [0, 1). Filled: drawn int64 (k,), the distinct parameters in the order of their first
+    draw. Priorities are unchanged after the call; during the call, those of drawn parameters have the opposite sign.
     """
     count = 0
     for uniform in uniforms:
         parameter = find(priorities, sums, eta, uniform * (sums.priorities[1] + eta * sums.parameters[1]))
-        if not math.copysign(1.0, priorities[parameter]) < 0:  # 0.0 has a sign, too
+        if not math.copysign(1.0, priorities[parameter]) < 0:  # 0.0 also has a sign
             priorities[parameter] *= -1.0
             drawn[count] = parameter
             count += 1
@@ -100,9 +102,10 @@ def draw(priorities, sums, eta, uniforms, drawn):
 
 @unmanaged_kernel
 def find(priorities, sums, eta, rest):
-    """Return the first parameter up to which |priority| + eta add up to more than `rest`.
+    """Return the first parameter at which the cumulative sum of |priority| + eta exceeds `rest`.
 
-    If rounding leaves a rest at the end of the last group searched, the last parameter of this group is returned.
+    If, because of rounding, the sum stays below `rest` in the group searched, the last parameter of this group is
+    returned.
     """
     groups = sums.priorities.size // 2
     node = 1

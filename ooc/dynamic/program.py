@@ -5,8 +5,8 @@
     aggregate   given the sums over all rows: compute the column's new coefficients
     follow      residual += change * column, then compute the fields derived from the residual (workers)
 
-These are schedule, update and aggregate of STRADS (algorithm 2): the sums of `update` are partial, as each worker and
-each machine has some of the rows.
+The first three are schedule, update and aggregate of STRADS (algorithm 2). The sums of `update` are partial sums,
+because each worker and each machine has some of the rows.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from ooc.workers.shared_arrays import ArraySpec
 
 
 class DynamicProgram:
-    """Base class of models of a design matrix that are trained by coordinate descent on the columns that still change.
+    """Base class of models that are trained by coordinate descent on the columns of a design matrix that still change.
 
     A subclass declares fields (`ooc.Field`) and options (annotated attributes), and defines `update` and `aggregate`,
     and an `objective` for the metrics. The first field per column holds the coefficients. The first field per row is
-    the residual: its initial value is the residual at coefficients of 0, and each change of a coefficient, times its
-    column, is added to it. Each element of the residual has the shape of the coefficients of a column.
+    the residual: its initial value is the residual when all coefficients are 0, and each change of a coefficient, times
+    its column, is added to it. Each element of the residual has the shape of the coefficients of a column.
     docs/dynamic_engine.md describes all methods.
 
-    Class attributes: `sums`, number of sums that `update` adds to for each column, or the name of an option with this
+    Class attributes: `sums`, number of sums per column to which `update` adds, or the name of an option with this
     number; `group`, number of consecutive columns that are updated together.
 
     Parameters
     ----------
     schedule, parallelism, rho : see `ooc.dynamic.schedules.Rule`
-        How columns are chosen ("priority", "random" or "cyclic"), the largest number of columns in a round, and the
-        largest correlation of two of them; None for no limit.
+        How columns are chosen ("priority", "random" or "cyclic"), the maximum number of columns in a round, and the
+        upper bound on the absolute correlation of two of them (None for no limit).
     depth : int
-        Number of rounds that are computed at the same time.
+        Number of rounds that are computed concurrently.
     tolerance : float
-        Duality gap at which training ends, as a share of the initial objective.
+        Duality gap at which training stops, relative to the initial objective.
     seed : int
-        Seed of the draws and of the initial values of fields.
+        Random seed of the draws and of the initial values of fields.
     """
 
     sums: int | str = 1
@@ -83,7 +83,7 @@ class DynamicProgram:
     # Methods that a user's program may override
 
     def initialize(self, shared: Arrays) -> None:
-        """Set the initial values of a new run, in the coordinator. Default: the initial values of the fields."""
+        """Set the initial values of a new run; called in the coordinator. Default: the initial values of the fields."""
         for name, field in self.fields.items():
             field.fill(shared[name], [self.seed, *name.encode()])
 
@@ -102,7 +102,7 @@ class DynamicProgram:
         return fields_of(type(self))
 
     def fields_per(self, per: str) -> list[str]:
-        """Return the names of the fields per "row", per "column", or, for "", of the other fields."""
+        """Return the names of the fields per "row" or per "column", or of the other fields for ""."""
         return [name for name, field in self.fields.items() if field.per == per]
 
     @property
@@ -115,7 +115,7 @@ class DynamicProgram:
 
     @cached_property
     def coefficient_shape(self) -> tuple[int, ...]:
-        """Return the shape of the coefficients of a column."""
+        """Return the shape of a column's coefficients."""
         return self.fields[self.coefficient_name].shape_in(self)
 
     @property
@@ -139,12 +139,12 @@ class DynamicProgram:
         return {name: getattr(type(self), name) for name in names if hasattr(self, name)}
 
     def own_arrays(self, shared: Arrays) -> dict[str, np.ndarray]:
-        """Return the arrays of the program's fields from a mapping of all shared arrays."""
+        """Return the arrays of the program's fields, given a mapping of all shared arrays."""
         return {name: shared[name] for name in self.fields}
 
     @cached_property
     def constants(self) -> dict[str, float]:
-        """Return the numeric options by name; functions read them from `shared`."""
+        """Return the numeric options by name, which functions read from `shared`."""
         values = {name: getattr(self, name) for name in options_of(type(self))}
         return {name: value for name, value in values.items() if isinstance(value, int | float)}
 

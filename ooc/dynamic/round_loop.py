@@ -16,19 +16,19 @@ from ooc.dynamic.schedules import Checker, Rule, Turn, generator
 from ooc.workers.atomics import counters_spec, have_reached, raise_to
 from ooc.workers.shared_arrays import ArraySpec
 
-PRIORITIES = "rounds.priorities"  # float64 (S, k): the priority of parameter j is [j % S, j // S], for S schedulers
-# Rounds scheduled by each scheduler; waves aggregated by each; waves updated by each worker, and by all other machines;
-# whether to stop.
+PRIORITIES = "rounds.priorities"  # float64 (S, k) for S schedulers; parameter j is at [j % S, j // S]
+# Counts of rounds scheduled, and of waves aggregated, by each scheduler; of waves updated by each worker, and by all
+# other machines; and the stop flag.
 COUNTERS = "rounds.counters"
 _PARAMETERS, COUNTS, SUMS, _CHANGES = (f"rounds.{name}" for name in ("parameters", "counts", "partial", "changes"))
 _TREES = ("rounds.tree_priorities", "rounds.tree_parameters")
-LOOKS = 1_500  # polls of a counter, some 30 microseconds, before the worker yields the processor
+LOOKS = 1_500  # polls of a counter, about 30 microseconds, before the worker yields the processor
 
 
 class Shape(NamedTuple):
-    """Number of workers and largest number of parameters held.
+    """Number of workers, and maximum number of parameters held.
 
-    rank, ranks: position in the ring of machines and their number; bands are split evenly between machines.
+    rank, ranks: rank of this machine, and number of machines in the ring; bands are split evenly among the machines.
     """
 
     workers: int
@@ -37,18 +37,18 @@ class Shape(NamedTuple):
     ranks: int = 1
 
     def bands_here(self, bands: int) -> tuple[int, int]:
-        """Return the first band of this machine and the band after its last, out of `bands`."""
+        """Return the first of this machine's bands, and the band after the last one, out of `bands` bands."""
         return bands * self.rank // self.ranks, bands * (self.rank + 1) // self.ranks
 
     def bands_of(self, worker: int, bands: int) -> tuple[int, int]:
-        """Return the first band of a worker and the band after its last, out of `bands`."""
+        """Return the first of a worker's bands, and the band after the last one, out of `bands` bands."""
         first, last = self.bands_here(bands)
         here = last - first
         return first + here * worker // self.workers, first + here * (worker + 1) // self.workers
 
 
 def round_specs(design: Design, program: RoundProgram, rule: Rule, shape: Shape) -> dict[str, ArraySpec]:
-    """Return the specs of the shared arrays of a `RoundLoop`, without the program's arrays and the held columns."""
+    """Return the specs of the shared arrays of a `RoundLoop`, except the program's arrays and the held columns."""
     slots, schedulers = rule.pipeline.slots, rule.pipeline.schedulers
     bands = band_bounds(design).size - 1
     most = -(-shape.most // schedulers)
@@ -76,16 +76,16 @@ def place_of(step: Step, pipeline: Pipeline, counts: np.ndarray) -> tuple[int, s
 
 
 class Stopped(Exception):
-    """Raised in a worker that waits for another process when that process has failed."""
+    """Raised in a worker that is waiting for another process when that process has failed."""
 
 
 def stop(counters: np.ndarray) -> None:
-    """Set the stop flag, so that all waiting workers raise Stopped."""
+    """Set the stop flag, which makes all waiting workers raise Stopped."""
     raise_to(counters, len(counters) - 1, 1)
 
 
 class RoundLoop:
-    """Steps of worker `number` within rounds. Attributes: `samples`, number of values read so far."""
+    """Runs the steps of worker `number` in rounds. Attributes: `samples`, number of values read so far."""
 
     def __init__(
         self, program: RoundProgram, rule: Rule, shape: Shape, number: int, shared: Mapping[str, np.ndarray]
@@ -101,14 +101,14 @@ class RoundLoop:
         self._checker = Checker(rule, rows, rows if program.design.dense else program.design.entries / columns)
         self._first = self._held = 0
         self._random: dict[int, np.random.Generator] = {}
-        self._waves: dict[tuple[int, int], Wave] = {}  # updated, but not applied yet: by round and wave
+        self._waves: dict[tuple[int, int], Wave] = {}  # waves updated but not yet applied, by round and wave number
         self.samples = 0
 
     def run(self, first: int, last: int, parameters: int) -> Iterator[bool]:
         """Run rounds `first` to `last` (exclusive) over `parameters` parameters.
 
-        Yields True after each poll that finds other workers not ready, False after each step. Raises Stopped if another
-        process has failed.
+        Yields True after each poll in which other workers were not ready, and False after each step. Raises Stopped if
+        another process has failed.
         """
         self._first, self._held, self._waves = first, parameters, {}
         self._random = {scheduler: generator(self._rule.seed, first, scheduler) for scheduler in self._mine}
@@ -128,7 +128,7 @@ class RoundLoop:
                 yield True
 
     def _needed(self, step: Step) -> list[tuple[int, int, int]]:
-        """Return the counters that a step waits for, as tuples (first, last (exclusive), least value)."""
+        """Return the counters that a step waits for, as tuples (first, last (exclusive), minimum value)."""
         schedulers = self._pipeline.schedulers
         scheduler, mark = step.round % schedulers, self._mark(step)
         if step.what == "schedule":
@@ -142,7 +142,7 @@ class RoundLoop:
         return [(schedulers + scheduler, schedulers + scheduler + 1, mark)]
 
     def _mark(self, step: Step) -> int:
-        """Return the value of a wave counter after a step: waves are counted from 1 over all rounds."""
+        """Return the value of a wave counter after a step. Waves are counted from 1 over all rounds."""
         return step.round * self._pipeline.waves + step.wave + 1
 
     def _priorities_of(self, scheduler: int) -> np.ndarray:
@@ -166,7 +166,7 @@ class RoundLoop:
         raise_to(self._counters, scheduler, step.round + 1)
 
     def _updated(self, number: int) -> np.ndarray:
-        """Return the parameters, int64, of the rounds that are not complete when round `number` is computed."""
+        """Return the parameters, int64, of the rounds that are incomplete when round `number` is computed."""
         slots = [other % self._pipeline.slots for other in self._pipeline.in_the_making(number, self._first)]
         return np.concatenate(
             [self._parameters[slot, : self._counts[slot]] for slot in slots] or [np.empty(0, np.int64)]

@@ -1,8 +1,8 @@
 """Interface between a model and the dynamic engine: schedule, update, aggregate and apply over columns of a design.
 
-Names and meanings are those of `ooc.program` where both engines do the same. A parameter belongs to one column that is
-held (see `ooc.dynamic.held_columns`) or to `group` consecutive ones, and is numbered by its position among them. State
-per row, such as a residual, is in shared arrays; each worker reads and writes the rows of its bands.
+Names have the same meaning as in `ooc.program`. A parameter belongs to one held column (see
+`ooc.dynamic.held_columns`), or to `group` consecutive ones, and its index is its position among the held columns or
+groups. State per row, such as a residual, is in shared arrays; each worker reads and writes the rows of its bands.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ooc.workers.shared_arrays import ArraySpec
 class Wave(NamedTuple):
     """Some parameters of a round.
 
-    parameters: int64 (c,), in order of priority. columns: all columns held. bands: this worker's first band and the
-    band after its last. sums: float64 (c, B, *`sums_shape`), over the rows of each band. changes: float64 (c,
-    *`change_shape`), set by `aggregate` and read by `apply`. priorities: float64 (c,), set by `aggregate`.
+    parameters: int64 (c,), by descending priority. columns: all columns held. bands: the first of this worker's bands,
+    and the band after the last one. sums: float64 (c, B, *`sums_shape`), sums over the rows of each band. changes:
+    float64 (c, *`change_shape`), set by `aggregate` and read by `apply`. priorities: float64 (c,), set by `aggregate`.
     """
 
     parameters: np.ndarray
@@ -37,7 +37,8 @@ class Wave(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """Parameters to survey between rounds, int64 (c,). priorities: float64 (c,), to be filled. See Wave."""
+    """Parameters, int64 (c,), to survey between rounds. priorities: float64 (c,), to be filled. See Wave for the other
+    fields."""
 
     parameters: np.ndarray
     columns: HeldSparse | HeldDense
@@ -46,7 +47,7 @@ class Survey(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """Columns of a block to scan. first: number of the block's first column in the design."""
+    """Block whose columns are scanned. first: index of the block's first column in the design."""
 
     first: int
     block: SparseBlock | DenseBlock
@@ -56,26 +57,27 @@ class Scan(NamedTuple):
 class RoundProgram:
     """Base class of low-level programs of the dynamic engine, which work on waves of parameters.
 
-    Users write a `ooc.dynamic.program.DynamicProgram` instead. A subclass defines `shared_arrays`, `update`,
-    `aggregate` and `apply`. The coordinator and the process that the workers are forked from build equal instances.
-    most: largest number of columns held at a time, None for all.
+    Users write an `ooc.dynamic.program.DynamicProgram` instead. A subclass defines `shared_arrays`, `update`,
+    `aggregate` and `apply`. The coordinator and the process from which workers are forked build equal instances. most:
+    maximum number of columns held at a time; None for all.
     """
 
-    group = 1  # consecutive columns of a parameter
+    group = 1  # number of consecutive columns per parameter
     sums_shape: tuple[int, ...] = (1,)  # shape of the numbers that `update` computes for each parameter and band
     change_shape: tuple[int, ...] = ()  # shape of the change that `aggregate` computes for each parameter
-    nearness: str | None = None  # name of a shared array, float64 (most,), or None: the larger a value, the nearer
-    # was the parameter to a nonzero update when it was last updated or surveyed
+    nearness: str | None = None  # name of a shared array, float64 (most,), or None; larger values mean that the
+    # parameter was nearer to a nonzero update when it was last updated or surveyed
 
     def __init__(self, design: Design, most: int | None = None) -> None:
         self.design, self.most = design, most or design.columns
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        """Return the specs of the arrays of parameters (most,), of rows, and of whatever else workers read."""
+        """Return the specs of the arrays per parameter, (most,), the arrays per row, and any other arrays that workers
+        read."""
         raise NotImplementedError
 
     def primary_arrays(self) -> Sequence[str]:
-        """Return the names of the shared arrays that a commit keeps, besides the priorities."""
+        """Return the names of the shared arrays that are committed, in addition to the priorities."""
         return tuple(self.shared_arrays())
 
     def followers(self) -> Sequence[str]:
@@ -83,11 +85,11 @@ class RoundProgram:
         return ()
 
     def surveyed(self) -> Sequence[str]:
-        """Return the names of the parameter arrays that `survey` fills, besides the priorities."""
+        """Return the names of the parameter arrays that `survey` fills, in addition to the priorities."""
         return [self.nearness] if self.nearness else []
 
     def hold(self, columns: np.ndarray, shared: Arrays) -> None:
-        """Set data of the columns, int64 (m,), that are held from now on; called in the coordinator."""
+        """Set the data of the columns, int64 (m,), that are held from now on; called in the coordinator."""
 
     def start(self, wave: Wave) -> None:
         """Compute row state from the initial values of all parameters.
@@ -108,18 +110,18 @@ class RoundProgram:
         raise NotImplementedError
 
     def aggregate(self, wave: Wave) -> None:
-        """Add up the sums in the order of the bands, and change the parameters; called in the scheduler's worker.
+        """Add up the sums in band order, and change the parameters; called in the scheduler's worker.
 
         Fills `wave.changes` and `wave.priorities`. Other parameters must not be read.
         """
         raise NotImplementedError
 
     def apply(self, wave: Wave) -> None:
-        """Update the rows of this worker's bands by the changes of the parameters; called in each worker."""
+        """Apply the changes of the parameters to the rows of this worker's bands; called in each worker."""
         raise NotImplementedError
 
     def survey(self, survey: Survey) -> int:
-        """Fill `survey.priorities` from the current state, by default with equal priorities.
+        """Fill `survey.priorities` from the current state. Default: equal priorities.
 
         Called in a worker between rounds. Returns the number of values read.
         """

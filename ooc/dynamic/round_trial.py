@@ -17,7 +17,7 @@ _ROWS, _COLUMNS = 8, 12
 
 
 class ToyDesign(Design):
-    """A design of one block without files, with a few equal columns."""
+    """Design with one block, a few identical columns, and no files."""
 
     def __init__(self, form: str, group: int) -> None:
         self.form, self.rows, self.columns = form, _ROWS, _COLUMNS * group
@@ -31,7 +31,7 @@ class ToyDesign(Design):
         return np.array([0, self.columns])
 
     def block(self, number: int) -> SparseBlock | DenseBlock:
-        """Return the only block, with read-only arrays like those of a memory-mapped block."""
+        """Return the only block, with read-only arrays as in a memory-mapped block."""
         if self.dense:
             offsets = np.append(np.zeros(self.columns, np.int64), 1)
             arrays = [np.ones((self.columns, _ROWS), self.form), offsets, np.zeros(1, np.uint32)]
@@ -45,7 +45,8 @@ class ToyDesign(Design):
 
 
 def try_rounds(spec: ProgramSpec, form: str, rule: Rule, group: int) -> None:
-    """Run everything that a worker runs between and in rounds once, except scans. group: columns of a parameter."""
+    """Run once, except for scans, everything that a worker runs in and between rounds. group: number of columns per
+    parameter."""
     design = ToyDesign(form, group)
     program = rounds_of(spec, design, design.columns)
     room, shape = whole_room(design), Shape(1, _COLUMNS)

@@ -1,17 +1,17 @@
 """Order of the steps of each worker of the dynamic engine: overlapping rounds of schedule, update, aggregate, apply.
 
-Parameters are dealt to S schedulers, and each scheduler has every S-th round. A scheduler chooses a round's parameters
-from the state of its own parameters after its previous round, and from the parameters that the incomplete rounds
-update. The round is computed from the state as of `depth` rounds before: meanwhile `depth` rounds of different
-schedulers are incomplete, so that no parameter is in two of them.
+Parameters are distributed to S schedulers, and each scheduler schedules every S-th round. A scheduler chooses a round's
+parameters given the state of its own parameters after its previous round, and given the parameters that incomplete
+rounds update. The round is computed from the state as of `depth` rounds before. At any time, `depth` rounds are
+incomplete; they belong to different schedulers, so no parameter is in two of them.
 
 The parameters of a round are sorted by priority and split into waves. With a depth above 1, each wave also sees the
-changes that earlier waves made in the oldest incomplete round: the higher its priority, the sooner a change is seen
+changes that earlier waves made in the oldest incomplete round, so changes with a higher priority are seen sooner
 (STRADS, 3.4).
 
-Each worker updates and applies on its own rows, so that it waits only for sums and changes. Schedulers, which also
-aggregate, are dealt to the workers. The order follows from the round numbers alone: every update sees the same state
-for any number of workers and any speed. After the last round, no round is incomplete.
+Each worker updates and applies on its own rows, so it only waits for sums and changes. Schedulers, which also
+aggregate, are distributed to the workers. The order depends on the round numbers alone, so every update sees the same
+state for any number and speed of workers. After the last round, all rounds are complete.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from typing import Literal, NamedTuple
 class Step(NamedTuple):
     """A step of a worker.
 
-    schedule: choose the parameters of a round. update: sum over own rows for the parameters of a wave. aggregate: add
-    up the sums of all workers, and change the parameters. apply: update own rows by these changes.
+    schedule: choose the parameters of a round. update: compute sums over this worker's rows for the parameters of a
+    wave. aggregate: add up the sums of all workers, and change the parameters. apply: apply these changes to this
+    worker's rows.
     """
 
     what: Literal["schedule", "update", "aggregate", "apply"]
@@ -47,8 +48,8 @@ class Pipeline(NamedTuple):
     def slots(self) -> int:
         """Return the number of consecutive rounds whose arrays may be in use at the same time.
 
-        The worker that schedules a round has aggregated the previous round of this scheduler. All workers had updated
-        that round, and before it they had applied the round that is `depth` earlier.
+        The worker that schedules a round has aggregated the scheduler's previous round. At that time, all workers had
+        updated the previous round, and before that had applied the round `depth` rounds earlier.
         """
         return self.schedulers + self.depth
 
@@ -57,7 +58,7 @@ class Pipeline(NamedTuple):
         return range(max(number - self.depth + 1, first), number)
 
     def steps(self, first: int, last: int, schedulers: Collection[int]) -> Iterator[Step]:
-        """Yield the steps of a worker with these schedulers, in order, for rounds `first` to `last` (exclusive)."""
+        """Yield, in order, the steps of a worker with the given schedulers for rounds `first` to `last` (exclusive)."""
         for number in range(first, min(first + self.schedulers, last)):
             if number % self.schedulers in schedulers:
                 yield Step("schedule", number)
@@ -71,7 +72,8 @@ class Pipeline(NamedTuple):
                     yield from self._finish(oldest, waves, last, oldest % self.schedulers in schedulers)
 
     def _finish(self, number: int, waves: range, last: int, mine: bool) -> Iterator[Step]:
-        """Yield the steps for waves of a round that all workers have updated. mine: whether its scheduler is here."""
+        """Yield the steps for waves of a round that all workers have updated. mine: whether this worker runs the
+        round's scheduler."""
         if mine:
             yield from (Step("aggregate", number, wave) for wave in waves)
             if self.waves - 1 in waves and number + self.schedulers < last:

@@ -14,16 +14,16 @@ from ooc.dynamic.priorities import Sums, draw
 from ooc.dynamic.rounds import Pipeline
 
 _FEW = 256  # parameters
-_SAMPLED = 512  # sampled entries of a column, on average; designs with more are checked on a sample of the rows
+_SAMPLED = 512  # mean sampled entries per column; designs with more entries are checked on a sample of rows
 
 
 class Rule(NamedTuple):
     """Rules by which the parameters of a round are chosen.
 
-    schedule: a key of `SCHEDULES`. parallel: largest number of parameters in a round. candidates: number of draws from
-    which they are chosen. rho: every two columns of a round have |x_j' x_k| < rho, see `ooc.dynamic.dependencies`; None
-    for no check. centred: whether x_j' x_k is the correlation rather than the cosine. eta: number added to each
-    priority, as a share of the mean priority.
+    schedule: a key of `SCHEDULES`. parallel: maximum number of parameters in a round. candidates: number of draws from
+    which the parameters are chosen. rho: any two columns in a round have |x_j' x_k| < rho, see
+    `ooc.dynamic.dependencies`; None for no check. centred: whether x_j' x_k is the correlation rather than the cosine.
+    eta: number added to each priority, as a fraction of the mean priority.
     """
 
     schedule: str = "priority"
@@ -36,14 +36,15 @@ class Rule(NamedTuple):
     seed: int = 0
 
     def for_parameters(self, count: int) -> Rule:
-        """Return the rule for `count` parameters; few parameters get one scheduler and no overlap of rounds."""
+        """Return the rule for `count` parameters; with few parameters, there is one scheduler, and rounds do not
+        overlap."""
         return self._replace(pipeline=Pipeline(1, 1, 1)) if count < _FEW else self
 
 
 class Turn(NamedTuple):
-    """A round to be scheduled: number `turn` of its scheduler, which owns a range of parameters.
-
-    priorities: float64 (k,), of these parameters. sums: see `ooc.dynamic.priorities`. random: rng of the scheduler.
+    """Input of a schedule function: a round to be scheduled. turn: number of the round among those of its scheduler.
+    parameters: range of parameters that the scheduler owns. priorities: float64 (k,), priorities of these parameters.
+    sums: see `ooc.dynamic.priorities`. random: random number generator of the scheduler.
     """
 
     turn: int
@@ -59,19 +60,20 @@ class Turn(NamedTuple):
         return min(self.rule.candidates, len(self.parameters))
 
     def numbered(self, places: np.ndarray) -> np.ndarray:
-        """Return the parameters, int64, at these positions of the range."""
+        """Return the parameters, int64, at the given positions in the range."""
         return self.parameters.start + self.parameters.step * places
 
 
 def generator(seed: int, first: int, scheduler: int) -> np.random.Generator:
-    """Return the rng of a scheduler for the rounds of one run, which begins with round `first`."""
+    """Return the random number generator of a scheduler for the rounds of one run that starts with round `first`."""
     return np.random.Generator(np.random.Philox(key=[seed, (first << 16) + scheduler]))
 
 
 def by_priority(turn: Turn) -> np.ndarray:
-    """Draw parameters with p(j) ~ priority_j + eta; returns int64, in the order of draws, each once.
+    """Draw parameters with p(j) proportional to priority_j + eta; returns the distinct ones, int64, in the order of
+    draws.
 
-    The fewer parameters have a large priority, the fewer different ones are drawn.
+    The fewer parameters have a large priority, the fewer distinct parameters are drawn.
     """
     mean = turn.sums.priorities[1] / turn.priorities.size
     eta = turn.rule.eta * mean if mean > 0 else 1.0
@@ -88,7 +90,7 @@ def at_random(turn: Turn) -> np.ndarray:
 def in_turn(turn: Turn) -> np.ndarray:
     """Return the next parameters in cyclic order, int64.
 
-    Each cycle starts one parameter later, so that a parameter does not always meet the same others in a round.
+    Each cycle starts one parameter later, so that a parameter is not always in a round with the same others.
     """
     passed, size = turn.turn * turn.candidates, len(turn.parameters)
     return turn.numbered((passed + passed // size + np.arange(turn.candidates)) % size)
@@ -120,7 +122,7 @@ def check(rule: Rule) -> None:
 
 
 class Checker:
-    """Select candidates that can be updated at the same time, by the correlations in all rows or a sample of them."""
+    """Selects candidates that can be updated simultaneously, based on correlations in all rows or a sample of rows."""
 
     def __init__(self, rule: Rule, rows: int, entries_of_a_column: float) -> None:
         self._rule = rule
@@ -133,9 +135,9 @@ class Checker:
     def independent(
         self, columns: HeldSparse | HeldDense, candidates: np.ndarray, updated: np.ndarray, group: int = 1
     ) -> np.ndarray:
-        """Return the first candidates, int64 (k,), that are independent of each other and of `updated`, for one round.
+        """Return the first candidates, int64 (k,), for one round, that are independent of each other and of `updated`.
 
-        updated: int64, parameters that are updated at the same time. group: number of columns of a parameter.
+        updated: int64, parameters that are being updated at the same time. group: number of columns per parameter.
         """
         rule, taken = self._rule, updated.size
         if rule.rho is None:

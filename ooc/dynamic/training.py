@@ -1,6 +1,6 @@
-"""Train a user's program by passes of the dynamic engine, for a number of passes or to a small duality gap.
+"""Train a user's program in passes of the dynamic engine, for a number of passes or until the duality gap is small.
 
-A step is a pass: as many rounds as it takes to update every parameter once. After each pass, all parameters are
+A step is one pass: as many rounds as are needed to update every parameter once. After each pass, all parameters are
 surveyed if the program has a duality gap; otherwise they are surveyed when their priorities have become small
 (`DynamicEngine.survey_if_settled`).
 """
@@ -43,7 +43,7 @@ def train_rounds(
     callback: Callback | None = None,
     ring: Ring | None = None,
 ) -> dict[str, Any]:
-    """Train a run for its configured passes, or until its duality gap is small; see `ooc.training.train`."""
+    """Train a run for its configured number of passes, or until its duality gap is small; see `ooc.training.train`."""
     stop = Stop(max_time)
     with trained(run, stop), together(ring):
         run.warn_of_changed_program()
@@ -52,7 +52,7 @@ def train_rounds(
         run.require_same_state(program)
         with (
             closing(RoundTraining(run, program, plan, callback, ring)) as training,
-            together(ring),  # runs before the workers are waited for: a thread may wait for other ranks
+            together(ring),  # exits before the wait for workers, as a thread may be waiting for other ranks
             mistakes_told(program),
         ):
             reason = run_steps(run, training, stop, quiet=quiet)
@@ -60,7 +60,7 @@ def train_rounds(
 
 
 class ColumnSolver:
-    """Run the passes of a program.
+    """Runs the passes of a program.
 
     Attributes: `engine`; `solved`, number of passes done; `program`; `shared`, the arrays of the program's fields.
     """
@@ -118,7 +118,8 @@ class ColumnSolver:
             self.engine.survey_if_settled()
 
     def objective(self) -> dict[str, float]:
-        """Return the program's objective. Raises Diverged if it is not finite, or far above its initial value."""
+        """Return the program's objective. Raises Diverged if the objective is not finite, or far above its initial
+        value."""
         told = numbers_of(self.program.objective, self.shared, single="objective")
         value, first = told.get("objective", 0.0), self._first
         if not np.isfinite(self.shared[self.program.coefficient_name]).all() or not np.isfinite(value):
@@ -154,7 +155,7 @@ class ColumnSolver:
 
 
 class RoundTraining(SolverSteps):
-    """Train one run in one process by passes, as `ooc.loop.TrainingSteps`, and write its metrics."""
+    """Trains one run in one process in passes, as `ooc.loop.TrainingSteps`, and writes its metrics."""
 
     unit = "iteration"
 

@@ -36,11 +36,11 @@ class DynamicAttachment(NamedTuple):
     rule: Rule
     room: Room
     shape: Shape
-    descriptors: tuple[int, int]  # file descriptors of the shared arrays, and of the columns held
+    descriptors: tuple[int, int]  # file descriptors of the shared arrays and of the held columns
 
 
 class Number(NamedTuple):
-    """First message to a worker: its number."""
+    """First message to a worker, with the worker's number."""
 
     number: int
 
@@ -82,7 +82,7 @@ def all_specs(
 
 
 def attach(attachment: DynamicAttachment) -> Callable[[Any], Any]:
-    """Build the program, compile its kernels, and return the handler of messages (see `blocks.workers`)."""
+    """Build the program, compile its kernels, and return the message handler (see `blocks.workers`)."""
     design = Design(Path(attachment.design))
     spec, rule = attachment.program, attachment.rule
     program = rounds_of(spec, design, attachment.room.columns)
@@ -93,9 +93,8 @@ def attach(attachment: DynamicAttachment) -> Callable[[Any], Any]:
 
 
 class RoundWorker:
-    """Handle the messages of one worker.
-
-    coordinator: id of the process that has started the interpreter which workers are forked from.
+    """Handle the messages of one worker. coordinator: id of the process that started the interpreter from which workers
+    are forked.
     """
 
     def __init__(self, design: Design, program: RoundProgram, attachment: DynamicAttachment, coordinator: int) -> None:
@@ -135,10 +134,10 @@ class RoundWorker:
 
 
 def go_on(steps: Iterator[bool], coordinator: int) -> None:
-    """Run an iterator that yields whether it waits, and sleep after each True.
+    """Run an iterator that yields whether it is waiting, and sleep after each True.
 
-    The kernel resumes a process that slept sooner than one that yielded, where other processes need the processor.
-    Raises WorkFailed if the coordinator has ended, as nothing else would stop this worker.
+    If other processes need the processor, the kernel resumes a process that slept sooner than one that yielded. Raises
+    WorkFailed if the coordinator has ended, because nothing else would stop this worker.
     """
     last = time.monotonic()
     for waits in steps:
