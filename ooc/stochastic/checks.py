@@ -16,7 +16,7 @@ STRATEGIES = ("reweight", "average", "accumulate")
 
 
 def check_declared(program: StochasticProgram) -> None:
-    """Raise RequestError if options, variables or functions of a program are invalid."""
+    """Raise RequestError if a program's options, variables or functions are invalid."""
     if program.first_degree < 1 or program.most < 1:
         least = min(program.first_degree, program.most)
         raise RequestError(f"--parallelism must be at least 1, got {least}")
@@ -33,7 +33,7 @@ def check_declared(program: StochasticProgram) -> None:
 
 
 def check_sizes(program: StochasticProgram) -> None:
-    """Raise RequestError if there are too few elements for the workers, or machines would have unequal numbers of
+    """Raise RequestError if there are too few elements for the workers, or if machines would have unequal numbers of
     workers."""
     if program.adaptive and "loss" not in program.functions:
         raise RequestError("--parallelism auto can only be used for programs that have a loss", "Give a number.")

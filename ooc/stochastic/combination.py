@@ -1,6 +1,6 @@
-"""Combination of what several workers made of a shared variable (Splash, equation 9).
+"""Combine the values of a shared variable from several workers (Splash, equation 9).
 
-`ooc.stochastic.variables` describes the variable of one worker.
+`ooc.stochastic.variables` describes the variable of a single worker.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ooc.stochastic.variables import KEPT, SCALE, SETTLED, WEIGHT
 
 
 class Slots(NamedTuple):
-    """One variable of several workers, in slots: the arrays of `WorkerVariable`, stacked.
+    """A variable of several workers, in slots: the stacked arrays of `WorkerVariable`.
 
     epochs: int64 (slots, 1). states: float64 (slots, STATE).
     """
@@ -28,11 +28,11 @@ class Slots(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """A variable summed over several workers. All float64.
+    """A variable summed over several workers, in float64.
 
-    sums: (rows, width), over workers that touched a row, with m times T. rests: (rows, 2), for the other workers, how
-    often v counts in sums and in iterates. iterates: (rows, width), or (0, width): weighted sum of the iterates of
-    workers that touched a row.
+    sums: (rows, width), sums over the workers that touched a row, with m times T. rests: (rows, 2), how many times v
+    counts, for the other workers, in sums and in iterates. iterates: (rows, width), weighted sums of the iterates of
+    the workers that touched a row; (0, width) without a mean.
     """
 
     sums: np.ndarray
@@ -42,7 +42,7 @@ class Gathered(NamedTuple):
 
 @unmanaged_kernel
 def gather(slots, rows, late_times, gathered):
-    """Add the rows from first to last (exclusive) of workers in slots. late_times: additional weight of delayed
+    """Add the rows from first to last (exclusive) of the workers in slots. late_times: additional weight of delayed
     additions."""
     for row in range(*rows):
         gather_row(slots, row, late_times, gathered, row)
@@ -60,7 +60,7 @@ def clear_row(gathered, place):
 
 @inlined_kernel
 def gather_row(slots, row, late_times, gathered, place):
-    """Add a row of all workers to the gathered sums."""
+    """Add the row of each worker to the gathered sums."""
     rest, weight = 0.0, 0.0
     for slot in range(slots.stamps.shape[0]):
         if slots.stamps[slot, row] == slots.epochs[slot, 0]:
@@ -74,7 +74,7 @@ def gather_row(slots, row, late_times, gathered, place):
 
 @inlined_kernel
 def add_worker(slots, slot, row, late_times, gathered, place):
-    """Add a row that a worker has touched: s * (x + late_times * late), and its iterates."""
+    """Add a row that a worker has touched: s * (x + late_times * late), and the sum of its iterates."""
     scale, values, sums = slots.states[slot, SCALE], slots.values[slot, row], gathered.sums[place]
     for column in range(sums.size):
         sums[column] += scale * values[column]
@@ -89,13 +89,14 @@ def add_worker(slots, slot, row, late_times, gathered, place):
 
 @unmanaged_kernel
 def combine(gathered, base, rows, degree, accumulate, into, mean):
-    """Set some rows to the combined values of all workers (Splash, equation 9):
+    """Set rows to the combined values of all workers (Splash, equation 9):
 
         v <- 1/m * sum_i (Gamma_i * v + Delta_i) + sum_i T_i
            = 1/m * (sum_i (Gamma_i * v + Delta_i + T_i) + (m - 1) * sum_i T_i)
 
-    accumulate: add up the changes of all workers instead (equation 5). base: (rows, width), v. into: (rows, width),
-    which may be `base`. mean: float64 (rows, width), or (0, width): the sum of all iterates, to be added to.
+    accumulate: whether to add up the changes of all workers instead (equation 5). base: (rows, width), v. into: (rows,
+    width), output, may be `base`. mean: float64 (rows, width), sum of all iterates, which is added to; (0, width)
+    without a mean.
     """
     for row in range(*rows):
         combine_row(gathered, row, base, row, degree, accumulate, into, mean)
@@ -103,7 +104,7 @@ def combine(gathered, base, rows, degree, accumulate, into, mean):
 
 @inlined_kernel
 def any_of(numbers):
-    """Return whether a number is not 0."""
+    """Return whether any number is not 0."""
     for number in numbers:  # noqa: SIM110
         if number != 0.0:
             return True
@@ -112,7 +113,7 @@ def any_of(numbers):
 
 @inlined_kernel
 def combine_row(gathered, place, base, row, degree, accumulate, into, mean):
-    """Set a row to the combination of the gathered sums."""
+    """Set a row to its combined value, computed from the gathered sums."""
     sums, rest, weight = gathered.sums[place], gathered.rests[place, 0], gathered.rests[place, 1]
     if mean.size:
         for column in range(sums.size):
@@ -134,7 +135,8 @@ def combine_row(gathered, place, base, row, degree, accumulate, into, mean):
 def gather_and_combine(slots, rows, late_times, gathered, base, degree, accumulate, into, mean):
     """Gather and combine row by row, if all workers are in slots.
 
-    gathered: one row, work; see `gather` and `combine`. The values of a single worker may be v itself.
+    gathered: work array of one row. See `gather` and `combine` for the other arguments. The values of a single worker
+    may be v itself.
     """
     for row in range(*rows):
         clear_row(gathered, 0)

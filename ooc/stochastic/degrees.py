@@ -1,8 +1,8 @@
 """Choose the degree of parallelism, the number of parallel learners, by trial (Splash, appendix B).
 
-Beyond the paper, the degree can decrease: trials include smaller groups than the present one, and a pass that made the
-loss of a fixed sample of elements worse is undone and repeated with fewer workers. In the paper the groups share the
-cores of a cluster; here a worker is not a process, and the largest group has all workers.
+Unlike in the paper, the degree can decrease: trials include groups smaller than the current one, and a pass that
+increased the loss of a fixed sample of elements is undone and repeated with fewer workers. In the paper, the groups
+share the cores of a cluster; here, a worker is not a process, and the largest group has all workers.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-SMALL = 8  # up to this number of workers groups double in size, beyond it they quadruple
-PATIENCE = 2  # trials in a row that choose the same, before they are made less often
-REST = 10  # passes from one trial to the next then
-ERRORS = 3  # standard errors of the change of a loss within which it is noise
-TOLERATED = 0.05  # of the loss, and of its decrease since the start: tolerated rise in a pass
+SMALL = 8  # groups double in size up to this maximum number of workers; for larger maxima they quadruple
+PATIENCE = 2  # consecutive trials with the same choice before trials become rarer
+REST = 10  # passes between trials from then on
+ERRORS = 3  # changes of the loss within this number of standard errors are noise
+TOLERATED = 0.05  # tolerated rise in a pass, as a fraction of the loss and of its decrease since the start
 TO_MAKE, TO_UNDO, MADE = 0, 1, 2  # status of the present pass: to be made, to be undone and repeated, accepted
 
 
 class DegreeChoice(NamedTuple):
-    """State of the choice. degree: number of workers. chosen: consecutive trials with this result. next_trial: passes
-    until the next trial. passes: number of passes. undone: number of undone passes. status: of the present pass."""
+    """State of the choice. degree: number of workers. chosen: number of consecutive trials that chose this degree.
+    next_trial: number of passes until the next trial. passes: number of passes. undone: number of undone passes.
+    status: status of the current pass."""
 
     degree: int = 1
     chosen: int = 0
@@ -34,17 +35,17 @@ class DegreeChoice(NamedTuple):
 
 
 def _times(most: int) -> int:
-    """Return the ratio of the sizes of consecutive groups."""
+    """Return the ratio of the sizes of consecutive groups, given the maximum number of workers."""
     return 2 if most <= SMALL else 4
 
 
 def fewer(degree: int, most: int) -> int:
-    """Return the number of workers of the next smaller group."""
+    """Return the number of workers in the next smaller group."""
     return max(degree // _times(most), 1)
 
 
 def group_sizes(before: int, most: int) -> list[int]:
-    """Return the sizes of the groups of a trial: from the next smaller than `before`, growing to `most`."""
+    """Return the sizes of the groups in a trial: from the next size below `before` up to `most`."""
     sizes: list[int] = []
     size = fewer(before, most)
     while 2 * size <= most:
@@ -54,10 +55,10 @@ def group_sizes(before: int, most: int) -> list[int]:
 
 
 def choose(before: DegreeChoice, degrees: Sequence[int], losses: Sequence[float]) -> DegreeChoice:
-    """Return the choice after a trial: the group with the smallest loss, of equal losses the larger group.
+    """Return the choice after a trial: the group with the smallest loss; ties go to the larger group.
 
-    A loss that is not finite loses; if none is finite, the smallest group is chosen. After several equal results in a
-    row, trials become rarer.
+    Losses that are not finite are ignored; if none is finite, the smallest group is chosen. Trials become rarer after
+    several consecutive trials with the same result.
     """
     finite = [(loss, -degree) for loss, degree in zip(losses, degrees, strict=True) if math.isfinite(loss)]
     degree = -min(finite)[1] if finite else min(degrees)
@@ -67,20 +68,20 @@ def choose(before: DegreeChoice, degrees: Sequence[int], losses: Sequence[float]
 
 
 def undone(before: DegreeChoice, degree: int) -> DegreeChoice:
-    """Return the choice after an undone pass, which is repeated with `degree` workers; no trials for a while, longer
-    each time."""
+    """Return the choice after an undone pass, which is repeated with `degree` workers. The number of passes until the
+    next trial grows with each undone pass."""
     times = before.undone + 1
     next_trial = before.passes + REST * times
     return before._replace(degree=degree, chosen=0, next_trial=next_trial, undone=times, status=TO_UNDO)
 
 
 def is_worse(first: np.ndarray, before: np.ndarray, after: np.ndarray, elements: np.ndarray) -> bool:
-    """Return whether a pass made the loss of a sample worse by more than noise, or not finite.
+    """Return whether a pass increased the loss of a sample by more than noise, or made it infinite or NaN.
 
-    first, before, after: float64 (G,), summed losses of G groups of elements at the start of the run, before and after
-    the pass. elements: (G,), elements of each group. Noise is three standard errors of the mean change over groups,
-    plus a twentieth of the loss or of its decrease since the start, whichever is less, as stochastic steps fluctuate
-    near an optimum.
+    first, before, after: float64 (G,), summed losses of G groups of elements at the start of the run, before the pass,
+    and after the pass. elements: (G,), number of elements in each group. Noise is three standard errors of the mean
+    change over groups, plus a twentieth of the loss or of its decrease since the start, whichever is less, because
+    stochastic steps fluctuate near an optimum.
     """
     if not np.isfinite(after).all():
         return True
@@ -97,10 +98,10 @@ def is_worse(first: np.ndarray, before: np.ndarray, after: np.ndarray, elements:
 
 
 def total(losses: Iterable[float]) -> float:
-    """Return the exact sum of losses; infinite or NaN if a loss is, or the sum overflows."""
+    """Return the exact sum of losses; infinite or NaN if a loss is infinite or NaN, or if the sum overflows."""
     losses = list(losses)
     try:
         return math.fsum(losses)
-    except (OverflowError, ValueError):  # beyond the largest number; infinities of both signs
+    except (OverflowError, ValueError):  # overflow; infinities of both signs
         with np.errstate(all="ignore"):
             return float(np.sum(losses))

@@ -1,6 +1,7 @@
 """Compiled loops over elements, generated for the functions of a program.
 
-The fields of `shared` and `local` depend on the program, so its loops are written for it: see `ooc.user_modules`.
+The fields of `shared` and `local` depend on the program, so loops are generated for each program, see
+`ooc.user_modules`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,10 @@ from ooc.user_modules import loops_module, owner, types_module
 
 
 class DeclaredNames(NamedTuple):
-    """Declarations of a program.
+    """Names that a program declares.
 
-    elements: class of the dataset's elements. maps: functions besides `process`. constants, variables: fields of
-    `shared`. delayed: variables with delayed additions, and the index of each. by_element, by_entry, work: fields of
-    `local`.
+    elements: class of the dataset's elements. maps: functions other than `process`. constants, variables: fields of
+    `shared`. delayed: index of each variable with delayed additions. by_element, by_entry, work: fields of `local`.
     """
 
     elements: Any
@@ -94,7 +94,7 @@ def {name}_elements(block, visits, shared, local, found):
 
 
 def load(program: Any, names: DeclaredNames) -> ModuleType:
-    """Return the module of a program's loops: `Shared`, `Local`, `process_elements`, `NAME_elements` for each map."""
+    """Return the module with a program's loops: `Shared`, `Local`, `process_elements`, and a loop for each map."""
     types = types_module(
         {
             "Shared": [*names.variables, *names.constants],
@@ -106,7 +106,7 @@ def load(program: Any, names: DeclaredNames) -> ModuleType:
 
 
 def source(program: type, names: DeclaredNames, types: str) -> str:
-    """Return the source of the module. types: name of the module with `Shared` and `Local`."""
+    """Return the source of the module. types: name of the module that defines `Shared` and `Local`."""
     element_at = f"{names.elements.__name__.lower()}_at"
     places = [f"local.{name}[element]" for name in names.by_element]
     places += [f"local.{name}[mine]" for name in names.by_entry] + [f"local.{name}" for name in names.work]

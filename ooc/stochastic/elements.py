@@ -1,7 +1,7 @@
 """Elements that the stochastic engine passes to `process`, one after the other.
 
-Arrays are read-only views of a block. number: position among all elements in stored order. visit: how often it was
-processed before. key: uint64, of the random stream (`uniform`) of this visit.
+Arrays are read-only views of a block. number: index of the element in stored order. visit: number of times the element
+was processed before. key: uint64, key of the random stream (`uniform`) of this visit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ooc import rng
 
 
 class Row(NamedTuple):
-    """A row of a matrix. columns: uint32 (n,), ranks. values: float32 (n,)."""
+    """A row of a matrix. columns: uint32 (n,), ranks of columns. values: float32 (n,)."""
 
     number: int
     visit: int
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A sample with a label, float64. columns: uint32 (n,). values: float32 (n,)."""
+    """A sample with a label (float64). columns: uint32 (n,), ranks of columns. values: float32 (n,)."""
 
     number: int
     visit: int
@@ -40,7 +40,7 @@ class Sample(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A document. words: uint32 (n,), ranks of its tokens."""
+    """A document. words: uint32 (n,), rank of each token's word."""
 
     number: int
     visit: int
@@ -49,8 +49,9 @@ class Document(NamedTuple):
 
 
 class Visits(NamedTuple):
-    """The elements of a block to visit. first, last: numbered within the block. place: number of the block's first
-    element among all. visit: earlier visits. key: uint64, of the stream for their keys."""
+    """The elements of a block to visit. first, last: bounds (last exclusive) of the elements within the block. place:
+    index of the block's first element among all elements. visit: number of earlier visits. key: uint64, key of the
+    stream of the elements' keys."""
 
     first: int
     last: int
@@ -60,7 +61,7 @@ class Visits(NamedTuple):
 
 
 class Texts(NamedTuple):
-    """The D documents of a block. offsets: int64 (D+1,). words: uint32 (N,), ranks of all tokens."""
+    """The D documents of a block. offsets: int64 (D+1,). words: uint32 (N,), rank of each token's word."""
 
     offsets: np.ndarray
     words: np.ndarray
@@ -71,7 +72,7 @@ KINDS: dict[type[Store], Any] = {Matrix: Row, Samples: Sample, Dataset: Document
 
 @inlined_kernel
 def key_of(visits, element):
-    """Return the key of the random stream of an element's visit."""
+    """Return the key of the random stream for a visit of an element."""
     return rng.bits(visits.key, np.uint64(visits.place + element))
 
 
@@ -83,7 +84,7 @@ def uniform(key, n):
 
 @inlined_kernel
 def row_at(block, element, visits):
-    """Return an element of a block of a matrix."""
+    """Return an element of a block of a matrix as a `Row`."""
     mine = slice(block.offsets[element], block.offsets[element + 1])
     key = key_of(visits, element)
     return Row(visits.place + element, visits.visit, key, block.columns[mine], block.values[mine])
@@ -91,7 +92,7 @@ def row_at(block, element, visits):
 
 @inlined_kernel
 def sample_at(block, element, visits):
-    """Return an element of a block of samples."""
+    """Return an element of a block of samples as a `Sample`."""
     mine = slice(block.offsets[element], block.offsets[element + 1])
     key, label = key_of(visits, element), block.labels[element]
     return Sample(visits.place + element, visits.visit, key, block.columns[mine], block.values[mine], label)
@@ -99,13 +100,13 @@ def sample_at(block, element, visits):
 
 @inlined_kernel
 def document_at(block, element, visits):
-    """Return an element of a block of texts."""
+    """Return an element of a block of documents as a `Document`."""
     mine = slice(block.offsets[element], block.offsets[element + 1])
     return Document(visits.place + element, visits.visit, key_of(visits, element), block.words[mine])
 
 
 def elements_of(block: RowBlock | SampleBlock | Block) -> Any:
-    """Return the arrays of a block that the loops over elements read."""
+    """Return the arrays of a block that loops over elements read."""
     if isinstance(block, Block):
         return Texts(block.offsets, token_words(*block[1:]))
     return block
@@ -113,7 +114,7 @@ def elements_of(block: RowBlock | SampleBlock | Block) -> Any:
 
 @kernel
 def token_words(offsets, positions, words, word_offsets):
-    """Return the words of all tokens of a block by document, uint32 (N,). See `blocks.corpus.dataset.Block`."""
+    """Return the words of a block's tokens in document order, uint32 (N,). See `blocks.corpus.dataset.Block`."""
     by_word = np.empty(positions.size, np.uint32)
     for w in range(words.size):
         by_word[word_offsets[w] : word_offsets[w + 1]] = words[w]
@@ -124,7 +125,7 @@ def token_words(offsets, positions, words, word_offsets):
 
 
 def entry_bounds(dataset: Store) -> np.ndarray:
-    """Return the first entry or token of each block, int64 (B+1,)."""
+    """Return the first entry or token of each block, followed by their total count, int64 (B+1,)."""
     return np.concatenate(([0], np.cumsum(dataset.index.cells.sum(axis=1))))
 
 
@@ -134,17 +135,17 @@ def elements_of_whole(dataset: Store) -> int:
 
 
 def elements_before(dataset: Store) -> int | None:
-    """Return the number of elements in the shards before this one; None if it is not a range of the whole's
-    elements."""
+    """Return the number of elements in the shards before this one; None if this shard is not a contiguous range of the
+    elements of the whole dataset."""
     return dataset.manifest["shard"].get("first")
 
 
 def tiny_block(dataset: Store) -> Any:
-    """Return the result of `elements_of` for a block without elements, for compiling."""
+    """Return the result of `elements_of` for a block without elements, with which loops are compiled."""
     offsets, columns, values = np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32)
     numbers, labels = np.empty(0, np.uint64), np.empty(0)
     for array in (offsets, columns, values, numbers, labels):
-        array.setflags(write=False)  # as mapped files are; to numba that is another type
+        array.setflags(write=False)  # like mapped files, which have another numba type
     if isinstance(dataset, Dataset):
         return Texts(offsets, np.empty(0, np.uint32))
     if isinstance(dataset, Samples):

@@ -20,14 +20,14 @@ from ooc.stochastic.program import StochasticProgram
 from ooc.stochastic.variables import KEPT, SCALE, unpacked
 from ooc.workers.worker import ProgramSpec
 
-_SHARE = 0.8  # of the memory that is available, if no budget is given
+_SHARE = 0.8  # fraction of the available memory used if no limit is given
 
 
 class StochasticEngine(StaticEngine):
-    """A program over a dataset, from its initial values on. Use as a context manager.
+    """Engine that runs a program on a dataset, starting from its initial values. Use as a context manager.
 
-    workers: number of processes, None for all cores. memory_bytes: of all processes together. For a run directory with
-    metrics, commits and resume, use `create_run` and `train` with the same program.
+    workers: number of processes; None for all cores. memory_bytes: memory limit of all processes together. For a run
+    directory with metrics, commits and resume, use `create_run` and `train` with the same program.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class StochasticEngine(StaticEngine):
             self.step()
 
     def map(self, name: str) -> np.ndarray:
-        """Return the values of a function of the program, `loss` or one of `maps`, for all elements: float64 (n,)."""
+        """Return the values of a function of the program (`loss` or one of `maps`) for all elements, float64 (n,)."""
         return np.concatenate(list(self._stochastic.values(name, self.sweep)))
 
     def reduce(self, name: str, function: np.ufunc = np.add) -> float:
-        """Return the values of a function reduced by a function of two numbers, in the order of the elements."""
+        """Return the values of a function, reduced with a ufunc in element order."""
         parts = (function.reduce(part) for part in self._stochastic.values(name, self.sweep) if part.size)
         return float(functools.reduce(function, parts))
 
@@ -74,8 +74,8 @@ class StochasticEngine(StaticEngine):
         return {name: value.copy() for name, value in self._stochastic.variables(self.arrays).items()}
 
     def solutions(self, name: str) -> np.ndarray:
-        """Return a variable of each worker of the last batch, before combination: (workers, ...)."""
-        if int(self.arrays["choice"][0]) == 1:  # it has changed the variable itself
+        """Return a variable of each worker in the last batch before they were combined, (workers, ...)."""
+        if int(self.arrays["choice"][0]) == 1:  # the only worker has changed the variable itself
             return self.variables()[name][None]
         declared, arrays, found = self._stochastic.declared[name], self.arrays, []
         for slot in range(min(self._stochastic.slots, int(arrays["choice"][0]))):

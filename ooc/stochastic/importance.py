@@ -1,9 +1,9 @@
 """Steps of stochastic gradient descent for samples with weights above 1, for use in `process`.
 
-A sample of weight m counts as m samples in a row. `integrated_rate` sums the rates of their steps (Splash, 4.3). The
-other functions also follow the change of the loss, a function of p = w . x, on the way (Karampatziakis and Langford,
-Online importance weight aware updates, UAI 2011): they return how far w moves along x, and never pass the optimum,
-however large m is.
+A sample of weight m counts as m consecutive copies of the sample. `integrated_rate` sums the rates of their steps
+(Splash, 4.3). The other functions also take into account how the loss, a function of p = w . x, changes during these
+steps (Karampatziakis and Langford, Online importance weight aware updates, UAI 2011). They return how far w moves along
+x, which never passes the optimum, however large m is.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from blocks.compiled import inlined_kernel
 
 @inlined_kernel
 def integrated_rate(t, weight, rate, power):
-    """Return about the sum of the rates rate / i^power of the last `weight` steps up to step t: the integral from t -
-    weight + 1 to t + 1. power: from 0 to 1."""
+    """Return the approximate sum of the rates, rate / i^power, of the last `weight` steps up to step t: the integral
+    from t - weight + 1 to t + 1. power: from 0 to 1."""
     first, last = t - weight + 1.0, t + 1.0
     if power == 1.0:
         return rate * math.log(last / first)
@@ -25,7 +25,7 @@ def integrated_rate(t, weight, rate, power):
 
 @inlined_kernel
 def squared_step(p, y, square, rate):
-    """Return the step along x for the loss (p - y)^2 / 2. square: x . x. rate: of the steps, times the weight."""
+    """Return the step along x for the loss (p - y)^2 / 2. square: x . x. rate: learning rate times the weight."""
     return (y - p) * -math.expm1(-rate * square) / square if square > 0.0 else 0.0
 
 
@@ -41,13 +41,13 @@ def hinge_step(p, y, square, rate):
 def logistic_step(p, y, square, rate):
     """Return the step along x for the loss log(1 + exp(-y * p)) with y = -1 or 1. square, rate: see `squared_step`.
 
-    On the way q = y * p follows dq/dh = square / (1 + e^q): q + e^q grows by rate * square. Solved for q by Newton's
-    method, from above, for q + e^q - c, which is convex.
+    During the step, q = y * p follows dq/dh = square / (1 + e^q), so q + e^q grows by rate * square. The equation q +
+    e^q = c is solved for q by Newton's method from above, as its left side is convex.
     """
     if square <= 0.0:
         return 0.0
     q = y * p
-    if q > 30.0:  # e^q stands for the sum; the step is that of the gradient
+    if q > 30.0:  # e^q dominates the sum; a gradient step is exact enough
         return y * rate * math.exp(-q)
     c = q + math.exp(q) + rate * square
     found = math.log(c) if c > 1.0 else c

@@ -1,4 +1,4 @@
-"""Stages of the phases of a stochastic program: passes, trials of degrees of parallelism, checks of losses."""
+"""Stages of the phases of a stochastic program: passes, trials of degrees of parallelism, and loss checks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ooc.stochastic.tasks import Stage, check_stage, cut, keep_stages, pass_stag
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
 
-TESTS = 16  # jobs that compute the loss of some elements
+TESTS = 16  # number of jobs that compute the loss of a sample of elements
 
 
 class PhaseStages:
-    """Stages of the phases of one program."""
+    """Computes the stages of the phases of one program."""
 
     def __init__(self, program: StochasticProgram) -> None:
         self._program = program
 
     @lru_cache(maxsize=4)  # noqa: B019, a program lives as long as its process
     def rounds(self, phase: str, choice: DegreeChoice) -> list[list[Stage]]:
-        """Return the stages of a phase, round by round."""
+        """Return the stages of each round of a phase."""
         program = self._program
         if phase == program.check.name:
             return [[check_stage(program.elements, TESTS)]]
@@ -49,7 +49,7 @@ class PhaseStages:
         return [stage for stages in self.rounds(phase, choice) for stage in stages]
 
     def attempts(self) -> Iterator[Phase]:
-        """Yield the attempts of a pass: with the present degree, then with fewer workers each time."""
+        """Yield the attempts at a pass: with the current degree, then with fewer workers each time."""
         program = self._program
         yield program.passes
         degree = program.most // program.machines
@@ -58,15 +58,15 @@ class PhaseStages:
             yield program.passes
 
     def groups(self, degree: int) -> list[int]:
-        """Return the number of workers of each group of a trial, equally many on each machine."""
+        """Return the number of workers in each group of a trial; each machine has the same number."""
         machines, most = self._program.machines, self._program.most
         return [machines * size for size in group_sizes(degree // machines, most // machines)]
 
     def _ranges(self, degree: int) -> list[list[int]]:
-        """Return the bounds of the elements of this machine's workers, round by round.
+        """Return the bounds of the elements of this machine's workers in each round.
 
-        With one round, and shards that are ranges of the whole dataset, workers have the same elements as on one
-        machine.
+        With one round, and shards that are contiguous ranges of the whole dataset, workers have the same elements as on
+        one machine.
         """
         program = self._program
         here = degree // program.machines

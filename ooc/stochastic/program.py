@@ -1,10 +1,10 @@
 """Stochastic algorithms written for one thread and run by many workers (Zhang and Jordan, Splash, 2015).
 
-A program defines `process(element, weight, shared, local)`. Each of m workers processes a share of the elements, each
-with m times its weight, starting from the shared variables; at the end of each round the results of all workers are
-combined by equation 9 (see `ooc.stochastic.combination`). m is a property of the run; processes take workers as they
-become free. On a ring each machine has m / R workers for the elements of its shard, and results are summed over all
-machines.
+A program defines `process(element, weight, shared, local)`. Each of m workers starts from the shared variables and
+processes a share of the elements, with m times the weight of each element. At the end of each round, the results of all
+workers are combined with equation 9 (see `ooc.stochastic.combination`). m is a property of the run; processes run
+workers as they become free. On a ring of R machines, each machine has m / R workers for the elements of its shard, and
+results are summed over all machines.
 """
 
 from __future__ import annotations
@@ -32,18 +32,19 @@ from ooc.stochastic.variables import unpacked
 from ooc.workers.shared_arrays import ArraySpec
 
 AUTO = "auto"
-MOST_PARALLELISM = 16  # default upper bound of trials
-_SLOTS_BYTES = 1 << 28  # of the workers of a batch, about
-_SHARE_BYTES, _MOST_SHARES = 1 << 23, 16  # of the variables, that one job combines
-_GROUPS = 8  # of a trial, at most
+MOST_PARALLELISM = 16  # default maximum degree in trials
+_SLOTS_BYTES = 1 << 28  # approximate size of the variables of a batch of workers
+_SHARE_BYTES, _MOST_SHARES = 1 << 23, 16  # bytes of variables that one job combines, and maximum number of jobs
+_GROUPS = 8  # maximum number of groups in a trial
 TIMES = ("computing_s", "waiting_s", "communicating_s")
 
 
 class Local(NamedTuple):
-    """A local variable: an array (by default one number) of each element.
+    """A local variable: an array (by default a single number) for each element.
 
-    per: "element"; "entry" for an array of each entry or token, the first dimension; or "work" for a temporary array of
-    `process`. derived: `process` does not read it, so it need not be restored when a pass is undone.
+    per: "element"; "entry" for an array whose first dimension is the element's entries or tokens; or "work" for a
+    temporary array of `process`. derived: whether `process` does not read the variable, so that it need not be restored
+    when a pass is undone.
     """
 
     shape: tuple[int, ...] = ()
@@ -52,7 +53,7 @@ class Local(NamedTuple):
     derived: bool = False
 
     def spec(self, count: int) -> ArraySpec:
-        """Return the spec for `count` elements or entries; a work array has no such dimension."""
+        """Return the spec for `count` elements or entries. A work array lacks this dimension."""
         shape = self.shape or (() if self.per == "entry" else (1,))
         return ArraySpec(shape if self.per == "work" else (count, *shape), self.dtype)
 
@@ -60,18 +61,19 @@ class Local(NamedTuple):
 class StochasticProgram(StaticProgram):
     """Base class of stochastic programs, which define `shared_variables`, `process` and optional methods.
 
-    parallelism: number of workers, or "auto" to choose up to `most_parallelism` by trials and fewer after a worse pass
-    (see `ooc.stochastic.degrees`); this needs `loss`. sync_per_pass: rounds of a pass. strategy: "reweight"; for
-    comparison "average" and "accumulate", where elements have weight 1 and the changes of workers are averaged or
-    summed. on_ring: the dataset is a shard, and all shards are trained together.
+    parallelism: number of workers, or "auto" to choose up to `most_parallelism` by trials, and fewer after a pass that
+    increased the loss (see `ooc.stochastic.degrees`); "auto" requires `loss`. sync_per_pass: number of rounds in a
+    pass. strategy: "reweight"; or, for comparison, "average" or "accumulate", where elements have weight 1 and the
+    workers' changes are averaged or summed. on_ring: whether the dataset is a shard that is trained together with all
+    other shards.
     """
 
     start = Phase("start", "grid", writes=False)
     check = Phase("check", "grid", writes=False, staged=True)
     trial = Phase("trial", "grid", writes=False, staged=True)
     passes = Phase("process", "grid", writes=False, staged=True)
-    maps: Sequence[str] = ()  # functions of (element, shared, local) that give a number, besides `loss`
-    delays = 0  # delayed additions of an element, at most
+    maps: Sequence[str] = ()  # functions of (element, shared, local), in addition to `loss`, that return a number
+    delays = 0  # maximum number of delayed additions per element
 
     def __init__(
         self,
@@ -110,17 +112,17 @@ class StochasticProgram(StaticProgram):
         self.initial = (self.start, self.check) if self.adaptive else (self.start,)
         self.phases = (self.trial, *self.stages.attempts()) if self.adaptive else (self.passes,)
         self.reading_phases = tuple(Phase(name, "block", writes=False) for name in self.functions)
-        self._choice = DegreeChoice(self.first_degree)  # choice for the present phase, in the coordinator
-        self._stage = 0  # of it, the next that ends
-        self._losses: list[float] = []  # of groups, in a trial
-        self._finite = True  # whether all variables are, after a pass
+        self._choice = DegreeChoice(self.first_degree)  # choice for the current phase, in the coordinator
+        self._stage = 0  # index of the stage of this phase that ends next
+        self._losses: list[float] = []  # losses of groups in a trial
+        self._finite = True  # whether all variables are finite after a pass
 
     # Declarations of a user's program
 
     def shared_variables(self) -> dict[str, Shared]:
-        """Return the shared variables by name; they start at 0 unless `first_values` says otherwise.
+        """Return the shared variables by name. They start at 0 unless `first_values` returns a value.
 
-        Default: the fields of the class that are neither per row nor for work.
+        Default: the fields of the class that are neither per row nor work arrays.
         """
         specs = {name: field.spec(self.dataset, self) for name, field in self._fields("", "column").items()}
         return {name: Shared(spec.shape, str(spec.dtype)) for name, spec in specs.items()}
@@ -129,7 +131,7 @@ class StochasticProgram(StaticProgram):
         return {name: field for name, field in fields_of(type(self)).items() if field.per in kinds}
 
     def local_variables(self) -> dict[str, Local]:
-        """Return the local variables by name; they start at 0. Default: the fields that are per row or for work."""
+        """Return the local variables by name. They start at 0. Default: the fields that are per row or work arrays."""
         found = {}
         for name, field in self._fields("row", "work").items():
             shape = field.spec(self.dataset, self).shape[field.per == "row" :]
@@ -137,12 +139,13 @@ class StochasticProgram(StaticProgram):
         return found
 
     def constants(self) -> dict[str, Any]:
-        """Return constants of `shared`: numbers and read-only arrays. Default: the options that are numbers."""
+        """Return the constants in `shared`: numbers and read-only arrays. Default: the numeric options."""
         values = {name: getattr(self, name) for name in options_of(type(self))}
         return {name: value for name, value in values.items() if isinstance(value, int | float)}
 
     def first_values(self) -> dict[str, Any]:
-        """Return initial values of shared variables that do not start at 0. Default: those of the fields."""
+        """Return the initial values of shared variables that do not start at 0. Default: the initial values of the
+        fields."""
         found = {name: np.zeros(declared.shape) for name, declared in self.declared.items()}
         for name, field in self._fields("", "column").items():
             field.fill(found[name], [self.seed, *name.encode()])
@@ -153,9 +156,9 @@ class StochasticProgram(StaticProgram):
 
     @staticmethod
     def process(element: Any, weight: Any, shared: Any, local: Any) -> None:
-        """Process one element with a weight: change `shared` by its operators, and `local`.
+        """Process one element with a weight: change `shared` with its operators, and change `local`.
 
-        Compiled by numba. Functions that it calls must be compiled too, and be in the same file.
+        Compiled by numba. Functions that `process` calls must also be compiled, and be in the same file.
         """
         raise NotImplementedError
 
@@ -166,12 +169,12 @@ class StochasticProgram(StaticProgram):
 
     @cached_property
     def slots(self) -> int:
-        """Return the number of workers of a batch."""
+        """Return the number of workers in a batch."""
         return min(self.most // self.machines, max(2, _SLOTS_BYTES // self._slot_bytes()))
 
     @cached_property
     def shares(self) -> int:
-        """Return the number of jobs of a combination."""
+        """Return the number of jobs in which variables are combined."""
         return min(max(self._slot_bytes() // _SHARE_BYTES, 1), _MOST_SHARES)
 
     def local_specs(self) -> dict[str, ArraySpec]:
@@ -196,18 +199,18 @@ class StochasticProgram(StaticProgram):
         if self.adaptive:
             specs |= {spare(name): specs[name] for name in (*self.committed, *self.restored)}
             specs["tried"] = ArraySpec((_GROUPS, 2), "float64")
-            specs["tests"] = ArraySpec((2, TESTS), "float64")  # losses, and elements, of the present stage
-            specs["checked"] = ArraySpec((2, TESTS), "float64")  # losses of the sample at first, and after the pass
+            specs["tests"] = ArraySpec((2, TESTS), "float64")  # losses, and element counts, in the current stage
+            specs["checked"] = ArraySpec((2, TESTS), "float64")  # losses of the sample at the start and after the pass
         return specs
 
     @cached_property
     def committed(self) -> list[str]:
-        """Return the names of the shared variable arrays that a generation holds."""
+        """Return the names of the shared variables' arrays that are part of a generation."""
         return [name for each, declared in self.declared.items() for name in committed_specs(each, declared)]
 
     @cached_property
     def restored(self) -> list[str]:
-        """Return the names of local arrays that are restored after a trial or an undone pass."""
+        """Return the names of the local arrays that are restored after a trial or an undone pass."""
         derived = {f"local.{name}" for name, local in self.locals.items() if local.derived}
         return [name for name in self.local_specs() if name not in derived]
 
@@ -215,7 +218,7 @@ class StochasticProgram(StaticProgram):
         return ("choice", *(["tried", "checked"] if self.adaptive else []), *self.committed, *self.local_specs())
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
-        """Return the sizes of local variables by round."""
+        """Return the sizes of the local variables in each round."""
         bounds = cut(0, self.elements, self.rounds)
         sizes = {"element": np.diff(bounds), "entry": np.diff([self.entry(element) for element in bounds])}
         per = {f"local.{name}": local.per for name, local in self.locals.items()}
@@ -224,7 +227,7 @@ class StochasticProgram(StaticProgram):
         return pieces | ({spare(name): pieces[name] for name in self.restored} if self.adaptive else {})
 
     def entry(self, element: int) -> int:
-        """Return the number, among all, of an element's first entry."""
+        """Return the index of an element's first entry among all entries."""
         if element == self.elements:
             return int(self.first_entries[-1])
         block = int(np.searchsorted(self.first_elements, element, side="right")) - 1
@@ -232,12 +235,12 @@ class StochasticProgram(StaticProgram):
         return int(self.first_entries[block] + offsets[element - self.first_elements[block]])
 
     def scratch_bytes(self) -> int:
-        """Return the bytes of work arrays and of the words of two blocks of documents."""
+        """Return the size in bytes of the work arrays, and of the words of two blocks of documents."""
         work = sum(local.spec(0).bytes for local in self.locals.values() if local.per == "work")
         return work + 12 * int(self.dataset.index.cells.sum(axis=1).max(initial=0))
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """Return the bytes sent per iteration: after each round the summed results of workers, then the combined
+        """Return the bytes sent per iteration: after each round, the summed results of workers, then the combined
         variables."""
         arrays = self.shared_arrays()
         gathered = (arrays[name].bytes for name in self._gathered_names())
@@ -250,7 +253,7 @@ class StochasticProgram(StaticProgram):
 
     @cached_property
     def jobs(self) -> Any:
-        """Return the object that does jobs, with compiled loops."""
+        """Return the object that runs jobs with compiled loops."""
         from ooc.stochastic.element_jobs import ElementJobs
 
         return ElementJobs(self)
@@ -313,7 +316,7 @@ class StochasticProgram(StaticProgram):
         return {}
 
     def _ended(self, phase: Phase, shared: Arrays) -> None:
-        """Handle the end of all stages of a phase."""
+        """Handle the end of the last stage of a phase."""
         choice = self._choice
         if phase is self.check:
             shared["checked"][:] = shared["tests"][0]
@@ -331,7 +334,7 @@ class StochasticProgram(StaticProgram):
                 shared["checked"][1] = shared["tests"][0]
 
     def may_undo(self, degree: int) -> bool:
-        """Return whether a pass with `degree` workers may be undone: only if there can be fewer."""
+        """Return whether a pass with `degree` workers may be undone, which requires that fewer workers are possible."""
         return self.adaptive and degree > self.machines
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
@@ -349,11 +352,11 @@ class StochasticProgram(StaticProgram):
         return {"objective": total(map(total, self.values("loss", sweep)))}
 
     def values(self, name: str, sweep: Sweep) -> Iterator[np.ndarray]:
-        """Return the values of a function, `loss` or one of `maps`, for all elements, part by part: float64."""
+        """Return the values of a function (`loss` or one of `maps`) for all elements, part by part, float64."""
         return sweep(self.reading_phases[self.functions.index(name)])
 
     def variables(self, shared: Arrays) -> dict[str, np.ndarray]:
-        """Return the shared variables in their declared shapes, and the means over all iterates that are kept."""
+        """Return the shared variables in their declared shapes, and the means over all iterates where they are kept."""
         found = {name: unpacked(declared.shape, shared[name]) for name, declared in self.declared.items()}
         for name, declared in self.declared.items():
             if declared.averaged:

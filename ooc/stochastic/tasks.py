@@ -1,8 +1,8 @@
 """The tasks of a pass of the stochastic engine, in stages.
 
-A pass is cut into rounds, each into as many ranges of elements as there are workers: a worker processes one range
-between synchronisations. There may be more workers than processes, and more than fit in memory: they are run in
-batches, in slots. Who does a task, and when within its stage, does not matter.
+A pass is split into rounds, and each round into as many ranges of elements as there are workers: a worker processes one
+range between synchronisations. There may be more workers than processes, and more than fit in memory, so workers are
+run in batches, in slots. Results do not depend on which process runs a task, and when within its stage.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Process(NamedTuple):
 class Gather(NamedTuple):
     """Sum a share of all variables over the workers in the first slots.
 
-    number, shares: share `number` of `shares`. begins: first batch of the round. ends: last batch. degree: number of
-    all workers.
+    share, shares: index of the share, and number of shares. workers: number of slots. begins, ends: whether this is the
+    first, or last, batch of the round. degree: total number of workers.
     """
 
     share: int
@@ -39,7 +39,7 @@ class Gather(NamedTuple):
 class Combine(NamedTuple):
     """Set a share of all variables to the combination of all `degree` workers.
 
-    workers: number in the first slots, if these are all; 0 if the results are gathered.
+    workers: number of workers, if all of them are in the first slots; 0 if their results were gathered.
     """
 
     share: int
@@ -49,7 +49,8 @@ class Combine(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """Copy a share of all shared variables, to undo a pass or for a group of a trial, which changes the copy."""
+    """Copy a share of the shared variables, in order to undo a pass, or for a group in a trial, which changes the
+    copy."""
 
     share: int
     shares: int
@@ -70,9 +71,9 @@ class RestoreLocal(NamedTuple):
 
 
 class HeldOutLosses(NamedTuple):
-    """Compute the losses of the elements from `first` to `last` (exclusive), in a trial with a group's variables.
+    """Compute the losses of the elements from `first` to `last` (exclusive); in a trial, with a group's variables.
 
-    place: number of the test within the stage.
+    place: index of the job within the stage.
     """
 
     place: int
@@ -85,13 +86,13 @@ Stage = Sequence[Task]
 
 
 def cut(first: int, last: int, pieces: int) -> list[int]:
-    """Return bounds that cut a range of elements into pieces of equal size, up to one element."""
+    """Return bounds that split a range of elements into pieces whose sizes differ by at most one element."""
     return [first + (last - first) * piece // pieces for piece in range(pieces + 1)]
 
 
 def synchronised(bounds: Sequence[int], degree: int, slots: int, shares: int) -> Iterator[Stage]:
-    """Yield the stages of one synchronisation: the workers between `bounds`, of `degree` on all machines, and their
-    combination."""
+    """Yield the stages of one synchronisation: the workers, each processing the elements between two `bounds`, and
+    their combination. degree: number of workers on all machines."""
     here = len(bounds) - 1
     if here == degree <= slots:
         yield [Process(first, last, slot, degree) for slot, (first, last) in enumerate(pairwise(bounds))]
@@ -111,12 +112,12 @@ def pass_stages(rounds: Sequence[Sequence[int]], degree: int, slots: int, shares
 
 
 def sample_size(elements: int) -> int:
-    """Return the size of the sample that judges a pass: a sixteenth of the elements, with a minimum."""
+    """Return the size of the sample with which a pass is checked: a sixteenth of the elements, with a minimum."""
     return max(elements // 16, min(elements, 256))
 
 
 def check_stage(elements: int, tests: int) -> Stage:
-    """Return the stage that computes the losses of a fixed sample of elements, evenly spread."""
+    """Return the stage that computes the losses of a fixed sample of evenly spaced elements."""
     runs = enumerate(pairwise(cut(0, elements, tests)))
     size = sample_size(elements)
     return [HeldOutLosses(place, first, first - (first - last) * size // elements) for place, (first, last) in runs]
@@ -125,10 +126,10 @@ def check_stage(elements: int, tests: int) -> Stage:
 def trial_stages(
     elements: int, rounds: int, groups: Sequence[int], slots: int, shares: int, tests: int, machines: int = 1
 ) -> list[list[Stage]]:
-    """Return the stages of a trial for each group; all together process about as many elements as a pass.
+    """Return the stages of a trial for each group. All groups together process about as many elements as a pass.
 
-    Each group trains on a part of the elements of each round, every worker on equally many; then it is tested on
-    elements at the end, on which no group was trained. Each machine has equally many workers of each group.
+    Each group trains on some of the elements of each round, the same number for every worker. Then it is tested on
+    elements at the end, on which no group was trained. Each machine has the same number of workers of each group.
     """
     held_out = elements - min(sample_size(elements), elements // 2)
     pieces = [(min(first, held_out), min(last, held_out)) for first, last in pairwise(cut(0, elements, rounds))]
@@ -151,7 +152,8 @@ def keep_stages(shares: int) -> list[Stage]:
 
 
 def undo_stages(bounds: Sequence[int], pieces: int, shares: int) -> list[list[Stage]]:
-    """Return the stages that undo a pass. bounds: of the pieces of local variables, restored one after the other."""
+    """Return the stages that undo a pass. bounds: bounds of the pieces of local variables that are restored one after
+    the other."""
     pairs = [pairwise(cut(first, last, pieces)) for first, last in pairwise(bounds)]
     local: list[list[Stage]] = [[[RestoreLocal(*pair) for pair in piece]] for piece in pairs]
     return [*local, [[Restore(share, shares) for share in range(shares)]]]

@@ -18,8 +18,8 @@ _TYPES = ("float64", "float32")
 
 
 class Shared(NamedTuple):
-    """A shared variable: its shape, () for a number, up to two dimensions. delayed: allow delayed additions. averaged:
-    keep the mean of all iterates."""
+    """Declaration of a shared variable. shape: shape of up to two dimensions, () for a number. delayed: whether to
+    allow delayed additions. averaged: whether to keep the mean of all iterates."""
 
     shape: tuple[int, ...] = ()
     dtype: str = "float64"
@@ -36,7 +36,7 @@ def check_variable(name: str, declared: Shared) -> None:
 
 
 def committed_specs(name: str, declared: Shared) -> dict[str, ArraySpec]:
-    """Return the array specs of a variable in a generation: rows, sum of iterates, sum of weights."""
+    """Return the specs of a variable's arrays in a generation: rows, sum of iterates, sum of weights."""
     rows = storage(declared.shape)
     specs = {name: ArraySpec(rows, declared.dtype)}
     if declared.averaged:
@@ -45,13 +45,13 @@ def committed_specs(name: str, declared: Shared) -> dict[str, ArraySpec]:
 
 
 def spare(name: str) -> str:
-    """Return the name of the array that saves another array before a pass, or holds the result of a group in a
-    trial."""
+    """Return the name of a variable's spare array, which holds its value from before a pass, or the result of a group
+    in a trial."""
     return f"{name}.spare"
 
 
 def slot_specs(name: str, declared: Shared, slots: int) -> dict[str, ArraySpec]:
-    """Return the array specs of a variable for workers in slots, and of its sum over workers."""
+    """Return the specs of a variable's arrays for workers in slots, and of its sums over workers."""
     rows, width = storage(declared.shape)
     many = {"values": rows, "late": rows if declared.delayed else 0, "past": rows if declared.averaged else 0}
     return {
@@ -67,20 +67,22 @@ def slot_specs(name: str, declared: Shared, slots: int) -> dict[str, ArraySpec]:
 
 
 def slots_of(name: str, arrays: Arrays, count: int, *, in_place: bool = False) -> Slots:
-    """Return a variable of the workers in the first `count` slots. in_place: the only worker changes v itself."""
+    """Return the workers' copies of a variable in the first `count` slots. in_place: whether there is only one worker,
+    which changes v itself."""
     slots = Slots(*(arrays[f"{name}.{field}"][:count] for field in Slots._fields))
     return slots._replace(values=arrays[name][None]) if in_place else slots
 
 
 def gathered_of(name: str, arrays: Arrays) -> Gathered:
-    """Return the arrays that sum a variable over workers."""
+    """Return the arrays with the sums of a variable over workers."""
     return Gathered(*(arrays[f"{name}.{field}"] for field in Gathered._fields))
 
 
 def variable_of(
     name: str, declared: Shared, arrays: Arrays, number: int, slot: int, queue: Queue, *, in_place: bool = False
 ) -> Any:
-    """Return a variable of the worker in a slot, as `process` sees it. in_place: the only worker changes v itself."""
+    """Return a variable of the worker in a slot, as seen by `process`. in_place: whether this is the only worker, which
+    changes v itself."""
     values, late, past, stamps, epochs, states = (arrays[f"{name}.{field}"][slot] for field in Slots._fields)
     base, places = arrays[name], math.prod(declared.shape)
     values = base if in_place else values
@@ -97,7 +99,7 @@ def unchanged_variable(declared: Shared, base: np.ndarray, number: int, queue: Q
 
 
 def sole_variable(declared: Shared, base: np.ndarray, number: int, queue: Queue) -> Any:
-    """Return a variable of the only worker, which adds to v itself."""
+    """Return the variable of the only worker, which adds to v itself."""
     return SOLE_KINDS[len(declared.shape)](PlainVariable(number, math.prod(declared.shape), base, queue))
 
 

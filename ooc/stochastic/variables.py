@@ -4,11 +4,12 @@ A worker starts from the common value v of the last synchronisation. After any s
 
     Gamma * v + Delta + T                                                                     (Splash, equation 7)
 
-where Gamma comes from multiply, Delta from add, and T from the delayed additions that were executed. Kept are a scale
-s, x = (Gamma * v + Delta + T) / s, and T / s where there may be any. So multiply changes s alone, whatever the size,
-and add one place of x. A row that the worker has not touched is v, times `kept`, which is 0 after a multiplication by
-0. So neither a beginning nor a reset copies anything: rows whose stamp is not the epoch are taken from v when they are
-first added to. Stamps are bytes, so that they stay in the cache beside the rows; every 255 epochs all are cleared.
+where Gamma comes from multiply, Delta from add, and T from the delayed additions that were executed. Stored are a scale
+s, x = (Gamma * v + Delta + T) / s, and T / s if delayed additions are allowed. Thus multiply changes only s, whatever
+the size of the variable, and add changes one element of x. A row that the worker has not touched is v times `kept`,
+which is 0 after a multiplication by 0. Thus neither a start nor a reset copies anything: rows whose stamp is not the
+epoch are taken from v when they are first added to. Stamps are bytes, so that they stay in the cache together with the
+rows; every 255 epochs, all stamps are cleared.
 
 Users call the methods of `ooc.stochastic.operators`.
 """
@@ -22,18 +23,19 @@ import numpy as np
 from blocks.compiled import inlined_kernel, unmanaged_kernel
 from ooc.workers.intrinsics import prefetch, unlikely
 
-CHUNK = 16  # places of a vector that are one row
-SCALE, INVERSE, KEPT, WEIGHT, SETTLED, WEIGHTS = 0, 1, 2, 3, 4, 5  # places in a state
+CHUNK = 16  # elements of a vector that form one row
+SCALE, INVERSE, KEPT, WEIGHT, SETTLED, WEIGHTS = 0, 1, 2, 3, 4, 5  # indices into a state
 STATE = 6
 _LAST_EPOCH = 255
-OUTSIDE, FULL, LOST = 1, 2, 3  # mistakes: of an index, of too many delayed additions, of a mean that is reset
+OUTSIDE, FULL, LOST = 1, 2, 3  # mistakes: invalid index, too many delayed additions, reset of a variable with a mean
 
 
 class Queue(NamedTuple):
-    """Delayed additions of the present element.
+    """Delayed additions of the current element.
 
-    filled: int64 (1,), their number. places: int64 (n, 3), variable number, row and column of each. deltas: float64
-    (n,). mistake: int64 (4,), kind of the first mistake (0 for none), variable number, row and column.
+    filled: int64 (1,), number of additions. places: int64 (n, 3), variable number, row and column of each addition.
+    deltas: float64 (n,), numbers to add. mistake: int64 (4,), kind of the first mistake (0 for none), variable number,
+    row and column.
     """
 
     filled: np.ndarray
@@ -43,13 +45,13 @@ class Queue(NamedTuple):
 
 
 class WorkerVariable(NamedTuple):
-    """A variable of one worker, in rows.
+    """A variable of one worker, stored in rows.
 
-    number: of the variable. places: its size; its rows may have more numbers. values: (rows, width), x. late: (rows,
-    width), T / s, or (0, width) without delayed additions. past: (rows, width), see `weigh`, or (0, width) without a
-    mean. stamps: uint8 (rows,), epoch in which each row was touched. epoch: int64 (1,). state: float64 (STATE,): s, 1 /
-    s, kept, and of `weigh`: H, settled, sum of weights. base: (rows, width), v, read-only; a single worker's values may
-    be v itself. All (rows, width) arrays have one dtype.
+    number: number of the variable. places: its size, which may be less than rows * width. values: (rows, width), x.
+    late: (rows, width), T / s, or (0, width) without delayed additions. past: (rows, width), see `weigh`, or (0, width)
+    without a mean. stamps: uint8 (rows,), epoch in which each row was touched. epoch: int64 (1,), current epoch. state:
+    float64 (STATE,): s, 1 / s, kept; and, for `weigh`, H, settled, and the sum of weights. base: (rows, width), v,
+    read-only; a single worker's values may be v itself. All (rows, width) arrays have the same dtype.
     """
 
     number: int
@@ -66,13 +68,14 @@ class WorkerVariable(NamedTuple):
 
 @unmanaged_kernel
 def note(mistake, which, number, row, column):
-    """Record a mistake, if it is the first."""
+    """Record a mistake unless one was recorded before."""
     if not mistake[0]:
         mistake[0], mistake[1], mistake[2], mistake[3] = which, number, row, column
 
 
 class PlainVariable(NamedTuple):
-    """A variable whose values are v: read-only, or of the only worker; see `WorkerVariable` for the fields."""
+    """A variable whose values are v itself, as it is read-only or belongs to the only worker. See `WorkerVariable` for
+    the fields."""
 
     number: int
     places: int
@@ -82,7 +85,7 @@ class PlainVariable(NamedTuple):
 
 @inlined_kernel
 def is_outside(store, row, column):
-    """Return whether a position does not exist, and record the mistake."""
+    """Return whether a position is out of bounds, and record the mistake if so."""
     width = store.values.shape[1]
     outside = row < 0 or column < 0 or column >= width or row * width + column >= store.places
     if unlikely(outside):
@@ -92,7 +95,8 @@ def is_outside(store, row, column):
 
 @inlined_kernel
 def is_beyond(store, place, count, row, column):
-    """Return whether a place is not in range(count), and record a position as a mistake: with fewer comparisons."""
+    """Return whether a place is not in range(count), and if so record the position as a mistake. Needs fewer
+    comparisons than `is_outside`."""
     outside = place < 0 or place >= count
     if unlikely(outside):
         note(store.queue.mistake, OUTSIDE, store.number, row, column)
@@ -101,20 +105,20 @@ def is_beyond(store, place, count, row, column):
 
 @unmanaged_kernel
 def take_row(base, state, values, late, past, row):
-    """Initialize a row of this worker from v; arguments are fields of a `WorkerVariable`. Not inlined, unlike
-    `touch`."""
+    """Initialize a row of this worker from v. Not inlined, unlike `touch`. Arguments are fields of a
+    `WorkerVariable`."""
     if late.size:
         late[row] = 0
     if past.size:
         for column in range(past.shape[1]):
             past[row, column] = -state[SETTLED] * base[row, column]
-    for column in range(values.shape[1]):  # last, as values may be v itself
+    for column in range(values.shape[1]):  # done last, as values may be v itself
         values[row, column] = state[KEPT] * base[row, column]
 
 
 @inlined_kernel
 def touch(store, row):
-    """Make sure that a row of this worker is initialized."""
+    """Initialize a row of this worker if needed."""
     if unlikely(store.stamps[row] != store.epoch[0]):
         store.stamps[row] = store.epoch[0]
         take_row(store.base, store.state, store.values, store.late, store.past, row)
@@ -122,14 +126,14 @@ def touch(store, row):
 
 @inlined_kernel
 def prefetch_row(store, row):
-    """Prefetch the beginning of a row; processors prefetch what follows by themselves."""
+    """Prefetch the start of a row; processors prefetch the rest themselves."""
     if not is_outside(store, row, 0):
         prefetch(store.values[row], 0)
 
 
 @inlined_kernel
 def read(store, row, column):
-    """Return the value at a position; 0 if it does not exist."""
+    """Return the value at a position; 0 if the position is out of bounds."""
     if is_outside(store, row, column):
         return 0.0
     if store.stamps[row] == store.epoch[0]:
@@ -151,7 +155,7 @@ def read_row(store, row, into):
 
 @inlined_kernel
 def add(store, row, column, delta):
-    """Add to one number."""
+    """Add to a single number."""
     if is_outside(store, row, column):
         return
     touch(store, row)
@@ -163,7 +167,7 @@ def add(store, row, column, delta):
 
 @inlined_kernel
 def add_row(store, row, deltas):
-    """Add to a row, or to its first numbers."""
+    """Add to the first numbers of a row."""
     if is_outside(store, row, deltas.size - 1):
         return
     touch(store, row)
@@ -187,7 +191,7 @@ def add_late(store, row, column, delta):
 
 @inlined_kernel
 def delay(store, row, column, delta):
-    """Queue an addition for before the next time that the element is processed."""
+    """Queue an addition that is executed before the element is processed the next time."""
     queue = store.queue
     if is_outside(store, row, column):
         return
@@ -204,7 +208,7 @@ def delay(store, row, column, delta):
 def multiply(store, factor):
     """Multiply the variable by a factor.
 
-    If the scale becomes so small or large that x would lose precision, it is multiplied into the touched rows.
+    If the scale becomes so small or large that x would lose precision, the scale is multiplied into the touched rows.
     """
     state = store.state
     if factor == 0.0:
@@ -221,7 +225,7 @@ def multiply(store, factor):
 
 @unmanaged_kernel
 def rescale(store):
-    """Multiply the scale into the touched rows, and move the sums of iterates to `past`, see `weigh`."""
+    """Multiply the scale into the touched rows, and move the sums of iterates to `past` (see `weigh`)."""
     state = store.state
     for row in range(store.stamps.size):
         if store.stamps[row] != store.epoch[0]:
@@ -240,7 +244,7 @@ def rescale(store):
 
 @unmanaged_kernel
 def restart(store, kept):
-    """Mark all rows as untouched, with the value `kept` (0 or 1) times v."""
+    """Mark all rows as untouched, with value `kept` (0 or 1) times v."""
     if store.epoch[0] == _LAST_EPOCH:
         store.stamps[:] = 0
         store.epoch[0] = 0
@@ -251,8 +255,8 @@ def restart(store, kept):
 
 @unmanaged_kernel
 def begin(store, in_place):
-    """Start a worker from v. in_place: its values are v itself, so that all rows are initialized, unless other data of
-    them are kept."""
+    """Start a worker from v. in_place: whether its values are v itself; then all rows count as initialized, unless
+    other data is kept for them."""
     restart(store, 1.0)
     if in_place and not store.late.size and not store.past.size:
         store.stamps[:] = store.epoch[0]
@@ -261,18 +265,18 @@ def begin(store, in_place):
 
 @inlined_kernel
 def weigh(store, weight):
-    """Add the present values to the mean over all iterates with a weight.
+    """Add the current values to the mean over all iterates, with a weight.
 
     The sum of a_t * s_t * x_t, with weights a_t and scales s_t, is stored as x * H - past, with H = sum_t a_t * s_t: a
-    change of x adds the change times the present H to `past`, so unchanged rows cost nothing; their sum is v times
-    `settled`, plus v times kept * H.
+    change of x adds the change times the current H to `past`, so unchanged rows cost nothing. The sum of an untouched
+    row is v times `settled`, plus v times kept * H.
     """
     store.state[WEIGHT] += weight * store.state[SCALE]
     store.state[WEIGHTS] += weight
 
 
 def storage(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Return the number of rows and the width in which a variable of up to two dimensions is stored."""
+    """Return the number of rows, and their width, in which a variable of up to two dimensions is stored."""
     if len(shape) == 2:
         return shape[0], shape[1]
     return (-(-shape[0] // CHUNK), CHUNK) if shape else (1, 1)
