@@ -18,7 +18,7 @@ PATIENCE = 2  # consecutive trials with the same choice before trials become rar
 REST = 10  # passes between trials from then on
 ERRORS = 3  # changes of the loss within this number of standard errors are noise
 TOLERATED = 0.05  # tolerated rise in a pass, as a fraction of the loss and of its decrease since the start
-TO_MAKE, TO_UNDO, MADE = 0, 1, 2  # status of the present pass: to be made, to be undone and repeated, accepted
+TO_MAKE, TO_UNDO, MADE = 0, 1, 2  # status of the current pass: to be made, to be undone and repeated, accepted
 
 
 class DegreeChoice(NamedTuple):

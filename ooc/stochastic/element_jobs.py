@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class ElementRange(NamedTuple):
-    """Elements of one block, and the local variables of all its elements and entries."""
+    """Elements of one block, and the local variables of all elements and entries of the block."""
 
     block: int
     visits: Visits
@@ -45,14 +45,14 @@ class ElementRange(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Answer of a task. finite: whether the variables that it has set are finite."""
+    """Answer to a task. finite: whether the variables that the task has set are finite."""
 
     seconds: float
     finite: bool = True
 
 
 class ElementJobs:
-    """Does the jobs of one program in one process."""
+    """Runs the jobs of one program in one process."""
 
     def __init__(self, program: StochasticProgram) -> None:
         self._program = program
@@ -78,7 +78,7 @@ class ElementJobs:
         )
 
     def do(self, job: Job) -> Any:
-        """Do a job; returns `Done`, or the values of a function."""
+        """Run a job; returns `Done`, or the values of a function."""
         program, arrays = self._program, job.shared
         if job.phase in program.functions:
             return self._values(job)
@@ -105,7 +105,7 @@ class ElementJobs:
         return Done(time.perf_counter() - began, finite)
 
     def _try(self, task: Process | Gather | Combine | HeldOutLosses, arrays: Arrays, passes: int) -> None:
-        """Do a task of a trial on copies of the variables; local variables are restored afterwards."""
+        """Run a task of a trial on copies of the variables; local variables are restored afterwards."""
         tried = {**arrays, **{name: arrays[spare(name)] for name in self._program.declared}}
         if isinstance(task, HeldOutLosses):
             self._test(task, tried, passes)
@@ -120,7 +120,7 @@ class ElementJobs:
             self._copy_local(task, arrays, back=True)
 
     def process(self, task: Process, arrays: Arrays, passes: int, *, trial: bool = False) -> None:
-        """Do the work of one worker. passes: number of earlier passes."""
+        """Process the elements of one worker. passes: number of earlier passes."""
         program, queue = self._program, make_queue(self._program.delays)
         shared = self._shared(arrays, task.slot, queue, in_place=is_alone(task.degree, trial))
         weight = task.degree if program.strategy == "reweight" else 1
@@ -144,8 +144,8 @@ class ElementJobs:
                 arrays[f"{name}.weighed"][:] = before + slots.states[:, WEIGHTS].sum()
 
     def _combine(self, task: Combine, arrays: Arrays) -> bool:
-        """Combine a share of the variables; returns whether it is finite. Raises Diverged if it is not and cannot be
-        undone."""
+        """Combine a share of the variables; returns whether it is finite. Raises Diverged if it is not finite and the
+        pass cannot be undone."""
         finite = True
         for name in self._program.declared:
             rows = share_of(len(arrays[name]), task)
@@ -186,10 +186,10 @@ class ElementJobs:
                 before[:] = now
 
     def _set(self, name: str, arrays: Arrays, rows: tuple[int, int], task: Combine, *, trial: bool = False) -> None:
-        """Set rows of a variable, and of its mean if it has one, to the combined value; a trial leaves the mean
+        """Set rows of a variable, and of its mean if it has one, to the combined value. A trial leaves the mean
         unchanged."""
         if self._sole:
-            return  # it is there
+            return  # the value is already in place
         base = arrays[name]
         none = np.empty((0, base.shape[1]))
         mean = none if trial else arrays.get(f"{name}.mean", none)
@@ -200,7 +200,7 @@ class ElementJobs:
         alone = is_alone(task.degree, trial)
         slots = slots_of(name, arrays, task.workers, in_place=alone)
         if alone and not mean.size and slots.states[0, SCALE] == slots.states[0, KEPT] == 1.0:
-            return  # it is there
+            return  # the value is already in place
         row = Gathered(*(np.zeros((min(len(array), 1), array.shape[1])) for array in gathered_of(name, arrays)))
         gather_and_combine(slots, rows, self._late_times(task.degree), row, base, *how)
         if task.share == 0:
@@ -211,7 +211,7 @@ class ElementJobs:
         return self._program.strategy == "accumulate"
 
     def _late_times(self, degree: int) -> int:
-        """Return how many more times a delayed addition counts."""
+        """Return the additional weight of a delayed addition in a combination."""
         return 0 if self._accumulates else degree - 1
 
     def _test(self, task: HeldOutLosses, arrays: Arrays, passes: int) -> None:
@@ -228,7 +228,7 @@ class ElementJobs:
         return np.concatenate([self._map(job.phase, shared, stretch) for stretch in stretches] or [np.empty(0)])
 
     def elsewhere(self, name: str, dataset: Any, arrays: Arrays) -> Iterator[np.ndarray]:
-        """Yield the values of a function for another dataset of the same kind, whose local variables are 0."""
+        """Yield the values of a function for another dataset of the same kind, with local variables of 0."""
         program, shared = self._program, self._unchanged(arrays)
         for number in range(dataset.block_count):
             block = elements_of(dataset.block(number))
@@ -247,7 +247,8 @@ class ElementJobs:
         return found
 
     def _shared(self, arrays: Arrays, slot: int, queue: Queue, *, in_place: bool = False) -> Any:
-        """Return `shared` of the worker in a slot, which begins from v. in_place: it is the only one, and changes v."""
+        """Return `shared` of the worker in a slot, which starts from v. in_place: whether it is the only worker, and
+        changes v itself."""
         declared = list(enumerate(self._program.declared.items()))
         if self._sole:
             variables = [sole_variable(each, arrays[name], number, queue) for number, (name, each) in declared]
@@ -286,7 +287,7 @@ class ElementJobs:
             first, block = min(last, end), block + 1
 
     def _ask_ahead(self, block: int) -> None:
-        """Have the kernel read the next block in advance."""
+        """Make the kernel read the next block in advance."""
         dataset = self._program.dataset
         dataset.ask_for_block((block + 1) % dataset.block_count)
 
@@ -310,7 +311,7 @@ class ElementJobs:
         raise WorkFailed(f"{where}: `shared.{name}` has no index [{place}]; its shape is {declared.shape}")
 
     def warm_up(self) -> None:
-        """Compile all loops by running them on no elements, with arrays of the real types."""
+        """Compile all loops by running them on zero elements, with arrays of the real types."""
         program, queue = self._program, make_queue(self._program.delays)
         arrays = {
             name: np.zeros([min(size, STATE) for size in spec.shape], spec.dtype)
@@ -333,30 +334,29 @@ class ElementJobs:
                 self._set(name, arrays, (0, 0), Combine(1, 2, 1, workers))
 
     def _local(self, kept: Arrays) -> Any:
-        """Return `local` for all elements of a block."""
+        """Return `local` with the variables of all elements of a block."""
         arrays = {**kept, **self._work}
         return self._loops.Local(**arrays) if arrays else self._loops.Local(0)
 
 
 def is_alone(degree: int, trial: bool) -> bool:
-    """Return whether a worker may change the shared variables in place: it is the only worker, and this is not a
-    trial."""
+    """Return whether a worker may change the shared variables in place, as the only worker outside a trial."""
     return degree == 1 and not trial
 
 
 def is_finite(numbers: np.ndarray) -> bool:
-    """Return whether all numbers are finite, tested by their sum."""
+    """Return whether all numbers are finite, tested via their sum."""
     with np.errstate(all="ignore"):
         return math.isfinite(float(numbers.sum(dtype=np.float64)))
 
 
 def share_of(rows: int, task: Gather | Combine | Keep | Restore) -> tuple[int, int]:
-    """Return the first row of a task's share, and the row after the last."""
+    """Return the first row of a task's share, and the row after the last one."""
     return rows * task.share // task.shares, rows * (task.share + 1) // task.shares
 
 
 def constant(value: Any) -> Any:
-    """Return a number unchanged, an array as read-only."""
+    """Return a number unchanged, or an array as a read-only array."""
     if not isinstance(value, np.ndarray):
         return value
     value = np.ascontiguousarray(value)

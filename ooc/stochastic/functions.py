@@ -1,4 +1,5 @@
-"""Check the functions of a stochastic program before compilation, and report errors in its author's terms."""
+"""Check the functions of a stochastic program before compilation, and report mistakes with the author's names and
+lines."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _CHANGES = "Shared variables change only by add, delayed_add and multiply."
 
 
 def check_functions(program: StochasticProgram) -> None:
-    """Raise RequestError, with file and line, for an invalid function of a program."""
+    """Raise RequestError, with file and line, if a function of a program is invalid."""
     if taken := {*program.declared, *program.constants(), *program.locals} & set(OPERATORS):
         raise RequestError(
             f"{type(program).__name__}: {min(taken)!r} is the name of an operator", "Give the variable another name."
@@ -44,9 +45,9 @@ def check_functions(program: StochasticProgram) -> None:
 
 
 def only_adds(program: StochasticProgram) -> bool:
-    """Return whether shared variables are changed by immediate additions alone.
+    """Return whether shared variables are only changed by immediate additions.
 
-    `process` and all that it calls are in one file, which is searched for other operators.
+    `process` and the functions that it calls are in one file, which is searched for other operators.
     """
     if any(declared.delayed or declared.averaged for declared in program.declared.values()):
         return False
@@ -54,7 +55,7 @@ def only_adds(program: StochasticProgram) -> bool:
 
 
 def _check_operators(function: Function, program: StochasticProgram, shared: str) -> None:
-    """Raise RequestError unless shared variables are used only by operators, and by operators that they have."""
+    """Raise RequestError unless shared variables are only used through operators that they support."""
     for node in ast.walk(function.tree):
         for target in assigned(node):
             if name := _of_shared(target, shared):
@@ -97,7 +98,7 @@ def _check_operator(function: Function, program: StochasticProgram, call: ast.Ca
 
 
 def _of_shared(node: ast.AST, shared: str) -> str:
-    """Return the name of the shared variable that an expression refers to or indexes, or an empty string."""
+    """Return the name of the shared variable that an expression refers to or indexes, or ""."""
     if isinstance(node, ast.Subscript):
         return _of_shared(node.value, shared)
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == shared:

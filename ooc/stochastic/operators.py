@@ -1,8 +1,8 @@
-"""Shared variables as the functions of a program see them, with the operators (Splash, 4.2) as methods.
+"""Shared variables as seen by the functions of a program, with the operators (Splash, 4.2) as methods.
 
-`process` has `Scalar`, `Vector` and `Table`, or `SoleScalar` and so on if there is one worker and the program only adds
-to its variables; read-only functions have `FixedScalar` and so on. The methods are compiled where compiled functions
-call them, and also work without the compiler.
+`process` gets `Scalar`, `Vector` and `Table`, or `SoleScalar` etc. if there is only one worker and the program only
+adds to its variables; read-only functions get `FixedScalar` etc. The methods are compiled where compiled functions call
+them, and also work without the compiler.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Scalar(NamedTuple):
     store: WorkerVariable
 
     def get(self) -> float:
-        """Return the present value."""
+        """Return the current value."""
         return read(self.store, 0, 0)
 
     def add(self, delta: float) -> None:
@@ -51,11 +51,11 @@ class Scalar(NamedTuple):
         add(self.store, 0, 0, delta)
 
     def delayed_add(self, delta: float) -> None:
-        """Add delta before the next time that this element is processed."""
+        """Add delta before this element is processed the next time."""
         delay(self.store, 0, 0, delta)
 
     def late_add(self, delta: float) -> None:
-        """Add delta now as a delayed addition that was kept in a local variable."""
+        """Add delta now, as a delayed addition that was stored in a local variable."""
         add_late(self.store, 0, 0, delta)
 
     def multiply(self, factor: float) -> None:
@@ -63,7 +63,7 @@ class Scalar(NamedTuple):
         multiply(self.store, factor)
 
     def average(self, weight: float) -> None:
-        """Add the present value to the mean over all iterates with a weight (Splash, theorem 1)."""
+        """Add the current value to the mean over all iterates, with a weight (Splash, theorem 1)."""
         weigh(self.store, weight)
 
 
@@ -73,7 +73,7 @@ class Vector(NamedTuple):
     store: WorkerVariable
 
     def get(self, place: int) -> float:
-        """Return the present value at an index."""
+        """Return the current value at an index."""
         return read(self.store, place >> _SHIFT, place & _PLACE)
 
     def add(self, place: int, delta: float) -> None:
@@ -81,11 +81,11 @@ class Vector(NamedTuple):
         add(self.store, place >> _SHIFT, place & _PLACE, delta)
 
     def delayed_add(self, place: int, delta: float) -> None:
-        """Add delta before the next time that this element is processed."""
+        """Add delta before this element is processed the next time."""
         delay(self.store, place >> _SHIFT, place & _PLACE, delta)
 
     def late_add(self, place: int, delta: float) -> None:
-        """Add delta now as a delayed addition that was kept in a local variable."""
+        """Add delta now, as a delayed addition that was stored in a local variable."""
         add_late(self.store, place >> _SHIFT, place & _PLACE, delta)
 
     def multiply(self, factor: float) -> None:
@@ -93,7 +93,7 @@ class Vector(NamedTuple):
         multiply(self.store, factor)
 
     def average(self, weight: float) -> None:
-        """Add the present value to the mean over all iterates with a weight (Splash, theorem 1)."""
+        """Add the current value to the mean over all iterates, with a weight (Splash, theorem 1)."""
         weigh(self.store, weight)
 
 
@@ -103,15 +103,15 @@ class Table(NamedTuple):
     store: WorkerVariable
 
     def get(self, row: int, column: int) -> float:
-        """Return the present value at a row and a column."""
+        """Return the current value at a row and a column."""
         return read(self.store, row, column)
 
     def get_row(self, row: int, into: np.ndarray) -> None:
-        """Copy the first present values of a row into `into`, (n,)."""
+        """Copy the first n current values of a row into `into`, (n,)."""
         read_row(self.store, row, into)
 
     def row_view(self, row: int) -> TableRow:
-        """Return a row to read and add to; valid until the table is multiplied or the element is done."""
+        """Return a row for reading and adding; valid until the table is multiplied or the element is done."""
         store = self.store
         if is_outside(store, row, 0):
             row = 0
@@ -132,11 +132,11 @@ class Table(NamedTuple):
         add_row(self.store, row, deltas)
 
     def delayed_add(self, row: int, column: int, delta: float) -> None:
-        """Add delta before the next time that this element is processed."""
+        """Add delta before this element is processed the next time."""
         delay(self.store, row, column, delta)
 
     def late_add(self, row: int, column: int, delta: float) -> None:
-        """Add delta now as a delayed addition that was kept in a local variable."""
+        """Add delta now, as a delayed addition that was stored in a local variable."""
         add_late(self.store, row, column, delta)
 
     def multiply(self, factor: float) -> None:
@@ -144,20 +144,20 @@ class Table(NamedTuple):
         multiply(self.store, factor)
 
     def average(self, weight: float) -> None:
-        """Add the present value to the mean over all iterates with a weight (Splash, theorem 1)."""
+        """Add the current value to the mean over all iterates, with a weight (Splash, theorem 1)."""
         weigh(self.store, weight)
 
 
 class TableRow(NamedTuple):
-    """A row of a shared table, as fast as an array; indices are not checked. values: (n,), x. scale, inverse: of the
-    table when the row was requested."""
+    """A row of a shared table, as fast as an array; indices are not checked. values: (n,), x. scale, inverse: scale of
+    the table when the row was requested, and its inverse."""
 
     values: np.ndarray
     scale: float
     inverse: float
 
     def get(self, column: int) -> float:
-        """Return the present value at a column."""
+        """Return the current value at a column."""
         return self.scale * self.values[column]
 
     def add(self, column: int, delta: float) -> None:
@@ -181,7 +181,7 @@ class FixedVector(NamedTuple):
     store: PlainVariable
 
     def get(self, place: int) -> float:
-        """Return the value at an index; 0 if it does not exist."""
+        """Return the value at an index; 0 if the index is out of bounds."""
         row, column = place >> _SHIFT, place & _PLACE
         return 0.0 if is_outside(self.store, row, column) else self.store.values[row, column]
 
@@ -192,17 +192,17 @@ class FixedTable(NamedTuple):
     store: PlainVariable
 
     def get(self, row: int, column: int) -> float:
-        """Return the value at a row and a column; 0 if they do not exist."""
+        """Return the value at a row and a column; 0 if they are out of bounds."""
         return 0.0 if is_outside(self.store, row, column) else self.store.values[row, column]
 
     def get_row(self, row: int, into: np.ndarray) -> None:
-        """Copy the first values of a row into `into`, (n,)."""
+        """Copy the first n values of a row into `into`, (n,)."""
         if not is_outside(self.store, row, into.size - 1):
             for column in range(into.size):
                 into[column] = self.store.values[row, column]
 
     def row_view(self, row: int) -> FixedRow:
-        """Return a row; the first one if it does not exist."""
+        """Return a row; the first row if the index is out of bounds."""
         return FixedRow(self.store.values[0 if is_outside(self.store, row, 0) else row])
 
     def prefetch(self, row: int) -> None:
@@ -226,7 +226,7 @@ class SoleScalar(NamedTuple):
     store: PlainVariable
 
     def get(self) -> float:
-        """Return the present value."""
+        """Return the current value."""
         return np.float64(self.store.values[0, 0])
 
     def add(self, delta: float) -> None:
@@ -240,7 +240,7 @@ class SoleVector(NamedTuple):
     store: PlainVariable
 
     def get(self, place: int) -> float:
-        """Return the present value at an index; 0 if it does not exist."""
+        """Return the current value at an index; 0 if the index is out of bounds."""
         row, column = place >> _SHIFT, place & _PLACE
         return (
             0.0
@@ -261,17 +261,17 @@ class SoleTable(NamedTuple):
     store: PlainVariable
 
     def get(self, row: int, column: int) -> float:
-        """Return the present value at a row and a column; 0 if they do not exist."""
+        """Return the current value at a row and a column; 0 if they are out of bounds."""
         return 0.0 if is_outside(self.store, row, column) else np.float64(self.store.values[row, column])
 
     def get_row(self, row: int, into: np.ndarray) -> None:
-        """Copy the first present values of a row into `into`, (n,)."""
+        """Copy the first n current values of a row into `into`, (n,)."""
         if not is_outside(self.store, row, into.size - 1):
             for column in range(into.size):
                 into[column] = self.store.values[row, column]
 
     def row_view(self, row: int) -> SoleRow:
-        """Return a row to read and add to; the first one if it does not exist."""
+        """Return a row for reading and adding; the first row if the index is out of bounds."""
         values = self.store.values
         return SoleRow(values[0 if is_beyond(self.store, row, len(values), row, 0) else row])
 
@@ -297,7 +297,7 @@ class SoleRow(NamedTuple):
     values: np.ndarray
 
     def get(self, column: int) -> float:
-        """Return the present value at a column."""
+        """Return the current value at a column."""
         return self.values[column]
 
     def add(self, column: int, delta: float) -> None:
@@ -305,7 +305,7 @@ class SoleRow(NamedTuple):
         self.values[column] += delta
 
 
-KINDS: tuple[Any, ...] = (Scalar, Vector, Table)  # by the number of dimensions
+KINDS: tuple[Any, ...] = (Scalar, Vector, Table)  # indexed by number of dimensions
 FIXED_KINDS: tuple[Any, ...] = (FixedScalar, FixedVector, FixedTable)
 SOLE_KINDS: tuple[Any, ...] = (SoleScalar, SoleVector, SoleTable)
 OPERATORS = (
@@ -323,15 +323,15 @@ OPERATORS = (
 
 
 def _let_compiled_functions_call(name: str) -> None:
-    """Let compiled functions call a method of all classes that have it; numba inlines it, as a call would take as long
-    as twenty additions."""
+    """Make a method callable from compiled functions for all classes that have it. numba inlines the method, because a
+    call would take as long as twenty additions."""
     everything = (*KINDS, *FIXED_KINDS, *SOLE_KINDS, TableRow, FixedRow, SoleRow)
     bodies = {kind: inlined_kernel(getattr(kind, name)) for kind in everything if hasattr(kind, name)}
 
     options = {"forceinline": True, "_nrt": False, "error_model": "numpy"}
 
     @overload_method(types.BaseNamedTuple, name, jit_options=options)  # type: ignore[call-arg]
-    def _(variable, *arguments):  # without types, as what it returns has to be alike
+    def _(variable, *arguments):  # without type annotations, as numba requires matching signatures
         body = bodies.get(variable.instance_class)
         if body is None:
             return None
