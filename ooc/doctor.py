@@ -91,14 +91,14 @@ def _of_processor(processor: dict[str, Any]) -> list[Advice | None]:
         _if(
             processor["usable"] < processor["logical"],
             f"only {processor['usable']} of {processor['logical']} cores can be used",
-            "there are no more workers than that",
+            "by default, there are no more workers than usable cores",
             "Start ooc without taskset, or ask the scheduler for more cores.",
         ),
         _if(
             processor["load"] > 0.5 * processor["usable"],
             f"other processes keep {processor['load']:.1f} cores busy",
             "they share cores, caches and memory bandwidth with the workers",
-            "Wait until they have ended, or give fewer --workers.",
+            "Wait until they have ended, or use fewer --workers.",
         ),
     ]
 
@@ -108,14 +108,14 @@ def _of_memory(memory: dict[str, Any]) -> list[Advice | None]:
         _if(
             memory["available"] < LITTLE_MEMORY,
             f"only {memory['available'] / 1e9:.1f} GB of memory are available",
-            "data that do not fit into memory are streamed from disk",
+            "data that does not fit into memory is streamed from disk",
             "Close other programs; --memory sets how much memory ooc uses.",
         ),
         _if(
             memory["swap_used"] > 0.1 * max(memory["total"], 1),
             f"{memory['swap_used'] / 1e9:.1f} GB of memory are swapped out",
             "swapping competes with the training for the disk",
-            "Close programs until all running ones fit into memory.",
+            "Close programs until the remaining ones fit into memory.",
         ),
     ]
 
@@ -128,7 +128,7 @@ def _of_disk(disk: dict[str, Any]) -> list[Advice | None]:
     return [
         _if(
             speed < SLOW_DISK,
-            f"the disk of {disk['path']} reads and writes {speed / 1e6:,.0f} MB/s in all",
+            f"the disk of {disk['path']} reads and writes {speed / 1e6:,.0f} MB/s in total",
             "a training that streams its state waits for the disk",
             "Put the state on a faster disk with --scratch DIR, or keep it in memory with a larger --memory.",
         ),
@@ -145,7 +145,7 @@ def _of_kernels(cache: dict[str, Any]) -> Advice | None:
     chosen = cache["chosen"]
     return _if(
         chosen is not None and not (cache["path"] and Path(cache["path"]).is_relative_to(chosen)),
-        f"OOC_CACHE_DIR is {chosen}, but kernels are not kept there",
+        f"OOC_CACHE_DIR is {chosen}, but kernels are not cached there",
         "the directory is not readable, or other users can write to it or to a directory above it",
         f"Check its owners and permissions with: namei -l {chosen}",
     )

@@ -67,7 +67,7 @@ class Phase:
         for field, possible in (("order", _ORDERS), ("travels", _TRAVELS)):
             if (given := getattr(self, field)) not in possible:
                 known = ", ".join(map(repr, possible))
-                raise RequestError(f"Phase({self.name!r}): {field}={given!r} is not known", f"Choose one of: {known}.")
+                raise RequestError(f"Phase({self.name!r}): unknown {field}={given!r}", f"Choose one of: {known}.")
 
 
 class LocalState(NamedTuple):
@@ -146,7 +146,7 @@ class Job:
             return document_counts(self.data, self.first, self.last)
         if isinstance(self.data, Slice):
             raise RequestError(
-                f"the phase {self.phase!r} goes through slices, and words have no entries",
+                f"the phase {self.phase!r} goes through slices, but words have no entries",
                 'Go through documents, with Phase(name, "block"); or ingest counts of words as ratings.',
             )
         others = self.data.rows if isinstance(self.data, ColumnSlice) else self.data.columns

@@ -41,9 +41,9 @@ def build(target: str, dataset: Any, options: dict[str, Any]) -> StaticProgram:
             built = program(dataset, **options)
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is None:  # raised by the call itself
-                what = f"{place_of(program)}: {program.__name__} does not take its options: {error}"
+                what = f"{place_of(program)}: {program.__name__} does not accept the given options: {error}"
                 takes = [name for name in list(inspect.signature(program).parameters)[1:] if name != "options"]
-                raise RequestError(what, f"It takes: {', '.join(takes) or 'no options'}.") from error
+                raise RequestError(what, f"Its options are: {', '.join(takes) or 'none'}.") from error
             raise
         except NotImplementedError as error:
             missing = traceback.extract_tb(error.__traceback__)[-1].name
@@ -69,7 +69,7 @@ def find(target: str) -> type[Any]:
     except ModuleNotFoundError as error:
         if error.name and not f"{name}.".startswith(f"{error.name}."):
             raise RequestError(f"{cannot}: its module needs {error.name!r}, which is not installed") from error
-        remedy = "Run the command in the directory of the module, or add this directory to PYTHONPATH."
+        remedy = "Run the command in the module's directory, or add this directory to PYTHONPATH."
         raise RequestError(f"{cannot}: there is no module {name!r}", remedy) from error
     except SyntaxError as error:
         raise RequestError(f"{cannot}: {error.filename}, line {error.lineno}: {error.msg}") from error
@@ -116,7 +116,7 @@ def check(program: StaticProgram) -> None:
     """Raise RequestError, with file and line, for missing or invalid parts of a program."""
     kind = type(program)
     if kind.update is StaticProgram.update:
-        remedy = "Define the work on one part, which a worker does: def update(self, job)."
+        remedy = "Define the work of a worker on one part: def update(self, job)."
         raise RequestError(f"{place_of(kind)}: {kind.__name__} has no `update`", remedy)
     if not program.phases:
         remedy = 'Define the passes of an iteration: phases = (ooc.Phase("users", "block", writes=False),).'
@@ -126,8 +126,8 @@ def check(program: StaticProgram) -> None:
         if not isinstance(phases, Sequence) or not all(isinstance(phase, Phase) for phase in phases):
             raise RequestError(f"{place_of(kind)}: `{name}` must be a tuple of ooc.Phase, got {phases!r}")
         if not program.dataset.slice_count and (sliced := [phase.name for phase in phases if phase.order == "slice"]):
-            what = f"the phase {sliced[0]!r} goes through slices of columns, and samples are not divided into any"
-            raise RequestError(f"{place_of(kind)}: {what}", 'Go through rows, with Phase(name, "block").')
+            what = f"the phase {sliced[0]!r} goes through slices of columns, but samples have no slices"
+            raise RequestError(f"{place_of(kind)}: {what}", 'Go through rows: use Phase(name, "block").')
     if not isinstance(state := program.local_state(), LocalState):
         raise RequestError(f"{place_of(kind.local_state)}: `local_state` must return an ooc.LocalState, got {state!r}")
     arrays = _checked_specs(program, "shared_arrays")
@@ -142,7 +142,7 @@ def check(program: StaticProgram) -> None:
         if np.dtype(spec.dtype).base.kind in "fc":
             raise RequestError(
                 f"{_place_of_method(program, 'delta_arrays')}: the delta array {name!r} has dtype "
-                f"{np.dtype(spec.dtype)}: a sum of floats depends on which worker does which part",
+                f"{np.dtype(spec.dtype)}: a sum of floats depends on the assignment of parts to workers",
                 "Use an integer dtype, or return sums of floats from `update`: they are added in a fixed order.",
             )
 
@@ -193,7 +193,7 @@ def numbers_of(method: Callable[..., Any], *arguments: Any, single: str = "") ->
     if not isinstance(found, Mapping):
         raise WorkFailed(
             f"{place_of(method)}: `{method.__name__}` must return a dictionary, got {_shortened(found)}",
-            'Return numbers by name, as {"squared_error": 1.5}; {} for no numbers.',
+            'Return numbers by name, such as {"squared_error": 1.5}, or {} for none.',
         )
     for name, value in found.items():
         if not isinstance(value, Real | np.bool_):

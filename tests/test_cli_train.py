@@ -283,7 +283,7 @@ def test_a_changed_dataset_is_refused(corpus: Path, tmp_path: Path, ooc: Ooc) ->
     assert ooc("ingest", "jsonl", "texts.jsonl", "corpus", "--overwrite", "--seed", 2).returncode == 0
     done = ooc("resume", "run", "--iterations", 40)
     assert done.returncode == 2
-    assert "it was made again, or appended to" in done.stderr
+    assert "it was recreated or appended to" in done.stderr
 
 
 @pytest.mark.few(1)

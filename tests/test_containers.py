@@ -132,7 +132,7 @@ def test_a_chosen_cache_that_cannot_be_used_is_told_of(container: Container) -> 
     unsafe.chmod(0o777)
     advice = json.loads(container.ooc("doctor --json", OOC_CACHE_DIR="/data/kernels").stdout)["advice"]
     assert [one["what"] for one in advice if "OOC_CACHE_DIR" in one["what"]] == [
-        "OOC_CACHE_DIR is /data/kernels, but kernels are not kept there"
+        "OOC_CACHE_DIR is /data/kernels, but kernels are not cached there"
     ]
     for chosen in ("/data/kernels", f"/{KERNELS}"):
         done = container.ooc("compile lda", OOC_CACHE_DIR=chosen)

@@ -354,8 +354,8 @@ REFUSED = {
     "no update": ("def update", "def up", "line 4: Least has no `update`"),
     "no column": ('b = Field("column")', "c = 1", "line 4: Least has no field per column"),
     "no row": ('residual = Field("row")', "c = 1", "line 4: Least has no field per row"),
-    "a taken name": ("b = Field", "rule = Field", "the field 'rule' of Least has the name of something"),
-    "integers": ('Field("column")', 'Field("column", dtype="int64")', "the field 'b' of Least is of int64; expected"),
+    "a taken name": ("b = Field", "rule = Field", "the field 'rule' of Least has a name that the base class"),
+    "integers": ('Field("column")', 'Field("column", dtype="int64")', "the field 'b' of Least has dtype int64"),
     "a shape": ('Field("row")', 'Field("row", 3)', "the field 'residual' of Least has the shape (3,); expected ()"),
     "derived": (
         'Field("row")',
@@ -363,7 +363,7 @@ REFUSED = {
         "has no `derive` for the field 'p'",
     ),
     "no derived": ("sums = 2", "derive = staticmethod(lambda row, shared: 0)", "Least has no derived field per row"),
-    "a gap": ("def objective", "def gap", "line 4: Least has a `gap`, but no `objective`"),
+    "a gap": ("def objective", "def gap", "line 4: Least has a `gap` but no `objective`"),
     "a group": ("sums = 2", "group = 7", "has 20 columns, which is not a multiple of group=7"),
     "sums": ("sums = 2", "sums = 0", "line 4: sums=0; expected 1 to 256"),
     "parameters": (
@@ -406,7 +406,7 @@ def test_what_cannot_be_is_told_before_anything_is_done(made: Path, program: Any
     [
         ({"parallelism": "many"}, "the option 'parallelism' of the program Least is 'many'"),
         ({"parallelism": 0}, "--parallelism must be at least 1, got 0"),
-        ({"schedule": "greedy"}, "--schedule: 'greedy' is not known"),
+        ({"schedule": "greedy"}, "--schedule: unknown schedule 'greedy'"),
         ({"tolerance": 0}, "tolerance must be above 0, got 0"),
         ({"rate": 1}, "the program Least has no option 'rate'"),
     ],

@@ -69,7 +69,7 @@ def test_entries_of_documents_are_counts_of_words(here: Path) -> None:
     dense = np.zeros((offsets.size - 1, 12))
     dense[np.repeat(np.arange(offsets.size - 1), np.diff(offsets)), corpus.index.word_ids[found]] = values
     assert np.array_equal(dense, counts[block.documents[3:-1]])
-    with pytest.raises(RequestError, match="the phase 'add' goes through slices, and words have no entries"):
+    with pytest.raises(RequestError, match="the phase 'add' goes through slices, but words have no entries"):
         fit("sums:Sums", corpus, "slices", options={"order": "slice"}, workers=1, quiet=True)
 
 
@@ -84,5 +84,5 @@ def test_entries_of_samples_are_those_of_their_rows(here: Path) -> None:
     assert np.allclose(run["rows"], x.astype(np.float32).astype(float).sum(axis=1)[order], rtol=1e-12)
     assert np.allclose(run["columns"], x.astype(np.float32).astype(float).sum(axis=0), rtol=1e-12)
     assert np.array_equal(run["targets"], y[order])
-    with pytest.raises(RequestError, match="the phase 'add' goes through slices of columns, and samples are not"):
+    with pytest.raises(RequestError, match="the phase 'add' goes through slices of columns, but samples"):
         fit("sums:Sums", samples, "slices", options={"order": "slice"}, workers=1, quiet=True)

@@ -159,7 +159,7 @@ def test_a_launch_takes_them_or_says_what_to_do(kind: type[Options], name: str) 
 def test_values_that_none_can_have_are_refused() -> None:
     with pytest.raises(RequestError, match="--iterations must be at least 1, got 0"):
         LdaOptions(topics=2, iterations=0)
-    with pytest.raises(RequestError, match="--schedule: 'magic' is not known"):
+    with pytest.raises(RequestError, match="--schedule: unknown schedule 'magic'"):
         FactorizationOptions(rank=2, schedule="magic")
     with pytest.raises(RequestError, match="--workers must be at least 1, got 0"):
         Resources(workers=0)

@@ -135,7 +135,7 @@ def test_a_training_is_not_disturbed_or_says_what_happened(place: Path, ooc: Ooc
         assert process.code == 0, process.message
     if process.code:
         assert any(
-            what in process.message for what in ("was removed or moved", "was made again", "while this command used it")
+            what in process.message for what in ("was removed or moved", "was recreated", "while this command used it")
         )
     else:
         assert tree(place / "run" / "model") == tree(place / "alone" / "model")

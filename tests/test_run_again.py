@@ -116,7 +116,7 @@ def test_another_or_a_longer_dataset_is_told(place: Path, made: Path, ooc: Ooc) 
     model = models(place / "run")
     done = ooc(*command, "--json")
     assert (done.returncode, json.loads(done.stdout)["iteration"]) == (0, 30)
-    assert "warning: run is finished, without the data appended to corpus since" in done.stderr
+    assert "warning: run has finished, but data has since been appended to corpus" in done.stderr
     assert models(place / "run") == model
     assert ooc("resume", "run", "--iterations", 31, "--max-time", 1e-6).returncode == 75
     refused = ooc(*command, "--iterations", 31)

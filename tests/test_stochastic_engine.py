@@ -168,7 +168,7 @@ def test_local_variables_lie_in_a_file_where_memory_is_short(matrix):
     [
         ({"parallelism": 0}, "--parallelism"),
         ({"sync_per_pass": 0}, "--sync-per-pass must be"),
-        ({"strategy": "hope"}, "'hope' is not known"),
+        ({"strategy": "hope"}, "unknown strategy 'hope'"),
         ({"parallelism": 91}, "90 rows are too few for 91"),
     ],
 )

@@ -82,7 +82,7 @@ SPEC = 'ArraySpec((self.dataset.rows,), "float64")'
 REFUSED = {
     "no phases": (f"phases = {PHASES}", "pass", "line 12: Sums has no `phases`"),
     "one phase": (PHASES, PHASES[1:-2], "line 12: `phases` must be a tuple of ooc.Phase, got Phase("),
-    "order": ('"block"', '"rows"', "Phase('add'): order='rows' is not known"),
+    "order": ('"block"', '"rows"', "Phase('add'): unknown order='rows'"),
     "no update": ("def update", "def up", "line 12: Sums has no `update`"),
     "no arrays": ("def shared_arrays", "def arrays", "line 12: Sums has no arrays"),
     "an array": (
@@ -101,7 +101,7 @@ REFUSED = {
     "float deltas": (
         "",
         '\n    def delta_arrays(self):\n        return {"d": ArraySpec((2,), "float32")}\n',
-        "line 30: the delta array 'd' has dtype float32: a sum of floats depends on which worker does which part",
+        "line 30: the delta array 'd' has dtype float32: a sum of floats depends on the assignment of parts to workers",
     ),
     "primary": (
         "",
@@ -257,8 +257,8 @@ def test_a_run_whose_program_was_changed_is_told_of_or_refused(matrix, program, 
         file.write_text(PROGRAM.replace(old, new))
         done = ooc(*resume, 5)
         assert done.returncode == 2
-        assert f"{spec.target} was changed: {told}" in done.stderr
-        assert "Go on with the program as it was, or train a new run." in done.stderr
+        assert f"{spec.target} has changed: {told}" in done.stderr
+        assert "Restore the original program, or train a new run." in done.stderr
     assert (tmp_path / "run" / "state" / "manifest.json").read_bytes() == before
     file.unlink()
     done = ooc(*resume, 5)

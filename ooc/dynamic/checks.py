@@ -38,16 +38,20 @@ def check_declared(program: DynamicProgram) -> None:
             raise RequestError(f"{place}: {name} has no `{needed}`", remedy)
     for per, remedy in (("column", 'b = ooc.Field("column")'), ("row", 'residual = ooc.Field("row")')):
         if not program.fields_per(per):
-            raise RequestError(f"{place}: {name} has no field per {per}", f"Declare one, as in: {remedy}")
+            raise RequestError(f"{place}: {name} has no field per {per}", f"Declare one, for example: {remedy}")
     for field, declared in program.fields.items():
         for wrong in _wrong_with(program, field, declared):
             raise RequestError(f"{place}: the field {field!r} of {name} {wrong}")
     derived = program.followers[1:]
     if bool(derived) != hasattr(program, "derive"):
         what = "has no derived field per row" if not derived else f"has no `derive` for the field {derived[0]!r}"
-        raise RequestError(f"{place}: {name} {what}", "Declare derived=True what `derive` returns, and nothing else.")
+        raise RequestError(
+            f"{place}: {name} {what}", "Declare derived=True for the fields that `derive` returns, and for no others."
+        )
     if program.has_gap and type(program).objective is _base().objective:
-        raise RequestError(f"{place}: {name} has a `gap`, but no `objective`", "The gap is a share of the objective.")
+        raise RequestError(
+            f"{place}: {name} has a `gap` but no `objective`", "Define `objective`: the gap is relative to it."
+        )
     if not program.tolerance > 0:
         raise RequestError(f"tolerance must be above 0, got {program.tolerance}")
     _check_sizes(program, place)
@@ -66,12 +70,12 @@ def _check_design(program: DynamicProgram) -> None:
     if not isinstance(design, Design):
         raise RequestError(
             f"{design.path} is a {design.kind}; expected a design matrix",
-            f"{type(program).__name__} goes through columns: ingest with `ooc ingest svmlight|mtx|csv|npz|plink`.",
+            f"{type(program).__name__} trains on columns: ingest with `ooc ingest svmlight|mtx|csv|npz|plink`.",
         )
     if design.shards > 1:
         raise RequestError(
             f"{design.path} is a shard, and {type(program).__name__} does not train on shards",
-            "Give every rank the whole dataset; each then does a share of the work.",
+            "Give every rank the whole dataset; the ranks then share the work.",
         )
     if design.offsets is not None:
         column = int(np.flatnonzero(design.offsets)[0])
@@ -86,18 +90,18 @@ def _wrong_with(program: DynamicProgram, name: str, field: Field) -> Iterator[st
     """Yield each mistake in a field's declaration, as a phrase that follows the field's name in a message."""
     kind, shape, wanted = np.dtype(field.dtype).kind, field.shape_in(program), program.coefficient_shape
     if name in (*vars(_base()), *_TAKEN):
-        yield "has the name of something that every dynamic program has"
+        yield "has a name that the base class or the engine uses"
     if field.per == "work" or field.summed:
-        yield "is for work or summed, which a dynamic program has no use for"
+        yield "is a work or summed field, which dynamic programs do not support"
     if kind not in "fiub":
-        yield f"is of {field.dtype}; expected numbers"
+        yield f"has dtype {field.dtype}; expected a numeric dtype"
     if field.derived and (field.per != "row" or shape or name == program.residual_name):
-        yield "is derived; only a number per row can be, and not the first, which is the residual"
+        yield "is derived; only scalar fields per row can be derived, except the first, which is the residual"
     if name in (program.coefficient_name, program.residual_name):
         if kind != "f":
-            yield f"is of {field.dtype}; expected floats"
+            yield f"has dtype {field.dtype}; expected a floating-point dtype"
         if shape != wanted:
-            yield f"has the shape {shape}; expected {wanted}, that of the coefficients"
+            yield f"has the shape {shape}; expected {wanted}, the shape of the coefficients"
 
 
 def _check_sizes(program: DynamicProgram, place: str) -> None:
@@ -105,7 +109,7 @@ def _check_sizes(program: DynamicProgram, place: str) -> None:
     if not isinstance(sums, int) or not 1 <= sums <= _MOST_SUMS:
         raise RequestError(f"{place}: sums={sums}; expected 1 to {_MOST_SUMS}")
     if not isinstance(group, int) or group < 1:
-        raise RequestError(f"{place}: group={group}; expected a number of columns")
+        raise RequestError(f"{place}: group={group}; expected a positive number of columns")
     if design.columns % group:
         raise RequestError(
             f"{design.path} has {design.columns:,} columns, which is not a multiple of group={group}",

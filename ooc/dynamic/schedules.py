@@ -107,7 +107,7 @@ def check(rule: Rule) -> None:
     """Raise RequestError if a rule is invalid."""
     depth, schedulers, waves = rule.pipeline
     wrong = {
-        f"--schedule: {rule.schedule!r} is not known; choose one of {', '.join(SCHEDULES)}": rule.schedule
+        f"--schedule: unknown schedule {rule.schedule!r}; choose one of {', '.join(SCHEDULES)}": rule.schedule
         not in SCHEDULES,
         f"--parallelism must be at least 1, got {rule.parallel}": rule.parallel < 1,
         f"candidates must be at least the parallelism {rule.parallel}, got {rule.candidates}": rule.candidates

@@ -41,7 +41,10 @@ def clean(path: Path, *, state: bool = False) -> Cleaned:
 def _clean_inside(path: Path, *, state: bool) -> Cleaned:
     """Clean a directory, including the datasets and runs in it."""
     if not path.is_dir():
-        raise RequestError(f"{path} is not a directory", "Name a dataset, a run, or a directory that contains several.")
+        raise RequestError(
+            f"{path} is not a directory",
+            "Give the path of a dataset, of a run, or of a directory that contains several.",
+        )
     removed, skipped = remove_leftovers(path), []
     runs_first = sorted(path.iterdir(), key=lambda child: ((child / MANIFEST).exists(), child))
     for child in runs_first:  # first, as they record in datasets which generations they need

@@ -55,8 +55,8 @@ def open_remembered(
     dataset = opened(generation_of(place, entry["identity"]))
     if dataset.identity != entry["identity"]:
         raise RequestError(
-            f"{dataset.path} is no longer {name}: it was made again, or appended to",
-            f"If the original is elsewhere, use `ooc resume {run} --{option} PATH`; else train a new run.",
+            f"{dataset.path} is no longer {name}: it was recreated or appended to",
+            f"If the original is elsewhere, use `ooc resume {run} --{option} PATH`; otherwise train a new run.",
         )
     return dataset
 
@@ -67,8 +67,8 @@ def moved(entry: dict[str, str], run: Path, place: Path) -> dict[str, str]:
         raise RequestError(f"{place}: there is no such file or directory", "Check the name.")
     if not has_generation(place, entry["identity"]):
         raise RequestError(
-            f"{place} is not the dataset that {run} was started on, or has changed since",
-            f"That dataset was at {entry['path']} with the identity {entry['identity']}, which `ooc info` shows.",
+            f"{place} is not the dataset on which {run} was started, or has changed since",
+            f"Give the dataset that was at {entry['path']}; `ooc info` shows its identity, {entry['identity']}.",
         )
     return from_run({"path": str(place.resolve()), "identity": entry["identity"]}, run)
 

@@ -35,7 +35,9 @@ def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: 
             f"Give the same options, continue the run with `ooc resume {path}`, or replace it with --overwrite.",
         )
     if grew:
-        stderr.warn(f"{path} is finished, without the data appended to {dataset.path} since; --overwrite trains again")
+        stderr.warn(
+            f"{path} has finished, but data has since been appended to {dataset.path}; to train again, use --overwrite"
+        )
 
 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:

@@ -65,7 +65,7 @@ class Run:
             if (path / name).is_symlink():
                 raise RequestError(
                     f"{path / name} is a symbolic link, which is not followed for safety",
-                    "Replace the link by the file or directory that it points to.",
+                    "Replace the link with the file or directory that it points to.",
                 )
         self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA, holds=Config)
         self._lock: tuple[int, int] | None = None  # device and inode of the lock file while the lock is held
@@ -142,9 +142,9 @@ class Run:
         for name in sorted(names):
             if now.get(name) != then.get(name):
                 raise RequestError(
-                    f"{self.path}: {self.config['program']} was changed: {name!r} is "
+                    f"{self.path}: {self.config['program']} has changed: {name!r} is "
                     f"{then.get(name, 'absent')} in the run, but {now.get(name, 'absent')} in the program",
-                    "Go on with the program as it was, or train a new run.",
+                    "Restore the original program, or train a new run.",
                 )
 
     def dataset(self, opened: Callable[[Path], AnyStore]) -> AnyStore:
@@ -210,7 +210,7 @@ class Run:
         if self._lock and inode(self.path / LOCK) != self._lock:
             raise WorkFailed(
                 f"{self.path} was removed, moved or replaced while this command used it",
-                "Nothing that is there now was changed. Check it with `ooc info`, or train a new run.",
+                "The files that are there now were not changed. Check them with `ooc info`, or train a new run.",
             )
         if self._dataset_at and _version(self._dataset_at[0] / MANIFEST) == self._dataset_at[1]:
             return  # finding its path means reading its manifest: milliseconds for each hundred files
@@ -218,7 +218,7 @@ class Run:
         found = _version(path / MANIFEST)
         if not found or not has_generation(path, entry["identity"]):
             raise WorkFailed(
-                f"{path}, the dataset of {self.path}, was {'made again' if found else 'removed or moved'}",
+                f"{path}, the dataset of {self.path}, was {'recreated' if found else 'removed or moved'}",
                 f"Put the dataset back, then continue with `ooc resume {self.path}`; or train a new run.",
             )
         self._dataset_at = path, found

@@ -79,7 +79,7 @@ def require_owned(place: Path, run: Path, identity: str | None) -> None:
     if owner["run"] != str(run.resolve()) and Path(owner["run"]).exists():
         raise RequestError(
             f"{run} is a copy of {owner['run']}, which owns the state in {place}",
-            "Continue the original run; the model of the copy, if any, can be used.",
+            "Continue the original run. The model of the copy, if any, can still be used.",
         )
 
 

@@ -201,9 +201,9 @@ class Generations:
         """Drop the damaged newest generation and go back to the previous one. Raises WorkFailed if there is none."""
         if len(self._entries) < 2:
             raise WorkFailed(
-                error.what, "No earlier state is left: train again from the start, with --overwrite."
+                error.what, "No earlier state is left: train again from the start with --overwrite."
             ) from error
-        self._warn(f"{error.what}; going on from the generation before")
+        self._warn(f"{error.what}; continuing from the previous generation")
         self._publish(self._entries[1:])
         remove_uncommitted(self.directory)
 
@@ -277,7 +277,7 @@ def committed_local_state(directory: Path) -> LocalState | None:
     except (ValueError, KeyError, TypeError) as error:
         raise WorkFailed(f"{path} is damaged: its header cannot be read") from error
     if np.dtype(local.dtype).kind not in "uif" or not 0 <= local.width <= MOST_NUMBERS:
-        raise WorkFailed(f"{path} is damaged: its header says {local.width} x {local.dtype} for each row")
+        raise WorkFailed(f"{path} is damaged: its header says {local.width} x {local.dtype} per row")
     return local
 
 
@@ -331,8 +331,8 @@ def _described(directory: Path) -> list[dict[str, Any]]:
     entries = list(_descriptions(directory))
     if not entries and any(int(cells.stem) > 1 for cells in directory.glob("[0-9]*.cells")):
         raise WorkFailed(
-            f"{directory / MANIFEST} is missing, which names the newest saved state",
-            "Restore the file from a copy, or train again from the start, with --overwrite.",
+            f"{directory / MANIFEST}, which names the newest saved state, is missing",
+            "Restore the file from a copy, or train again from the start with --overwrite.",
         )
     return entries[:2]
 

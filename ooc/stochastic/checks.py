@@ -23,7 +23,9 @@ def check_declared(program: StochasticProgram) -> None:
     if program.rounds < 1:
         raise RequestError(f"--sync-per-pass must be at least 1, got {program.rounds}")
     if program.strategy not in STRATEGIES:
-        raise RequestError(f"--strategy: {program.strategy!r} is not known", f"Choose one of: {', '.join(STRATEGIES)}.")
+        raise RequestError(
+            f"--strategy: unknown strategy {program.strategy!r}", f"Choose one of: {', '.join(STRATEGIES)}."
+        )
     if type(program.dataset) not in KINDS:
         dataset = program.dataset
         raise RequestError(f"{dataset.path} is a {dataset.kind}, which has no elements to process")
@@ -36,7 +38,7 @@ def check_sizes(program: StochasticProgram) -> None:
     """Raise RequestError if there are too few elements for the workers, or if machines would have unequal numbers of
     workers."""
     if program.adaptive and "loss" not in program.functions:
-        raise RequestError("--parallelism auto can only be used for programs that have a loss", "Give a number.")
+        raise RequestError("--parallelism auto requires a program with a loss", "Give a number, or define `loss`.")
     if program.first_degree % program.machines:
         raise RequestError(
             f"--parallelism must be a multiple of {program.machines}, the number of machines; got "
