@@ -18,7 +18,6 @@ from test_factorization import planted, written
 from blocks import RequestError, WorkFailed
 from blocks.ratings.matrix import Matrix
 from ooc.plan.memory_plan import make_plan
-from ooc.stochastic.functions import only_adds
 from ooc.stochastic.tasks import Combine, Gather, Process, cut, pass_stages
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
@@ -281,70 +280,3 @@ def test_a_place_that_is_not_there_ends_the_run_and_says_where(matrix, tmp_path,
     run = new_run(tmp_path / "run", matrix, program, 2)
     with pytest.raises(WorkFailed, match=r"Wrong.process, at element 1: `shared.w` has no index \[5\]"):
         train(run, plan(1), quiet=True)
-
-
-ADDING = """from ooc.stochastic.program import Local, StochasticProgram
-from ooc.stochastic.variable_arrays import Shared
-
-
-class Adding(StochasticProgram):
-    def shared_variables(self):
-        columns = self.dataset.columns
-        tables = {"h": Shared((columns, 3)), "g": Shared((4, 5), "float32")}
-        return {"t": Shared(), "w": Shared((columns,), "float32"), **tables}
-
-    def local_variables(self):
-        return {"row": Local((3,), per="work")}
-
-    def first_values(self):
-        return {"w": 0.3}
-
-    @staticmethod
-    def process(element, weight, shared, local):
-        shared.t.add(weight)
-        step = 0.1 / (1 + shared.t.get())
-        for entry in range(element.columns.size):
-            column, row = element.columns[entry], shared.h.row_view(element.columns[entry])
-            error = shared.w.get(column) / 3 + row.get(1) - element.values[entry]
-            shared.w.add(column, -step * error)
-            row.add(1, -step * error / 7)
-            shared.h.get_row(column, local.row)
-            for k in range(3):
-                local.row[k] = 0.01 * element.values[entry] - local.row[k] / 7
-            shared.h.add_row(column, local.row)
-            shared.h.prefetch(column)
-            view = shared.g.row_view(column % 4)
-            view.add(column % 5, element.values[entry] / 3)
-            shared.g.add(column % 4, 0, (shared.h.get(column, 2) - view.get(column % 5) - shared.g.get(0, 0)) / 7)
-
-
-# The word multiply in the file lets its variables be scaled.
-"""
-
-
-OUTSIDE = [
-    ("shared.g.row_view(column % 4)", "shared.g.row_view(column % 4 + 4)", r"`shared.g` has no index \[[4-7], 0\]"),
-    ("shared.w.get(column)", "shared.w.get(column - 100)", r"`shared.w` has no index \[-[0-9]+\]"),
-]
-
-
-@pytest.mark.long
-def test_a_single_worker_that_only_adds_comes_to_the_bits_of_variables_with_a_scale(matrix, tmp_path, monkeypatch):
-    """Numbers, vectors, tables and their rows, in both types; positions that do not exist are told."""
-    monkeypatch.syspath_prepend(tmp_path)
-    found = {}
-    for name, text in {"adds": ADDING.replace("multiply", "add"), "scales": ADDING}.items():
-        (tmp_path / f"{name}.py").write_text(text)
-        with InProcess(matrix, ProgramSpec(f"{name}:Adding", {"parallelism": 1})) as chain:
-            chain.iterate(2)
-            assert only_adds(chain.program) == (name == "adds")
-            found[name] = {variable: chain.shared[variable].tobytes() for variable in "twhg"}
-            assert chain.program.variables(chain.shared)["t"] == 180.0
-    assert found["adds"] == found["scales"]
-    text = ADDING.replace("multiply", "add")
-    for number, (old, new, says) in enumerate(OUTSIDE):
-        (tmp_path / f"outside_{number}.py").write_text(text.replace(old, new))
-        with InProcess(matrix, ProgramSpec(f"outside_{number}:Adding", {"parallelism": 1})) as chain:
-            assert only_adds(chain.program)
-            with pytest.raises(WorkFailed, match=says):
-                chain.iterate(1)

@@ -5,21 +5,21 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blocks.errors import RequestError
 from blocks.plurals import count_of
 from ooc.stochastic.elements import KINDS as ELEMENTS
-from ooc.stochastic.operators import FIXED_KINDS, KINDS, OPERATORS
-from ooc.user_functions import Function, assigned, read
+from ooc.stochastic.operators import FIXED_KINDS, KINDS, OPERATORS, SOLE_KINDS, SoleRow, TableRow
+from ooc.user_functions import Function, assigned, names_used, read
 
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
 
-_OTHER_CHANGES = re.compile(rb"\b(multiply|average|delayed_add|late_add)\b")
+# Names that variables and rows of the only worker do not have, and fields of variables that differ.
+_NOT_OF_SOLE = {name for kind in (*KINDS, TableRow) for name in dir(kind)}
+_NOT_OF_SOLE -= {name for kind in (*SOLE_KINDS, SoleRow) for name in dir(kind)} - {"store"}
 _CHANGES = "Shared variables change only by add, delayed_add and multiply."
 
 
@@ -45,13 +45,12 @@ def check_functions(program: StochasticProgram) -> None:
 
 
 def only_adds(program: StochasticProgram) -> bool:
-    """Return whether shared variables are only changed by immediate additions.
-
-    `process` and the functions that it calls are in one file, which is searched for other operators.
-    """
+    """Return whether shared variables are changed by immediate additions alone; False if that is not certain, as where
+    `process` calls what is not a compiled function."""
     if any(declared.delayed or declared.averaged for declared in program.declared.values()):
         return False
-    return not _OTHER_CHANGES.search(Path(read(type(program), "process").file).read_bytes())
+    used = names_used(program.process, *program.constants().values())
+    return used is not None and used.isdisjoint(_NOT_OF_SOLE)
 
 
 def _check_operators(function: Function, program: StochasticProgram, shared: str) -> None:
