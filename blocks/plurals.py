@@ -12,7 +12,7 @@ def count_of(number: int, noun: str, plural: str = "") -> str:
 def size_text(size: float) -> str:
     """Return a number of bytes in the unit that suits it, such as "512 bytes" or "6.0 GB"."""
     for unit, bytes_ in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if size >= bytes_:
+        if size >= 0.99995 * bytes_:  # as 999,950 bytes would read 1,000.0 kB
             return f"{size / bytes_:,.1f} {unit}"
     return count_of(round(size), "byte")
 

@@ -18,6 +18,7 @@ from blocks import Dataset, RequestError
 from blocks.corpus.hypothetical import HypotheticalCorpus
 from blocks.corpus.synthetic import Synthetic, synthesize
 from blocks.memory import parse_rate
+from blocks.plurals import size_text
 from blocks.shards.splitting import make_shards
 from ooc.plan.disk_speed import measure_disk
 from ooc.plan.forecast import Speeds, forecast
@@ -201,6 +202,11 @@ def test_speeds_are_read(text: str, bytes_: float) -> None:
 def test_what_is_no_speed_is_refused_by_its_option(text: str) -> None:
     with pytest.raises(RequestError, match="--network"):
         parse_rate(text, "--network")
+
+
+def test_sizes_have_a_unit_in_which_they_are_below_a_thousand() -> None:
+    sizes = [(0, "0 bytes"), (1, "1 byte"), (999_949, "999.9 kB"), (999_950, "1.0 MB"), (999_960_000, "1.0 GB")]
+    assert [size_text(size) for size, _ in sizes] == [text for _, text in sizes]
 
 
 def test_plan_at_the_command_line(tmp_path: Path, ooc: Ooc) -> None:
