@@ -1,4 +1,4 @@
-"""Detect from its words that the text of a corpus was probably tokenized in the wrong way."""
+"""Detect, from its words, a corpus whose text was probably tokenized in the wrong way."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_SHARE = 0.1  # of the tokens, from which on it is worth telling
+_SHARE = 0.1  # fraction of the tokens above which advice is given
 _LONG = 40  # letters
-# Runs of letters that are longer than nearly all words of these languages, which have no spaces between words.
+# Runs of letters longer than nearly all words of these languages, which are written without spaces.
 _RUNS = {
     "Chinese": r"\p{Han}{5}",
     "Japanese": r"[\p{Hiragana}\p{Katakana}][\p{Han}\p{Hiragana}\p{Katakana}]*\p{Hiragana}.*\p{Han}",
@@ -17,8 +17,10 @@ _RUNS = {
 
 
 def advice_on(words: Sequence[str], frequencies: np.ndarray) -> list[str]:
-    """Return sentences about suspicious words, each with a remedy; empty if there are few. frequencies: int64 (V,),
-    tokens of each word."""
+    """Return sentences about suspicious words, each with a remedy; empty if there are few such words.
+
+    frequencies: int64 (V,), number of tokens of each word.
+    """
     total = max(int(frequencies.sum()), 1)
     foreign = [number for number, word in enumerate(words) if not word.isascii()]
     if frequencies[foreign].sum() >= _SHARE * total:
@@ -37,8 +39,8 @@ def advice_on(words: Sequence[str], frequencies: np.ndarray) -> list[str]:
 def _on_runs(
     language: str, words: Sequence[str], foreign: Sequence[int], frequencies: np.ndarray, total: int
 ) -> str | None:
-    """Return the advice for a language. foreign: words that are not pure ASCII."""
-    import regex  # takes 12 ms, which most commands do without
+    """Return the advice for a language. foreign: the words that are not pure ASCII."""
+    import regex  # takes 12 ms, which most commands need not spend
 
     find = regex.compile(_RUNS[language]).search
     tokens = int(frequencies[[number for number in foreign if find(words[number])]].sum())

@@ -8,10 +8,10 @@ from blocks.corpus.dataset import Block
 
 
 def document_counts(block: Block, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the different words of the documents `first` to `last` (exclusive) of a block.
+    """Return the distinct words of the documents `first` to `last` (exclusive) of a block, and their counts.
 
-    Returns offsets int64 (D+1,), where each document begins, from 0; the ranks of its words uint32 (N,), ascending; and
-    how often each occurs float32 (N,).
+    Returns int64 (D+1,), the start of each document, from 0; uint32 (N,), the ranks of its words, ascending; and
+    float32 (N,), the count of each word.
     """
     bounds = block.offsets[first : last + 1]
     by_place = np.repeat(block.words, np.diff(block.word_offsets))  # the word at each word-major position

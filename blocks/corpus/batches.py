@@ -18,7 +18,7 @@ from blocks.plurals import count_of
 class Batches(NamedTuple):
     """Consecutive batches of a dataset."""
 
-    made: list[dict[str, Any]]  # how each was ingested
+    made: list[dict[str, Any]]  # how each batch was ingested
     documents: range
     blocks: range
 
@@ -27,7 +27,7 @@ class Batches(NamedTuple):
         return dataset.document_lengths()[self.documents.start : self.documents.stop]
 
     def names(self, dataset: Dataset) -> list[str] | None:
-        """Return the names of the documents; None if they have none and are numbered from 1."""
+        """Return the names of the documents; None if they have no names and are numbered from 1."""
         names = dataset.document_names()
         if names is None:
             return [str(number + 1) for number in self.documents] if self.documents.start else None
@@ -42,9 +42,9 @@ def all_batches(dataset: Dataset) -> Batches:
 def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> Batches:
     """Return some batches of a dataset.
 
-    choice: a number, from 1; N- for batch N and later ones; or `new` for batches after a training. trained_on: identity
-    of the dataset at the training. Raises RequestError if there is no such batch, or the dataset does not know that
-    identity.
+    choice: a batch number, from 1; N- for batch N and all later ones; or `new` for the batches added since a model was
+    trained. trained_on: identity of the dataset when the model was trained. Raises RequestError if there is no such
+    batch, or the dataset never had that identity.
     """
     if "shard" in dataset.manifest:
         raise RequestError(f"--batch: {dataset.path} is a shard, and shards have no batches", "Leave --batch out.")
@@ -60,13 +60,13 @@ def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> Batches:
 
 
 def _ends(dataset: Dataset) -> list[int]:
-    """Return the number of documents before each batch, and of all."""
+    """Return the number of documents before each batch, and the total number."""
     appended = [batch["documents"] for batch in dataset.batches[1:]]
     return [0, *accumulate([dataset.documents - sum(appended), *appended])]
 
 
 def _numbered(choice: str, dataset: Dataset, ends: list[int]) -> tuple[int, int]:
-    """Return the first document of the chosen batches, and the one after the last."""
+    """Return the first document of the chosen batches, and the end of the range (exclusive)."""
     found = re.fullmatch(r"([0-9]{1,9})(-?)", choice)
     if not found:
         raise RequestError(f"--batch must be a number N, N- for batch N and all later ones, or new; got {choice!r}")
@@ -80,7 +80,7 @@ def _numbered(choice: str, dataset: Dataset, ends: list[int]) -> tuple[int, int]
 
 
 def _documents_of(dataset: Dataset, identity: str) -> int:
-    """Return the number of documents that a dataset had when it had another identity."""
+    """Return the number of documents that a dataset had when it had the given identity."""
     if not has_generation(dataset.path, identity):
         raise RequestError(
             f"--batch new: {dataset.path} has no record of its state when the run was started",

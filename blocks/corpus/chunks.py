@@ -32,8 +32,8 @@ from blocks.sources import (
     whole_line,
 )
 
-_MOST_FILES = 512  # of a chunk
-_EMPTY = 1 << 19  # documents without tokens of a piece, that all of them fit in memory
+_MOST_FILES = 512  # maximum number of files in a chunk
+_EMPTY = 1 << 19  # maximum number of empty documents in a piece, so that they fit in memory
 
 
 class UciFile(NamedTuple):
@@ -47,8 +47,10 @@ class UciFile(NamedTuple):
 def chunks_of(
     asked: Settled, most_words: int, uci_files: list[UciFile], opening: Opening, progress: Progress
 ) -> Iterator[Chunk]:
-    """Yield the chunks of all inputs. most_words: limit on the words of a UCI file. uci_files: list to which an entry
-    is appended for each UCI file."""
+    """Yield the chunks of all inputs.
+
+    most_words: maximum number of words in a UCI file. uci_files: list to which an entry is appended for each UCI file.
+    """
     request = asked.request
     if request.kind == "uci":
         given = len(asked.words) if asked.words else None
@@ -66,7 +68,7 @@ def _uci_chunks(
     most_words: int,
     progress: Progress,
 ) -> Iterator[LinesChunk]:
-    """Yield chunks of UCI and LDA-C files; appends an entry to `found` for each file."""
+    """Yield the chunks of UCI and LDA-C files, and append an entry to `found` for each file."""
     following = 0
     for path in inputs:
         source = Source(path, progress, **opening._asdict())
@@ -139,8 +141,11 @@ def _arrow_chunks(
 
 
 def _file_chunks(files: Files, pattern: str, opening: Opening, progress: Progress) -> Iterator[Chunk]:
-    """Yield chunks of whole files, read by the workers except streams and files in archives. pattern: glob for names in
-    archives."""
+    """Yield chunks of whole files.
+
+    Workers read the files themselves, except streams and members of archives. pattern: glob for the names of archive
+    members.
+    """
     numbers = count()
     together: list[tuple[str, str]] = []
     size = 0
@@ -183,10 +188,10 @@ def _listed(numbers: Iterator[int], files: list[tuple[str, str]]) -> Iterator[Fi
 
 
 def without_lines(files: Sequence[UciFile], chunks: Sequence[Parsed]) -> list[int]:
-    """Check the counts of whole UCI files and find documents without lines.
+    """Check the counts of whole UCI files and find the documents without lines.
 
-    chunks: in order of their numbers. Returns the number of empty documents before each chunk, and after the last.
-    Raises RequestError if a header does not match its file, or a document is in two chunks.
+    chunks: in numerical order. Returns the number of empty documents before each chunk, and after the last. Raises
+    RequestError if a header does not match its file, or a document occurs in two chunks.
     """
     before: list[int] = []
     tail = 0

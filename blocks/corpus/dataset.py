@@ -37,45 +37,45 @@ if TYPE_CHECKING:
 
 
 class Block(NamedTuple):
-    """Immutable data of one block with D documents and N tokens, of n different words."""
+    """Immutable data of one block with D documents and N tokens of n distinct words."""
 
-    documents: Uint64  # (D,), number of each document in the original order
-    offsets: Int64  # (D+1,), where each document begins in `positions`
+    documents: Uint64  # (D,), index of each document in the original order
+    offsets: Int64  # (D+1,), start of each document in `positions`
     positions: Uint32  # (N,), word-major position of each token; ascending within a document
     words: Uint32  # (n,), ranks of the words that occur, ascending
-    word_offsets: Int64  # (n+1,), where the tokens of each begin in word-major order
+    word_offsets: Int64  # (n+1,), start of each word's tokens in word-major order
 
 
 class Slice(NamedTuple):
     """Tokens of the W words of a slice, as runs in the word-major order of each block."""
 
-    run_offsets: Int64  # (W+1,), where the runs of each word begin
+    run_offsets: Int64  # (W+1,), start of each word's runs
     blocks: Uint32  # (R,), block of each run
-    starts: Uint32  # (R,), word-major position at which it begins
-    lengths: Uint32  # (R,), tokens in it
-    token_offsets: Int64  # (W+1,), tokens of the slice's words, cumulated
+    starts: Uint32  # (R,), word-major position of the start of each run
+    lengths: Uint32  # (R,), number of tokens in each run
+    token_offsets: Int64  # (W+1,), cumulative number of tokens of the slice's words
 
 
 class Index(NamedTuple):
     """Words by rank, and the grid of B blocks and S slices."""
 
-    word_ids: Uint32  # (V,), line in vocabulary.txt (from 0) of the word of each rank
-    frequencies: Int64  # (V,), tokens of the word of each rank
-    document_frequencies: Int64  # (V,), documents it occurs in
+    word_ids: Uint32  # (V,), line in vocabulary.txt (from 0) of the word at each rank
+    frequencies: Int64  # (V,), number of tokens of the word at each rank
+    document_frequencies: Int64  # (V,), number of documents that contain the word at each rank
     slice_bounds: Int64  # (S+1,), first rank of each slice
-    cells: Int64  # (B, S), tokens of each cell
+    cells: Int64  # (B, S), number of tokens in each cell
 
 
 class Planted(NamedTuple):
     """Known topics of synthetic data: the words of each topic, which may repeat, and their probabilities."""
 
-    offsets: Int64  # (K+1,), where each topic begins
-    words: Uint32  # (n,), line in vocabulary.txt
+    offsets: Int64  # (K+1,), start of each topic
+    words: Uint32  # (n,), line in vocabulary.txt (from 0)
     probabilities: Float32  # (n,)
 
 
 class CorpusTextFiles(TypedDict):
-    """Entries of the text files in the manifest."""
+    """Manifest entries of the text files."""
 
     vocabulary: File
     documents: NotRequired[File]
@@ -91,13 +91,13 @@ class CorpusCounts(TypedDict):
 
 
 class CorpusShard(Shard):
-    """Entry "shard" of the manifest of a shard."""
+    """The "shard" entry of a shard's manifest."""
 
     whole: CorpusCounts
 
 
 class CorpusBlock(ArrayFile):
-    """Entry of a block in the manifest."""
+    """Manifest entry of a block."""
 
     documents: Count
     tokens: Count
@@ -125,7 +125,7 @@ class Whole(NamedTuple):
 
     documents: int
     tokens: int
-    frequencies: np.ndarray  # int64 (V,), tokens of the word of each rank
+    frequencies: np.ndarray  # int64 (V,), number of tokens of the word at each rank
 
 
 class Dataset(Store):
@@ -164,44 +164,44 @@ class Dataset(Store):
         overwrite: bool = False,
         **options: Any,
     ) -> AbstractContextManager[CorpusWriter]:
-        """Write a new corpus, document by document, in memory that does not grow with their number.
+        """Write a new corpus document by document, in memory that does not grow with the corpus.
 
-        In a ``with`` block, at whose end the corpus appears at `path`; if the block raises, nothing is there. The files
-        are those that `ooc ingest jsonl` makes of the same documents, byte for byte but for how they were made.
+        Used in a ``with`` block: the corpus appears at `path` when the block ends, but not if it raises. The files
+        are those of `ooc ingest jsonl` for the same documents, byte for byte except the record of how they were made.
 
         Parameters
         ----------
         path : str or Path
             Directory of the corpus, which must not exist.
         vocabulary : sequence of str, optional
-            All words that are kept, in their order. All words of the documents, in alphabetical order, by default.
+            The words to keep, in this order. By default, all words of the documents in alphabetical order.
         vocab_from : str or Path, optional
-            A corpus whose vocabulary is kept, as for documents that a model is to be evaluated on.
+            A corpus whose vocabulary is used, for example for documents on which a model will be evaluated.
         text_column, name_column : str
-            Columns of the documents and of their names, of data frames and tables of pyarrow.
+            Columns of data frames and pyarrow tables that hold the documents and their names.
         keep : str or sequence of str
-            Columns of data frames, or of ``add(..., columns=...)``, to keep in the table of documents; "text" keeps the
-            texts, "all" keeps everything. Needs pyarrow.
+            Columns of data frames, or of ``add(..., columns=...)``, to keep in the document table; "text" keeps the
+            texts, "all" keeps everything. Requires pyarrow.
         seed : int
-            Shuffles the documents into blocks.
+            Seed for shuffling the documents into blocks.
         memory : int or str, optional
-            Budget of this process, in bytes or as "2GB"; a quarter of what is free by default.
+            Memory budget of this process, in bytes or as "2GB"; by default a quarter of the free memory.
         overwrite : bool
-            Whether a dataset at `path` is replaced.
+            Replace an existing dataset at `path`.
         **options
-            How texts become words: ``token_pattern``, ``lower``, ``stop_words``, ``ngrams``, ``segment``, and which are
-            kept: ``min_df``, ``max_df``, ``max_vocab``, ``min_npmi``, as the options of `ooc ingest`. And
-            ``block_tokens``, ``part_tokens`` and ``slices``, which divide the corpus.
+            Tokenization: ``token_pattern``, ``lower``, ``stop_words``, ``ngrams``, ``segment``. Filters of words:
+            ``min_df``, ``max_df``, ``max_vocab``, ``min_npmi``. Layout on disk:
+            ``block_tokens``, ``part_tokens``, ``slices``. See the options of `ooc ingest`.
 
         Returns
         -------
         context manager of CorpusWriter
-            Whose ``add(documents, names=None, columns=None)`` adds documents.
+            Its method ``add(documents, names=None, columns=None)`` adds documents.
 
         Raises
         ------
         RequestError
-            If `path` exists, an option is wrong, or nothing was added.
+            If `path` exists, an option is invalid, or no documents were added.
         """
         from blocks.corpus.streaming import create_corpus  # which reads corpora
 
@@ -262,7 +262,7 @@ class Dataset(Store):
         return self.whole.frequencies
 
     def originals(self) -> np.ndarray:
-        """Return the number in the whole dataset of each document, uint64 (D,), ascending; 0, 1, ... if it is not a
+        """Return the index of each document in the whole dataset, uint64 (D,), ascending; 0, 1, ... if this is not a
         shard."""
         arrays = self.of_whole()
         if arrays is None:
@@ -294,27 +294,27 @@ class Dataset(Store):
 
     @property
     def batches(self) -> list[dict[str, Any]]:
-        """Return how the documents were ingested and appended; see `blocks.schemas.IngestedBatch`."""
+        """Return records of how the documents were ingested and appended. See `blocks.schemas.IngestedBatch`."""
         made = self.manifest["made"]
         return [made, *made.get("appended", [])]
 
     def document_names(self) -> list[str] | None:
-        """Return the names of all documents in the original order, None if they have none."""
+        """Return the names of all documents in the original order; None if they have no names."""
         entry = self.manifest["texts"].get("documents")
         return read_lines(self.path / entry["file"], self.documents) if entry else None
 
     def each_name(self) -> Iterator[str]:
-        """Yield the name of each document one by one; empty if it has none."""
+        """Yield the name of each document; empty if it has no name."""
         entry = self.manifest["texts"].get("documents")
         return each_line(self.path / entry["file"], self.documents) if entry else repeat("", self.documents)
 
     def table(self) -> DocumentTable | None:
-        """Return the table of documents; None if nothing was kept."""
+        """Return the document table; None if no columns were kept."""
         entry = self.manifest.get("table")
         return DocumentTable(self.path, entry, self.documents) if entry else None
 
     def planted_topics(self) -> dict[str, np.ndarray] | None:
-        """Return the topics from which synthetic documents were drawn, as `blocks.corpus.synthetic.plant` does."""
+        """Return the topics from which synthetic documents were drawn. See `blocks.corpus.synthetic.plant`."""
         if "planted" not in self.manifest:
             return None
         entry = self.manifest["planted"]

@@ -1,4 +1,4 @@
-"""Make corpora from arrays in memory, for scripts and tests, and from documents, by their writer."""
+"""Write corpora from arrays in memory, for scripts and tests, and from documents."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def write_corpus(
 ) -> Dataset:
     """Write a dataset from arrays and return it.
 
-    offsets: int64 (D+1,), begin of each document in `words`. words: uint32 (N,), position in `vocabulary` of each
-    token. slices: number of slices, None for `slice_count`. vocab_from: dataset with the same vocabulary whose ranks
-    and slices are kept. Raises RequestError if `out` exists, if there are no tokens and no `vocab_from`, or if the
-    arrays do not fit together.
+    offsets: int64 (D+1,), start of each document in `words`. words: uint32 (N,), position of each token in
+    `vocabulary`. slices: number of slices, None for `slice_count`. vocab_from: dataset with the same vocabulary whose
+    ranks and slices are used. Raises RequestError if `out` exists, if there are no tokens and no `vocab_from`, or if
+    the arrays are inconsistent.
     """
     offsets, words = integers("offsets", offsets), integers("words", words)
     if isinstance(vocabulary, str):
@@ -90,10 +90,10 @@ def write_corpus(
 def ingest_documents(
     documents: Iterable[str | Sequence[str]], out: str | Path, *, names: Iterable[object] | None = None, **options: Any
 ) -> Dataset:
-    """Write a dataset from documents that are texts, or lists of words.
+    """Write a dataset from documents given as strings or lists of words.
 
-    documents: a list or a generator, which is read one document at a time; memory does not grow with its length.
-    names: of the documents. options: keyword arguments of `Dataset.create`.
+    documents: a list, or a generator that is read one document at a time, in memory that does not grow with the number
+    of documents. names: document names. options: keyword arguments of `Dataset.create`.
     """
     with Dataset.create(out, **options) as writer:
         writer.add(documents, names)
@@ -108,7 +108,7 @@ def _shortened(value: Any) -> str:
 def _checked_lengths(
     offsets: np.ndarray, words: np.ndarray, vocabulary_size: int, names: Sequence[str] | None
 ) -> np.ndarray:
-    """Check that the arrays fit together; returns the tokens of each document, uint32 (D,)."""
+    """Check that the arrays are consistent. Returns the number of tokens of each document, uint32 (D,)."""
     lengths = np.diff(offsets)
     if not offsets.size or offsets[0] != 0 or offsets[-1] != words.size or (lengths < 0).any():
         raise RequestError(

@@ -1,4 +1,4 @@
-"""Ingest documents into two datasets with one vocabulary: those for training, and those that are held out."""
+"""Ingest documents into two datasets with the same vocabulary: training documents and held-out documents."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from blocks.sources import is_stream
 
 
 def held_out_path(out: str | Path) -> Path:
-    """Return the place of the documents that are held out of a dataset."""
+    """Return the path of the held-out documents of a dataset."""
     return Path(f"{str(out).rstrip('/')}-held-out")
 
 
 def ingest_holding_out(request: CorpusRequest, share: float, **how: Any) -> tuple[Dataset, Dataset]:
-    """Make two datasets and return them: documents for training, and documents held out, in the words of the first.
+    """Write two datasets and return them: training documents, and held-out documents with the same vocabulary.
 
-    share: of the documents that are held out. how: keyword arguments of `ingest`. Inputs are read twice. The dataset
-    for training appears last, so that both are complete once it is there. Raises RequestError if inputs can be read
+    share: fraction of the documents to hold out. how: keyword arguments of `ingest`. Inputs are read twice. The
+    training dataset appears last, so that both are complete once it exists. Raises RequestError if an input can be read
     only once.
     """
     out, held_out = Path(request.out), held_out_path(request.out)
@@ -46,7 +46,7 @@ def ingest_holding_out(request: CorpusRequest, share: float, **how: Any) -> tupl
 
 
 def _check(request: CorpusRequest) -> None:
-    """Raise RequestError if an option excludes --hold-out, or an input can be read only once."""
+    """Raise RequestError if an option is incompatible with --hold-out, or an input can be read only once."""
     if request.append or request.vocab_from:
         raise RequestError(
             f"--hold-out cannot be used with --{'append' if request.append else 'vocab-from'}", "Leave --hold-out out."

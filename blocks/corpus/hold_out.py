@@ -1,6 +1,6 @@
-"""Hold documents out of a corpus: which ones depends on their text and a seed alone.
+"""Choose the documents to hold out of a corpus, from their text and a seed alone.
 
-So the same document is held out whatever stands beside it, and copies of a document are never on both sides.
+The same document is held out whatever other documents the corpus has, and copies of a document are never in both sets.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from blocks.errors import RequestError
 
 
 class HeldOutShare(NamedTuple):
-    """One side of a split. share: of the documents that are held out. held: whether this side is theirs."""
+    """One side of a split. share: fraction of the documents that is held out. held: whether this is the held-out
+    side."""
 
     share: float
     seed: int
     held: bool
 
     def has(self, texts: Iterable[str | list[str]]) -> list[bool]:
-        """Return which documents, texts or lists of words, are on this side."""
+        """Return which documents, given as strings or lists of words, are on this side."""
         limit = int(self.share * 2.0**64)
         return [(_hash(text, self.seed) < limit) == self.held for text in texts]
 
@@ -33,7 +34,7 @@ def _hash(text: str | list[str], seed: int) -> int:
 
 
 def parse_share(text: str, option: str) -> float:
-    """Return a share written as 5% or 0.05. Raises RequestError unless it is above 0 and below 1."""
+    """Parse a fraction written as 5% or 0.05. Raises RequestError unless it is above 0 and below 1."""
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(%?)", text)
     share = float(found[1]) / (100 if found[2] else 1) if found else 0.0
     if not 0.0 < share < 1.0:

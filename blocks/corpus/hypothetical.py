@@ -1,5 +1,4 @@
-"""Hypothetical datasets: the blocks and slices that ingestion would make of a corpus of a given size, for `ooc
-plan`."""
+"""Predict the blocks and slices that ingestion would make of a corpus of a given size, for `ooc plan`."""
 
 from __future__ import annotations
 
@@ -12,14 +11,14 @@ from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS, bucket_count, lea
 from blocks.corpus.synthetic import SHIFT
 from blocks.errors import RequestError
 
-_LONGEST = 10  # times the mean: of natural documents, most are shorter
+_LONGEST = 10  # assumed maximum length, relative to the mean: most natural documents are shorter
 
 
 class HypotheticalCorpus(Dataset):
-    """A hypothetical corpus with sizes, word frequencies and grid, but without files.
+    """A corpus with sizes, word frequencies and a grid, but no files.
 
-    tokens: in `documents` documents, over `vocabulary` words with a power law of exponent `zipf`. shards: number of
-    equal shards, of which this is one.
+    tokens: number of tokens in `documents` documents over `vocabulary` words, whose frequencies follow a power law with
+    exponent `zipf`. shards: number of equal shards, one of which this corpus is.
     """
 
     def __init__(self, *, tokens: int, documents: int, vocabulary: int, zipf: float = 1.1, shards: int = 1) -> None:
@@ -39,7 +38,7 @@ class HypotheticalCorpus(Dataset):
             self.manifest["shard"] = {"number": 0, "shards": shards}
 
     def _index(self, zipf: float) -> Index:
-        """Return an index with words dealt to the slices in turn, and blocks of equal size."""
+        """Return an index in which words are dealt to the slices in turn and blocks have equal size."""
         law = (np.arange(self.vocabulary_size) + 1 + SHIFT) ** -zipf
         frequencies = np.rint(self.tokens * law / law.sum()).astype(np.int64)
         dealt = [np.arange(number, frequencies.size, self.slice_count) for number in range(self.slice_count)]

@@ -1,9 +1,9 @@
-"""Ingestion of a corpus out of core: the steps of `blocks.ingestion.pipeline` for documents and their words.
+"""Out-of-core ingestion of a corpus: the steps of `blocks.ingestion.pipeline` for documents and their words.
 
-    read      workers tokenize chunks with a vocabulary of their own; a row is a document, an entry a token
-    choose    the vocabularies are merged and filtered; words get their ranks
-    shuffle   documents go to blocks, with the ranks of their words
-    finish    names, slices, index and manifest are written
+    read      each worker tokenizes chunks with its own vocabulary; a row is a document, an entry is a token
+    choose    the vocabularies are merged and filtered, and words are ranked
+    shuffle   documents, as ranks of their words, are distributed over blocks
+    finish    document names, slices, index and manifest are written
 
 The result does not depend on which worker does what.
 """
@@ -44,20 +44,20 @@ from blocks.sources import LONGEST_RECORD, Opening, size_of
 from blocks.store import write_lines
 from blocks.workers import Workers, cores
 
-_BYTES_OF_TOKEN = 20  # of a block or run, in memory while it is sorted and written
-_BYTES_OF_DOCUMENT = 64  # of the same, where most documents have no token: 50M of them took 3.2 GB
-_RECORD_BYTES = 14  # of memory for each byte of a record, in the main process and the worker that has it, at worst
-_LEAST_RECORD = 4 << 20  # bytes that a record may have whatever the memory: `ONE_WORKER` has room for it
-_WORKER_WORD_BYTES = 48  # of a word of a UCI file in a worker: tokens, documents and the last of them, while they grow
+_BYTES_OF_TOKEN = 20  # memory for each token of a block or run while it is sorted and written
+_BYTES_OF_DOCUMENT = 64  # memory for each document: 50M documents, most without tokens, took 3.2 GB
+_RECORD_BYTES = 14  # maximum memory for each byte of a record, in the main process and in its worker together
+_LEAST_RECORD = 4 << 20  # size of a record that is always allowed: `ONE_WORKER` has room for it
+_WORKER_WORD_BYTES = 48  # memory for each word of a UCI file in a worker: three counters, while the arrays grow
 
 
 class ReadCorpus(NamedTuple):
     """Result of reading the inputs."""
 
     chunks: list[Parsed]
-    empty: list[int]  # documents before each chunk, and after the last, that have no lines in a UCI file
+    empty: list[int]  # number of documents without lines in a UCI file before each chunk, and after the last
     merged: Merged
-    left_out: dict[str, int]  # files in directories, by why they were
+    left_out: dict[str, int]  # number of files left out of directories, by reason
 
     @property
     def documents(self) -> int:
@@ -76,12 +76,12 @@ def ingest(
     bar: Bar | None = None,
     others: Others | None = None,
 ) -> Dataset:
-    """Make a dataset, or append to one. With `skip_known`, a dataset that has all documents stays unchanged.
+    """Write a dataset, or append to one. With `skip_known`, a dataset that already has all documents stays unchanged.
 
     workers: number of processes, None for all cores. memory: bytes for all processes, None for a quarter of the
-    available memory; neither changes the result. bar: function that makes progress bars. others: machines that ingest
-    at the same time, each its own inputs, into shards of one dataset; all must call this. Raises RequestError for bad
-    input, WorkFailed for a full disk or a dead worker; nothing is left behind then.
+    available memory; neither changes the result. bar: function that creates progress bars. others: machines that ingest
+    at the same time, each its own inputs, into shards of one dataset; all of them must call this function. Raises
+    RequestError for bad input, and WorkFailed for a full disk or a dead worker; nothing is left behind then.
     """
     together, bar = Together(others) if others else None, bar or no_bar
     asked = settled(request, together=together is not None)
@@ -114,7 +114,7 @@ def choose_and_shuffle(
     read: ReadCorpus,
     together: Together | None = None,
 ) -> tuple[ChosenVocabulary, list[dict[str, Any]]]:
-    """Choose the vocabulary and write the blocks; returns it and their manifest entries."""
+    """Choose the vocabulary and write the blocks. Returns the vocabulary and the manifest entries of the blocks."""
     request = asked.request
     names = read.merged.terms if reading.vocabulary is None and not reading.bags else []
     budget.require_names(_block_bytes(request, read), names)
@@ -140,7 +140,8 @@ def _inputs_told(request: CorpusRequest, bar: Bar) -> list[dict[str, Any]]:
 
 
 def reading_of(asked: Settled, budget: Budget, target: Target) -> Reading:
-    """Return how workers read the inputs; writes the files with known names and words that they need."""
+    """Return the settings for reading the inputs, after writing the files with known names and words that workers
+    need."""
     request = asked.request
     room = budget.names_bytes(_BYTES_OF_TOKEN * max(request.block_tokens, RUN))
     record = min(max(room // (4 * _RECORD_BYTES), _LEAST_RECORD), LONGEST_RECORD)
@@ -163,7 +164,7 @@ def reading_of(asked: Settled, budget: Budget, target: Target) -> Reading:
 def _fixed_words(asked: Settled) -> list[str] | None:
     """Return the words of a vocabulary that is fixed before ingestion, else None.
 
-    None for UCI files, too, whose words have numbers already.
+    UCI files also give None: their words are numbered already.
     """
     if asked.request.kind == "uci":
         return None
@@ -171,7 +172,7 @@ def _fixed_words(asked: Settled) -> list[str] | None:
 
 
 def _block_bytes(request: CorpusRequest, read: ReadCorpus) -> int:
-    """Return the bytes that a worker needs to sort or write the largest block or run."""
+    """Return the number of bytes that a worker needs to sort or write the largest block or run."""
     tokens = read.total("tokens")
     largest = min(tokens, max(request.block_tokens, RUN))
     documents = read.documents // bucket_count(tokens, request.block_tokens)
@@ -215,13 +216,13 @@ def _choose(asked: Settled, read: ReadCorpus, together: Together | None) -> Chos
             chosen = together.choose(found, lambda all_: _select(asked, all_), request.seed)
         else:
             chosen = choose(read.merged, *_select(asked, found), request.seed, request.slices)
-    if chosen.frequencies.sum() == 0 and not request.vocab_from:  # else to be told that their topics are the prior
+    if chosen.frequencies.sum() == 0 and not request.vocab_from:  # with vocab_from the topics equal the prior
         raise _nothing_left(read.documents, chosen.dropped)
     return chosen
 
 
 def _select(asked: Settled, found: FoundWords) -> tuple[np.ndarray, dict[str, Any]]:
-    """Select the vocabulary (see `vocabulary.select`); RequestError if no word is kept."""
+    """Select the vocabulary (see `vocabulary.select`). Raises RequestError if no word is kept."""
     is_uci, filters = asked.request.kind == "uci", asked.request.filters
     stop_words = asked.rules.stop_words if is_uci else ()
     kept, dropped = select(found.merged, found.documents, filters, in_order=is_uci, stop_words=stop_words)
@@ -252,7 +253,7 @@ def finish_corpus(
     table: dict[str, Any] | None,
     together: Together | None = None,
 ) -> None:
-    """Write the texts and all derived files, then the manifest. table: of `write_table`."""
+    """Write the texts and all derived files, then the manifest. table: manifest entry from `write_table`."""
     made = _made(asked, inputs, read, chosen, entries)
     frequencies, document_frequencies = chosen.frequencies, chosen.document_frequencies
     texts, blocks = {}, entries
@@ -289,7 +290,7 @@ def finish_corpus(
 
 
 def write_table(pipeline: IngestionPipeline, asked: Settled, read: ReadCorpus) -> dict[str, Any] | None:
-    """Write the table of documents; returns its manifest entry with all its files, None if nothing is kept."""
+    """Write the document table. Returns its manifest entry with all its files, or None if no columns are kept."""
     if asked.kept is None:
         return None
     old = pipeline.target.old.manifest["table"] if pipeline.target.old else None
@@ -306,7 +307,7 @@ def write_table(pipeline: IngestionPipeline, asked: Settled, read: ReadCorpus) -
 
 
 def _all_names(target: Target, read: ReadCorpus) -> Iterator[str]:
-    """Yield a name for each document, empty if it has none."""
+    """Yield the name of each document; empty if it has none."""
     if target.old:
         yield from target.old.each_name()
     for chunk, before in zip(read.chunks, read.empty, strict=False):
@@ -327,7 +328,7 @@ def _made(
     chosen: ChosenVocabulary,
     entries: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """Return the manifest entry on how the documents were ingested."""
+    """Return the manifest entry that records how the documents were ingested."""
     kind = asked.request.kind
     advice = [] if kind == "uci" else advice_on(chosen.words, chosen.frequencies)
     return how_made(

@@ -1,4 +1,4 @@
-"""Convert JSON files that contain one array to JSON Lines while reading."""
+"""Convert JSON files that contain one array to JSON Lines as they are read."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from blocks.errors import RequestError
 from blocks.sources import too_long
 
 _BLANK = " \t\r\n"
-_LEAST = 1 << 16  # characters that are looked through together
+_LEAST = 1 << 16  # minimum number of characters scanned at a time
 _decode = json.JSONDecoder(strict=False).raw_decode
 
 
 def begins_array(start: bytes) -> bool:
-    """Return whether a JSON file that starts with these bytes is an array."""
+    """Return whether a JSON file that starts with these bytes contains an array."""
     return start.lstrip(_BLANK.encode()).startswith(b"[")
 
 
 def elements_as_lines(pieces: Iterator[bytes], name: str, longest: int) -> Iterator[bytes]:
     """Yield the elements of the array in a file, one per line.
 
-    longest: largest number of bytes of an element. Raises RequestError for an element that is not JSON, an array that
+    longest: maximum number of bytes in an element. Raises RequestError for an element that is not JSON, an array that
     is not closed, or text after the array.
     """
     reader = _Reader(pieces, name, longest)
@@ -46,7 +46,7 @@ def elements_as_lines(pieces: Iterator[bytes], name: str, longest: int) -> Itera
 
 
 class _Reader:
-    """Text that is read on demand. number: of the next element, from 1."""
+    """Text that is read on demand. number: index of the next element, from 1."""
 
     def __init__(self, pieces: Iterator[bytes], name: str, longest: int) -> None:
         self._pieces, self._name, self._longest = pieces, name, longest
@@ -55,7 +55,7 @@ class _Reader:
         self.number = 1
 
     def next_is(self, mark: str) -> bool:
-        """Return whether a character is the next one after white space."""
+        """Return whether the next character after white space is `mark`."""
         self._skip()
         return self._text.startswith(mark, self._at)
 
@@ -71,7 +71,7 @@ class _Reader:
         return self._at == len(self._text)
 
     def element(self) -> str:
-        """Return the text of the next value, in one line."""
+        """Return the text of the next value, on one line."""
         self._skip()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What a dataset has before an append: inputs, identified by content, and documents, identified by name."""
+"""Find what a dataset already has before an append: inputs by their content, and documents by their names."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import xxhash
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
 
-NAME_BYTES = 16  # of memory for each name of the dataset while the hashes are sorted; 8 stay
+NAME_BYTES = 16  # memory for each document name while the hashes are sorted; 8 bytes afterwards
 _REMEDY = "Leave it out, or give --skip-known to skip what the dataset already has."
 
 
 def new_inputs(inputs: Sequence[dict[str, Any]], dataset: Dataset, *, skip: bool) -> list[dict[str, Any]]:
-    """Leave out inputs that the dataset already has, or that are given twice.
+    """Return the inputs that the dataset does not have yet, each once.
 
-    inputs: names and hashes, see `blocks.corpus.request.inputs_told`. Raises RequestError instead of leaving out,
-    unless `skip`.
+    inputs: names and hashes, see `blocks.corpus.request.inputs_told`. Raises RequestError for a known or repeated
+    input, unless `skip` is set.
     """
     earlier = {
         told["hash"]: told["name"] for batch in dataset.batches for told in batch.get("inputs", ()) if "hash" in told
@@ -40,8 +40,8 @@ def new_inputs(inputs: Sequence[dict[str, Any]], dataset: Dataset, *, skip: bool
 class KnownNames:
     """The document names of a dataset as sorted 64-bit hashes in a file that all workers map.
 
-    If 10 million documents are appended to 10 million others, a false match, which refuses or skips a document, has a
-    probability of 5 in a million.
+    If 10 million documents are appended to 10 million others, the probability of a false match, which refuses or skips
+    a document, is 5 in a million.
     """
 
     def __init__(self, path: str, *, skip: bool) -> None:
@@ -49,8 +49,10 @@ class KnownNames:
         self._skip = skip
 
     def are_new(self, names: Sequence[str], source: str) -> list[bool]:
-        """Return which documents are new to the dataset; documents without a name are. Raises RequestError for a known
-        one, unless they are to be skipped."""
+        """Return which documents are new to the dataset; unnamed documents always are.
+
+        Raises RequestError for a known document, unless known documents are to be skipped.
+        """
         hashes = np.fromiter(map(_hash, names), np.uint64, len(names))
         places = np.minimum(np.searchsorted(self._hashes, hashes), self._hashes.size - 1)
         known = (self._hashes[places] == hashes) & np.fromiter(map(bool, names), bool, len(names))

@@ -14,7 +14,7 @@ from blocks.errors import RequestError, quoted
 
 def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGEST) -> Iterator[Bags]:
     """Parse whole lines; see `uci_bags.parse`. words: size of the vocabulary. Documents are numbered from the first
-    line on."""
+    line."""
     lines = [(number, text) for number, text in enumerate(data.split(b"\n"), line) if text.strip()]
     terms = np.array([_terms(text, source, number) for number, text in lines], np.int64)
     numbers = np.fromstring(b" ".join(text for _, text in lines).replace(b":", b" "), np.int64, sep=" ")
@@ -34,7 +34,7 @@ def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGES
 
 
 def _terms(text: bytes, source: str, line: int) -> int:
-    """Return the number of terms of a line."""
+    """Return the number of terms on a line."""
     found = LDAC_LINE.fullmatch(text)
     if not found:
         raise RequestError(

@@ -1,4 +1,4 @@
-"""Messages to and answers from the workers that ingest a corpus, besides `LinesChunk`."""
+"""Messages to the workers that ingest a corpus, and their answers, besides `LinesChunk`."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from blocks.documents.writing import SpilledTable
 from blocks.ingestion.messages import LinesChunk, SpilledPiece
 from blocks.sources import Opening
 
-WORDS = "words"  # the kind of names
+WORDS = "words"  # the kind of names that workers number
 
 
 class Reading(NamedTuple):
-    """How chunks are read; the same for all workers."""
+    """Settings for reading chunks; the same for all workers."""
 
     spill: str  # the directory of spill files
     rules: Rules
     skip: bool  # leave bad records out
-    bags: bool  # whether chunks have words that are numbered already
+    bags: bool  # whether the words in chunks are numbered already
     vocabulary: list[str] | None  # fixed, or None to collect one
-    vocabulary_bytes: int  # a worker may use for its own
-    longest: int  # tokens that a document of a UCI file may have
+    vocabulary_bytes: int  # memory limit of a worker's own vocabulary
+    longest: int  # maximum number of tokens in a document of a UCI file
     opening: Opening = Opening()
-    known: str | None = None  # the file of the names that the dataset has, see `blocks.corpus.known`
+    known: str | None = None  # file with the names that the dataset has, see `blocks.corpus.known`
     skip_known: bool = False
-    kept: Kept | None = None  # columns of the table of documents
+    kept: Kept | None = None  # columns of the document table
     share: HeldOutShare | None = None  # the documents to read, None for all
 
 
 @dataclass
 class FilesChunk:
-    """Whole files that the worker reads: path and name of each."""
+    """Whole files for the worker to read: path and name of each."""
 
     number: int
     source: str
@@ -56,7 +56,7 @@ class MembersChunk:
 
 @dataclass
 class TextsChunk:
-    """Rows of a table, the first one with number `row`: text, name and values of the kept columns of each."""
+    """Rows of a table. row: index of the first row. texts: text, name and values of the kept columns of each row."""
 
     number: int
     source: str
@@ -66,8 +66,11 @@ class TextsChunk:
 
 @dataclass
 class BagsChunk:
-    """Some documents as words of a fixed vocabulary: ids uint32 (N,), lengths uint32 (D,), and the D names and values
-    of the kept columns."""
+    """Documents as bags of words over a fixed vocabulary.
+
+    ids: uint32 (N,), word ids. lengths: uint32 (D,), document lengths. names: document names (D). rows: values of the
+    kept columns (D).
+    """
 
     number: int
     ids: np.ndarray = field(repr=False)
@@ -83,14 +86,14 @@ class Parsed(NamedTuple):
     """Result of parsing a chunk. The document names follow the last piece in the spill file."""
 
     pieces: Sequence[SpilledPiece]
-    name_bytes: int = 0  # of the names, one per line; 0 if none has one
-    first_document: int = 0  # UCI files number their documents, from 0
-    lines: int = 0  # of a UCI file
+    name_bytes: int = 0  # size of the names, one per line; 0 if no document has a name
+    first_document: int = 0  # index of the first document in a UCI file, from 0
+    lines: int = 0  # number of lines of a UCI file
     skipped: int = 0
     first_problem: str = ""
     stop_words: int = 0  # tokens dropped as stop words
-    known: int = 0  # documents left out because the dataset has them
-    unknown: int = 0  # tokens dropped because a fixed vocabulary lacks their word
+    known: int = 0  # documents skipped because the dataset already has them
+    unknown: int = 0  # tokens dropped because their word is not in the fixed vocabulary
     table: SpilledTable | None = None  # kept columns
 
     @property

@@ -7,21 +7,22 @@ from heapq import heapreplace
 
 import numpy as np
 
-# A block of 16-bit topics and proposals takes 4 MB: the pages of its state stay in the second-level TLB. Measured on
-# 24M tokens at K = 1,000: the document phase is 1.2 times as fast as with blocks of 4M tokens; smaller gain no more.
+# A block of 16-bit topics and proposals takes 4 MB, so the pages of its state stay in the second-level TLB. Measured on
+# 24M tokens at K = 1,000: the document phase is 1.2 times as fast as with 4M tokens; smaller blocks are no faster.
 BLOCK_TOKENS = 1 << 20
 PART_TOKENS = 1 << 17  # about 5 ms of sampling
 DROPPED = np.uint32(0xFFFFFFFF)  # the rank of a token whose word was filtered out
 
 
 def slice_count(tokens: int) -> int:
-    """Return the number of slices: the square root of the number of blocks, so that cells, blocks and slices all
-    grow."""
+    """Return the number of slices: the square root of the number of blocks, so that cells, blocks and slices all grow
+    with the corpus."""
     return max(1, math.ceil(math.sqrt(tokens / BLOCK_TOKENS)))
 
 
 def least_slices(shards: int) -> int:
-    """Return the number of slices that `shards` shards need on a ring: a rank works on one while another arrives."""
+    """Return the minimum number of slices for a ring of `shards` shards: a rank works on one slice while another
+    arrives."""
     return 2 * shards + 2
 
 
@@ -29,8 +30,7 @@ def rank_words(frequencies: np.ndarray, slices: int, seed: int) -> tuple[np.ndar
     """Rank the words: slice by slice, by descending frequency within a slice.
 
     frequencies: int64 (V,), in vocabulary order. Returns `word_ids` uint32 (V,) and `slice_bounds` int64 (S+1,), see
-    `blocks.corpus.dataset.Index`. Words of equal frequency stay in vocabulary order; equally light slices are ordered
-    by seed.
+    `blocks.corpus.dataset.Index`. Ties between words keep vocabulary order; ties between slices are broken by the seed.
     """
     by_frequency = np.argsort(-frequencies, kind="stable")
     slice_order = np.random.default_rng(seed).permutation(slices)
@@ -41,14 +41,14 @@ def rank_words(frequencies: np.ndarray, slices: int, seed: int) -> tuple[np.ndar
 
 
 def deal(frequencies: np.ndarray, order: np.ndarray, slice_order: np.ndarray) -> np.ndarray:
-    """Deal words in descending order of frequency, each to the slice with the fewest tokens so far.
+    """Assign words, by descending frequency, each to the slice with the fewest tokens so far.
 
-    frequencies: int64 (V,), tokens of each word. order: int64 (V,), words by descending frequency. slice_order: int64
-    (S,), precedence of equally light slices. Returns int64 (V,), the slice of each word.
+    frequencies: int64 (V,), number of tokens of each word. order: int64 (V,), words by descending frequency.
+    slice_order: int64 (S,), order in which ties between slices are broken. Returns int64 (V,), the slice of each word.
     """
     slices = [(0, place, number) for place, number in enumerate(slice_order.tolist())]
     dealt = []
-    # A word that never occurs still weighs something, or all of them would land in one slice.
+    # A word that never occurs has a weight of 1, or all such words would be assigned to one slice.
     for weight in np.maximum(frequencies[order], 1).tolist():
         load, place, number = slices[0]
         dealt.append(number)
@@ -59,7 +59,7 @@ def deal(frequencies: np.ndarray, order: np.ndarray, slice_order: np.ndarray) ->
 
 
 def blocks_of_buckets(bucket_tokens: np.ndarray) -> np.ndarray:
-    """Join buckets without tokens to their neighbours, so that no block is without tokens, unless all buckets are.
+    """Merge buckets without tokens into their neighbours, so that no block is empty unless all buckets are.
 
     bucket_tokens: int64 (B,). Returns int64 (blocks+1,), the first bucket of each block; the last element is B.
     """

@@ -40,7 +40,7 @@ class ParsedDocuments:
     first_problem: str = ""
 
     def add(self, text: Text, name: object = None, row: Mapping[str, Any] | None = None) -> None:
-        """Append a document. row: its values of columns; without it the text is the only one."""
+        """Append a document. row: values of its columns; if omitted, its text is its only column."""
         self.texts.append(text)
         self.names.append("" if name is None else as_name(name))
         if self.kept is not None:
@@ -48,7 +48,7 @@ class ParsedDocuments:
             self.rows.append(self.kept.row(alone if row is None else row))
 
     def only(self, which: Sequence[bool]) -> None:
-        """Leave out all other documents."""
+        """Drop all other documents. which: documents to keep."""
         self.texts, self.names = list(compress(self.texts, which)), list(compress(self.names, which))
         self.rows = list(compress(self.rows, which))
 
@@ -65,7 +65,7 @@ class ParsedDocuments:
 
 
 def as_name(name: object) -> str:
-    """Return a name of a document as one line."""
+    """Return a document name as a single line."""
     return " ".join(str(name).split())
 
 
@@ -76,7 +76,10 @@ def from_lines(data: bytes, source: str, line: int, found: ParsedDocuments) -> N
 
 
 def from_file(data: bytes, source: str, name: str, found: ParsedDocuments) -> None:
-    """Parse a whole file as one document. A binary file is a bad record, located at the line of the first bad byte."""
+    """Parse a whole file as one document.
+
+    A binary file is a bad record, located at the line of its first invalid byte.
+    """
     text = _text(data)
     if text is None:
         found.bad(f"{source}, line {data.count(10, 0, _first_bad(data)) + 1}", *not_text(_around(data)))
@@ -106,8 +109,10 @@ def from_jsonl(data: bytes, source: str, line: int, fields: JsonFields, found: P
 
 
 def _parsed(text: str) -> Any:
-    """Parse a JSON value; falls back to the slower json module, which accepts NaN and lone surrogates and locates
-    errors."""
+    """Parse a JSON value.
+
+    Falls back to the slower json module, which accepts NaN and lone surrogates and locates errors.
+    """
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -124,13 +129,13 @@ def _field(record: object, name: str) -> Any:
 
 def _name(record: dict[str, Any], field: str, text: str) -> object:
     name = _field(record, field)
-    if isinstance(name, float):  # a whole number that orjson has rounded?
+    if isinstance(name, float):  # may be an integer that orjson has rounded
         name = _field(json.loads(text), field)
     return None if name is _ABSENT else name
 
 
 def _problem(record: object, text_field: str, name_field: str | None) -> str:
-    """Return what is wrong with a JSON record, or nothing."""
+    """Return what is wrong with a JSON record, or an empty string."""
     if not isinstance(record, dict):
         return "not a JSON object"
     for wanted, option in ((text_field, "--text-field"), (name_field, "--name-field")):
@@ -142,7 +147,7 @@ def _problem(record: object, text_field: str, name_field: str | None) -> str:
 
 
 def token_problem(tokens: object) -> str:
-    """Return what is wrong with a value that should be a list of tokens, or nothing."""
+    """Return what is wrong with a value that should be a list of tokens, or an empty string."""
     if not isinstance(tokens, list) or not set(map(type, tokens)) <= {str}:
         return "is neither a text nor a list of tokens"
     together = "".join(tokens)
@@ -156,8 +161,10 @@ def token_problem(tokens: object) -> str:
 
 
 class JsonFields(NamedTuple):
-    """Fields of JSON objects with text and name: names, or dotted paths of nested fields. name: None uses "id" if it
-    exists."""
+    """Names of the JSON fields that hold the text and the name of a document; dotted paths for nested fields.
+
+    name: None uses "id" if it exists.
+    """
 
     text: str
     name: str | None
@@ -165,7 +172,7 @@ class JsonFields(NamedTuple):
 
 @dataclass(frozen=True)
 class TextColumns:
-    """Layout of delimited text: its dialect, the number of columns, and the positions of the used ones."""
+    """Layout of delimited text: its dialect, the number of columns, and the positions of the columns to read."""
 
     dialect: Dialect
     count: int
@@ -175,8 +182,10 @@ class TextColumns:
 
 
 def header_row(source: Source, dialect: Dialect) -> list[str]:
-    """Take the header row of a source, if it has one; returns the column names. Raises RequestError if the first row is
-    not text."""
+    """Read and consume the header row of a source, if it has one. Returns the column names.
+
+    Raises RequestError if the first row is not text.
+    """
     header = source.take(dialect.first_row) if dialect.header else source.peek(dialect.first_row)
     text = _text(header)
     if text is None:
@@ -193,7 +202,8 @@ def header_row(source: Source, dialect: Dialect) -> list[str]:
 def find_columns(
     source: Source, dialect: Dialect, text_column: str, name_column: str | None, kept: Kept | None = None
 ) -> TextColumns:
-    """Take a header row; RequestError, with the existing columns, if one is missing."""
+    """Read the header row and find the columns. Raises RequestError, listing the existing columns, if one is
+    missing."""
     names = header_row(source, dialect)
     require_columns(source.name, names, text_column, name_column, delimiter_remedy(names, dialect))
     places = {name: names.index(name) for name in (kept.names_of(source.name, names) if kept else ())}
@@ -204,7 +214,7 @@ def find_columns(
 def require_columns(
     source: str, names: Sequence[str], text_column: str, name_column: str | None, remedy: str = ""
 ) -> None:
-    """Raise RequestError, with the existing columns, if a column is missing."""
+    """Raise RequestError, listing the existing columns, if a column is missing."""
     for wanted, option in ((text_column, "--text-column"), (name_column, "--name-column")):
         if wanted is not None and wanted not in names:
             there = ", ".join(map(repr, names)) or "none"
@@ -214,7 +224,7 @@ def require_columns(
 
 
 def delimiter_remedy(names: Sequence[str], dialect: Dialect) -> str:
-    """Return a remedy if the only column of a file looks like several with another delimiter."""
+    """Return a remedy if a file's only column looks like several columns with another delimiter."""
     guess = likely_delimiter(names[0], dialect.delimiter) if len(names) == 1 else None
     return f"If they are more than one: --delimiter {name_of_delimiter(guess)}" if guess else ""
 
@@ -229,7 +239,7 @@ def from_csv(data: bytes, source: str, line: int, columns: TextColumns, found: P
 def from_rows(
     rows: Iterable[tuple[Text, str, Mapping[str, Any] | None]], source: str, row: int, found: ParsedDocuments
 ) -> None:
-    """Parse one document per text with its name and its values of columns; the first has number `row`."""
+    """Parse one document per text, with its name and the values of its columns. row: index of the first document."""
     for number, (text, name, values) in enumerate(rows, row):
         if "\0" in text or "\0" in name:
             found.bad(f"{source}, row {number}", *not_text(b"\0"))
@@ -271,7 +281,7 @@ def _rows_apart(
 
 
 def _decoded(data: bytes, source: str, line: int, found: ParsedDocuments) -> Iterator[tuple[int, str]]:
-    """Yield number and text of each line, without lines that are not UTF-8 text."""
+    """Yield the number and text of each line, skipping lines that are not UTF-8."""
     data = data.removesuffix(b"\n")
     if (text := _text(data)) is not None:
         yield from enumerate(text.split("\n"), line)
@@ -284,7 +294,7 @@ def _decoded(data: bytes, source: str, line: int, found: ParsedDocuments) -> Ite
 
 
 def _text(data: bytes) -> str | None:
-    """Decode bytes; None if they are not UTF-8 or contain a NUL."""
+    """Decode bytes; None if they are not UTF-8 or contain NUL."""
     if b"\0" in data:
         return None
     try:
@@ -303,18 +313,18 @@ def _first_bad(data: bytes) -> int:
 
 
 def _around(data: bytes) -> bytes:
-    """Return the line of the first bad byte."""
+    """Return the line with the first invalid byte."""
     at = _first_bad(data)
     return data[data.rfind(b"\n", 0, at) + 1 : data.find(b"\n", at) + 1 or len(data)]
 
 
 def is_text(data: bytes) -> bool:
-    """Return whether bytes are UTF-8 text without a NUL."""
+    """Return whether bytes are UTF-8 text without NUL."""
     return _text(data) is not None
 
 
 def not_text(data: bytes, skip: str = _OR_SKIP) -> tuple[str, str]:
-    """Return why a line is not UTF-8 text, and a remedy. skip: last sentence of the remedy."""
+    """Return why a line is not UTF-8 text, and a remedy. skip: final sentence of the remedy."""
     at, likely = _first_bad(data), likely_encoding(data)
     if data[at] == 0 and data.count(0) > len(data) // 4:
         return f"a NUL byte: this may be {likely}", f"If it is, give --encoding {likely}. {skip}"

@@ -1,4 +1,4 @@
-"""Options of the ingestion of a corpus: defaults, and valid combinations."""
+"""Options for ingesting a corpus: defaults and valid combinations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from blocks.files import checksum, is_free
 from blocks.sources import STANDARD_INPUT, Progress, ReadErrors, input_facts, size_of
 
 KINDS = ("uci", "text", "jsonl", "csv")
-PYTHON = "python"  # documents that `Dataset.create` is given
+PYTHON = "python"  # documents given to `Dataset.create`
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class CorpusRequest:
     kind: str
     inputs: Sequence[str]
     out: str
-    vocab: str | None = None  # UCI: file of words
+    vocab: str | None = None  # UCI: vocabulary file
     lines: bool = False  # text: one document per line
     glob: str = "*"  # text: files to take from directories
     text_field: str = "text"
@@ -43,23 +43,23 @@ class CorpusRequest:
     name_column: str | None = None
     delimiter: str | None = None  # csv: see `blocks.delimited.dialect_of`
     quote: str | None = None
-    no_header: bool = False  # csv: columns are called by their numbers
-    encoding: str | None = None  # of all inputs, None for UTF-8
-    query: str | None = None  # csv: of a SQLite database
+    no_header: bool = False  # csv: columns are named by their numbers
+    encoding: str | None = None  # encoding of all inputs, None for UTF-8
+    query: str | None = None  # csv: query of a SQLite database
     token_pattern: str | None = None
     lower: bool | None = None
     stop_words: str | None = None
     ngrams: int | None = None
-    segment: str | None = None  # the language of text without spaces between words, see `blocks.corpus.segmentation`
+    segment: str | None = None  # language written without spaces between words, see `blocks.corpus.segmentation`
     filters: Filters = field(default_factory=Filters)
     on_error: str = "fail"
-    vocabulary: Sequence[str] | None = None  # python: all the words that are kept, in this order
-    slices: int | None = None  # None to choose by the tokens
+    vocabulary: Sequence[str] | None = None  # python: the words to keep, in this order
+    slices: int | None = None  # None: chosen from the number of tokens
     vocab_from: str | None = None
-    vocab_told: str | None = None  # what the manifest says of it, None for the same
-    append: bool = False  # to a dataset that is there; to none is to make it
-    skip_known: bool = False  # of an append: skip what the dataset already has
-    keep: Sequence[str] = ()  # columns of the table of documents, see `blocks.documents.kept`
+    vocab_told: str | None = None  # name of vocab_from in the manifest, None for its path
+    append: bool = False  # to an existing dataset; if there is none, it is created
+    skip_known: bool = False  # append: skip documents and inputs that the dataset already has
+    keep: Sequence[str] = ()  # columns of the document table, see `blocks.documents.kept`
     share: HeldOutShare | None = None  # the documents to ingest, None for all
     seed: int = 0
     block_tokens: int = BLOCK_TOKENS
@@ -68,16 +68,16 @@ class CorpusRequest:
 
     @property
     def reading(self) -> str:
-        """Return how chunks are read: `lines` or `files` for text, the input kind for others."""
+        """Return how chunks are read: `lines` or `files` for text, otherwise the input kind."""
         return self.kind if self.kind != "text" else "lines" if self.lines else "files"
 
 
 class Settled(NamedTuple):
-    """A validated request and its consequences before anything is read.
+    """A validated request and its consequences, before anything is read.
 
-    base: dataset whose vocabulary is used, if any. rules: tokenization. words: of a UCI vocabulary file, or as given.
-    options: those that influence the result. files: inputs read whole, one document each; none if inputs are read by
-    records. kept: columns of the table of documents, None for no table.
+    base: dataset whose vocabulary is used, if any. rules: tokenization rules. words: words of a UCI vocabulary file, or
+    the given words. options: options that influence the result. files: inputs read whole, one document each; empty if
+    inputs are read by records. kept: columns of the document table, None for no table.
     """
 
     request: CorpusRequest
@@ -90,7 +90,7 @@ class Settled(NamedTuple):
 
 
 def settled(request: CorpusRequest, *, together: bool) -> Settled:
-    """Validate a request; an append to nothing makes the dataset. together: several machines ingest.
+    """Validate a request; an append to a missing dataset creates it. together: whether several machines ingest.
 
     Raises RequestError if options contradict each other, an input does not exist, or `out` may not be replaced.
     """
@@ -173,7 +173,7 @@ def _base_of(request: CorpusRequest) -> Dataset | None:
 
 
 def _require_same_choice(request: CorpusRequest, base: Dataset) -> None:
-    """Raise RequestError if options would choose another vocabulary than that of the dataset."""
+    """Raise RequestError if options would choose a vocabulary other than the dataset's."""
     earlier = base.manifest["made"].get("options", {})
     for name, given in (*request.filters._asdict().items(), ("vocab_from", request.vocab_from)):
         if given is not None and given != (before := earlier.get(name)):
@@ -204,7 +204,7 @@ def _rules_of(request: CorpusRequest, base: Dataset | None) -> Rules:
 
 
 def _named(request: CorpusRequest) -> Kept:
-    """Return the columns of --keep, whose names are separated by commas."""
+    """Return the columns of --keep, a comma-separated list."""
     texts = {"jsonl": request.text_field, "csv": request.text_column, PYTHON: request.text_column}
     text = texts.get(request.kind, TEXT)
     names = (name.strip() for given in request.keep for name in given.split(","))
@@ -212,7 +212,7 @@ def _named(request: CorpusRequest) -> Kept:
 
 
 def _kept_of(request: CorpusRequest, base: Dataset | None) -> Kept | None:
-    """Return the columns to keep: those of the request, or of the dataset that documents are appended to."""
+    """Return the columns to keep: the requested ones, or those of the dataset that documents are appended to."""
     kept = _named(request)
     if base and request.append:
         kept = _kept_before(kept, base)
@@ -228,12 +228,12 @@ def _kept_of(request: CorpusRequest, base: Dataset | None) -> Kept | None:
             f"{', '.join(kept.names)} cannot be kept: text files only have the text of each document",
             "Give --keep text, or ingest JSON Lines, CSV or Parquet.",
         )
-    pyarrow_module()  # to say now that it is missing
+    pyarrow_module()  # raises early if it is missing
     return kept
 
 
 def _kept_before(asked: Kept, base: Dataset) -> Kept:
-    """Return the columns that a dataset keeps. Raises RequestError if others are asked for."""
+    """Return the columns that a dataset keeps. Raises RequestError if other columns are requested."""
     table = base.table()
     there = tuple(table.kinds) if table else ()
     if table and table.text not in (None, asked.text):
@@ -251,7 +251,7 @@ def _kept_before(asked: Kept, base: Dataset) -> Kept:
 
 
 def _options_told(request: CorpusRequest, rules: Rules) -> dict[str, Any]:
-    """Return the options that influence the result."""
+    """Return the options that influence the result, for the manifest."""
     names = {"uci": ["vocab"], "text": ["lines", "glob"], "jsonl": ["text_field", "name_field", "on_error"]}
     names |= {PYTHON: [], "csv": ["text_column", "name_column", "delimiter", "quote", "no_header", "query", "on_error"]}
     options = {name: getattr(request, name) for name in [*names[request.kind], "encoding"]}
@@ -270,17 +270,17 @@ def _options_told(request: CorpusRequest, rules: Rules) -> dict[str, Any]:
 
 
 def _stop_words_told(rules: Rules) -> str | list[str]:
-    """Return `none`, `english`, or the words of another list."""
+    """Return `none`, `english`, or the words of any other list."""
     if not rules.stop_words:
         return "none"
     return "english" if rules.stop_words == read_stop_words("english") else list(rules.stop_words)
 
 
 def inputs_told(request: CorpusRequest, progress: Progress) -> list[dict[str, Any]]:
-    """Return name, size and content hash of each input; a directory has the total size of its files.
+    """Return the name, size and content hash of each input; a directory has the total size of its files.
 
-    Only files of records are hashed, not queried databases or files that are documents, whose equal content may be
-    intended. progress: function called with numbers of bytes read.
+    Only files of records are hashed. Queried databases are not, nor are files that are single documents, since
+    duplicates of those may be intended. progress: function called with the number of bytes just read.
     """
     return [
         {"name": path, "bytes": sum(size_of(file) for file, _ in find_files([path], request.glob).found)}

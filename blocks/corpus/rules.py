@@ -11,8 +11,8 @@ from blocks.errors import RequestError
 if TYPE_CHECKING:
     import regex
 
-TOKEN_PATTERN = r"(?u)\b\w\w+\b"  # in `regex`, \w has the combining marks of Hindi, Arabic and others
-SEGMENT_PATTERN = r"(?u)\b\w+\b"  # of segmented text, where a word may be one character
+TOKEN_PATTERN = r"(?u)\b\w\w+\b"  # in `regex`, \w includes the combining marks of Hindi, Arabic and others
+SEGMENT_PATTERN = r"(?u)\b\w+\b"  # for segmented text, where a word may be one character
 _DOTTED_I = "i\N{COMBINING DOT ABOVE}"  # result of lower() for a Turkish capital I with a dot
 
 
@@ -23,11 +23,12 @@ class Rules(NamedTuple):
     lower: bool = True
     stop_words: tuple[str, ...] = ()
     ngrams: int = 1
-    segment: str | None = None  # the language, see `blocks.corpus.segmentation`
+    segment: str | None = None  # language, see `blocks.corpus.segmentation`
 
 
 def normalized(text: str, lower: bool) -> str:
-    """Return text in Unicode's form NFC, in which equal letters have equal code points; in lower case if `lower`."""
+    """Return text in Unicode normalization form C, so that equal letters have equal code points. lower: lowercase
+    it."""
     if text.isascii():
         return text.lower() if lower else text
     text = unicodedata.normalize("NFC", text)
@@ -46,8 +47,8 @@ def checked_rules(rules: Rules) -> Rules:
 
 
 def compiled_pattern(pattern: str) -> regex.Pattern[str]:
-    """Compile a token pattern; RequestError if it is not a regular expression or has more than one group."""
-    import regex  # takes 12 ms, which most commands do without
+    """Compile a token pattern. Raises RequestError if it is not a regular expression or has more than one group."""
+    import regex  # takes 12 ms, which most commands need not spend
 
     try:
         compiled = regex.compile(pattern)

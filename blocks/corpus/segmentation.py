@@ -36,15 +36,14 @@ LANGUAGES = tuple(_LIBRARIES)
 
 @cache
 def segmenter(language: str) -> Segmenter:
-    """Return a function that splits a text into words and the characters between them; RequestError if the library is
-    missing.
+    """Return a function that splits text into words and the characters between them.
 
-    Japanese and Thai dictionaries take 40 to 100 MB in each process.
+    Japanese and Thai dictionaries take 40 to 100 MB in each process. Raises RequestError if the library is missing.
     """
     if language not in _LIBRARIES:
         raise RequestError(f"--segment: unknown language {language!r}", f"Choose one of: {', '.join(LANGUAGES)}.")
     module, make = _LIBRARIES[language]
-    os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # else importing it makes a directory in the home of the user
+    os.environ.setdefault("PYTHAINLP_READ_ONLY", "1")  # else the import creates a directory in the user's home
     try:
         return make(importlib.import_module(module))
     except ImportError:

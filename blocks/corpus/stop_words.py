@@ -7,7 +7,7 @@ from pathlib import Path
 from blocks.corpus.rules import TOKEN_PATTERN, compiled_pattern
 from blocks.errors import RequestError
 
-# By ISO 639-1 code, of the lists of the stopwords-iso project; `english` is the list of this project.
+# Languages of the stopwords-iso project by ISO 639-1 code; `english` is this project's own list.
 LANGUAGES = {
     "af": "afrikaans", "ar": "arabic", "bg": "bulgarian", "bn": "bengali", "br": "breton", "ca": "catalan",
     "cs": "czech", "da": "danish", "de": "german", "el": "greek", "en": "english", "eo": "esperanto", "es": "spanish",
@@ -26,8 +26,8 @@ _CODES = {name: code for code, name in LANGUAGES.items()}
 def read_stop_words(names: str) -> tuple[str, ...]:
     """Return the words of several lists, sorted.
 
-    names: `none`, or languages (`german` or `de`) and files with one word per line, separated by commas. Raises
-    RequestError.
+    names: `none`, or a comma-separated list of languages (`german` or `de`) and files with one word per line. Raises
+    RequestError for an unknown language or an unreadable file.
     """
     if names == "none":
         return ()
@@ -46,7 +46,8 @@ def _list_of(name: str) -> set[str]:
 
 
 def _of_language(code: str) -> set[str]:
-    """Return the stop words of a language, and their parts if the default pattern splits them, such as aujourd'hui."""
+    """Return the stop words of a language, and the parts into which the default pattern splits words such as
+    aujourd'hui."""
     import stopwordsiso
 
     words, find = stopwordsiso.stopwords(code), compiled_pattern(TOKEN_PATTERN).findall

@@ -1,4 +1,4 @@
-"""Write corpora document by document from Python; see `Dataset.create`."""
+"""Write corpora document by document from Python. See `Dataset.create`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from blocks.store import parts
 
 _DOCUMENTS = "Give a list of texts, or of lists of words."
 _COLUMNS = "Give columns={name: values} with a value for each document."
-_BATCH = 1 << 14  # entries of a matrix of counts whose tokens are written together
+_BATCH = 1 << 14  # number of entries of a count matrix whose tokens are written together
 
 
 class CorpusWriter(DatasetWriter):
@@ -60,19 +60,19 @@ class CorpusWriter(DatasetWriter):
         Parameters
         ----------
         documents : iterable of str or of lists of str
-            Texts, which are split into words, or lists of words, which are kept unchanged. A generator is read one
+            Strings, which are tokenized, or lists of words, which are used unchanged. A generator is read one
             document at a time. Or a pandas, polars or pyarrow table with the documents in column `text_column`. Or a
-            matrix of counts, of scipy.sparse or a two-dimensional array, with a row for each document and a column for
+            count matrix (scipy.sparse or a two-dimensional array) with a row for each document and a column for
             each word of the vocabulary.
         names : iterable, optional
-            A name for each document.
+            Name of each document.
         columns : mapping of str to iterable, optional
-            Values of each document in the columns that ``create(keep=...)`` keeps; those of a table are its own.
+            Values of each document in the columns that ``create(keep=...)`` keeps. Tables bring their own columns.
 
         Raises
         ------
         RequestError
-            For an invalid document, with its number, counted from 0 over all calls.
+            For an invalid document; the message gives its index, counted from 0 over all calls.
         """
         if is_table(documents):
             request, table = self._asked.request, documents
@@ -99,7 +99,7 @@ class CorpusWriter(DatasetWriter):
             raise RequestError(f"columns: there are {more} more values than documents", _COLUMNS)
 
     def _rows(self, columns: Mapping[str, Iterable[Any]] | None) -> Iterator[Mapping[str, Any]] | None:
-        """Return an iterator of the values of each document in the kept columns; None if there are none but texts."""
+        """Return an iterator over the values of each document in the kept columns; None if only texts are kept."""
         kept = self._asked.kept
         if columns is not None and kept is None:
             raise RequestError("columns are given, but none of them is kept", 'Give create() keep="all", or names.')
@@ -112,7 +112,7 @@ class CorpusWriter(DatasetWriter):
         return (dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True))
 
     def _row(self, rows: Iterator[Mapping[str, Any]] | None, text: Text | None) -> Mapping[str, Any] | None:
-        """Return the values of the next document, whose text is a column of its own."""
+        """Return the values of the next document. text: value of the column that holds its text."""
         if rows is None:
             return None
         try:
@@ -187,7 +187,7 @@ class CorpusWriter(DatasetWriter):
 def create_corpus(
     out: str, *, vocabulary: Sequence[str] | None = None, memory: int | str | None = None, **options: Any
 ) -> AbstractContextManager[CorpusWriter]:
-    """Create a corpus; see `Dataset.create`."""
+    """Create a corpus. See `Dataset.create`."""
     if isinstance(vocabulary, str):
         raise RequestError(f"the vocabulary is the string {reprlib.repr(vocabulary)}", "Give a list of words.")
     filters = Filters(**{name: options.pop(name) for name in Filters._fields if name in options})
@@ -200,7 +200,7 @@ def create_corpus(
 
 
 def _paired(documents: Iterable[Any], names: Iterable[object] | None, first: int) -> Iterator[tuple[Any, str]]:
-    """Yield each document with its name. Raises RequestError if the numbers of documents and names differ."""
+    """Yield each document with its name. Raises RequestError if there are more documents than names, or fewer."""
     if names is None:
         yield from zip(documents, repeat(""))
         return
@@ -221,7 +221,7 @@ def _lengths_differ(names: int, documents: int | None) -> RequestError:
 
 
 def _checked(document: Any, number: int) -> Text:
-    """Return a text or a list of words. Raises RequestError for anything else."""
+    """Return a string or a list of words. Raises RequestError for anything else."""
     where = f"document {number} (counted from 0)"
     if isinstance(document, str):
         if "\0" in document:
@@ -240,7 +240,7 @@ def _checked(document: Any, number: int) -> Text:
 
 
 def _as_text(token: Any) -> Any:
-    return str(token) if isinstance(token, str) else token  # numpy's strings
+    return str(token) if isinstance(token, str) else token  # converts NumPy strings
 
 
 def _kind(given: Any) -> str:

@@ -31,18 +31,21 @@ from blocks.progress_bar import Bar, no_bar
 from blocks.store import write_lines
 from blocks.workers import Workers, cores
 
-SHIFT = 2.7  # of ranks in the power law
+SHIFT = 2.7  # added to ranks in the power law
 RANKS = "spill/ranks"  # uint32 (V,): where the main process tells the workers the rank of each word
-_LEFT = 1e-3  # of a topic's probability when its sticks end
-_STICK_BYTES = 16  # in memory: word, probability, alias table
-_WORKER_BYTES = 60 << 20  # besides 24 bytes a word and 40 a token of a block
+_LEFT = 1e-3  # fraction of a topic's probability left after its last stick
+_STICK_BYTES = 16  # memory for each stick: word, probability, alias table
+_WORKER_BYTES = 60 << 20  # besides 24 bytes for each word and 40 bytes for each token of a block
 _BASE_BYTES = 170 << 20
 
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Parameters of a synthetic corpus. length: mean tokens of a document. concentration: c. zipf: s. alpha: of each
-    topic. topics_seed: seed of the topics, to share the topics of another dataset."""
+    """Parameters of a synthetic corpus.
+
+    length: mean number of tokens in a document. alpha: of each topic, the Dirichlet parameter of documents.
+    concentration: c. zipf: s. topics_seed: seed of the topics, to share the topics of another dataset.
+    """
 
     documents: int
     vocabulary: int
@@ -67,14 +70,14 @@ class Synthetic:
 
     @property
     def sticks(self) -> int:
-        """Return the number of sticks of a topic; the rest of the stick is exp(-sticks / c) in the mean of its
+        """Return the number of sticks of a topic; exp(-sticks / c) of the stick is left, by the mean of its
         logarithm."""
         return max(1, math.ceil(self.concentration * math.log(1.0 / _LEFT)))
 
 
 @dataclass
 class Generate:
-    """A block to generate and count; or, if slice bounds are given, to write by word ranks."""
+    """A block to generate and count; if slice bounds are given, a block to write, ordered by word ranks."""
 
     number: int
     slice_bounds: np.ndarray | None = None
@@ -89,10 +92,10 @@ def synthesize(
     overwrite: bool = False,
     bar: Bar = no_bar,
 ) -> Dataset:
-    """Make a synthetic dataset; word r of the vocabulary is called `w<r>`, and `planted_topics` returns phi.
+    """Write a synthetic dataset; word r of the vocabulary is `w<r>`, and `planted_topics` returns phi.
 
     workers: number of processes, None for all cores; does not change the result. memory: bytes for all processes, None
-    for a quarter of the available memory. Raises RequestError if the request is invalid or the memory too small.
+    for a quarter of the available memory. Raises RequestError if the request is invalid or the memory is insufficient.
     """
     count = workers or cores()
     _check(request, count, memory)
@@ -154,7 +157,7 @@ def plant(request: Synthetic) -> dict[str, np.ndarray]:
     probabilities = np.empty((request.topics, sticks), np.float32)
     for topic in range(request.topics):
         words[topic] = np.searchsorted(law, random.random(sticks) * law[-1])
-        # The log of the remaining stick after each break is a sum of exponential variables.
+        # The logarithm of the stick that remains after each break is a sum of exponential variables.
         left = np.exp(-np.cumsum(random.standard_exponential(sticks)) / concentration)
         lengths = -np.diff(left, prepend=1.0)
         probabilities[topic] = lengths / lengths.sum()
@@ -163,7 +166,7 @@ def plant(request: Synthetic) -> dict[str, np.ndarray]:
 
 
 def _counted(pool: Workers, vocabulary: int) -> np.ndarray:
-    """Return tokens and documents of each word over all workers, int64 (2, V)."""
+    """Return the number of tokens and documents of each word over all workers, int64 (2, V)."""
     counts = np.zeros((2, vocabulary), np.int64)
     for worker in range(len(pool)):
         counts += np.fromfile(pool.ask(worker, None), np.int64).reshape(2, vocabulary)

@@ -33,15 +33,16 @@ def stick_tables(offsets: np.ndarray, probabilities: np.ndarray) -> tuple[np.nda
 
 @unmanaged_kernel
 def generate(random, lengths, alpha_total, offsets, words, cut, alias, topics, tokens):
-    """Draw the tokens of documents, theta integrated out.
+    """Draw the tokens of documents, with theta integrated out.
 
-    random: numpy's Generator. lengths: int64 (D,), tokens of each document. alpha_total: K*alpha. offsets, words, cut,
-    alias: sticks of the topics. topics: work, int32, the longest document. Filled: tokens uint32 (N,).
+    random: NumPy Generator. lengths: int64 (D,), number of tokens of each document. alpha_total: K*alpha. offsets,
+    words, cut, alias: sticks of the topics. topics: int32, workspace of the maximum document length. tokens: uint32
+    (N,), filled.
     """
     token = 0
     for length in lengths:
         for place in range(length):
-            # Polya's urn: the topic of an earlier token, or with probability ~ alpha_total any topic.
+            # Polya urn: the topic of an earlier token or, with probability proportional to alpha_total, any topic.
             x = random.random() * (alpha_total + place)
             if x < alpha_total:
                 topic = min(np.int64(x / alpha_total * (offsets.size - 1)), offsets.size - 2)
@@ -58,7 +59,7 @@ def generate(random, lengths, alpha_total, offsets, words, cut, alias, topics, t
 
 
 class SyntheticWorker:
-    """Handles `blocks.corpus.synthetic.Generate`; and None with the path of its counts, int64 (2, V)."""
+    """Handles `blocks.corpus.synthetic.Generate`; answers None with the path of its counts, int64 (2, V)."""
 
     def __init__(self, request: Synthetic, root: str, topics: dict[str, np.ndarray]) -> None:
         self._request, self._root = request, Path(root)

@@ -1,4 +1,4 @@
-"""Tokenize text and number its words."""
+"""Tokenize text and assign ids to its words."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from blocks.corpus.segmentation import separated
 from blocks.errors import RequestError
 from blocks.ingestion.word_table import END_BYTE, LINES, LOWER_WORDS, WORDS, WordTable
 
-# Where a sentence ends: at a full stop only if white space comes, with closing quotes between them at most.
+# End of a sentence: a full stop counts only if white space follows, possibly after closing quotes.
 _SENTENCE_END = r"[.…][\p{Pe}\p{Pf}\"']*(?=\s|$)|(?![.…])\p{Sentence_Terminal}|\n\s*\n"
-_ENTRY_BYTES = 170  # of a word in memory, besides its letters: dictionary entry, string header, id, counts
+_ENTRY_BYTES = 170  # memory for each word besides its letters: dictionary entry, string header, id, counts
 
 
 class Tokenizer:
-    """Splits texts and numbers their words in `table`; with a fixed vocabulary other words are dropped. Stop words in a
-    fixed vocabulary are kept."""
+    """Splits texts and assigns ids to their words in `table`.
+
+    With a fixed vocabulary, other words are dropped, and stop words in the vocabulary are kept.
+    """
 
     def __init__(self, rules: Rules, fixed: Sequence[str] | None = None) -> None:
         self._rules = rules
@@ -61,7 +63,7 @@ class Tokenizer:
         return compiled_pattern(_SENTENCE_END).split
 
     def bytes(self) -> int:
-        """Return the approximate bytes of the words, here and in the merged vocabulary of all workers."""
+        """Return the approximate size of the words, here and in the merged vocabulary of all workers."""
         return _ENTRY_BYTES * len(self.table) + self.table.letters
 
     def _split(self, text: Text) -> str:
@@ -82,7 +84,7 @@ class Tokenizer:
         return lines
 
     def _joined(self, text: str) -> Iterator[str]:
-        """Yield n-grams of 1 to n words, joined by underscores; they do not cross stop words or ends of sentences."""
+        """Yield n-grams of 1 to n words, joined by underscores; n-grams do not span stop words or sentence ends."""
         for sentence in self._sentences(text):
             for is_stop_word, group in groupby(self._find(sentence), self._stop_words.__contains__):
                 run = [] if is_stop_word else list(group)

@@ -9,15 +9,17 @@ from blocks.encodings import decoded
 from blocks.errors import RequestError, quoted
 from blocks.sources import Source, first_line, whole_line
 
-LONGEST = (1 << 32) - 1  # tokens of a document
-TOKEN_BYTES = 20  # bytes per token of a document while its block is written; the block may be one document
+LONGEST = (1 << 32) - 1  # maximum number of tokens in a document
+TOKEN_BYTES = 20  # memory for each token of a document while its block, which may be a single document, is written
 LDAC_LINE = re.compile(rb"[ \t]*(\d{1,12})((?:[ \t]+\d{1,12}:\d{1,12})*)[ \t]*")  # a document, see `ldac`
-LARGEST = 1 << 40  # of any number in the file: sums of a chunk then fit in 64 bits
+LARGEST = 1 << 40  # maximum of any number in the file, so that sums over a chunk fit in 64 bits
 
 
 class Header(NamedTuple):
-    """Numbers in the first three lines: documents, words, and lines that follow. An LDA-C file has none; its words come
-    from the vocabulary."""
+    """Numbers in the first three lines: documents, words, and entries (lines that follow).
+
+    An LDA-C file has no header; its number of words comes from the vocabulary.
+    """
 
     documents: int
     words: int
@@ -26,13 +28,13 @@ class Header(NamedTuple):
 
 
 def is_ldac(line: bytes) -> bool:
-    """Return whether a line of an LDA-C file is a document with words."""
+    """Return whether a line is a document of an LDA-C file with words."""
     found = LDAC_LINE.fullmatch(line.rstrip(b"\n"))
     return bool(found and found[2])
 
 
 def read_header(source: Source) -> Header:
-    """Take the header from a source; RequestError if it is not a header."""
+    """Read and consume the header of a source. Raises RequestError if it has no valid header."""
     numbers: list[int] = []
     for meaning in ("documents", "words", "non-zero counts"):
         line = source.take(first_line)
@@ -47,7 +49,7 @@ def read_header(source: Source) -> Header:
 
 
 def require_words(header: Header, name: str, most: int) -> None:
-    """Raise RequestError if the words of a header do not fit in memory."""
+    """Raise RequestError if the number of words in a header exceeds what fits in memory."""
     if header.words > most:
         raise RequestError(
             f"{name}, line 2: the header says {header.words:,} words, but --memory has room for {most:,}",
@@ -56,8 +58,8 @@ def require_words(header: Header, name: str, most: int) -> None:
 
 
 def whole_documents(buffer: bytearray) -> int:
-    """Return the begin of the last document, so that a chunk that ends there has whole documents; 0 if it is the
-    first."""
+    """Return the start of the last document, where a chunk of whole documents can end; 0 if it is the first
+    document."""
     end = whole_line(buffer)
     last = buffer.rfind(b"\n", 0, max(end - 1, 0)) + 1
     fields = buffer[last:end].split(None, 1)
@@ -68,7 +70,7 @@ def whole_documents(buffer: bytearray) -> int:
 
 
 def not_sorted(where: str, document: int) -> RequestError:
-    """Return the error for a document that comes after a document with a higher number."""
+    """Return the error for a document that follows one with a higher number."""
     return RequestError(
         f"{where}: document {document} comes after a document with a higher number",
         "Lines must be sorted by document. "

@@ -13,23 +13,23 @@ from blocks.corpus.uci import LARGEST, LONGEST, TOKEN_BYTES, Header, not_sorted
 from blocks.errors import RequestError, quoted
 from blocks.store import parts
 
-_SIZE = 1 << 18  # tokens that are expanded together, if a document has no more
+_SIZE = 1 << 18  # number of tokens expanded together, unless a single document has more
 
 
 class Bags(NamedTuple):
     """Tokens of consecutive documents, including empty ones."""
 
     first_document: int  # from 0
-    lengths: np.ndarray  # uint32 (D,), tokens of each document
-    words: np.ndarray  # uint32 (N,), word of each token, from 0
-    entries: int  # lines
+    lengths: np.ndarray  # uint32 (D,), number of tokens of each document
+    words: np.ndarray  # uint32 (N,), word id of each token, from 0
+    entries: int  # number of lines
 
 
 def parse(data: bytes, source: str, line: int, header: Header, longest: int = LONGEST) -> Iterator[Bags]:
-    """Parse the lines of whole documents; yields them a few at a time, as counts may be much larger than lines.
+    """Parse the lines of whole documents, and yield a few documents at a time, as counts may be much larger than lines.
 
-    line: number of the first line. longest: largest number of tokens of a document. Raises RequestError with file and
-    line.
+    line: number of the first line. longest: maximum number of tokens in a document. Raises RequestError, naming file
+    and line.
     """
     text = np.frombuffer(data if data.endswith(b"\n") else data + b"\n", np.uint8)
     rows = np.empty((data.count(b"\n") + 1, 3), np.int64)
@@ -46,8 +46,11 @@ def parse(data: bytes, source: str, line: int, header: Header, longest: int = LO
 
 
 def bags_of(rows: np.ndarray, lengths: np.ndarray, first: int) -> Iterator[Bags]:
-    """Yield whole documents, about `_SIZE` tokens together. rows: int64 (n, 3), document, word and count, from 1.
-    lengths: int64 (D,), tokens of documents from `first` on."""
+    """Yield whole documents, about `_SIZE` tokens at a time.
+
+    rows: int64 (n, 3), document, word and count, from 1. lengths: int64 (D,), number of tokens of the documents from
+    `first` on.
+    """
     bounds = parts(np.concatenate(([0], np.cumsum(lengths))), _SIZE)
     lines = np.searchsorted(rows[:, 0], first + bounds)
     for (begin, end), (top, bottom) in zip(pairwise(bounds.tolist()), pairwise(lines.tolist()), strict=True):
@@ -69,10 +72,10 @@ def require_length(lengths: np.ndarray, first: int, source: str, longest: int) -
 
 @kernel
 def _parse_rows(text, rows, documents, words):
-    """Read and check rows of three numbers.
+    """Parse and check rows of three numbers.
 
-    text: uint8, lines that each end with a line break. rows: int64 (n, 3), filled.
-    Returns the number of rows, and the index of the first bad line or -1.
+    text: uint8, lines that each end with a line break. rows: int64 (n, 3), filled. Returns the number of rows, and the
+    index of the first bad line or -1.
     """
     row, column, line = 0, 0, 0
     value = -1
@@ -105,7 +108,7 @@ def _parse_rows(text, rows, documents, words):
 
 
 def _explained(lines: list[bytes], bad: int, source: str, line: int, header: Header) -> RequestError:
-    """Return the error for one bad line, parsed again in Python."""
+    """Return the error for one bad line, found by parsing it again in Python."""
     where = f"{source}, line {line + bad}"
     fields = lines[bad].split()
     try:

@@ -15,19 +15,19 @@ from blocks.ingestion.names import Merged
 
 
 class Filters(NamedTuple):
-    """Which words are kept. An int counts documents, a float is a fraction of all documents; None keeps all."""
+    """Filters for words. An int counts documents, a float is a fraction of all documents; None keeps all words."""
 
     min_df: int | float | None = None
     max_df: int | float | None = None
     max_vocab: int | None = None
-    min_npmi: float | None = None  # of n-grams, see `associations`
+    min_npmi: float | None = None  # minimum for n-grams, see `associations`
 
 
 NO_FILTERS = Filters()
 
 
 def require_ngrams(filters: Filters, rules: Rules) -> None:
-    """Raise RequestError if filters are for n-grams, but there are none."""
+    """Raise RequestError if a filter applies to n-grams, but there are none."""
     if filters.min_npmi is not None and rules.ngrams == 1:
         raise RequestError(
             "--min-npmi can only be used with --ngrams 2 or more", "Add --ngrams 2, or leave --min-npmi out."
@@ -40,8 +40,8 @@ def select(
     """Choose the words to keep.
 
     documents: number of documents, for fractions. in_order: keep the order of `merged.terms` and words that never
-    occur; otherwise words are sorted and must occur. Returns the positions in `merged.terms` of the kept words, int64
-    (V',), in the order of the vocabulary, and {filter: {"words": dropped, "tokens": dropped}}.
+    occur; otherwise words are sorted and words that never occur are dropped. Returns the positions of the kept words in
+    `merged.terms`, int64 (V',), in vocabulary order, and {filter: {"words": dropped, "tokens": dropped}}.
     """
     alphabetical = np.array(sorted(range(len(merged.terms)), key=merged.terms.__getitem__), np.int64)
     if not in_order:
@@ -70,11 +70,10 @@ def select(
 
 
 def associations(merged: Merged) -> np.ndarray:
-    """Return the normalised pointwise mutual information of the words of each n-gram, float64 (V,), infinite for single
-    words.
+    """Return the normalized pointwise mutual information (NPMI) of the words of each n-gram, float64 (V,).
 
-    (Bouma, GSCL 2009, equation 5, divided by n - 1 for n words): 1 if the words occur nowhere else, 0 if they are
-    independent. An n-gram is a term whose parts between underscores are terms.
+    Bouma (GSCL 2009), equation 5, divided by n - 1 for n words: 1 if the words occur nowhere else, 0 if they are
+    independent; infinite for single words. An n-gram is a term whose parts between underscores are terms.
     """
     number_of = dict(zip(merged.terms, range(len(merged.terms)), strict=True))
     joined = {
@@ -106,18 +105,18 @@ class ChosenVocabulary(NamedTuple):
     """The vocabulary of a dataset, and the mapping of input words to it."""
 
     words: list[str]
-    word_ids: np.ndarray  # uint32 (V,), position in `words` by rank
+    word_ids: np.ndarray  # uint32 (V,), position in `words` of the word at each rank
     slice_bounds: np.ndarray  # int64 (S+1,)
-    frequencies: np.ndarray  # int64 (V,), tokens of this input, in the order of `words`
-    document_frequencies: np.ndarray  # int64 (V,), likewise
-    rank_of_term: np.ndarray  # uint32, rank of each of the merged terms, or DROPPED
-    dropped: dict[str, Any]  # words and tokens left out, by filter
+    frequencies: np.ndarray  # int64 (V,), number of tokens in this input, in the order of `words`
+    document_frequencies: np.ndarray  # int64 (V,), number of documents in this input, in the order of `words`
+    rank_of_term: np.ndarray  # uint32, rank of each merged term, or DROPPED
+    dropped: dict[str, Any]  # number of words and tokens dropped by each filter
 
 
 def choose(
     merged: Merged, kept: np.ndarray, dropped: dict[str, Any], seed: int, slices: int | None = None
 ) -> ChosenVocabulary:
-    """Make a new vocabulary of the words that `select` kept. slices: their number, None for `slice_count`."""
+    """Make a new vocabulary of the words that `select` kept. slices: number of slices, None for `slice_count`."""
     frequencies = merged.tokens[kept]
     word_ids, slice_bounds = rank_words(frequencies, slices or slice_count(int(frequencies.sum())), seed)
     rank_of_term = np.full(len(merged.terms), DROPPED, np.uint32)
@@ -127,8 +126,10 @@ def choose(
 
 
 def keep_fixed(merged: Merged, dataset: Dataset, stop_words: Sequence[str]) -> ChosenVocabulary:
-    """Return the vocabulary of a dataset with its ranks and slices; other words are dropped, stop words counted
-    separately."""
+    """Return the vocabulary of a dataset with its ranks and slices.
+
+    Other words are dropped, and stop words among them are counted separately.
+    """
     index = dataset.index
     return keep(merged, dataset.vocabulary(), np.array(index.word_ids), np.array(index.slice_bounds), stop_words)
 
@@ -136,7 +137,10 @@ def keep_fixed(merged: Merged, dataset: Dataset, stop_words: Sequence[str]) -> C
 def keep(
     merged: Merged, words: list[str], word_ids: np.ndarray, slice_bounds: np.ndarray, stop_words: Sequence[str] = ()
 ) -> ChosenVocabulary:
-    """Return a given vocabulary as `ChosenVocabulary`; other words are dropped, stop words counted separately."""
+    """Return a given vocabulary as `ChosenVocabulary`.
+
+    Other words are dropped, and stop words among them are counted separately.
+    """
     place_of = dict(zip(words, range(len(words)), strict=True))
     places = np.fromiter((place_of.get(term, -1) for term in merged.terms), np.int64, len(merged.terms))
     known = places >= 0

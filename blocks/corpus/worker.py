@@ -28,8 +28,10 @@ from blocks.sources import read_whole
 
 
 class IngestWorker(SortingWorker):
-    """Worker for documents: a row is a document with its length (once sorted, its number), an entry is a token (word id
-    or rank)."""
+    """Worker for documents.
+
+    A row is a document with its length or, once sorted, its index; an entry is a token (word id or rank).
+    """
 
     parsed = SpillForm(("u4",), ("u4",))
     sorted = SpillForm(("u8", "u4"), ("u4",))
@@ -39,7 +41,7 @@ class IngestWorker(SortingWorker):
         self._reading = reading
         self._tokenizer = Tokenizer(reading.rules, reading.vocabulary)
         self._counts = WordCounter()
-        self._words = 0  # of a UCI file
+        self._words = 0  # number of words in a UCI file
         self._known = KnownNames(reading.known, skip=reading.skip_known) if reading.known else None
         self.tasks |= dict.fromkeys((LinesChunk, FilesChunk, MembersChunk, TextsChunk), self._parse)
         self.tasks[BagsChunk] = self._leave_bags
@@ -108,8 +110,8 @@ class IngestWorker(SortingWorker):
         return Parsed(pieces, first_document=first, lines=lines)
 
     def _new_documents(self, chunk: Chunk) -> tuple[records.ParsedDocuments, int]:
-        """Return the documents of a chunk that the dataset does not have, and the number of others, whose files are not
-        read."""
+        """Return the documents of a chunk that the dataset does not have, without reading the others, and the number of
+        others."""
         found = records.ParsedDocuments(self._reading.skip, self._reading.kept)
         if self._known is None:
             self._read(chunk, found)

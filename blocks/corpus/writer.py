@@ -16,7 +16,7 @@ from blocks.ingestion.manifest import Written, write_manifest
 
 
 def write_slice(root: Path, file_name: str, blocks: Sequence[Block], first: int, last: int) -> dict[str, Any]:
-    """Publish the runs of the words of rank `first` to `last` (exclusive), collected from all blocks."""
+    """Publish the runs of the words with ranks `first` to `last` (exclusive), collected from all blocks."""
     found = [np.searchsorted(block.words, (first, last)) for block in blocks]
     ranks = np.concatenate([block.words[low:high] for block, (low, high) in zip(blocks, found, strict=True)])
     starts = np.concatenate([block.word_offsets[low:high] for block, (low, high) in zip(blocks, found, strict=True)])
@@ -57,13 +57,13 @@ def finish(
     shard: dict[str, Any] | None = None,
     table: dict[str, Any] | None = None,
 ) -> None:
-    """Write the slices, the index and, last, the manifest over existing blocks.
+    """Write the slices, the index and, last, the manifest for existing blocks.
 
     blocks: entries from `write_block`, in order. frequencies, document_frequencies: int64 (V,), in vocabulary order.
-    texts: entries of the "vocabulary" and, if documents have names, the "documents" file. made: how the dataset was
-    made. generation: number of appends; files of the generation before are kept, so that the dataset stays valid until
-    its manifest is replaced. planted: entry of the known topics of synthetic data. shard: entry "shard" of the
-    manifest, see `blocks.shards.whole`. table: entry "table", of a table of documents.
+    texts: entries of the "vocabulary" file and, if documents have names, the "documents" file. made: record of how the
+    dataset was made. generation: number of appends so far; files of the previous generation are kept, so that the
+    dataset stays valid until its manifest is replaced. planted: entry of the known topics of synthetic data. shard:
+    "shard" entry of the manifest, see `blocks.shards.whole`. table: "table" entry of a document table.
     """
     suffix = f"-{generation}" if generation else ""
     slice_folder = f"slices{suffix}"
