@@ -1,4 +1,4 @@
-"""Datasets on disk: ingestion, HDF5 data blocks, vocabularies. This package knows no models."""
+"""Datasets on disk: ingestion, HDF5 data blocks, vocabularies. This package is independent of models."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Walker's alias method (Walker 1977; Vose 1991): O(K) to build, O(1) a draw."""
+"""Walker's alias method (Walker 1977; Vose 1991): O(K) setup, O(1) for each draw."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blocks.compiled import kernel
 def alias_table(weights):
     """Return the alias table of weights, float64 (K,): `cut` float64 (K,) and `alias` uint32 (K,).
 
-    To draw: x uniform in [0, K), k = floor(x); k if x - k < cut[k], else alias[k].
+    To draw: let x be uniform in [0, K) and k = floor(x); the draw is k if x - k < cut[k], else alias[k].
     """
     size = weights.size
     cut = weights * (size / weights.sum())

@@ -1,7 +1,7 @@
-"""Targets of an ingestion: a new directory, which appears when it is complete, or an existing dataset to append to.
+"""Targets of an ingestion: a new directory, which appears once it is complete, or an existing dataset to append to.
 
 An append writes new blocks and a new generation of all derived files beside the old ones, then replaces the manifest;
-until then the dataset is unchanged. The next append removes the leftovers of a crash.
+until then the dataset is unchanged. If an append crashes, the next one removes its leftovers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WRITTEN = ("blocks/*.h5", "index*.h5", "documents*.txt", f"{FOLDER}/*.parquet")
 
 @dataclass(frozen=True)
 class Target:
-    """Where to write. root: directory of the dataset. spill: empty directory for temporary files."""
+    """Where to write. root: dataset directory. spill: empty directory for temporary files."""
 
     root: Path
     spill: Path
@@ -49,17 +49,17 @@ class Target:
 
     @property
     def suffix(self) -> str:
-        """Return the suffix of the names of files of this generation."""
+        """Return the suffix of file names of this generation."""
         return f"-{self.generation}" if self.old else ""
 
     @property
     def first_block(self) -> int:
-        """Return the number of the first new block."""
+        """Return the index of the first new block."""
         return self.old.block_count if self.old else 0
 
     @property
     def first_document(self) -> int:
-        """Return the number of the first new document."""
+        """Return the index of the first new document."""
         return self.old.documents if self.old else 0
 
 
@@ -74,7 +74,7 @@ def require_replaceable(out: Path, overwrite: bool) -> None:
 
 @contextmanager
 def new_dataset(out: str, overwrite: bool) -> Iterator[Target]:
-    """Yield the target of a new dataset, which gets its name when it is complete."""
+    """Yield the target of a new dataset, which is renamed to its final path once it is complete."""
     with publish_directory(Path(out), overwrite=overwrite) as root:
         (root / "blocks").mkdir()
         (root / "spill").mkdir()
@@ -83,8 +83,10 @@ def new_dataset(out: str, overwrite: bool) -> Iterator[Target]:
 
 @contextmanager
 def append_to(out: str) -> Iterator[Target]:
-    """Yield the target of an append to a dataset; stray files are removed before and after. Only one append at a time
-    can run."""
+    """Yield the target of an append to a dataset; stray files are removed before and after.
+
+    Only one append can run at a time.
+    """
     root = Path(out)
     with disk_errors(root), locked(root) as free:
         if not free:
@@ -103,8 +105,10 @@ def append_to(out: str) -> Iterator[Target]:
 
 
 def remove_strays(root: Path) -> list[Removed]:
-    """Delete files of a dataset that its manifest does not name: of a failed append, or of an old generation that no
-    run needs."""
+    """Delete files of a dataset that its manifest does not name.
+
+    These are leftovers of a failed append, or belong to an old generation that no run needs.
+    """
     dropped = drop_unreferred(root)
     named = {path for path, _ in open_any(root).files()} | {root / MANIFEST} | kept_files(root)
     folders = {path.parent for path in named}

@@ -1,4 +1,4 @@
-"""Read the files in tar and zip archives one after the other, in one pass, without unpacking the archive."""
+"""Read the files in tar and zip archives one after another, in one pass, without unpacking the archive."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from blocks.errors import RequestError
 from blocks.sources import Opening, Progress, ReadErrors, Source, file_pieces, is_stream, open_input
 
 _PIECE = 1 << 20
-_MOST_HEADER = 1 << 22  # bytes that are read of a tar archive besides files
-_OFFICE = ("[Content_Types].xml", "mimetype")  # documents of office programs, and books, are zip archives with one
+_MOST_HEADER = 1 << 22  # maximum bytes of a tar header, including a long name
+_OFFICE = ("[Content_Types].xml", "mimetype")  # office documents and e-books are zip archives with one of these
 
 
 class ArchiveMember(NamedTuple):
-    """A file in an archive. path: of the archive and the file, for messages. name: in the archive."""
+    """A file in an archive. path: archive and file, for messages. name: name in the archive."""
 
     path: str
     name: str
@@ -37,14 +37,14 @@ def is_archive(path: str) -> bool:
         with open_input(path) as file:
             return is_tar(next(decompressed(file_pieces(file), path, tar=True), b""))
     except (RequestError, *ReadErrors.kinds):
-        return False  # opening the file reports the error
+        return False  # the error is reported when the file is opened
 
 
 def members(path: str, pattern: str, opening: Opening, progress: Progress) -> Iterator[ArchiveMember]:
     """Yield the files of an archive that are not hidden and match a glob, as UTF-8 with line feeds.
 
-    progress: function called with numbers of bytes read. Raises RequestError if the archive is truncated or damaged, or
-    a file in it is too large.
+    progress: function called with the number of bytes just read. Raises RequestError if the archive is truncated or
+    damaged, or a file in it is too large.
     """
     with open_input(path) as file, ReadErrors(path):
         if is_zip(file):
@@ -73,8 +73,10 @@ def _of_zip(file: IO[bytes], path: str, progress: Progress) -> Iterator[tuple[st
 
 
 def _of_tar(stream: _Forward, path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
-    """Yield the members of a tar archive; headers are read one by one, as `TarFile.next` takes a damaged header for the
-    end."""
+    """Yield the members of a tar archive.
+
+    Headers are read one by one, as `TarFile.next` treats a damaged header as the end.
+    """
     with tarfile.TarFile(fileobj=stream, mode="r") as archive:  # type: ignore[arg-type]
         member = archive.firstmember  # type: ignore[attr-defined]
         while member:
@@ -86,7 +88,7 @@ def _of_tar(stream: _Forward, path: str) -> Iterator[tuple[str, Iterator[bytes]]
 
 
 def _next_header(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
-    """Return the next member, None at the end."""
+    """Return the next member, or None at the end."""
     try:
         return tarfile.TarInfo.fromtarfile(archive)
     except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
@@ -96,7 +98,7 @@ def _next_header(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
 
 
 class _Forward:
-    """Forward-only file object over pieces of bytes."""
+    """Forward-only file object that reads from an iterator of bytes."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._rest, self._at = pieces, b"", 0
@@ -125,7 +127,7 @@ class _Forward:
         return b"".join(pieces)
 
     def read_all(self) -> None:
-        """Read to the end, where a checksum may be."""
+        """Read to the end, where there may be a checksum."""
         while self.read(_PIECE):
             pass
 

@@ -26,7 +26,7 @@ Float64 = Annotated[np.ndarray, "float64"]
 
 
 class Where(NamedTuple):
-    """Position of one array in its file: byte offset, dtype name, number of elements."""
+    """Position of an array in its file: byte offset, dtype name, number of elements."""
 
     offset: int
     dtype: str
@@ -34,7 +34,8 @@ class Where(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """An array in pieces, which need not fit in memory: dtype, number of elements, and its pieces in order."""
+    """An array given in pieces that need not fit in memory together: dtype, number of elements, and the pieces in
+    order."""
 
     dtype: str
     size: int
@@ -44,7 +45,7 @@ class Pieces(NamedTuple):
 def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray | Pieces]) -> dict[str, Any]:
     """Publish an HDF5 file of one-dimensional arrays, each contiguous and aligned to 64 bytes.
 
-    Returns the entry for the manifest: file name below `root`, bytes, checksum, and the position of each array.
+    Returns its manifest entry: file name relative to `root`, size in bytes, checksum, and the position of each array.
     """
     import h5py
 
@@ -66,7 +67,7 @@ def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray | P
 class _FailSafeFile(io.FileIO):
     """File object for the HDF5 library, which can crash the process after a failed write (HDF5 2.0).
 
-    The first error is kept for `check`, and nothing is written from then on.
+    The first error is kept for `check`, and nothing is written after it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -105,17 +106,18 @@ def _write_pieces(written: Any, array: Pieces) -> None:
 
 @cache
 def _fields(holds: Any) -> dict[str, tuple[str, ...]]:
-    """Return the allowed dtypes of each array of a NamedTuple."""
+    """Return the allowed dtypes of each array in a NamedTuple."""
     return {name: hint.__metadata__ for name, hint in get_type_hints(holds, include_extras=True).items()}
 
 
 def open_arrays(
     path: Path, entry: Mapping[str, Any], holds: Any, *, remedy: str = REMEDY, streamed: bool = False
 ) -> dict[str, np.ndarray]:
-    """Map the arrays of a file named by a manifest, which may be damaged or untrusted; see `map_arrays`.
+    """Memory-map the arrays of a file named by a manifest, which may be damaged or untrusted. See `map_arrays`.
 
-    entry: a `blocks.schemas.ArrayFile`. holds: NamedTuple of the expected arrays, None for any numbers. Raises
-    WorkFailed if the file is missing, has another size or other arrays, or if arrays reach beyond its end.
+    entry: a `blocks.schemas.ArrayFile`. holds: NamedTuple of the expected arrays; None accepts any numeric arrays.
+    Raises WorkFailed if the file is missing, has a different size or different arrays, or if an array extends past its
+    end.
     """
     _require_size(path, entry["bytes"], remedy)
     where = entry["arrays"]
@@ -145,10 +147,10 @@ def _require_size(path: Path, expected: int, remedy: str) -> None:
 
 
 def map_arrays(path: Path, where: Mapping[str, Any], *, streamed: bool = False) -> dict[str, np.ndarray]:
-    """Map the arrays of a file from `write_arrays`, read-only; pages are read when they are touched.
+    """Memory-map the arrays of a file from `write_arrays`, read-only; pages are read when they are touched.
 
-    streamed: the file is read from end to end and then not for a long time, so that the page cache keeps recently read
-    files rather than frequently touched ones.
+    streamed: the file is read sequentially and not again for a long time; the page cache then prefers recently read
+    files over frequently read ones.
     """
     with disk_errors(path), path.open("rb") as file:
         whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -1,4 +1,4 @@
-"""Convert tables and columns of pyarrow to data frames and lists."""
+"""Convert pyarrow tables and columns to data frames and lists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 class ArrowFrame:
-    """A pyarrow table with the part of the data frame interface that is used here."""
+    """A pyarrow table with the part of the data frame interface that is needed here."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -24,7 +24,7 @@ class ArrowFrame:
 
 
 def from_arrow(X: Any) -> Any:
-    """Return a data frame or list for pyarrow data; anything else unchanged."""
+    """Convert pyarrow data to a data frame or a list; return anything else unchanged."""
     if not type(X).__module__.startswith("pyarrow."):
         return X
     return ArrowFrame(X) if hasattr(X, "column_names") else X.to_pylist() if hasattr(X, "to_pylist") else X

@@ -1,4 +1,4 @@
-"""Read Parquet and Arrow files, some columns at a time, in batches of rows, with pyarrow (an optional extra)."""
+"""Read Parquet and Arrow files, a few columns at a time, in batches of rows, with pyarrow (an optional extra)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.plain_numbers import plain_number
 
-MEMORY = 90 << 20  # bytes of pyarrow and its buffers while reading
+MEMORY = 90 << 20  # bytes for pyarrow and its buffers while reading
 _STREAM = b"\xff\xff\xff\xff"
 _MAGIC = (b"PAR1", b"ARROW1", _STREAM)
-_ROOM = 48 << 20  # bytes that pyarrow may hold while it reads, of columns
-_PAGES = 1 << 21  # bytes of a page and a dictionary of a column, as writers make them
-_BATCH = 1 << 21  # bytes of a batch, as far as a file tells how large its rows are
-_MOST_ROWS = 1 << 17  # of a batch
-_BUFFER = 1 << 16  # bytes of each column of a Parquet file
-_MOST_SCHEMA = 1 << 26  # bytes
+_ROOM = 48 << 20  # maximum bytes of column data that pyarrow holds while reading
+_PAGES = 1 << 21  # usual size in bytes of a page and a dictionary of a column
+_BATCH = 1 << 21  # bytes of a batch, if the file states the size of its rows
+_MOST_ROWS = 1 << 17  # maximum number of rows in a batch
+_BUFFER = 1 << 16  # bytes of the read buffer of each Parquet column
+_MOST_SCHEMA = 1 << 26  # maximum size in bytes
 
 
 def is_arrow(path: str) -> bool:
@@ -30,7 +30,7 @@ def is_arrow(path: str) -> bool:
 
 
 def arrow_table(path: str, progress: Callable[[int], object], query: str | None) -> ArrowTable | None:
-    """Open a Parquet or Arrow file; None for other files. Raises RequestError if a query is given."""
+    """Open a Parquet or Arrow file; return None for other files. Raises RequestError if a query is given."""
     if not is_arrow(path):
         return None
     if query:
@@ -39,23 +39,24 @@ def arrow_table(path: str, progress: Callable[[int], object], query: str | None)
 
 
 def start_of(path: str) -> bytes:
-    """Return the first bytes of a file; nothing for files that can be read only once."""
+    """Return the first bytes of a file; empty for files that can be read only once."""
     try:
         if not Path(path).is_file():
             return b""
         with Path(path).open("rb") as file:
             return file.read(16)
-    except OSError:  # opening the file reports the error
+    except OSError:  # the error is reported when the file is opened
         return b""
 
 
 def arrow_bytes(paths: Iterable[str]) -> int:
-    """Return the bytes of memory that pyarrow needs, with its buffers, if one of the files needs it."""
+    """Return the memory in bytes that pyarrow and its buffers need; 0 if no file needs pyarrow."""
     return MEMORY if any(map(is_arrow, paths)) else 0
 
 
 class RowBatch(NamedTuple):
-    """A batch of rows. first: number of the first row, from 0. columns: requested columns, for the functions below."""
+    """A batch of rows. first: index of the first row, from 0. columns: the requested columns, for the functions
+    below."""
 
     first: int
     columns: list[Any]
@@ -67,10 +68,10 @@ class RowBatch(NamedTuple):
 
 
 class ArrowTable:
-    """A Parquet or Arrow file. Attributes: `name` for messages; `columns`, names of the readable columns (no lists,
-    structures or bytes).
+    """A Parquet or Arrow file.
 
-    progress: function called with numbers of bytes read. Raises RequestError if the file is damaged or pyarrow is not
+    Attributes: `name` for messages; `columns`, names of the readable columns (not lists, structs or binary). progress:
+    function called with the number of bytes just read. Raises RequestError if the file is damaged or pyarrow is not
     installed.
     """
 
@@ -85,7 +86,7 @@ class ArrowTable:
             raise RequestError(f"{path}: two columns are named {twice[0]!r}", "Rename one of them.")
 
     def require_numbers(self, columns: Iterable[str], remedy: str) -> None:
-        """Raise RequestError if one of the columns cannot hold numbers, such as dates."""
+        """Raise RequestError if one of the columns cannot hold numbers, such as a column of dates."""
         for column in columns:
             if not _may_be_number(self._types[column]):
                 raise RequestError(
@@ -107,10 +108,10 @@ class ArrowTable:
     def batches(
         self, columns: Sequence[str], row_bytes: int = 0, size: int = _BATCH, coded: Sequence[str] = ()
     ) -> Iterator[RowBatch]:
-        """Yield all rows in batches with the named columns.
+        """Yield all rows in batches with the given columns.
 
-        row_bytes: memory that the caller needs for a row. size: approximate bytes of a batch. coded: columns for
-        `distinct`. Raises RequestError if the file is damaged.
+        row_bytes: memory that the caller needs for each row. size: approximate bytes of a batch. coded: columns to be
+        passed to `distinct`. Raises RequestError if the file is damaged.
         """
         wanted = list(dict.fromkeys(columns))
         total, first = Path(self.name).stat().st_size, 0
@@ -123,7 +124,7 @@ class ArrowTable:
 
     @contextmanager
     def _opened(self, columns: Sequence[str] | None = None, coded: Sequence[str] = ()) -> Iterator[_Parquet | _Ipc]:
-        """Open the file to read some or all columns. coded: text columns read as dictionaries."""
+        """Open the file to read some or all columns. coded: text columns to read as dictionaries."""
         arrow = pyarrow_module()
         try:
             with Path(self.name).open("rb") as file:
@@ -138,7 +139,7 @@ class ArrowTable:
 
 
 class _Parquet:
-    """An open Parquet file. rows: number of rows in its metadata."""
+    """An open Parquet file. rows: number of rows according to its metadata."""
 
     def __init__(self, file: Any, coded: Sequence[str]) -> None:
         self._table = open_parquet(file, coded)
@@ -147,8 +148,8 @@ class _Parquet:
         self._groups = [told.row_group(number) for number in range(told.num_row_groups)]
 
     def column_bytes(self, columns: Sequence[str]) -> list[int]:
-        """Return the bytes that pyarrow holds for each column while reading: a page and a dictionary, decoded and
-        encoded."""
+        """Return how many bytes pyarrow holds for each column while reading: an encoded and a decoded page and
+        dictionary."""
         if not self._groups:
             return [0] * len(columns)
         place_of = {self._groups[0].column(place).path_in_schema: place for place in range(self._groups[0].num_columns)}
@@ -165,14 +166,14 @@ class _Parquet:
 
 
 def open_parquet(file: Any, coded: Sequence[str] = ()) -> Any:
-    """Open a Parquet file of a stranger. coded: text columns read as dictionaries."""
+    """Open an untrusted Parquet file. coded: text columns to read as dictionaries."""
     limits = {"thrift_string_size_limit": _MOST_SCHEMA, "thrift_container_size_limit": _MOST_SCHEMA}
     reading = {"buffer_size": _BUFFER, "pre_buffer": False, "page_checksum_verification": True}
     return pyarrow_module().parquet.ParquetFile(file, read_dictionary=list(coded), **reading, **limits)
 
 
 class _Ipc:
-    """An open Arrow IPC or Feather file, reading some of its columns; its number of rows is unknown."""
+    """An open Arrow IPC or Feather file, of which some columns are read; the number of rows is unknown."""
 
     rows = 0
 
@@ -186,8 +187,8 @@ class _Ipc:
         self._parts = iter(table) if is_stream else map(table.get_batch, range(table.num_record_batches))
 
     def column_bytes(self, columns: Sequence[str]) -> list[int]:
-        """Return the bytes that pyarrow holds for each column while reading: the values of a batch, decoded and
-        encoded."""
+        """Return how many bytes pyarrow holds for each column while reading: the encoded and decoded values of a
+        batch."""
         first = next(self._parts, None)
         return [16 * first.num_rows if first else 0] * len(columns)
 
@@ -200,23 +201,25 @@ class _Ipc:
 
 
 def texts(column: Any) -> list[str]:
-    """Return the values of a column as text; missing values are empty."""
+    """Return the values of a column as strings; missing values are empty."""
     return _without_null(column.cast(pyarrow_module().large_string()), "").to_pylist()
 
 
 def python_values(column: Any) -> list[Any]:
-    """Return the values of a column as Python objects; None for missing ones. Times are cut to microseconds."""
+    """Return the values of a column as Python objects, None where missing. Times are truncated to microseconds."""
     arrow = pyarrow_module()
     if arrow.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = column.cast(arrow.timestamp("us", column.type.tz), safe=False)
-    if arrow.types.is_float32(column.type):  # their shortest decimals, as 0.1
+    if arrow.types.is_float32(column.type):  # the shortest decimal representation, such as 0.1
         return [None if value == "" else float(value) for value in texts(column)]
     return column.to_pylist()
 
 
 def distinct(column: Any) -> tuple[Any, np.ndarray]:
-    """Return the distinct values of a column as text, and uint32 (R,), the index of each row's value. Missing values
-    are empty text."""
+    """Return the distinct values of a column as strings, and uint32 (R,), the index of each row's value.
+
+    Missing values are empty strings.
+    """
     arrow = pyarrow_module()
     if (numbers := _close_numbers(column)) is not None:
         return _distinct_numbers(numbers)
@@ -225,7 +228,7 @@ def distinct(column: Any) -> tuple[Any, np.ndarray]:
     places = _without_null(coded.indices.cast(arrow.uint32()), missing).to_numpy(zero_copy_only=False)
     used = np.zeros(missing + 1, bool)
     used[places] = True
-    if not used[:-1].all():  # the dictionary of a file has values of other batches, too
+    if not used[:-1].all():  # the dictionary of a file also contains values of other batches
         values = values.take(arrow.array(np.flatnonzero(used[:-1])))
         places = (np.cumsum(used, dtype=np.uint32) - np.uint32(1))[places]
     names = _without_null(values.cast(arrow.string()), "")
@@ -233,7 +236,7 @@ def distinct(column: Any) -> tuple[Any, np.ndarray]:
 
 
 def _close_numbers(column: Any) -> np.ndarray | None:
-    """Return a column of whole numbers as int64 (R,) if a table over their range is small enough, else None."""
+    """Return an integer column as int64 (R,) if a lookup table over its range would be small enough, else None."""
     if not pyarrow_module().types.is_integer(column.type) or column.null_count or not len(column):
         return None
     numbers = column.to_numpy()
@@ -242,7 +245,7 @@ def _close_numbers(column: Any) -> np.ndarray | None:
 
 
 def _distinct_numbers(numbers: np.ndarray) -> tuple[Any, np.ndarray]:
-    """Return distinct numbers; see `distinct`."""
+    """Return the distinct numbers. See `distinct`."""
     low = numbers.min()
     used = np.zeros(numbers.max() - low + 1, bool)
     used[numbers - low] = True
@@ -252,14 +255,17 @@ def _distinct_numbers(numbers: np.ndarray) -> tuple[Any, np.ndarray]:
 
 
 def _without_null(column: Any, value: Any) -> Any:
-    """Replace missing values of a column; avoids `fill_null`, which is slow, if there are none."""
+    """Replace the missing values of a column.
+
+    Avoids `fill_null`, which is slow, if no values are missing.
+    """
     return column.fill_null(value) if column.null_count else column
 
 
 def trimmed_lines(names: Any, blanks: str) -> bytes | list[str]:
-    """Return texts of `distinct` without surrounding blanks and each followed by a line feed.
+    """Return strings from `distinct`, stripped of surrounding blanks, joined with a line feed after each.
 
-    A list if this is ambiguous, because a text is empty or has a line break or NUL.
+    If this would be ambiguous, because a string is empty or contains a line break or NUL, return a list instead.
     """
     arrow = pyarrow_module()
     trimmed = arrow.compute.utf8_trim(names, blanks)
@@ -270,7 +276,7 @@ def trimmed_lines(names: Any, blanks: str) -> bytes | list[str]:
 
 
 def numbers_of(column: Any) -> np.ndarray:
-    """Return the values of a column as numbers, (R,); NaN for missing values and text that is not a number."""
+    """Return the values of a column as numbers, (R,); NaN for missing values and for text that is not a number."""
     arrow = pyarrow_module()
     types, kind = arrow.types, column.type
     if types.is_string(kind) or types.is_large_string(kind):
@@ -284,7 +290,7 @@ def numbers_of(column: Any) -> np.ndarray:
 
 
 def pyarrow_module() -> Any:
-    """Return pyarrow with the modules used here, on one thread; RequestError if it is not installed."""
+    """Return pyarrow with the modules used here, set to one thread. Raises RequestError if it is not installed."""
     try:
         import pyarrow
         import pyarrow.compute
@@ -299,14 +305,16 @@ def pyarrow_module() -> Any:
 
 
 def valid_batch(batch: Any) -> Any:
-    """Return a validated batch: pyarrow trusts offsets in a file, and wrong ones would crash the process."""
+    """Return a batch after validating it: pyarrow trusts offsets in a file, and wrong ones would crash the process."""
     batch.validate(full=True)
     return batch
 
 
 def _rows_of_batch(size: int, stored: int, made: int) -> int:
-    """Return the number of rows of a batch. size: bytes of a batch. stored, made: bytes of a row in the file and for
-    the caller."""
+    """Return the number of rows in a batch.
+
+    size: bytes of a batch. stored: bytes of a row in the file. made: bytes of a row for the caller.
+    """
     return min(max(size // max(stored, made, 1), 1), _MOST_ROWS)
 
 
@@ -325,7 +333,7 @@ def _may_be_number(kind: Any) -> bool:
 
 
 def _decoded(column: Any) -> Any:
-    """Return the values of a column with a type that the functions above support."""
+    """Return a column converted to a type that the functions above support."""
     arrow = pyarrow_module()
     if arrow.types.is_dictionary(column.type):
         column = column.dictionary_decode()

@@ -1,7 +1,7 @@
 """Validate numbers in files that kernels use as indices.
 
-Kernels do not check bounds: a wrong index reads or writes foreign memory. A checksum does not protect from a malicious
-file, so each file is validated when it is first mapped.
+Kernels do not check bounds: a wrong index accesses memory outside the array. A checksum does not protect against a
+malicious file, so each file is validated when it is first mapped.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 from blocks.errors import WorkFailed
 from blocks.files import REMEDY
 
-_RUNS = 1 << 16  # looked at in one go: they stay in the cache
+_RUNS = 1 << 16  # number of runs checked at a time, so that they stay in the cache
 
 
 def require(holds: bool | np.bool_, path: Path, what: str) -> None:
-    """Raise WorkFailed, with what is wrong with a file, unless `holds` is true."""
+    """Raise WorkFailed with `what` is wrong with a file, unless `holds` is true."""
     if not holds:
         raise WorkFailed(f"{path} is damaged: {what}", REMEDY)
 
@@ -36,9 +36,9 @@ def require_below(path: Path, name: str, numbers: np.ndarray, count: int) -> Non
 
 
 def require_runs(path: Path, blocks: np.ndarray, starts: np.ndarray, lengths: np.ndarray, cells: np.ndarray) -> None:
-    """Raise WorkFailed unless the runs of tokens, start and length uint32 (R,) for each block, lie in their cells.
+    """Raise WorkFailed unless all runs of tokens, start and length uint32 (R,), lie in the cells of their blocks.
 
-    cells: int64 (B, 2), begin and end of a slice's tokens in the word-major order of each block.
+    cells: int64 (B, 2), start and end of a slice's tokens in the word-major order of each block.
     """
     require(blocks.size == starts.size == lengths.size, path, "its runs have no block, start and length each")
     require_below(path, "blocks", blocks, len(cells))

@@ -1,5 +1,7 @@
-"""The directory of compiled kernels. Cached code is run as it is, so only this user and root may be able to write
-there."""
+"""The directory of compiled kernels.
+
+Cached code is executed unchecked, so only this user and root may be able to write there.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,19 @@ import xxhash
 from blocks import stderr
 
 CHOSEN = "OOC_CACHE_DIR"
-_UNKNOWN = 65534  # whom root of the machine appears as in a user namespace without it
+_UNKNOWN = 65534  # user id of the machine's root in a user namespace that does not map root
 _ROOT = Path(__file__).resolve().parent.parent
 _OPTIONS = _ROOT / "blocks" / "compiled.py"
-_IMPORT = b"blocks.compiled import"  # in every file with kernels
+_IMPORT = b"blocks.compiled import"  # occurs in every file with kernels
 _PREFIX = "kernels-"
-_INSTALLATION = "installation"  # file that names the installation of a directory
+_INSTALLATION = "installation"  # file that names the installation to which a directory belongs
 
 
 def open_directory(version: str, *, writable: bool = False) -> Path | None:
-    """Return the directory for the kernels of this installation; create it if needed, and delete kernels of earlier
-    sources.
+    """Return the kernel directory of this installation; create it if needed, and delete kernels of earlier sources.
 
-    version: of the compiler. writable: skip read-only directories, such as one filled for a container image. If no
-    directory is safe, a temporary one for this process, or None if that cannot be created either.
+    version: compiler version. writable: skip read-only directories, such as one filled for a container image. If no
+    directory is safe, return a temporary one for this process, or None if that cannot be created either.
     """
     name = f"{_PREFIX}{_digest(version)}"
     for parent in _candidates():
@@ -48,7 +49,7 @@ def open_directory(version: str, *, writable: bool = False) -> Path | None:
 
 @contextmanager
 def written(path: Path) -> Iterator[IO[bytes]]:
-    """Write a temporary file next to `path`, then rename it. Only its owner can write to it, for any umask."""
+    """Write a temporary file next to `path`, then rename it. Only its owner can write to it, whatever the umask."""
     beside = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex}")
     try:
         with open(beside, "xb", opener=lambda name, flags: os.open(name, flags, 0o644)) as file:
@@ -68,7 +69,7 @@ def is_private(path: Path) -> bool:
 def _digest(version: str) -> str:
     """Return a hash of everything that compiled kernels depend on, except the processor, which numba records.
 
-    These are all files with kernels, and the file with their compilation options.
+    The hash covers all files with kernels, and the file with their compilation options.
     """
     digest = xxhash.xxh3_64("\0".join([str(_ROOT), version, sys.version]).encode())
     for package in ("blocks", "ooc", "samplers"):
@@ -80,14 +81,14 @@ def _digest(version: str) -> str:
 
 
 def _candidates() -> Iterator[Path]:
-    """Yield candidate parent directories, the best first; none depends on the working directory."""
+    """Yield candidate parent directories, best first; none depends on the working directory."""
     chosen, home = os.environ.get(CHOSEN, ""), os.environ.get("XDG_CACHE_HOME", "")
     if Path(chosen).is_absolute():
         yield Path(chosen)
     if Path(home).is_absolute():
         yield Path(home) / "ooc"
     else:
-        with suppress(RuntimeError):  # this user has no home
+        with suppress(RuntimeError):  # raised if this user has no home
             if (home_cache := Path("~/.cache/ooc").expanduser()).is_absolute():
                 yield home_cache
     yield from (place / f"ooc-{os.getuid()}" for place in _temporary_places())
@@ -99,10 +100,10 @@ def _temporary_places() -> list[Path]:
 
 
 def _opened(parent: Path, name: str) -> Path | None:
-    """Return the directory of the given name, if it is private."""
+    """Return the directory with the given name if it is private, else None."""
     directory = parent / name
     if not directory.exists():
-        mode = 0o755 if parent == Path(os.environ.get(CHOSEN, "")) else 0o700  # that of an image is for all to read
+        mode = 0o755 if parent == Path(os.environ.get(CHOSEN, "")) else 0o700  # in an image it must be readable by all
         parent.mkdir(mode, parents=True, exist_ok=True)
         if not is_private(parent):
             return None
@@ -112,7 +113,7 @@ def _opened(parent: Path, name: str) -> Path | None:
 
 
 def _make(directory: Path, mode: int) -> None:
-    """Create a directory together with the file that names its installation, which `_remove_earlier` reads."""
+    """Create a directory together with the file that names its installation, for `_remove_earlier`."""
     beside = directory.with_name(f".new-{uuid.uuid4().hex}")
     beside.mkdir(mode)
     (beside / _INSTALLATION).write_text(str(_ROOT), encoding="utf-8")
@@ -120,14 +121,14 @@ def _make(directory: Path, mode: int) -> None:
         beside.rename(directory)
     except OSError:
         shutil.rmtree(beside)
-        if not directory.exists():  # else another process was sooner
+        if not directory.exists():  # else another process created it first
             raise
 
 
 def _remove_earlier(directory: Path) -> None:
     """Delete the kernels of earlier sources of this installation, and of installations that no longer exist.
 
-    A directory that does not name its installation may belong to somebody else, and stays.
+    A directory that does not name its installation may belong to another program, and is kept.
     """
     for other in directory.parent.glob(f"{_PREFIX}*"):
         if other != directory and not other.is_symlink():
@@ -144,7 +145,7 @@ def _installation(directory: Path) -> Path | None:
 
 
 def _temporary(name: str) -> Path | None:
-    """Return a new temporary directory of the given name, which is removed when this process ends."""
+    """Return a new temporary directory with the given name, which is removed when this process exits."""
     stderr.note(
         "every process compiles its kernels again: no cache directory is private and writable\n"
         f"Set {CHOSEN} to a directory that only you can write to."
@@ -158,8 +159,10 @@ def _temporary(name: str) -> Path | None:
 
 
 def _is_ours(path: Path, *, above: bool = False) -> bool:
-    """Return whether this user or root owns a path. above: for parent directories, others must only be unable to rename
-    foreign entries."""
+    """Return whether this user or root owns a path.
+
+    above: the path is a parent directory, in which other users must only be unable to rename entries they do not own.
+    """
     status = path.lstat()
     if status.st_uid not in (0, os.getuid()) and not (above and status.st_uid == _UNKNOWN):
         return False
@@ -170,7 +173,8 @@ def _is_ours(path: Path, *, above: bool = False) -> bool:
 
 
 def _is_group_of_one(number: int) -> bool:
-    """Return whether a group is this user's private group, as many systems create one for each user."""
+    """Return whether a group is the private group of this user, which many systems create for each user. number: group
+    id."""
     try:
         user, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(number)
     except KeyError:

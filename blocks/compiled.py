@@ -1,16 +1,16 @@
-"""Decorators of all kernels. Compiled code is cached, see `blocks.kernel_cache`."""
+"""Decorators of all kernels. Compiled code is cached; see `blocks.kernel_cache`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from blocks.kernel_cache import CACHE, KernelCache  # which imports numba as it has to be
+from blocks.kernel_cache import CACHE, KernelCache  # must precede numba: sets how it is imported
 
 import numba  # isort: skip
 from numba.core import types  # isort: skip
 
-# What makes a function callable from C, which nothing here needs, and from Python, which only some kernels are.
+# Wrappers that make a function callable from C, which is never needed here, and from Python, which some kernels need.
 _CALLED_FROM_PYTHON: Any = {"no_cfunc_wrapper": True}
 _CALLED_FROM_KERNELS: Any = {"no_cfunc_wrapper": True, "no_cpython_wrapper": True}
 
@@ -31,10 +31,11 @@ def _cached(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _let_kernels_call(compiled: Any, bare: Any) -> None:
-    """Have other kernels call `bare` instead.
+    """Make other kernels call `bare` instead.
 
-    Numba would compile a kernel for Python whoever calls it, and anew for each constant that it is called with. That
-    would not be faster, as constants are known where the call is inlined, and compiling would take half as long again.
+    Numba would compile a kernel with its Python wrapper for every caller, and again for each constant argument. The
+    code would not be faster, as constants are known where the call is inlined, and compilation would take 1.5 times as
+    long.
     """
 
     def get_call_template(args: Sequence[types.Type], kws: Mapping[str, types.Type]) -> Any:
@@ -44,21 +45,21 @@ def _let_kernels_call(compiled: Any, bare: Any) -> None:
     compiled.get_call_template, compiled.get_overload = get_call_template, bare.get_overload
 
 
-# An index that may be negative for all that numba knows is tested for that, which keeps loops from vectorising, too: in
-# innermost loops indices are unsigned, or count from 0 on in a slice.
+# Numba adds a test to each index that could be negative, which also prevents vectorization. Therefore indices in
+# innermost loops are unsigned, or count from 0 in a slice.
 kernel = _cached(nogil=True, error_model="numpy")
-# For loops over tokens: numba counts no references to arrays, which took half of a sampler's time. Nothing may be
-# allocated in them.
+# For loops over tokens: no reference counting of arrays, which took half of a sampler's time. Such kernels must not
+# allocate anything.
 _unmanaged: Any = {"nogil": True, "error_model": "numpy", "_nrt": False}
 unmanaged_kernel = _cached(**_unmanaged)
-# Where sums may be reordered, too (always in the same way by the same build): loops over float32 then vectorise.
+# Also allows sums to be reordered (always in the same way by the same build), so that loops over float32 vectorize.
 reordered_kernel = _cached(fastmath=True, **_unmanaged)
-# For the body of a hot loop that the compiler would rather call.
+# For the body of a hot loop that the compiler would not inline by itself.
 inlined_kernel = _cached(forceinline=True, **_unmanaged)
-# Likewise, for functions of users, which no file need be known of.
+# Also inlined, for users' functions, whose file need not be known.
 uncached_kernel: Any = numba.njit(forceinline=True, **_unmanaged, **_CALLED_FROM_KERNELS)
 uncached_reordered_kernel: Any = numba.njit(forceinline=True, fastmath=True, **_unmanaged, **_CALLED_FROM_KERNELS)
 uncached_managed_kernel: Any = numba.njit(nogil=True, error_model="numpy", **_CALLED_FROM_KERNELS)
-# Both: inlined, and reordered.
+# Inlined, with sums that may be reordered.
 reordered_inlined_kernel = _cached(forceinline=True, fastmath=True, **_unmanaged)
 inlined: Any = numba.njit(inline="always", error_model="numpy")

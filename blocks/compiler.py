@@ -1,4 +1,5 @@
-"""Compile kernels in a separate process, so that the memory of the compiler is freed, and threads do not matter."""
+"""Compile kernels in a separate process, so that the compiler's memory is freed and the caller's threads do not
+matter."""
 
 from __future__ import annotations
 
@@ -20,16 +21,16 @@ from blocks import interpreters, stderr
 from blocks.cache_directory import CHOSEN
 from blocks.memory import held
 
-_MOST_GROWTH = 150_000_000  # bytes, of a process that compiles
-_LONG = 2.0  # seconds of compiling after which it is announced
-_ANNOUNCED = "announced"  # a file beside the kernels: once on a machine is enough
-_GO_ON = 3  # exit status of one that has grown so much, and leaves the rest to another
+_MOST_GROWTH = 150_000_000  # maximum growth in bytes of a compiling process
+_LONG = 2.0  # seconds of compilation after which it is announced
+_ANNOUNCED = "announced"  # file beside the kernels: compilation is announced once per machine
+_GO_ON = 3  # exit status of a process that has grown too large and leaves the rest to a new one
 _GONE = (EOFError, OSError)
-_of_thread = threading.local()  # compiler: the one that a thread has at the moment
+_of_thread = threading.local()  # compiler: the current compiler of a thread
 
 
 class CompileRequest(NamedTuple):
-    """A kernel to compile into the cache. name: in its module. types: of its arguments, pickled."""
+    """A kernel to compile into the cache. name: kernel name in its module. types: pickled argument types."""
 
     module: str
     name: str
@@ -37,16 +38,19 @@ class CompileRequest(NamedTuple):
 
 
 class Compiler:
-    """Compiles kernels into the cache in another process, which is started for the first one."""
+    """Compiles kernels into the cache in another process, which is started for the first kernel."""
 
-    is_here = False  # whether this process is that other
+    is_here = False  # whether this is the compiling process
 
     def __init__(self) -> None:
         self._started: tuple[subprocess.Popen[bytes], Connection] | None = None
         self._announce_at = time.monotonic() + _LONG
 
     def compile(self, request: CompileRequest, cache: Path, kernels: Path) -> bool:
-        """Return whether a kernel could be compiled. cache: parent of the cache directory. kernels: in the cache."""
+        """Compile a kernel, and return whether this succeeded.
+
+        cache: parent of the cache directory. kernels: directory of the kernels.
+        """
         while True:
             self._started = self._started or interpreters.start("blocks.compiler", environment={CHOSEN: str(cache)})
             try:
@@ -59,7 +63,7 @@ class Compiler:
                     return False
 
     def close(self) -> int:
-        """End the process, if there is one; returns its exit status."""
+        """End the process, if there is one, and return its exit status."""
         if self._started is None:
             return 0
         (process, connection), self._started = self._started, None
@@ -68,7 +72,8 @@ class Compiler:
 
 
 def prepare(run: Callable[[], object]) -> None:
-    """Run a function that calls kernels, to compile all that the cache lacks in one other process."""
+    """Run a function that calls kernels, so that all kernels missing from the cache are compiled in one other
+    process."""
     with compiler():
         run()
 
@@ -88,15 +93,15 @@ def compiler() -> Iterator[Compiler]:
 
 
 def _announce(marker: Path) -> None:
-    """Tell why commands take longer, unless the marker file shows that it was told on this machine before."""
+    """Report why commands take longer, unless a marker file shows that this machine has reported it before."""
     with suppress(OSError):
         marker.touch(exist_ok=False)
         stderr.note("compiling kernels; the first run of each command on this machine takes up to a minute longer")
 
 
 def _serve(connection: Connection) -> None:
-    """Compile requested kernels until the connection closes."""
-    from blocks.kernel_cache import Compiler  # which is not that of this module: this one is named `__main__`
+    """Compile the requested kernels until the connection closes."""
+    from blocks.kernel_cache import Compiler  # not the class of this module, which here is named `__main__`
 
     Compiler.is_here = True
     _end_where_grown()
@@ -109,15 +114,15 @@ def _compiled(request: CompileRequest) -> bool:
     try:
         kernel: Any = reduce(getattr, request.name.split("."), importlib.import_module(request.module))
         kernel.compile(pickle.loads(request.types))
-    except Exception:  # the requesting process compiles it then, and reports the error
+    except Exception:  # the requesting process then compiles the kernel itself and reports the error
         return False
     return True
 
 
 def _end_where_grown() -> None:
-    """Exit before the next function if this process has grown too large and has added to the cache.
+    """Exit before compiling the next function if this process has grown too large and has added to the cache.
 
-    Otherwise the next process would start with the same function and get no further.
+    A process that has added nothing must go on: its successor would start with the same function and get no further.
     """
     from numba.core import event
 

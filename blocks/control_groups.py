@@ -1,4 +1,5 @@
-"""Limits of Linux control groups (versions 1 and 2): of a process's group and its ancestors, the smallest counts."""
+"""Limits of Linux control groups (versions 1 and 2): the smallest limit of a process's group and its ancestors
+applies."""
 
 from __future__ import annotations
 
@@ -8,18 +9,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 _HERE = Path("/")
-_UNLIMITED = 1 << 60  # bytes: the root group of version 1 has a limit that is larger
+_UNLIMITED = 1 << 60  # bytes: the limit of the root group of version 1 is larger
 
 
 class CoreLimit(NamedTuple):
-    """Processor time. amount: seconds per second. source: file with the limit."""
+    """Limit on processor time. amount: seconds per second. source: file with the limit."""
 
     amount: float
     source: Path
 
 
 class MemoryLimit(NamedTuple):
-    """Memory in bytes. left: the limit less the usage of the group. source: file with the limit."""
+    """Limit on memory. left: the limit minus the usage of the group, in bytes. limit: in bytes. source: file with the
+    limit."""
 
     left: int
     limit: int
@@ -38,14 +40,14 @@ def memory_limit(root: Path = _HERE) -> MemoryLimit | None:
 
 def _cpu_limits(root: Path) -> Iterator[CoreLimit]:
     for group, version in _groups("cpu", root):
-        with suppress(OSError, ValueError):  # "max", or a group that is not seen from inside a container
+        with suppress(OSError, ValueError):  # "max", or a group that is not visible inside a container
             if version == 1:
                 source = group / "cpu.cfs_quota_us"
                 quota, period = int(source.read_text()), int((group / "cpu.cfs_period_us").read_text())
             else:
                 source = group / "cpu.max"
                 quota, period = map(int, source.read_text().split())
-            if quota > 0:  # -1: as much as there is
+            if quota > 0:  # -1: unlimited
                 yield CoreLimit(quota / period, source)
 
 
@@ -59,7 +61,8 @@ def _memory_limits(root: Path) -> Iterator[MemoryLimit]:
 
 
 def _held(group: Path, version: int) -> int:
-    """Return the bytes in use by a group, without the page cache of files, like the machine's `MemAvailable`."""
+    """Return the memory usage of a group in bytes, excluding the page cache of files, like `MemAvailable` of the
+    machine."""
     usage, total = ("memory.usage_in_bytes", "total_") if version == 1 else ("memory.current", "")
     try:
         held = int((group / usage).read_text())
@@ -70,7 +73,7 @@ def _held(group: Path, version: int) -> int:
 
 
 def _groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the group directories of this process, each followed by its ancestors, and their version."""
+    """Yield the group directories of this process, each followed by its ancestors, with their version."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -80,9 +83,9 @@ def _groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
-        # Version 2 has a directory of its own where version 1 is mounted, too.
+        # If version 1 is mounted, too, version 2 has its own directory.
         for top in {mounted / controllers, mounted / (controller if controllers else "unified")}:
-            group = top / path.lstrip("/")  # seen from inside a container, its own is often the top
+            group = top / path.lstrip("/")  # inside a container, its own group is often the root
             for directory in (group, *group.parents):
                 yield directory, 1 if controllers else 2
                 if directory == top:

@@ -1,4 +1,4 @@
-"""Run queries of SQLite databases and return the rows as CSV, for all readers of CSV."""
+"""Query SQLite databases and return the rows as CSV, for all readers of CSV."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from blocks.arrow_tables import start_of
 from blocks.errors import RequestError
 
 _MAGIC = b"SQLite format 3\0"
-_ROWS = 1 << 10  # fetched at a time
+_ROWS = 1 << 10  # number of rows fetched at a time
 
 
 def is_database(path: str) -> bool:
@@ -22,10 +22,10 @@ def is_database(path: str) -> bool:
 
 
 def rows_as_csv(path: str, query: str | None, progress: Callable[[int], object], longest: int) -> Iterator[bytes]:
-    """Yield a header and rows: commas between fields, quotes around text, nothing for a missing value.
+    """Yield the header and rows as CSV: comma-separated, text quoted, missing values empty.
 
-    query: SQL. progress: function called with the bytes of the file. longest: largest number of bytes of a value.
-    Raises RequestError if the query fails, or is missing (the message lists the tables).
+    query: SQL query. progress: function called with the size of the file in bytes. longest: maximum number of bytes in
+    a value. Raises RequestError if the query fails, or is missing (the message lists the tables).
     """
     yield from _rows_of_query(path, query, longest)
     progress(Path(path).stat().st_size)

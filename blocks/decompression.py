@@ -1,4 +1,4 @@
-"""Decompress inputs while reading: gzip, bzip2, xz and Zstandard, recognised by their first bytes."""
+"""Decompress inputs as they are read: gzip, bzip2, xz and Zstandard, detected by their first bytes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ import zstandard
 
 from blocks.errors import RequestError
 
-_MOST = 1 << 20  # bytes that are inflated at a time, so that a file of zeros does not fill the memory
-_ZSTD_PIECE = 512  # compressed bytes at a time: at most 16 MiB come out; costs 15 percent of the speed of 128 KiB
-DAMAGE = (  # raised for a truncated compressed file or archive; zipfile raises the last three, too
+_MOST = 1 << 20  # bytes decompressed at a time, so that a file of zeros does not fill the memory
+_ZSTD_PIECE = 512  # compressed bytes at a time, which give at most 16 MiB; 15 percent slower than 128 KiB
+DAMAGE = (  # raised for truncated compressed files and archives; the last three also by zipfile
     zipfile.BadZipFile,
     tarfile.TarError,
     zlib.error,
@@ -36,7 +36,7 @@ DAMAGE = (  # raised for a truncated compressed file or archive; zipfile raises 
 
 
 class _Gzip:
-    """Adapter from `zlib.decompressobj` to the interface of `lzma.LZMADecompressor`."""
+    """Adapter that gives `zlib.decompressobj` the interface of `lzma.LZMADecompressor`."""
 
     def __init__(self) -> None:
         self._stream, self._rest = zlib.decompressobj(wbits=31), b""
@@ -60,7 +60,7 @@ class _Gzip:
 
 
 class _Zstandard:
-    """Adapter from zstandard's decompression object, whose output is unlimited, to the interface of
+    """Adapter that gives zstandard's decompression object, whose output is unlimited, the interface of
     `lzma.LZMADecompressor`."""
 
     def __init__(self) -> None:
@@ -99,11 +99,11 @@ class _Format(NamedTuple):
 
 _FORMATS = (
     _Format(".gz", re.compile(rb"\x1f\x8b"), _Gzip),
-    _Format(".bz2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.BZ2Decompressor),  # the latter: nothing in it
+    _Format(".bz2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.BZ2Decompressor),  # the second: an empty file
     _Format(".xz", re.compile(rb"\xfd7zXZ\x00"), lzma.LZMADecompressor),
     _Format(".zst", re.compile(rb"\x28\xb5\x2f\xfd"), _Zstandard),
 )
-_OTHERS = (  # file formats without text: first bytes, name, remedy
+_OTHERS = (  # file formats that are not text: first bytes, name, remedy
     (b"PK\x03\x04", "a zip archive", "Unpack it: unzip -p {name} | ooc ingest ... - OUT"),
     (b"PAR1\x15", "a Parquet file", "`ooc ingest csv` and `ooc ingest ratings` read it."),
     (b"ARROW1\0\0", "an Arrow file", "`ooc ingest csv` and `ooc ingest ratings` read it."),
@@ -121,9 +121,9 @@ _OTHERS = (  # file formats without text: first bytes, name, remedy
 
 
 def unzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the content of the only file in a zip archive, which may itself be compressed.
+    """Yield the content of the only file in a zip archive; the file may be compressed, too.
 
-    Raises RequestError if there are several files, or it has a password.
+    Raises RequestError if there are several files, or if a password is needed.
     """
     try:
         archive = zipfile.ZipFile(file)
@@ -145,7 +145,7 @@ def is_zip(file: IO[bytes]) -> bool:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a member of an archive was added by macOS, or is hidden."""
+    """Return whether an archive member was added by macOS, or is hidden."""
     return name.startswith("__MACOSX/") or any(part.startswith(".") and part != ".." for part in PurePath(name).parts)
 
 
@@ -155,10 +155,10 @@ def is_tar(first: bytes) -> bool:
 
 
 def decompressed(pieces: Iterator[bytes], name: str, *, tar: bool = False) -> Iterator[bytes]:
-    """Yield the decompressed content of a file from its pieces, of which the first has at least 512 bytes.
+    """Yield the decompressed content of a file, given in pieces of which the first has at least 512 bytes.
 
-    tar: allow an uncompressed tar archive, which is refused otherwise. Raises RequestError if the file name promises
-    another format or the file contains no text; one of `DAMAGE` if it is truncated or damaged.
+    tar: accept an uncompressed tar archive, which is otherwise refused. Raises RequestError if the file name implies
+    another format or the content is not text, and one of `DAMAGE` if the file is truncated or damaged.
     """
     first = next(pieces, b"")
     found = next((each for each in _FORMATS if each.magic.match(first)), None)
@@ -180,7 +180,7 @@ def decompressed(pieces: Iterator[bytes], name: str, *, tar: bool = False) -> It
 
 
 def _inflated(pieces: Iterator[bytes], start: Callable[[], Any]) -> Iterator[bytes]:
-    """Yield the content of consecutive compressed streams; zeros between them are padding."""
+    """Yield the content of concatenated compressed streams; zeros between them are padding."""
     stream = start()
     for given in pieces:
         piece = given
@@ -198,7 +198,7 @@ def _inflated(pieces: Iterator[bytes], start: Callable[[], Any]) -> Iterator[byt
 
 
 def _refuse_others(first: bytes, name: str) -> None:
-    """Raise RequestError if the file is not text: its first bytes are the signature of another format."""
+    """Raise RequestError if the first bytes are the signature of a format that is not text."""
     for magic, what, remedy in _OTHERS:
         if first.startswith(magic):
             raise RequestError(f"{name} is {what}, not text", remedy.format(name=name))

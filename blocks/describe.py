@@ -1,4 +1,4 @@
-"""Describe what a dataset holds and how it was made, as JSON or as lines of text."""
+"""Describe the contents of a dataset and how it was made, as JSON or as lines of text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WHY = {
 
 
 def describe(dataset: Dataset | Matrix | Samples | Design) -> dict[str, Any]:
-    """Return the facts of a dataset as JSON types."""
+    """Return the facts about a dataset as JSON types."""
     shard = dataset.manifest.get("shard")
     return {
         "path": str(dataset.path),
@@ -115,7 +115,7 @@ def _of_table(dataset: Dataset) -> dict[str, Any] | None:
 
 
 def size_of(dataset: Store) -> str:
-    """Return what a dataset holds in a few words, as "1 document, 20 tokens, vocabulary of 9 words"."""
+    """Return a short summary of a dataset's size, such as "1 document, 20 tokens, vocabulary of 9 words"."""
     if isinstance(dataset, Dataset):
         documents, tokens = count_of(dataset.documents, "document"), count_of(dataset.tokens, "token")
         return f"{documents}, {tokens}, vocabulary of {count_of(dataset.vocabulary_size, 'word')}"
@@ -129,7 +129,7 @@ def size_of(dataset: Store) -> str:
 
 
 def told(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield the facts of a dataset as lines of text."""
+    """Yield the facts about a dataset as lines of text."""
     yield f"dataset     {facts['path']}"
     yield f"identity    {facts['identity']}"
     if shard := facts["shard"]:
@@ -187,7 +187,7 @@ def _told_of_design(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def what_is_missing(made: dict[str, Any]) -> str:
-    """Return what the rows of a design matrix that were left out had no value of."""
+    """Return which values were missing in the rows left out of a design matrix."""
     return "y or covariates" if "covariates" in made.get("options", {}) else "y"
 
 

@@ -14,11 +14,11 @@ from blocks.archives import is_archive
 from blocks.errors import RequestError
 from blocks.sources import STANDARD_INPUT, size_of
 
-_OURS = (("manifest.json", "blocks"), ("config.json", "metrics.jsonl"))  # what datasets and runs have in them
+_OURS = (("manifest.json", "blocks"), ("config.json", "metrics.jsonl"))  # files found in datasets and in runs
 
 _TABLES = (".parquet", ".arrow", ".feather")  # suffixes
-_STATE = "state.json"  # in a directory that `datasets.save_to_disk` of Hugging Face writes: lists the data files
-_MOST_STATE = 1 << 26  # bytes
+_STATE = "state.json"  # lists the data files in a directory written by `save_to_disk` of Hugging Face datasets
+_MOST_STATE = 1 << 26  # maximum size in bytes
 
 
 class _DataFile(msgspec.Struct):
@@ -30,8 +30,11 @@ class _State(msgspec.Struct):
 
 
 class Files(NamedTuple):
-    """Found files. found: path and name of each. left_out: number of hidden files, datasets and runs. archives: tar and
-    zip archives given by name, not found in a directory."""
+    """The files found.
+
+    found: path and name of each file. left_out: numbers of hidden files, datasets and runs. archives: tar and zip
+    archives that were given by name rather than found in a directory.
+    """
 
     found: list[tuple[str, str]]
     left_out: dict[str, int]
@@ -39,10 +42,10 @@ class Files(NamedTuple):
 
 
 def find_files(inputs: Sequence[str], pattern: str) -> Files:
-    """Find the text files among inputs; directories are searched in sorted order, following links, each once.
+    """Find the text files among the inputs; directories are searched in sorted order, following links, each once.
 
     pattern: glob for file names in directories. A file in a directory is named by its relative path. Hidden files and
-    directories, datasets and runs are left out. Raises RequestError if a directory has no matching file.
+    directories, datasets and runs are skipped. Raises RequestError if a directory has no matching file.
     """
     found, left_out = [], Counter[str]()
     for given in inputs:
@@ -63,8 +66,8 @@ def find_files(inputs: Sequence[str], pattern: str) -> Files:
 def table_files(inputs: Sequence[str]) -> list[str]:
     """Replace each directory among the inputs by the Parquet, Arrow and Feather files in it, in sorted order.
 
-    Of a dataset saved by the Hugging Face library, only the files that it lists, without its caches. Raises
-    RequestError for a directory without such files, or a missing listed file.
+    For a dataset saved by the Hugging Face library, use only the files that it lists, not its caches. Raises
+    RequestError for a directory without such files, or if a listed file is missing.
     """
     return [file for given in inputs for file in (_tables_below(given) if Path(given).is_dir() else [given])]
 
@@ -84,7 +87,7 @@ def _tables_below(directory: str) -> list[str]:
 
 
 def _listed(state: Path) -> list[Path]:
-    """Return the data files that a saved dataset lists, which lie beside the list."""
+    """Return the data files that a saved dataset lists, which are in the same directory as the list."""
     try:
         if state.stat().st_size > _MOST_STATE:
             raise RequestError(f"{state} is too large to be a list of files", "Save the dataset again.")
@@ -102,7 +105,7 @@ def require_outside(out: str, inputs: Sequence[str]) -> None:
 
 
 def _below(directory: Path, seen: set[tuple[int, int]], left_out: Counter[str]) -> Iterator[Path]:
-    """Yield all files in a directory tree that are not left out. seen: device and inode of visited directories."""
+    """Yield all files in a directory tree that are not to be skipped. seen: device and inode of visited directories."""
     status = directory.stat()
     if (status.st_dev, status.st_ino) in seen:
         return

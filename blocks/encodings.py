@@ -1,4 +1,4 @@
-"""Decode inputs to UTF-8 with line feeds, from any encoding and any line breaks."""
+"""Decode inputs from any encoding, with any line breaks, to UTF-8 with line feeds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain
 
 from blocks.errors import RequestError
 
-_MARKS = (  # the longer first: that of UTF-32 begins with that of UTF-16
+_MARKS = (  # longest first: the mark of UTF-32 starts with the mark of UTF-16
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -19,7 +19,7 @@ _LONGEST_MARK = 4
 
 
 def require_encoding(name: str | None) -> None:
-    """Raise RequestError if Python has no text encoding of this name."""
+    """Raise RequestError if Python has no text encoding with this name."""
     if name is None:
         return
     try:
@@ -34,9 +34,9 @@ def require_encoding(name: str | None) -> None:
 
 
 def as_utf8(pieces: Iterator[bytes], name: str, encoding: str | None) -> Iterator[bytes]:
-    """Yield text as UTF-8 without a byte order mark; unchanged bytes if they are declared as UTF-8.
+    """Yield text as UTF-8 without a byte order mark; text declared as UTF-8 is passed on unchanged.
 
-    encoding: None for UTF-8. A byte order mark takes precedence. Raises RequestError, with the line, for undecodable
+    encoding: None for UTF-8. A byte order mark takes precedence. Raises RequestError, naming the line, for undecodable
     bytes.
     """
     first = next(pieces, b"")
@@ -64,11 +64,11 @@ def as_utf8(pieces: Iterator[bytes], name: str, encoding: str | None) -> Iterato
 
 
 def with_line_feeds(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    r"""Yield UTF-8 text whose lines end with `\n`, as Python's `open` does, where they end with `\r\n` or `\r`."""
+    r"""Convert line ends of UTF-8 text from `\r\n` or `\r` to `\n`, as Python's `open` does."""
     held = b""
     for given in pieces:
         piece = held + given if held else given
-        held = b"\r" if piece.endswith(b"\r") else b""  # a line feed may follow
+        held = b"\r" if piece.endswith(b"\r") else b""  # the next piece may start with a line feed
         if b"\r" in piece:
             piece = piece.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         yield piece
@@ -77,7 +77,7 @@ def with_line_feeds(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def decoded(data: bytes, name: str, first: int = 1) -> str:
-    """Decode UTF-8. first: number of the first line; RequestError names the line of an invalid byte."""
+    """Decode UTF-8. first: number of the first line. Raises RequestError, naming the line, for an invalid byte."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -89,7 +89,7 @@ def decoded(data: bytes, name: str, first: int = 1) -> str:
 
 
 def likely_encoding(data: bytes) -> str:
-    """Guess the encoding of text that is not UTF-8. data: some lines with non-UTF-8 bytes."""
+    """Guess the encoding of text that is not UTF-8. data: some lines that contain invalid UTF-8."""
     if b"\0" in data:
         even, odd = data[::2].count(0), data[1::2].count(0)
         return "utf-16-be" if even > odd else "utf-16-le"

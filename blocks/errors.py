@@ -1,4 +1,4 @@
-"""Errors for the user: what was wrong, where, and what to do next."""
+"""Errors for the user: what is wrong, where, and what to do next."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from typing import Any
 
 
 class OocError(Exception):
-    """An error that is shown as a message instead of a traceback. Attributes: `what` was wrong and where; `remedy`,
-    what to do about it (may be empty)."""
+    """An error that is shown as a message without a traceback.
+
+    Attributes: `what`, what is wrong and where; `remedy`, what to do about it (may be empty).
+    """
 
     exit_code = 1
 
@@ -26,21 +28,24 @@ class OocError(Exception):
 
 
 class WorkFailed(OocError):
-    """The work failed: damaged data, a full disk, a dead worker (exit code 1)."""
+    """The work failed, for example because of damaged data, a full disk or a dead worker (exit code 1)."""
 
 
 class Diverged(WorkFailed):
-    """The model diverged: it has infinite or NaN numbers. Training ends, and no model is written."""
+    """The model diverged: it contains infinities or NaNs. Training ends, and no model is written."""
 
 
 class RequestError(OocError, ValueError):
-    """The request was wrong: an option, a path, an input file (exit code 2)."""
+    """The request is invalid: a wrong option, path or input file (exit code 2)."""
 
     exit_code = 2
 
 
 class Interrupted(OocError):
-    """Stopped on request, with everything committed (exit code 130). Attribute: `facts` for `--json`, if any."""
+    """The command was stopped on request, after committing all work (exit code 130).
+
+    Attribute: `facts` for `--json`, if any.
+    """
 
     exit_code = 130
 
@@ -50,7 +55,7 @@ class Interrupted(OocError):
 
 
 class TimeOver(Interrupted):
-    """Stopped by --max-time, with everything committed (exit code 75: try again)."""
+    """The command was stopped by --max-time, after committing all work (exit code 75: try again)."""
 
     exit_code = 75
 
@@ -62,12 +67,13 @@ STOPPED = (Interrupted.exit_code, TimeOver.exit_code)
 
 
 def error_of(exit_code: int) -> type[OocError]:
-    """Return the class of errors with which a command ends that has this exit code."""
+    """Return the class of errors that end a command with this exit code."""
     return {kind.exit_code: kind for kind in (RequestError, Interrupted, TimeOver)}.get(exit_code, WorkFailed)
 
 
 def out_of_memory(error: BaseException) -> WorkFailed | None:
-    """Return an explained error for a lack of memory, with the limit of the process, if any; None for other errors."""
+    """Return an error that explains a lack of memory, with the memory limit of the process, if any; None for other
+    errors."""
     if not isinstance(error, MemoryError) and getattr(error, "errno", None) != errno.ENOMEM:
         return None
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -79,13 +85,12 @@ def out_of_memory(error: BaseException) -> WorkFailed | None:
 
 
 def reworded(error: OocError, change: Callable[[str], str]) -> OocError:
-    """Return the error with another text."""
+    """Return the error with its text changed by a function."""
     return type(error)(change(error.what), change(error.remedy))
 
 
 def in_parameters(text: str, names: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return a text in which options of the command line are replaced by parameter names. names: parameters that have a
-    different name, by option."""
+    """Replace command-line options in a text by parameter names. names: parameters whose name differs, by option."""
 
     def parameter(option: re.Match[str]) -> str:
         name = option[2].replace("-", "_")
@@ -95,5 +100,5 @@ def in_parameters(text: str, names: Mapping[str, str] = MappingProxyType({})) ->
 
 
 def quoted(line: bytes) -> str:
-    """Return a line shortened and quoted for messages."""
+    """Return a line, shortened and quoted, for messages."""
     return repr(line[:60].decode("utf-8", "replace").strip())

@@ -9,19 +9,19 @@ import numpy as np
 from blocks.compiled import inlined, unmanaged_kernel
 
 BLANK, TAB, BREAK, RETURN, QUOTE, POINT, COMMA = 32, 9, 10, 13, 34, 46, 44
-_POWERS = 10.0 ** np.arange(23)  # those that float64 has exactly
-_MANY_DIGITS = 10**18  # one digit more than this number has still fits in 64 bits
+_POWERS = 10.0 ** np.arange(23)  # the powers that float64 represents exactly
+_MANY_DIGITS = 10**18  # a number below this fits in 64 bits with one more digit
 
 
 @inlined
 def is_blank(byte):
-    """Return whether a byte is a blank."""
+    """Return whether a byte is a space, tab or carriage return."""
     return byte in (BLANK, TAB, RETURN)
 
 
 @inlined
 def trimmed(text, begin, end):
-    """Return begin and end of a field without surrounding blanks."""
+    """Return start and end of a field without surrounding blanks."""
     while begin < end and is_blank(text[begin]):
         begin += 1
     while begin < end and is_blank(text[end - 1]):
@@ -31,7 +31,7 @@ def trimmed(text, begin, end):
 
 @inlined
 def word_end(text, at, end):
-    """Return the position of the first blank from `at` on, or `end`."""
+    """Return the position of the first blank at or after `at`, or `end`."""
     while at < end and not is_blank(text[at]):
         at += 1
     return at
@@ -39,7 +39,7 @@ def word_end(text, at, end):
 
 @inlined
 def line_end(text, at):
-    """Return the end of the line at `at`; the text, uint8, ends with a line break."""
+    """Return the end of the line that contains `at`. text: uint8, ends with a line break."""
     while text[at] != BREAK:
         at += 1
     return at
@@ -47,10 +47,11 @@ def line_end(text, at):
 
 @unmanaged_kernel
 def number_at(text, at, end, point):
-    """Parse a decimal number between `at` and `end`; returns it, and whether it is valid. point: decimal mark, a byte.
+    """Parse a decimal number between `at` and `end`; return the number and whether it is valid. point: decimal mark, a
+    byte.
 
-    It is the nearest float64 for up to 15 digits and powers of ten up to 22, otherwise within a few units in the last
-    place.
+    The result is the nearest float64 for up to 15 digits and powers of ten up to 22, otherwise it is accurate to a few
+    units in the last place.
     """
     negative = at < end and text[at] == 45
     if at < end and (text[at] == 43 or text[at] == 45):
@@ -76,7 +77,7 @@ def number_at(text, at, end, point):
 
 @unmanaged_kernel
 def whole_number(text, at, end):
-    """Parse an exponent, capped at 9999; returns it and its end, -1 without digits."""
+    """Parse an exponent, capped at 9999; return it and its end, which is -1 if there are no digits."""
     negative = at < end and text[at] == 45
     if at < end and (text[at] == 43 or text[at] == 45):
         at += 1
@@ -98,12 +99,12 @@ def scaled(digits, scale):
 
 
 def words(line: bytes) -> list[bytes]:
-    """Return the words between blanks of a line, by the rule of `word_end`: bytes.split knows other blanks, too."""
+    """Split a line into words (bytes) as `word_end` does; bytes.split treats more characters as blanks."""
     return [word for word in re.split(rb"[ \t\r]", line) if word]
 
 
 def is_number(field: bytes, largest: float = np.inf, point: int = POINT) -> bool:
-    """Return whether a field is a number by `number_at`, not beyond the largest."""
+    """Return whether `number_at` accepts a field, and the number does not exceed the largest."""
     text = np.frombuffer(field, np.uint8)
     value, good = number_at(text, 0, text.size, point)
     return bool(good and abs(value) <= largest)

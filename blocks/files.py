@@ -37,7 +37,7 @@ _LONG_AGO = 60.0  # seconds after which an unlocked temporary file is a leftover
 
 
 def checksum(path: Path, progress: Callable[[int], object] = lambda _: None) -> str:
-    """Return the XXH3-128 of a file as hex. progress: function called with numbers of bytes read."""
+    """Return the XXH3-128 of a file as hex. progress: function called with the number of bytes just read."""
     digest = xxhash.xxh3_128()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -95,8 +95,8 @@ def publish(path: Path) -> Iterator[Path]:
     """Write a file beside `path`, then flush, rename and make the rename durable; nothing is left on failure.
 
     Yields the temporary path, an empty file with a held lock, so that other processes do not take it for a leftover. A
-    file that is at `path` at the beginning is replaced; RequestError if it is a directory, or if something else is
-    there at the end.
+    file that is at `path` at the beginning is replaced. Raises RequestError if it is a directory, or if something else
+    is there at the end.
     """
     if path.is_dir():
         raise RequestError(f"{path} is a directory; expected the path of a file to write", "Choose another name.")
@@ -218,7 +218,7 @@ def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def _fill(path: Path, beside: Path) -> None:
-    """Replace a directory that was empty, keeping its mode and group; RequestError if it is no longer empty."""
+    """Replace a directory that was empty, keeping its mode and group. Raises RequestError if it is no longer empty."""
     shutil.copymode(path, beside)
     with suppress(PermissionError):
         os.chown(beside, -1, path.stat().st_gid)

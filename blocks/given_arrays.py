@@ -54,7 +54,7 @@ def _one_dimensional(name: str, given: Any) -> np.ndarray:
 
 
 def require_ascending(name: str, offsets: np.ndarray, columns: np.ndarray) -> None:
-    """Raise RequestError unless columns ascend within each row. offsets: (n+1,), begin of each row."""
+    """Raise RequestError unless columns ascend within each row. offsets: (n+1,), start of each row."""
     wrong = columns[1:] <= columns[:-1]
     begins = offsets[(offsets > 0) & (offsets < columns.size)]
     wrong[begins - 1] = False

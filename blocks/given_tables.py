@@ -76,7 +76,7 @@ def plain_name(name: Any) -> str:
 
 
 def column_of(table: Any, name: str, option: str) -> Any:
-    """Return a column of a table; raises RequestError, with the existing columns, if it is missing."""
+    """Return a column of a table. Raises RequestError, with the existing columns, if it is missing."""
     if name not in (names := names_of(table)):
         some = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
         raise RequestError(f"the table has no column {name!r}; its columns are {some}", f"Choose one with {option}.")
@@ -206,7 +206,7 @@ def _without_zeros(cells: np.ndarray) -> GivenRows:
 
 
 def _checked_rows(data: Any, indices: Any, indptr: Any) -> GivenRows:
-    """Return rows from the arrays of scipy's csr_array; RequestError if they do not fit together."""
+    """Return rows from the arrays of scipy's csr_array. Raises RequestError if they do not fit together."""
     offsets, columns, values = (
         integers("indptr", indptr).astype(np.int64),
         integers("indices", indices),
@@ -225,7 +225,7 @@ def _checked_rows(data: Any, indices: Any, indptr: Any) -> GivenRows:
 
 
 def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
-    """Return a number for each row, float64 (n,); raises RequestError for anything else. first: number of rows
+    """Return a number for each row, float64 (n,). Raises RequestError for anything else. first: number of rows
     before."""
     require_unmasked("y", given)
     values = np.asarray(given if hasattr(given, "dtype") or not isinstance(given, Iterable) else list(values_of(given)))
@@ -251,7 +251,7 @@ def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
 
 
 def batches_of(rows: Iterator[Any], labels: Iterable[Any] | None) -> Iterator[tuple[list[Any], list[Any] | None]]:
-    """Yield some rows at a time with their labels; raises RequestError if labels are left after the last row."""
+    """Yield some rows at a time with their labels. Raises RequestError if labels are left after the last row."""
     left = None if labels is None else iter(labels)
     while some := list(islice(rows, _ROWS)):
         yield some, None if left is None else list(islice(left, len(some)))
@@ -260,7 +260,7 @@ def batches_of(rows: Iterator[Any], labels: Iterable[Any] | None) -> Iterator[tu
 
 
 def target_of(table: Any, target: str, y: Any) -> Any:
-    """Return the column of a table that holds y; raises RequestError if it is missing, or y is given, too."""
+    """Return the column of a table that holds y. Raises RequestError if it is missing, or y is given, too."""
     if y is not None:
         raise RequestError(f"y is given twice: as an argument, and by the target {target!r} in X", "Leave one of both.")
     return column_of(table, target, "target")

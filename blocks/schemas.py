@@ -87,7 +87,7 @@ class Manifest(Kind):
 
 
 class Shard(TypedDict):
-    """Entry "shard" of the manifest of a shard, without its whole."""
+    """The "shard" entry of a shard's manifest, without its whole."""
 
     number: Count
     shards: Annotated[int, Meta(ge=1, lt=1 << 20)]

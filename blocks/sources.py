@@ -23,7 +23,7 @@ _PIECE = 1 << 17  # bytes read at a time
 
 
 class Opening(NamedTuple):
-    """How inputs are opened: encoding (None for UTF-8), largest number of bytes of a record, and query of databases."""
+    """How inputs are opened: encoding (None for UTF-8), maximum number of bytes of a record, and query of databases."""
 
     encoding: str | None = None
     longest: int = LONGEST_RECORD
@@ -38,10 +38,10 @@ class Source:
     """An input being read as UTF-8 text without byte order mark and with line feeds.
 
     Attributes: `name` for messages; `line`, number of the first line that was not taken. path: `-` is standard input.
-    progress: function called with numbers of bytes read from disk. encoding: None for UTF-8. longest: largest number of
-    bytes of a record. databases: read the result of a query of a database as CSV; `is_database` tells. pieces: content
-    that is not in a file of its own. Raises RequestError if the input cannot be read or decompressed, or has a longer
-    record.
+    progress: function called with the number of bytes just read from disk. encoding: None for UTF-8. longest: maximum
+    number of bytes of a record. databases: read the result of a query of a database as CSV; `is_database` tells.
+    pieces: content that is not in a file of its own. Raises RequestError if the input cannot be read or decompressed,
+    or has a longer record.
     """
 
     def __init__(

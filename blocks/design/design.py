@@ -91,13 +91,13 @@ class DesignCounts(TypedDict):
 
 
 class DesignShard(Shard):
-    """Entry "shard" of the manifest of a shard."""
+    """The "shard" entry of a shard's manifest."""
 
     whole: DesignCounts
 
 
 class DesignBlock(ArrayFile):
-    """Entry of a block in the manifest."""
+    """Manifest entry of a block."""
 
     columns: Count
     entries: Count

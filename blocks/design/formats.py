@@ -78,7 +78,7 @@ NUMBERS = TableFormat(Dialect(), ".", ["number"], [LABEL])  # a number on each l
 
 
 def market_header(source: Source) -> Market:
-    """Take the lines before the entries; RequestError if it is not a real matrix, or a symmetric dense one."""
+    """Take the lines before the entries. Raises RequestError if it is not a real matrix, or a symmetric dense one."""
     banner = source.take(first_line)
     words = banner.lower().split()
     fields = _FIELDS.get(tuple(words[2:4])) if words[:2] == [b"%%matrixmarket", b"matrix"] else None  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def lines_with_entries(data: bytes) -> int:
 
 
 def table_header(source: Source, dialect: Dialect, decimal: str, choice: ColumnChoice) -> TableFormat:
-    """Take the column names of a table; RequestError if one is missing or repeated."""
+    """Take the column names of a table. Raises RequestError if one is missing or repeated."""
     names = records.header_row(source, dialect)
     remedy = records.delimiter_remedy(names, dialect) or "Names are in its line 1."
     return table_of(source.name, names, dialect, decimal, choice, ", line 1", remedy)

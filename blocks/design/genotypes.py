@@ -27,7 +27,7 @@ class Individuals(NamedTuple):
 
 
 def bed_reader() -> ModuleType:
-    """Return the package bed_reader; RequestError if it is not installed."""
+    """Return the package bed_reader. Raises RequestError if it is not installed."""
     try:
         import bed_reader
     except ImportError:
@@ -91,8 +91,8 @@ def _fields(path: str, *places: int) -> list[list[str]]:
 
 
 def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | None:
-    """Return phenotypes as float64, None if all are missing; RequestError if one is not a number, or missing but not
-    allowed."""
+    """Return phenotypes as float64, None if all are missing. Raises RequestError if one is not a number, or missing but
+    not allowed."""
     found = [number_or_missing(phenotype) for phenotype in phenotypes]
     if None in found:
         line = found.index(None)

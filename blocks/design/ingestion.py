@@ -178,7 +178,7 @@ def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) 
 
 
 def _shape(request: DesignRequest, opened: Opened, spilled: Sequence[Spilled]) -> tuple[int, int]:
-    """Return the numbers of rows and columns; RequestError if there are none, or the header says otherwise."""
+    """Return the numbers of rows and columns. Raises RequestError if there are none, or the header says otherwise."""
     where, records = ", ".join(request.inputs), sum(piece.records for piece in spilled)
     if opened.entries not in (None, records):
         raise RequestError(
@@ -250,7 +250,7 @@ def _stretches(read: ReadDesign) -> Iterator[tuple[int, int, int]]:
 
 
 def _writing_bytes(read: ReadDesign, bounds: np.ndarray) -> int:
-    """Return the largest number of bytes that a worker holds while it writes a block."""
+    """Return the maximum number of bytes that a worker holds while it writes a block."""
     widths = np.diff(bounds)
     if read.form in (SPARSE, ONES) and read.counts is not None:
         entries = np.add.reduceat(read.counts, bounds[:-1], dtype=np.int64)

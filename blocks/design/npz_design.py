@@ -28,7 +28,7 @@ class NpzShape(NamedTuple):
 
 
 def shape_of(archive: NpzArchive, source: str, room: int) -> NpzShape:
-    """Return the sizes; RequestError if the file is of neither kind. room: bytes for the target."""
+    """Return the sizes. Raises RequestError if the file is of neither kind. room: bytes for the target."""
     if "X" in archive.names:
         shape = archive.open("X").shape
     elif {"format", "shape"} <= archive.names:
@@ -53,7 +53,7 @@ def chunks(
     archive: NpzArchive, source: str, shape: NpzShape, size: int, room: int, progress: Callable[[int], object]
 ) -> Iterator[EntriesChunk | CellsChunk]:
     """Yield the matrix in chunks of about `size` bytes. room: bytes for offsets or a row. progress: function called
-    with numbers of bytes read."""
+    with the number of bytes just read."""
     if "X" in archive.names:
         yield from _dense(archive.open("X"), source, shape, size, room, progress)
         return
@@ -96,7 +96,7 @@ def _coordinates(archive: NpzArchive, source: str, size: int) -> Iterator[tuple[
 
 
 def _length(members: Sequence[NpzMember], source: str) -> int:
-    """Return the common length of arrays with an element per entry; RequestError if they differ."""
+    """Return the common length of arrays with an element per entry. Raises RequestError if they differ."""
     if len({member.shape for member in members}) > 1 or len(members[0].shape) != 1:
         told = ", ".join(f"{member.name} {member.shape}" for member in members)
         raise RequestError(

@@ -17,7 +17,7 @@ from blocks.sources import Source, whole_line
 
 
 def read_rows(path: str, rows: int) -> np.ndarray:
-    """Read the selected rows, bool (n,); RequestError if a number is not a row of the design, or is repeated."""
+    """Read the selected rows, bool (n,). Raises RequestError if a number is not a row of the design, or is repeated."""
     found = _numbers(path)
     if found.dtype == bool:
         if found.size != rows:
@@ -45,7 +45,7 @@ def read_rows(path: str, rows: int) -> np.ndarray:
 
 
 def read_weights(path: str, rows: int) -> np.ndarray:
-    """Read the sample weights, float64 (n,); RequestError unless they are finite, at least 0, and not all 0."""
+    """Read the sample weights, float64 (n,). Raises RequestError unless they are finite, at least 0, and not all 0."""
     found = _numbers(path).astype(np.float64)
     if found.size != rows:
         raise _other_size(path, found.size, rows)

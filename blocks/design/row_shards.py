@@ -130,5 +130,5 @@ def _within(rows: np.ndarray, first: int, last: int) -> np.ndarray:
 
 
 def _offsets(offsets: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return the begin of each column if only some entries are kept; int64 (W+1,)."""
+    """Return the start of each column if only some entries are kept; int64 (W+1,)."""
     return np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])[offsets]

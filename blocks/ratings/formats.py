@@ -85,7 +85,7 @@ def check_options(options: FormatOptions) -> None:
 
 
 def detect(source: Source, options: FormatOptions) -> RatingsFormat:
-    """Take the lines before the first rating and return the format; RequestError if it is unclear."""
+    """Take the lines before the first rating and return the format. Raises RequestError if it is unclear."""
     if source.is_database:
         options = options._replace(delimiter=",", quote=None, decimal=".")
     line = source.peek(first_line)
@@ -121,7 +121,7 @@ def detect(source: Source, options: FormatOptions) -> RatingsFormat:
 
 
 def columns_of(names: Sequence[str], options: FormatOptions, where: str) -> dict[str, str]:
-    """Return the columns of user, item and rating (if any) of a table; RequestError if they are unclear."""
+    """Return the columns of user, item and rating (if any) of a table. Raises RequestError if they are unclear."""
     order = _order_of_numbers(options) or _order_of_names(names, options, where)
     if order is None or max(order) >= len(names):
         raise RequestError(

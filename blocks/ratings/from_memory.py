@@ -69,7 +69,7 @@ def write_matrix(
 
 
 def _taken(entries: Any) -> Entries:
-    """Return checked entries; RequestError if they are not arrays of numbers."""
+    """Return checked entries. Raises RequestError if they are not arrays of numbers."""
     if not isinstance(entries, Entries):
         remedy = "From a scipy.sparse array m: m = m.tocoo(); blocks.ratings.writer.Entries(m.row, m.col, m.data)."
         raise RequestError(f"entries must be an Entries of three arrays, got a {type(entries).__name__}", remedy)

@@ -79,13 +79,13 @@ class MatrixCounts(TypedDict):
 
 
 class MatrixShard(Shard):
-    """Entry "shard" of the manifest of a shard."""
+    """The "shard" entry of a shard's manifest."""
 
     whole: MatrixCounts
 
 
 class MatrixBlock(ArrayFile):
-    """Entry of a block in the manifest. longest: entries of the longest row."""
+    """Manifest entry of a block. longest: entries of the longest row."""
 
     rows: Count
     longest: Count

@@ -45,7 +45,7 @@ class Reader:
         self.skipped, self.first_problem = 0, ""
 
     def read(self, chunk: LinesChunk | RowsChunk) -> Fields:
-        """Parse a chunk; raises RequestError, with file and line."""
+        """Parse a chunk. Raises RequestError, with file and line."""
         if isinstance(chunk, RowsChunk):
             return self._rows(chunk)
         return self._lines(chunk.data, chunk.source, chunk.line, chunk.form)

@@ -83,7 +83,7 @@ def write_samples(
 ) -> Samples:
     """Make a sample set from arrays, such as those of scipy.sparse.csr_array; lists are accepted, too.
 
-    offsets: integers (n+1,), begin of each sample's entries. columns: integers (N,), ascending within a sample. values:
+    offsets: integers (n+1,), start of each sample's entries. columns: integers (N,), ascending within a sample. values:
     (N,). labels: (n,). width: number of columns, None for one more than the highest. Raises RequestError if the arrays
     are invalid or do not fit together.
     """
@@ -116,7 +116,7 @@ def _chunks(inputs: Sequence[str], form: Svmlight, progress: Progress) -> Iterat
 
 
 def _cut(rows: SampleRows, offsets: np.ndarray) -> Iterator[SampleRows]:
-    """Yield samples in chunks that are sorted separately. offsets: int64 (n+1,), begin of each sample's entries."""
+    """Yield samples in chunks that are sorted separately. offsets: int64 (n+1,), start of each sample's entries."""
     for first, last in pairwise(parts(offsets, RUN).tolist()):
         some = slice(first, last), slice(offsets[first], offsets[last])
         yield SampleRows(*(array[some[0]] for array in rows[:3]), *(array[some[1]] for array in rows[3:]))

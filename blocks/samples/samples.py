@@ -58,14 +58,14 @@ class SamplesCounts(TypedDict):
 
 
 class SamplesShard(Shard):
-    """Entry "shard" of the manifest of a shard."""
+    """The "shard" entry of a shard's manifest."""
 
     first: Count
     whole: SamplesCounts
 
 
 class SamplesBlock(ArrayFile):
-    """Entry of a block in the manifest."""
+    """Manifest entry of a block."""
 
     rows: Count
     entries: Count

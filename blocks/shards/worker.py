@@ -77,12 +77,12 @@ def _of_runs(share: Share, array: np.ndarray) -> np.ndarray:
 
 
 def _of_items(share: Share, offsets: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """Return the elements of an array for the tokens of a share's documents. offsets: begin of each document in it."""
+    """Return the elements of an array for the tokens of a share's documents. offsets: start of each document in it."""
     return np.concatenate([array[offsets[first] : offsets[last]] for first, last in share.runs])
 
 
 def _offsets(share: Share, offsets: np.ndarray) -> np.ndarray:
-    """Return the begin of each document of a share among its tokens, int64."""
+    """Return the start of each document of a share among its tokens, int64."""
     return np.concatenate(([0], np.cumsum(_of_runs(share, np.diff(offsets))))).astype(np.int64)
 
 
