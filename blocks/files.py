@@ -25,19 +25,19 @@ from blocks.errors import RequestError, WorkFailed, out_of_memory
 from blocks.mount_points import is_mount_point, move_up, names_in, settle
 from blocks.synced import sync_directory
 
-_CHUNK = 8 << 20  # bytes hashed at a time
+_CHUNK = 8 << 20  # number of bytes hashed at a time
 _HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE
 _renameat2: Any = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 _MOST_JSON = 64 << 20  # bytes: a dataset of 100,000 blocks and slices has 60 MB
-_NO_ROOM = 1 << 20  # bytes: less than this is free on a disk that is full, whose last blocks some may not use
-REMEDY = "Restore the file from a copy, or make it again."  # for damaged files
-TEMPORARY = ".partial-"  # in the name of everything that is not complete yet
-_UNLOCKED = ".unlocked"  # ends such a name for the moment before there is a lock
+_NO_ROOM = 1 << 20  # bytes: a disk with less free space counts as full, as some users may not use its last blocks
+REMEDY = "Restore the file from a copy, or make it again."  # remedy for damaged files
+TEMPORARY = ".partial-"  # part of the name of every incomplete file or directory
+_UNLOCKED = ".unlocked"  # suffix of a temporary name until its lock is held
 _LONG_AGO = 60.0  # seconds after which an unlocked temporary file is a leftover
 
 
 def checksum(path: Path, progress: Callable[[int], object] = lambda _: None) -> str:
-    """Return the XXH3-128 of a file as hex. progress: function called with the number of bytes just read."""
+    """Return the XXH3-128 of a file in hexadecimal. progress: function called with the number of bytes just read."""
     digest = xxhash.xxh3_128()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -47,7 +47,7 @@ def checksum(path: Path, progress: Callable[[int], object] = lambda _: None) -> 
 
 
 def _settle(path: Path) -> None:
-    """Make a new name durable; raises WorkFailed, which says that the file exists, if that fails."""
+    """Make a new name durable. Raises WorkFailed, which says that the file exists, if that fails."""
     try:
         sync_directory(path.parent)
     except OSError as error:
@@ -66,9 +66,9 @@ class Removed(NamedTuple):
 
 @contextmanager
 def locked(path: Path) -> Iterator[bool]:
-    """Hold the lock of a file or directory, which ends with the process.
+    """Hold the lock of a file or directory; the lock ends with the process.
 
-    Yields False, and holds nothing, if another process has the lock or the file system does not support it (NFS, for
+    Yields False, without a lock, if another process holds it or the file system does not support locks (NFS, for
     directories).
     """
     descriptor = os.open(path, os.O_RDONLY)
@@ -86,17 +86,17 @@ def locked(path: Path) -> Iterator[bool]:
 
 
 def temporary_name(path: Path) -> Path:
-    """Return a temporary name beside `path`, which `remove_leftovers` recognises."""
+    """Return a temporary name next to `path`, which `remove_leftovers` recognizes."""
     return path.with_name(f".{path.name}{TEMPORARY}{uuid.uuid4().hex[:8]}")
 
 
 @contextmanager
 def publish(path: Path) -> Iterator[Path]:
-    """Write a file beside `path`, then flush, rename and make the rename durable; nothing is left on failure.
+    """Write a file next to `path`, then flush it, rename it and make the rename durable; on failure nothing is left.
 
     Yields the temporary path, an empty file with a held lock, so that other processes do not take it for a leftover. A
-    file that is at `path` at the beginning is replaced. Raises RequestError if it is a directory, or if something else
-    is there at the end.
+    file that is at `path` at the beginning is replaced. Raises RequestError if `path` is a directory, or if something
+    else is there at the end.
     """
     if path.is_dir():
         raise RequestError(f"{path} is a directory; expected the path of a file to write", "Choose another name.")
@@ -108,7 +108,7 @@ def publish(path: Path) -> Iterator[Path]:
             _put_in_place(beside, path, seen)
             _settle(path)
     finally:
-        with suppress(OSError):  # as on a file system that is read-only, and has nothing of that name
+        with suppress(OSError):  # for example, nothing of that name exists on a read-only file system
             beside.unlink()
 
 
@@ -122,13 +122,13 @@ def _locked_anew(beside: Path, *, directory: bool, mode: int = 0o777) -> Iterato
             unlocked.rename(beside)
             yield
     except BaseException:
-        with suppress(OSError):  # of a file system that is read-only
+        with suppress(OSError):  # the file system is read-only
             remove(unlocked)
         raise
 
 
 def inode(path: Path | int) -> tuple[int, int] | None:
-    """Return device and inode of a path or a descriptor; None if nothing is there."""
+    """Return the device and inode of a path or a descriptor; None if it does not exist."""
     try:
         found = os.fstat(path) if isinstance(path, int) else path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -137,9 +137,9 @@ def inode(path: Path | int) -> tuple[int, int] | None:
 
 
 def _put_in_place(beside: Path, path: Path, seen: tuple[int, int] | None) -> None:
-    """Rename to `path` if it still is what was seen there, atomically; a replaced directory is then at `beside`.
+    """Rename to `path`, atomically, if it still is what was seen there; a replaced directory is then at `beside`.
 
-    Raises RequestError if something else is there by now.
+    Raises RequestError if `path` has become something else.
     """
     if inode(path) == seen:
         if seen is None:
@@ -164,7 +164,7 @@ def _made_meanwhile(path: Path) -> RequestError:
 
 
 def _rename(old: Path, new: Path, flag: int) -> None:
-    """Call renameat2 of Linux; use several steps if the file system does not support its flags."""
+    """Call Linux's renameat2, or take several steps if the file system does not support its flags."""
     if _renameat2 and _renameat2(_HERE, os.fsencode(old), _HERE, os.fsencode(new), flag) == 0:
         return
     number = ctypes.get_errno() if _renameat2 else errno.ENOSYS
@@ -183,13 +183,13 @@ def _rename(old: Path, new: Path, flag: int) -> None:
 
 @contextmanager
 def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Fill a directory beside `path`, then rename it; nothing is left under `path` on failure.
+    """Fill a directory next to `path`, then rename it; on failure nothing is left under `path`.
 
     All files in it are made durable first, and leftovers of killed attempts are removed. An empty directory is
-    replaced, and the content of a mount point. Raises RequestError if `path` exists and `overwrite` is not set or it
-    was not made by ooc, or if something else is there at the end.
+    replaced, and so is the content of a mount point. Raises RequestError if `path` exists and either `overwrite` is not
+    set or ooc did not create it, or if something else is there at the end.
     """
-    path = path.resolve() if is_free(path) else path  # a symbolic link may lead to it
+    path = path.resolve() if is_free(path) else path  # `path` may be a symbolic link
     inside = is_mount_point(path)
     place = path / path.name if inside else path
     with disk_errors(path):
@@ -218,7 +218,7 @@ def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
 
 
 def _fill(path: Path, beside: Path) -> None:
-    """Replace a directory that was empty, keeping its mode and group. Raises RequestError if it is no longer empty."""
+    """Replace an empty directory, keeping its mode and group. Raises RequestError if it is no longer empty."""
     shutil.copymode(path, beside)
     with suppress(PermissionError):
         os.chown(beside, -1, path.stat().st_gid)
@@ -232,7 +232,7 @@ def _fill(path: Path, beside: Path) -> None:
 
 @contextmanager
 def scratch_directory(path: Path) -> Iterator[Path]:
-    """Yield a temporary directory beside `path`, removed at the end; a killed process leaves a leftover."""
+    """Yield a temporary directory next to `path`, removed at the end; a killed process leaves it behind."""
     beside = temporary_name(path)
     try:
         with disk_errors(path), _locked_anew(beside, directory=True, mode=0o700):
@@ -245,7 +245,7 @@ def scratch_directory(path: Path) -> Iterator[Path]:
 def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
     """Yield a temporary directory in `parent`, or in $TMPDIR or /tmp, removed at the end.
 
-    `ooc clean` removes those of killed processes. Raises RequestError if no place is writable.
+    `ooc clean` removes the directories of killed processes. Raises RequestError if no such place is writable.
     """
     try:
         place = parent or Path(tempfile.gettempdir())
@@ -258,7 +258,7 @@ def temporary_directory(parent: Path | None = None) -> Iterator[Path]:
 
 
 def _sync_tree(directory: Path) -> None:
-    """Make a directory tree durable; files that already are cost nothing."""
+    """Make a directory tree durable; files that are already durable cost nothing."""
     for place, _, names in os.walk(directory):
         for name in names:
             _sync_file(Path(place, name))
@@ -277,7 +277,7 @@ _MARKS = {"manifest.json": "kind", "model.json": "kind", "config.json": "program
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether a directory may be replaced: a dataset, shards, a run, a model, or a part of a run."""
+    """Return whether ooc may replace a directory: a dataset, shards, a run, a model, or a part of a run."""
     for place in (path, path / "shard-0", path.parent):
         for name, key in _MARKS.items():
             with suppress(OSError, ValueError, RecursionError):
@@ -288,7 +288,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def is_free(path: Path) -> bool:
-    """Return whether a path is free, or an empty directory as schedulers and containers create.
+    """Return whether a path does not exist or is an empty directory, such as schedulers and containers create.
 
     An interrupted move into a mount point is completed first.
     """
@@ -298,22 +298,22 @@ def is_free(path: Path) -> bool:
 
 
 def require_new(path: Path, *, overwrite: bool = False, directory: bool = False) -> None:
-    """Raise RequestError if `path` exists and is not to be overwritten. directory: an empty directory is allowed."""
+    """Raise RequestError if `path` exists and is not to be overwritten. directory: accept an empty directory."""
     if os.path.lexists(path) and not overwrite and not (directory and is_free(path)):
         raise RequestError(f"{path} already exists", "Choose another name, or replace it with --overwrite.")
 
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the operating system about `path` into errors with a remedy."""
+    """Turn operating system errors about `path` into errors with a remedy."""
     try:
         yield
-    except BrokenPipeError:  # standard output's
+    except BrokenPipeError:  # from standard output
         raise
     except OSError as error:
         there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
         where, free = error.filename or path, shutil.disk_usage(there).free
-        # A library that wrote less than it should have may not say why, as numpy's `tofile`.
+        # Libraries such as NumPy's `tofile` may not say why they wrote less than they should have.
         if error.errno in (errno.ENOSPC, errno.EDQUOT) or (error.errno is None and free < _NO_ROOM):
             raise WorkFailed(
                 f"{where}: the disk is full ({free / 1e6:.0f} MB free)",
@@ -345,7 +345,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 
 def remove(path: Path) -> Removed:
-    """Delete a file or a directory tree; a missing one is no error."""
+    """Delete a file or a directory tree; do nothing if it does not exist."""
     if path.is_dir():
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
         shutil.rmtree(path, ignore_errors=True)
@@ -356,9 +356,9 @@ def remove(path: Path) -> Removed:
 
 
 def remove_leftovers(directory: Path, name: str | None = None, *, exclusive: bool = False) -> list[Removed]:
-    """Delete temporary files of killed processes in a directory, of one name if given.
+    """Delete temporary files of killed processes in a directory. name: only those of this name.
 
-    exclusive: no other process publishes there now, so an unlocked file is a leftover even if it is new.
+    exclusive: no other process is publishing there, so an unlocked file is a leftover even if it is new.
     """
     removed = []
     for leftover in directory.glob(f".{'*' if name is None else glob.escape(name)}{TEMPORARY}*"):
@@ -372,7 +372,7 @@ def remove_leftovers(directory: Path, name: str | None = None, *, exclusive: boo
 
 
 def no_such_file(path: Path) -> RequestError:
-    """Return the error for a missing path, with a similar existing name."""
+    """Return the error for a missing path; it suggests a similar existing name."""
     names = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
     close = get_close_matches(path.name, names, 1)
     what = f"{path}: there is no such file or directory"
@@ -380,7 +380,8 @@ def no_such_file(path: Path) -> RequestError:
 
 
 def read_small(path: Path) -> bytes:
-    """Return the bytes of a small file; ValueError if it is not a regular file, or larger than any file of ooc."""
+    """Return the bytes of a small file. Raises ValueError if it is not a regular file, or larger than any such file of
+    ooc."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
@@ -391,7 +392,7 @@ def read_small(path: Path) -> bytes:
 
 
 def allocate(path: Path, size: int) -> None:
-    """Create a file of `size` allocated zero bytes, so that writing to its mapping cannot fail on a full disk."""
+    """Create a file of `size` allocated zero bytes, so that writing to its memory map cannot fail on a full disk."""
     with disk_errors(path), path.open("wb") as file:
         if hasattr(os, "posix_fallocate") and size:
             os.posix_fallocate(file.fileno(), 0, size)

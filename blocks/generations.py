@@ -1,10 +1,10 @@
-"""Generations of a dataset with appended documents, and the runs that need earlier ones.
+"""Generations of a dataset to which documents are appended, and the runs that need earlier generations.
 
     runs/ID.json       a run that was started on the dataset: its path, and the identity of the dataset at that time;
                        runs/ID-2.json, and so on, for copies of the run
     manifest-3.json    manifest of generation 3 from before an append, kept while a run refers to it
 
-Blocks are shared by later generations; each generation has its own derived files. A run continues with its own
+Later generations share blocks; each generation has its own derived files. A run continues with its own
 generation: it opens `manifest-3.json` instead of the dataset.
 """
 
@@ -26,13 +26,13 @@ from blocks.schemas import NO_NUL, Kind, Manifest
 from blocks.store import MANIFEST, NEWEST, SCHEMA, manifest_of
 
 RUNS = "runs"
-APPENDABLE = "corpus"  # the kind of dataset
-_CONFIG = "config.json"  # of a run
-_ID = 32  # letters of the id of a run
+APPENDABLE = "corpus"  # the only kind of dataset with appends
+_CONFIG = "config.json"  # configuration of a run
+_ID = 32  # length of a run's id
 
 
 class Reference(TypedDict):
-    """Content of runs/ID.json."""
+    """Contents of runs/ID.json."""
 
     run: Annotated[str, Meta(min_length=1, pattern=NO_NUL)]
     identity: str
@@ -46,9 +46,10 @@ class _Config(TypedDict):
 
 
 def refer(root: Path, identity: str, run: Path, name: str) -> None:
-    """Record in a dataset that a run was started on its generation with the given identity. name: id of the run.
+    """Record in a dataset that a run was started on its generation with the given identity. name: the run's id.
 
-    Does nothing for other kinds of datasets, unknown generations, or a read-only dataset, to which nobody appends.
+    Does nothing for other kinds of datasets, for unknown generations, or for a read-only dataset, to which nobody
+    appends.
     """
     with suppress(OSError, OocError):
         dataset = read_json(manifest_of(generation_of(root, identity)), what="a dataset", schema=NEWEST, holds=Kind)
@@ -63,8 +64,7 @@ def refer(root: Path, identity: str, run: Path, name: str) -> None:
 
 
 def _file_for(folder: Path, name: str, run: str) -> Path:
-    """Return the file for the reference of a run; it does not replace the reference of another existing copy of the
-    run."""
+    """Return the file for the reference of a run; never the file of another existing copy of the run."""
     files = (folder / f"{name}{suffix}.json" for suffix in chain([""], (f"-{number}" for number in count(2))))
     noted = sorted(folder.glob(f"{name}*.json"))
     of_run = [file for file in noted if _read(file)["run"] == run]
@@ -72,14 +72,14 @@ def _file_for(folder: Path, name: str, run: str) -> Path:
 
 
 def _has_run(file: Path, reference: dict[str, Any]) -> bool:
-    """Return whether the run of a reference, or a copy of it, is at its recorded place."""
+    """Return whether the run of a reference, or a copy of the run, exists at its recorded path."""
     with suppress(OocError):
         return _config_of(Path(reference["run"])).get("id") == file.name[:_ID]
     return False
 
 
 def generation_of(path: Path, identity: str) -> Path:
-    """Return the path to open for a generation, by identity; the dataset itself if none is kept."""
+    """Return the path for opening the generation with an identity; the dataset itself if no such generation is kept."""
     with suppress(OocError):
         if _identity(path) == identity:
             return path
@@ -91,12 +91,12 @@ def generation_of(path: Path, identity: str) -> Path:
 
 
 def has_generation(path: Path, identity: str) -> bool:
-    """Return whether a dataset has an identity, or keeps a generation that has."""
+    """Return whether a dataset has this identity, or keeps a generation that has it."""
     return identity_or_none(generation_of(path, identity)) == identity
 
 
 def keep_referred(root: Path) -> None:
-    """Before an append, with the lock held: keep the present manifest if a run refers to this generation."""
+    """Keep the current manifest if a run refers to this generation. Called before an append, with the lock held."""
     dataset = read_json(root / MANIFEST, what="a dataset", schema=SCHEMA, holds=Manifest)
     if dataset["identity"] in {reference["identity"] for reference in _references(root).values()}:
         kept = root / f"manifest-{dataset['generation']}.json"
@@ -106,16 +106,16 @@ def keep_referred(root: Path) -> None:
 
 
 def drop_unreferred(root: Path, *, gone: bool = False) -> list[Removed]:
-    """Delete manifests of generations that no run refers to, and obsolete references of runs.
+    """Delete manifests of generations that no run refers to, and obsolete references.
 
-    gone: also of runs that are no longer at their place, and may have been moved.
+    gone: also delete references of runs that are no longer at their recorded path, although they may have been moved.
     """
-    if any(problems(root)):  # which generation was meant there is no telling: all are kept
+    if any(problems(root)):  # a damaged reference may mean any generation, so all are kept
         return []
     references = _references(root)
     outdated = [file for file, reference in references.items() if not _is_needed(file, reference, gone=gone)]
     needed = {reference["identity"] for file, reference in references.items() if file not in outdated}
-    kept = {None, *needed}  # of a manifest that is damaged there is no telling
+    kept = {None, *needed}  # None: a damaged manifest may belong to a needed generation
     manifests = [file for file in root.glob("manifest-*.json") if identity_or_none(file) not in kept]
     return [remove(file) for file in (*outdated, *manifests)]
 
@@ -130,7 +130,7 @@ def problems(root: Path) -> Iterator[str]:
 
 
 def kept_files(root: Path) -> set[Path]:
-    """Return the files of kept generations, and their manifests."""
+    """Return the files of the kept generations, and their manifests."""
     files = set()
     for manifest in root.glob("manifest-*.json"):
         content = read_json(manifest, what="a dataset", schema=SCHEMA, holds=Manifest)
@@ -141,7 +141,7 @@ def kept_files(root: Path) -> set[Path]:
 
 
 def references_folder(root: Path) -> list[Path]:
-    """Return the directory of references, if it exists and is not a symbolic link, which could lead anywhere."""
+    """Return the directory of references if it exists and is not a symbolic link, which could lead anywhere."""
     folder = root / RUNS
     return [folder] if folder.is_dir() and not folder.is_symlink() else []
 
@@ -153,7 +153,7 @@ def _reference_files(root: Path) -> list[Path]:
 def _references(root: Path) -> dict[Path, dict[str, Any]]:
     found = {}
     for file in _reference_files(root):
-        with suppress(OocError):  # of one that is damaged there is no telling
+        with suppress(OocError):  # a damaged manifest has no known identity
             found[file] = _read(file)
     return found
 
@@ -183,7 +183,7 @@ def _identity(path: Path) -> str:
 
 
 def identity_or_none(path: Path) -> str | None:
-    """Return the identity of a dataset or a generation; None if it does not exist or cannot be read."""
+    """Return the identity of a dataset or generation; None if it does not exist or cannot be read."""
     with suppress(OocError):
         return _identity(path)
     return None

@@ -1,4 +1,4 @@
-"""Check arrays passed by a caller: convert lists, and name the wrong argument in errors."""
+"""Check arrays passed by a caller: convert lists, and name the invalid argument in errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CSR = "From a scipy.sparse array m: m = m.tocsr(); m.sum_duplicates(); then giv
 
 
 def integers(name: str, given: Any) -> np.ndarray:
-    """Return integers (n,), all at least 0. Raises RequestError for anything else."""
+    """Return nonnegative integers (n,). Raises RequestError for anything else."""
     array = _one_dimensional(name, given)
     if array.dtype.kind not in "iu":
         if array.size:
@@ -35,7 +35,7 @@ def finite_floats(name: str, given: Any) -> np.ndarray:
 
 
 def require_unmasked(name: str, given: Any) -> None:
-    """Raise RequestError if values of a numpy masked array are masked: without the mask they are just numbers."""
+    """Raise RequestError if a NumPy masked array has masked values, which would become ordinary numbers."""
     if np.ma.is_masked(given):
         raise RequestError(f"{name} has masked values", f"Fill in missing values, or leave them out: {name}.filled().")
 

@@ -1,4 +1,4 @@
-"""Read tables from Python in batches of rows: arrays, sparse matrices, data frames and pyarrow tables."""
+"""Read tables passed from Python in batches of rows: arrays, sparse matrices, data frames and pyarrow tables."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from blocks.plurals import count_of
 from blocks.store import parts
 
 _TABLES = "Give a two-dimensional array, a sparse matrix, a data frame, or (data, indices, indptr) of sparse rows."
-_VALUES = 1 << 12  # of a column that are Python objects at a time
-_ROWS = 1 << 8  # of a generator that are taken together
+_VALUES = 1 << 12  # number of values of a column converted to Python objects at a time
+_ROWS = 1 << 8  # number of rows taken from a generator at a time
 
 
 class GivenRows(NamedTuple):
-    """Some rows with N entries, whose columns ascend within a row. offsets: int64 (n+1,). columns: integers (N,).
-    values: (N,), of any real dtype."""
+    """Rows with N entries, whose columns ascend within each row.
+
+    offsets: int64 (n+1,). columns: integers (N,). values: (N,), any real dtype.
+    """
 
     offsets: np.ndarray
     columns: np.ndarray
@@ -39,18 +41,18 @@ class GivenRows(NamedTuple):
         return GivenRows(offsets - offsets[0], self.columns[some], self.values[some])
 
     def dense(self, columns: int) -> np.ndarray:
-        """Return the cells (n, columns)."""
+        """Return the rows as a dense array (n, columns)."""
         cells = np.zeros((self.rows, columns), self.values.dtype)
         cells[np.repeat(np.arange(self.rows), np.diff(self.offsets)), self.columns] = self.values
         return cells
 
     def row_of(self, entry: int) -> int:
-        """Return the row of an entry."""
+        """Return the row that contains an entry."""
         return int(np.searchsorted(self.offsets, entry, "right")) - 1
 
 
 def joined(pieces: Sequence[np.ndarray | GivenRows]) -> Any:
-    """Concatenate rows: arrays, or sparse rows."""
+    """Concatenate rows, dense or sparse."""
     if len(pieces) == 1:
         return pieces[0]
     if isinstance(pieces[0], np.ndarray):
@@ -61,7 +63,7 @@ def joined(pieces: Sequence[np.ndarray | GivenRows]) -> Any:
 
 
 def is_table(given: Any) -> bool:
-    """Return whether an object has named columns, like tables of pyarrow, pandas and polars."""
+    """Return whether an object has named columns, as pyarrow, pandas and polars tables do."""
     return hasattr(given, "column_names") or (hasattr(given, "columns") and not hasattr(given, "tocsr"))
 
 
@@ -71,12 +73,12 @@ def names_of(table: Any) -> list[Any]:
 
 
 def plain_name(name: Any) -> str:
-    """Return a column's name as datasets keep it: a text of one line."""
+    """Return a column name as datasets store it: a string of one line."""
     return " ".join(str(name).split())
 
 
 def column_of(table: Any, name: str, option: str) -> Any:
-    """Return a column of a table. Raises RequestError, with the existing columns, if it is missing."""
+    """Return a column of a table. Raises RequestError, listing the existing columns, if it is missing."""
     if name not in (names := names_of(table)):
         some = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
         raise RequestError(f"the table has no column {name!r}; its columns are {some}", f"Choose one with {option}.")
@@ -96,8 +98,8 @@ def values_of(column: Any) -> Iterator[Any]:
 class GivenTable:
     """n rows of numbers. Raises RequestError for anything else.
 
-    Attributes: `rows`; `columns`, None if only the largest index is known; `names` of the columns of a data frame, else
-    None; `is_sparse`. what: name in messages.
+    Attributes: `rows`; `columns`, None if only the largest index is known; `names`, column names of a data frame, else
+    None; `is_sparse`. what: name of the argument in messages.
     """
 
     def __init__(self, given: Any, what: str = "X") -> None:
@@ -142,13 +144,13 @@ class GivenTable:
 
     @property
     def width(self) -> int:
-        """Return the number of columns, at least the largest index plus 1."""
+        """Return the number of columns; at least the largest index plus 1."""
         if self.columns is not None:
             return self.columns
         return int(self._sparse.columns.max(initial=-1)) + 1
 
     def dense(self, cells: int, first: int) -> Iterator[np.ndarray]:
-        """Yield the rows of a dense table, about `cells` numbers at a time. first: see `sparse`."""
+        """Yield the rows of a dense table, about `cells` numbers at a time. first: number of rows in earlier calls."""
         step = max(cells // self.columns, 1) if self.columns else 1
         for begin in range(0, self.rows, step):
             some = np.concatenate([array[begin : begin + step] for array in self._arrays], axis=1)
@@ -158,7 +160,8 @@ class GivenTable:
             yield some
 
     def sparse(self, entries: int, first: int) -> Iterator[GivenRows]:
-        """Yield the rows, about `entries` entries at a time, without stored zeros. first: number of rows before."""
+        """Yield the rows, about `entries` entries at a time, without stored zeros. first: number of rows in earlier
+        calls."""
         if not self.is_sparse:
             yield from map(_without_zeros, self.dense(entries, first))
             return
@@ -177,7 +180,7 @@ class GivenTable:
         )
 
     def place(self, row: int, column: int) -> str:
-        """Return the name of a cell for messages."""
+        """Return the position of a cell for messages."""
         which = repr(self.names[column]) if self.names else str(column)
         return f"{self.what}, row {row}, column {which} (counted from 0)"
 
@@ -206,7 +209,7 @@ def _without_zeros(cells: np.ndarray) -> GivenRows:
 
 
 def _checked_rows(data: Any, indices: Any, indptr: Any) -> GivenRows:
-    """Return rows from the arrays of scipy's csr_array. Raises RequestError if they do not fit together."""
+    """Return rows from the arrays of a scipy csr_array. Raises RequestError if the arrays are inconsistent."""
     offsets, columns, values = (
         integers("indptr", indptr).astype(np.int64),
         integers("indices", indices),
@@ -225,8 +228,10 @@ def _checked_rows(data: Any, indices: Any, indptr: Any) -> GivenRows:
 
 
 def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
-    """Return a number for each row, float64 (n,). Raises RequestError for anything else. first: number of rows
-    before."""
+    """Return a number for each row, float64 (n,). Raises RequestError for anything else.
+
+    first: number of rows in earlier calls.
+    """
     require_unmasked("y", given)
     values = np.asarray(given if hasattr(given, "dtype") or not isinstance(given, Iterable) else list(values_of(given)))
     if values.ndim == 2 and values.shape[1] == 1:
@@ -251,7 +256,7 @@ def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
 
 
 def batches_of(rows: Iterator[Any], labels: Iterable[Any] | None) -> Iterator[tuple[list[Any], list[Any] | None]]:
-    """Yield some rows at a time with their labels. Raises RequestError if labels are left after the last row."""
+    """Yield a few rows at a time with their labels. Raises RequestError if labels are left after the last row."""
     left = None if labels is None else iter(labels)
     while some := list(islice(rows, _ROWS)):
         yield some, None if left is None else list(islice(left, len(some)))
@@ -260,13 +265,16 @@ def batches_of(rows: Iterator[Any], labels: Iterable[Any] | None) -> Iterator[tu
 
 
 def target_of(table: Any, target: str, y: Any) -> Any:
-    """Return the column of a table that holds y. Raises RequestError if it is missing, or y is given, too."""
+    """Return the column of a table that holds y. Raises RequestError if it is missing, or if y is also given."""
     if y is not None:
         raise RequestError(f"y is given twice: as an argument, and by the target {target!r} in X", "Leave one of both.")
     return column_of(table, target, "target")
 
 
 def columns_but(table: Any, left_out: Sequence[str], order: Sequence[str] | None = None) -> Any:
-    """Return a table without some of its columns. order: of the others; None for that of the table."""
+    """Return a table without the columns in `left_out`.
+
+    order: the remaining columns in the wanted order, None to keep the table's order.
+    """
     kept = [name for name in order or names_of(table) if name not in left_out]
     return table.select(kept) if hasattr(table, "select") else table[kept]

@@ -11,12 +11,12 @@ from blocks.workers import failure_of
 
 
 class InProcess:
-    """One worker with the interface of `blocks.workers.Workers`; it handles a message when its answer is requested.
+    """One worker with the interface of `blocks.workers.Workers`, which handles a message when its answer is requested.
 
     Errors are raised as a worker process would report them.
     """
 
-    pids: tuple[int, ...] = ()  # no other process is started
+    pids: tuple[int, ...] = ()  # there are no other processes
 
     def __init__(self, handler: Callable[[Any], Any]) -> None:
         self._handler = handler
@@ -32,19 +32,19 @@ class InProcess:
     def receive(
         self, wake: Connection | None = None, progress: Callable[[], object] = lambda: None
     ) -> Iterator[tuple[int, Any, Any]]:
-        """Handle the oldest message; yields (worker, message, answer)."""
+        """Handle the oldest message; yield (worker, message, answer)."""
         message = self._asked.popleft()
         yield 0, message, self.ask(0, message)
 
     def ask(self, worker: int, message: Any) -> Any:
-        """Handle a message at once."""
+        """Handle a message immediately."""
         try:
             return self._handler(message)
         except Exception as error:
             raise failure_of(error) from error
 
     def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
-        """Handle messages one after the other. done: function called after each."""
+        """Handle messages one after another. done: function called after each message."""
         answers = []
         for message in messages:
             answers.append(self.ask(0, message))
@@ -52,5 +52,5 @@ class InProcess:
         return answers
 
     def close(self) -> None:
-        """Drop queued messages."""
+        """Drop all queued messages."""
         self._asked.clear()

@@ -1,4 +1,4 @@
-"""Start new Python interpreters for the processes of this project."""
+"""Start new Python interpreters for this project's processes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from pathlib import Path
 
 from blocks.errors import RAISE_LIMIT, RequestError
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that ask a command to end; SIGHUP: no terminal
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # signals that end a command; SIGHUP: its terminal closed
 _THREADED = ("OPENBLAS", "OMP", "MKL", "NUMBA", "VECLIB")
 ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in _THREADED}
-_LEAST_SPACE = 400 << 20  # bytes: numba with its libraries, and the stacks of some threads
-ours = False  # this process belongs to this project, not to a user who imported it
+_LEAST_SPACE = 400 << 20  # bytes: numba with its libraries, and the stacks of a few threads
+ours = False  # whether this process belongs to this project, rather than to a user who imported it
 
 
 def start(
     module: str, *, inherit: Collection[int] = (), environment: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], Connection]:
-    """Start an interpreter that runs a module with one thread; returns the process and a connection to it.
+    """Start an interpreter that runs a module with one thread; return the process and a connection to it.
 
     The module gets the descriptor of its end of the connection as its only argument. inherit: additional descriptors to
-    pass on. environment: additional variables. Raises RequestError if the address space of processes is too small.
+    pass on. environment: additional environment variables. Raises RequestError if the address space of processes is too
+    small.
     """
     _require_address_space()
     near, far = socket.socketpair()
-    # Sent to a whole group these signals are for the caller, who will tell. What is blocked here stays so there.
+    # Signals to the whole group are the caller's to handle and pass on. Signals blocked here stay blocked in the child.
     unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         process = subprocess.Popen(
@@ -54,10 +55,10 @@ def start(
 
 
 def import_numba() -> None:
-    """Import numba, in a process of this project without scipy, which saves 0.25 s.
+    """Import numba; in a process of this project without scipy, which saves 0.25 s.
 
-    Numba imports scipy for its version and for BLAS in `np.correlate`. For users who import this project scipy stays
-    available. Raises RequestError if the address space is too small, or the system denies executable memory.
+    Numba imports scipy for its version and for BLAS in `np.correlate`. For users who import this project, scipy remains
+    available. Raises RequestError if the address space is too small, or the system forbids executable memory.
     """
     _require_address_space()
     try:
@@ -73,8 +74,8 @@ def import_numba() -> None:
 
 
 def _require_address_space() -> None:
-    """Raise RequestError if the address space of a process is too small for the libraries, which fail in obscure
-    ways."""
+    """Raise RequestError if the address space of a process is too small for the libraries, whose own errors are
+    obscure."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < _LEAST_SPACE:
         there, needed = f"{limit / 1e6:,.0f} MB", f"{_LEAST_SPACE / 1e6:,.0f} MB"
@@ -86,7 +87,7 @@ def _require_address_space() -> None:
 
 @contextmanager
 def _hidden(module: str) -> Iterator[None]:
-    """Make importing a module fail in this context, unless it is imported already."""
+    """Make the import of a module fail in this context, unless the module is already imported."""
     if module in sys.modules:
         yield
         return

@@ -22,8 +22,10 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def json_text(content: Any, **how: Any) -> str:
-    """Return content as JSON. NaN and infinity become null, NumPy numbers become Python's. how: keyword arguments of
-    `json.dumps`."""
+    """Return content as JSON text.
+
+    NaN and infinity become null, NumPy numbers become Python numbers. how: keyword arguments of `json.dumps`.
+    """
     return json.dumps(_with_nulls(content), allow_nan=False, **how)
 
 
@@ -39,7 +41,7 @@ def _with_nulls(content: Any) -> Any:
 def _require_inside(directory: Path, content: Any) -> None:
     """Raise WorkFailed if a "file" entry, at any depth, is not a plain relative path inside a directory.
 
-    Content may be untrusted: the files that it names are read, mapped and, by `verify --repair`, overwritten.
+    Content may be untrusted: the files that it names are read, memory-mapped and, by `verify --repair`, overwritten.
     """
     rest = [content]
     while rest:
@@ -62,13 +64,13 @@ def _require_name_inside(directory: Path, name: Any) -> None:
 
 
 def leads_out(directory: Path, name: str) -> bool:
-    """Return whether a path inside a directory leads out of it by symbolic links."""
+    """Return whether a path inside a directory leads out of it through symbolic links."""
     whole = os.path.realpath(directory)
     return os.path.commonpath([whole, os.path.realpath(directory / name)]) != whole
 
 
 def _content_checksum(content: dict[str, Any]) -> str:
-    """Return the XXH3-128 of the canonical JSON text as hex; arrays may be tuples."""
+    """Return the XXH3-128 of the canonical JSON text in hexadecimal; arrays may be tuples."""
     return xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
 
 
@@ -94,7 +96,7 @@ def read_json(path: Path, *, what: str, schema: int, holds: Any, sealed: bool = 
 
 
 def require_fit(path: Path, content: Any, holds: Any) -> None:
-    """Raise WorkFailed if content of a file does not match a type, such as a TypedDict."""
+    """Raise WorkFailed if a file's content does not match a type, such as a TypedDict."""
     from msgspec import ValidationError, convert
 
     try:
@@ -104,7 +106,7 @@ def require_fit(path: Path, content: Any, holds: Any) -> None:
 
 
 def _parsed(path: Path, what: str, *, sealed: bool) -> tuple[dict[str, Any], bool]:
-    """Return the JSON object in a file, and whether its checksum is right; raises like `read_json`."""
+    """Return the JSON object in a file, and whether its checksum is correct. Raises the same errors as `read_json`."""
     try:
         content = json.loads(read_small(path))
         if not isinstance(content, dict):
@@ -122,6 +124,6 @@ def _parsed(path: Path, what: str, *, sealed: bool) -> tuple[dict[str, Any], boo
 
 
 def _is_under_another_key(content: dict[str, Any]) -> bool:
-    """Return whether the checksum, which is written last, is under a damaged key."""
+    """Return whether the checksum, which is written last, is stored under a damaged key."""
     *rest, last = content.items() or [("", None)]
     return last[1] == _content_checksum(dict(rest))

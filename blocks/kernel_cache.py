@@ -1,6 +1,6 @@
-"""Numba's cache for the kernels of this project: own directory, checksums, and compilation in another process.
+"""Numba's cache for this project's kernels: own directory, checksums, and compilation in another process.
 
-Numba's cache does not notice a change in the file of a callee, and its location is a global setting that would also
+Numba's own cache does not notice a change in the file of a callee, and its location is a global setting that would also
 apply to users' functions.
 """
 
@@ -27,15 +27,17 @@ import llvmlite  # noqa: E402
 import numba  # noqa: E402
 from numba.core import caching, serialize  # noqa: E402
 
-_DIGEST = 16  # bytes, at the end of each file
+_DIGEST = 16  # bytes of the digest at the end of each file
 _VERSION = f"{numba.__version__} {llvmlite.__version__}"
-CACHE = open_directory(_VERSION)  # None: nothing is kept
+CACHE = open_directory(_VERSION)  # None: kernels are not cached
 
 
 @cache
 def additions() -> Path | None:
-    """Return the directory for kernels that `CACHE` lacks: `CACHE` itself, or another if it is read-only; None for
-    nowhere."""
+    """Return the directory for kernels that `CACHE` lacks.
+
+    This is `CACHE` itself, or another directory if `CACHE` is read-only, or None if there is no cache.
+    """
     return CACHE if is_writable() else open_directory(_VERSION, writable=True)
 
 
@@ -45,8 +47,10 @@ def is_writable() -> bool:
 
 
 def kept() -> dict[str, Any]:
-    """Return the cache directory (None without cache), the directory set by the user, number of kernels, bytes, and
-    whether it is writable."""
+    """Return the cache directory, the directory set by the user, number of kernels, bytes, and whether it is writable.
+
+    The directories are None if there are none.
+    """
     files = list(CACHE.rglob("*.nbc")) if CACHE else []
     return {
         "path": CACHE and str(CACHE),
@@ -62,7 +66,7 @@ def alone(lock: Path) -> Iterator[None]:
     """Hold a lock, so that ranks that start together on one machine do not compile the same kernels at the same
     time."""
     with lock.open("w") as file:
-        with suppress(OSError):  # not every file system has locks
+        with suppress(OSError):  # not every file system supports locks
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -77,16 +81,16 @@ class _Locator(caching.UserProvidedCacheLocator):
         self._cache_path = self.get_suitable_cache_subpath(py_file)
 
     def keep_below(self, directory: Path) -> Path:
-        """Return the cache directory of a source file, given the common directory."""
+        """Return the cache directory of a source file, below the common directory."""
         self._cache_path = str(directory / self._cache_path)
         return Path(self._cache_path)
 
     def ensure_cache_path(self) -> None:
-        """Create the directory, writable only by its owner, whatever the umask."""
+        """Create the directory, writable only by its owner whatever the umask."""
         Path(self._cache_path).mkdir(0o755, exist_ok=True)
 
     def get_source_stamp(self) -> str:
-        """Return a stamp from the content: container images keep file times in seconds only."""
+        """Return a stamp of the content, since container images store file times only in seconds."""
         return _digest_of(self._py_file)
 
     @classmethod
@@ -116,7 +120,7 @@ class _Files(caching.IndexDataCacheFile):
         return packed + xxhash.xxh3_128_digest(packed)
 
     def _load_index(self) -> dict[Any, str]:
-        version = pickle.dumps(self._version, protocol=-1)  # as it begins
+        version = pickle.dumps(self._version, protocol=-1)  # expected start of the index file
         with suppress(OSError):
             data = Path(self._index_path).read_bytes()
             if data.startswith(version):
@@ -139,7 +143,7 @@ def _unpacked(data: bytes) -> Any:
 
 
 class KernelCache(caching.FunctionCache):
-    """Cache of one function. directory: of all kernels. form: compilation options."""
+    """Cache of one function. directory: directory of all kernels. form: suffix for the compilation options."""
 
     _impl_class = _Implementation
 
@@ -163,14 +167,14 @@ class KernelCache(caching.FunctionCache):
             return found
         assert CACHE is not None
         with suppress(OSError), self._locked(), compiler() as other:
-            found = super().load_overload(sig, target_context)  # another process may have been sooner
+            found = super().load_overload(sig, target_context)  # another process may have compiled it meanwhile
             if found is None and other.compile(self._request(sig), CACHE.parent, self._directory):
                 found = super().load_overload(sig, target_context)
         return found
 
     @cached_property
     def _elsewhere(self) -> KernelCache | None:
-        """Return the cache for missing code if this one is read-only."""
+        """Return the cache for missing kernels if this one is read-only."""
         other = additions()
         return KernelCache(self._py_func, other, self._form) if other and self._directory == CACHE != other else None
 
@@ -184,10 +188,10 @@ class KernelCache(caching.FunctionCache):
             yield
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Store compiled code, if possible; one process at a time.
+        """Save compiled code, if possible, under a lock.
 
-        Two would read the same index and give code for different types the same file name; one would be lost, or be
-        called with the wrong types.
+        Two processes that read the same index would give code for different types the same file name, and one result
+        would be lost, or called with the wrong types.
         """
         if self._elsewhere:
             self._elsewhere.save_overload(sig, data)

@@ -29,5 +29,8 @@ def open_grid(path: Path) -> Dataset | Matrix:
 
 
 def _kind(path: Path) -> str:
-    """Return the kind of a dataset; the schema is checked later by its class, as designs have the newest."""
+    """Return the kind of a dataset.
+
+    The schema is checked later by the class of the dataset, as designs have the newest schema.
+    """
     return read_json(manifest_of(path), what="a dataset made by `ooc ingest`", schema=NEWEST, holds=Kind)["kind"]

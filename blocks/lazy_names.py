@@ -1,5 +1,6 @@
-"""The public names of a package, each imported when it is first used: they need numpy, numba and h5py, and the command
-line must start at once.
+"""The public names of a package, each imported on first use.
+
+The names need numpy, numba and h5py, which the command line must not import at its start.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from typing import Any
 
 
 def lazy_names(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return the functions `__getattr__` and `__dir__` of a package, which also gets `__version__`. modules: module of
-    each public name."""
+    """Return the functions `__getattr__` and `__dir__` of a package, which also gets `__version__`.
+
+    modules: module of each public name.
+    """
 
     def get(name: str) -> Any:
         if name == "__version__":

@@ -1,5 +1,7 @@
-"""Parse MatrixMarket files: sparse (`coordinate`, lines of row, column, value, from 1) or dense (`array`, by
-column)."""
+"""Parse MatrixMarket files.
+
+Sparse (`coordinate`): lines of row, column, value, from 1. Dense (`array`): values by column.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,15 @@ from blocks.design.rows import LARGEST, WIDE_ENTRY, SparseRows
 from blocks.errors import RequestError, quoted
 from blocks.fields import POINT, is_blank, is_number, line_end, number_at, trimmed, word_end, words
 
-_AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `read_entries`
+_AT, _LINE, _FOUND = 0, 1, 2  # positions in the state of `read_entries`
 _MEANING = ("value", "row column", "row column value")
 
 
 def read(data: bytes, source: str, line: int, form: Market) -> SparseRows:
-    """Parse whole lines, the first with number `line`; `records` counts zero entries, too. Raises RequestError, with
-    file and line."""
+    """Parse whole lines; `records` includes zero entries. line: number of the first line.
+
+    Raises RequestError, naming file and line.
+    """
     text = np.frombuffer(data, np.uint8)
     found, state = np.empty(data.count(b"\n"), WIDE_ENTRY), np.zeros(3, np.int64)
     shape = (form.rows, form.columns, form.fields, form.first)
@@ -31,7 +35,7 @@ def read(data: bytes, source: str, line: int, form: Market) -> SparseRows:
 
 
 def _mirrored(entries: np.ndarray, factor: int) -> np.ndarray:
-    """Return the entries across the diagonal."""
+    """Return the mirror images of entries across the diagonal."""
     mirrored = entries[entries["row"] != entries["column"]]
     mirrored["row"], mirrored["column"] = mirrored["column"].copy(), mirrored["row"].copy()
     mirrored["value"] *= factor
@@ -39,7 +43,7 @@ def _mirrored(entries: np.ndarray, factor: int) -> np.ndarray:
 
 
 def _wrong(line: bytes, form: Market) -> tuple[str, str]:
-    """Return the error in a line that the kernel could not read, and its remedy."""
+    """Return the error in a line that the kernel could not parse, and its remedy."""
     fields = words(line)
     if len(fields) != form.fields or not all(map(is_number, fields)):
         return f"expected `{_MEANING[form.fields - 1]}`, got {quoted(line)}", "Correct the line."
@@ -55,11 +59,11 @@ def _wrong(line: bytes, form: Market) -> tuple[str, str]:
 
 @unmanaged_kernel
 def read_entries(text, shape, largest, numbers, found, state):
-    """Read entries up to the end of the text, or to a bad line; returns whether it was the end.
+    """Read entries up to the end of the text or to a bad line; return whether the end was reached.
 
-    text: uint8, whole lines. shape: rows, columns, numbers on a line, and the place of the first entry among all.
-    numbers: float64 (3,), work. Filled: found WIDE_ENTRY (N,). state: int64 (3,): where the next line begins, its
-    number from 0, entries found.
+    text: uint8, whole lines. shape: number of rows, of columns and of numbers per line, and the index of the first
+    entry among all entries. numbers: float64 (3,), workspace. found: WIDE_ENTRY (N,), filled. state: int64 (3,),
+    updated: start of the next line, its number from 0, number of entries found.
     """
     rows, columns, fields, place = shape
     at, line, entry = state
@@ -86,7 +90,7 @@ def read_entries(text, shape, largest, numbers, found, state):
 
 @unmanaged_kernel
 def read_numbers(text, at, stop, numbers):
-    """Fill `numbers`, float64, from a line between `at` and `stop`; returns whether just so many stand there."""
+    """Fill `numbers`, float64, from a line between `at` and `stop`; return whether it has exactly that many numbers."""
     for field in range(numbers.size):
         while at < stop and is_blank(text[at]):
             at += 1

@@ -1,4 +1,4 @@
-"""Parse sizes, and measure the memory of processes that the kernel cannot drop."""
+"""Parse sizes, and measure the memory of processes that the kernel cannot reclaim."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import psutil
 from blocks.control_groups import memory_limit
 from blocks.errors import RequestError
 
-_REST = 50  # times as long as a look takes, until the next
+_REST = 50  # pause between two measurements, relative to the duration of one
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
 
 def parse_size(text: str, option: str = "--memory") -> int:
-    """Return the bytes of a size such as "512MB", "2GB" or "1.5GiB"; RequestError names the option."""
+    """Parse a size such as "512MB", "2GB" or "1.5GiB" to bytes. option: name in errors. Raises RequestError."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text, re.IGNORECASE)
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None or float(match[1]) == 0:
@@ -28,7 +28,8 @@ def parse_size(text: str, option: str = "--memory") -> int:
 
 
 def parse_rate(text: str, option: str) -> float:
-    """Return bytes per second of a rate such as "500MB/s" or "1Gbps" (bits); RequestError names the option."""
+    """Parse a rate such as "500MB/s" or "1Gbps" (bits) to bytes per second. option: name in errors. Raises
+    RequestError."""
     bits = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:bps|bit/s)\s*", text, re.IGNORECASE)
     if bits and float(bits[1]):
         return float(bits[1]) * _UNITS[f"{bits[2].upper()}B"] / 8
@@ -38,30 +39,33 @@ def parse_rate(text: str, option: str) -> float:
 
 
 def available() -> int:
-    """Return the bytes available to this process: of the machine, or of its control groups if less."""
+    """Return the memory available to this process in bytes: of the machine, or of its control groups if that is
+    less."""
     limit = memory_limit()
     free = psutil.virtual_memory().available
     return min(free, limit.left) if limit else free
 
 
 def held(pids: list[int]) -> int:
-    """Return the bytes that processes hold and the kernel cannot drop, shared pages counted once.
+    """Return how many bytes of memory processes hold that the kernel cannot reclaim, counting shared pages once.
 
-    These are anonymous and shared memory and dirty pages of mapped files, from smaps_rollup; without it, the sum of the
-    resident sets. Linux before 6.0 does not report dirty pages of files.
+    These are anonymous and shared memory and dirty pages of mapped files, from smaps_rollup; where that is missing, the
+    sum of the resident set sizes. Linux before 6.0 does not report dirty pages of files.
     """
     return sum(map(_held, pids))
 
 
 class Held:
-    """Memory of processes, measured at most so often that it takes 2 percent of the time, as the kernel walks all their
-    pages."""
+    """Memory of processes, measured so rarely that measuring takes at most 2 percent of the time.
+
+    For each measurement the kernel walks all pages of the processes.
+    """
 
     def __init__(self) -> None:
         self._due, self._bytes = 0.0, 0
 
     def __call__(self, pids: list[int]) -> int:
-        """Return the memory as `held` does."""
+        """Return the memory as `held` does, from the latest measurement."""
         began = time.monotonic()
         if began >= self._due:
             self._bytes, ended = held(pids), time.monotonic()
@@ -78,4 +82,4 @@ def _held(pid: int) -> int:
         except psutil.NoSuchProcess:
             return 0
     kilobytes = {name: int(size) for name, size in re.findall(r"^Pss_(\w+):\s+(\d+)", text, re.MULTILINE)}
-    return 1024 * max(kilobytes["Anon"] + kilobytes["Shmem"], kilobytes.get("Dirty", 0))  # the first two are dirty, too
+    return 1024 * max(kilobytes["Anon"] + kilobytes["Shmem"], kilobytes.get("Dirty", 0))  # Dirty includes the first two

@@ -1,7 +1,7 @@
-"""Publish into a directory that cannot be replaced, a mount point, by moving the content of a complete subdirectory up.
+"""Publish into a mount point, which cannot be replaced, by moving the content of a complete subdirectory up.
 
-Names are moved one by one, last the file by which a dataset, run or model is recognised. Old content is moved away
-first. If the process is killed, the next process that looks for leftovers completes the move or undoes it.
+Names are moved one by one; the file by which a dataset, run or model is recognized is moved last. Old content is moved
+away first. If the process is killed, the next process that looks for leftovers completes the move or undoes it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from blocks.synced import sync_directory
 
-_AWAY, _COMPLETE = ".away", ".complete"  # subdirectories: the old content, and the mark that it is complete
-_OF_FILE_SYSTEM = {"lost+found"}  # at its root
+_AWAY, _COMPLETE = ".away", ".complete"  # directory of old content; mark that all of it was moved
+_OF_FILE_SYSTEM = {"lost+found"}  # entries that file systems have at their root
 
 
 def is_mount_point(path: Path) -> bool:
@@ -23,13 +23,15 @@ def is_mount_point(path: Path) -> bool:
 
 
 def names_in(directory: Path) -> list[str]:
-    """Return the names in a directory, without those of the file system itself."""
+    """Return the names in a directory, except those of the file system itself."""
     return [entry.name for entry in directory.iterdir() if entry.name not in _OF_FILE_SYSTEM]
 
 
 def move_up(inside: Path, known_by: Collection[str]) -> None:
-    """Move the durable content of a directory to its parent, whose content is deleted. known_by: names of files that
-    make the rest visible."""
+    """Move the durable content of a directory to its parent, whose old content is deleted.
+
+    known_by: names of the files that make the rest visible; they are moved last.
+    """
     away, directory = inside / _AWAY, inside.parent
     away.mkdir()
     for name in _ordered(set(names_in(directory)) - {inside.name}, known_by)[::-1]:

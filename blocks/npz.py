@@ -1,4 +1,4 @@
-"""Deterministic, streaming .npz files: equal arrays give equal bytes, and no array needs to fit in memory."""
+"""Write and read deterministic .npz files: equal arrays give equal bytes, and no array needs to fit in memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ _CHUNK = 16 << 20  # bytes copied at a time
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write numeric or string arrays, which may be memory maps, for `np.load` without pickle. path: published by the
-    caller."""
+    """Write numeric or string arrays, which may be memory-mapped, for `np.load` without pickle.
+
+    path: a temporary path, which the caller publishes.
+    """
     with disk_errors(path), zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, array in arrays.items():
-            # A ZipInfo made from a name alone has a fixed date.
+            # A ZipInfo created from a name alone has a fixed date.
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 header = npy.header_data_from_array_1_0(array)
                 npy.write_array_header_2_0(member, {**header, "fortran_order": False})
@@ -31,8 +33,10 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_npz(path: Path, dtypes: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """Read arrays of given names and dtypes from `write_npz`. Raises WorkFailed if they differ, or claim to be larger
-    than the file."""
+    """Read arrays with given names and dtypes from `write_npz`.
+
+    Raises WorkFailed if names or dtypes differ, or if an array claims to be larger than the file.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             return {name: _read_member(archive, name, dtype) for name, dtype in dtypes.items()}

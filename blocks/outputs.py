@@ -1,4 +1,4 @@
-"""Output of commands: to a file, or to standard output, a pipe or a device."""
+"""Output of commands to a file, standard output, a pipe or a device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STANDARD_OUTPUT = Path("-")
 
 
 def is_passed_on(path: Path) -> bool:
-    """Return whether output to a path is passed on, so that nothing is replaced."""
+    """Return whether a path is a stream, such as a pipe, to which output is passed on without replacing a file."""
     if path == STANDARD_OUTPUT:
         return True
     try:
@@ -39,8 +39,10 @@ def require_free(path: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def output(path: Path) -> Iterator[Path]:
-    """Publish a file (see `blocks.files.publish`), or pass it on when it is complete. Yields the path to write; removes
-    leftovers."""
+    """Publish a file (see `blocks.files.publish`), or pass it on to a stream once it is complete.
+
+    Yields the path to write; removes leftovers.
+    """
     if not is_passed_on(path):
         with disk_errors(path):
             remove_leftovers(path.parent, path.name)

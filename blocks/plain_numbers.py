@@ -1,4 +1,4 @@
-"""Parse single numbers by the same rule as the kernel in `blocks.fields`."""
+"""Parse single numbers by the same rules as the kernel in `blocks.fields`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
 def plain_number(text: str) -> float | None:
-    """Parse a finite number without blanks around it; None if it is not one.
+    """Parse a finite number without surrounding blanks; None if the text is not such a number.
 
     Python's `float` also accepts `nan`, `inf`, `1_0` and digits of other scripts.
     """

@@ -1,4 +1,4 @@
-"""Progress of long steps: a bar on a terminal, otherwise a line every minute, also in the log of a run."""
+"""Progress of long steps: a bar on a terminal, otherwise a line every minute, which also goes to the log of a run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Bar = Callable[[str, int | None, str], Any]  # (what, total, unit) -> a progress
 class ProgressBar:
     """Progress of one step, with the methods of tqdm that are used.
 
-    what: name of the step, such as "reading". total: None if unknown. unit: of the counts, "B" for bytes. initial:
-    amount done before. quiet: print nothing. leave: keep the bar on the terminal. log: function that also gets the
-    lines; its errors of the disk are ignored.
+    what: name of the step, such as "reading". total: None if unknown. unit: unit of the counts, "B" for bytes. initial:
+    amount already done. quiet: print nothing. leave: keep the bar on the terminal. log: function that also gets the
+    lines; its disk errors are ignored.
     """
 
-    last = -math.inf  # time of the last line of any bar: the minute continues from step to step
-    is_hidden = False  # at ranks of a ring other than the first: nothing is printed
+    last = -math.inf  # time of the last line of any bar: the interval spans steps
+    is_hidden = False  # True on all ranks of a ring but the first: nothing is printed
 
     def __init__(
         self,
@@ -61,14 +61,14 @@ class ProgressBar:
         return tqdm(**given, unit_scale=self._unit == "B", smoothing=0.1, file=sys.stderr)
 
     def update(self, more: int = 1) -> None:
-        """Add to the amount done."""
+        """Add to the amount done. more: amount since the last call."""
         if more:
             self._done, self._updated = self._done + more, time.monotonic()
         if self._bar is not None:
             self._bar.update(more)
 
     def set_postfix_str(self, values: str) -> None:
-        """Show a text behind the bar from the next update on."""
+        """Show a text after the bar from the next update on."""
         self._values = values
         if self._bar is not None:
             self._bar.set_postfix_str(values, refresh=False)
@@ -95,7 +95,7 @@ class ProgressBar:
             ProgressBar.last = time.monotonic()
             facts = self._facts()
             line = self._line(facts)
-            with suppress(OSError):  # standard error has no reader any more
+            with suppress(OSError):  # standard error no longer has a reader
                 if self._prints:
                     stderr.note(line, **facts)
             with suppress(OSError, OocError):
@@ -103,7 +103,8 @@ class ProgressBar:
                     self._log(line)
 
     def _facts(self) -> dict[str, Any]:
-        """Return rate (per second since the start) and left_s (remaining seconds at this rate); None if unknown."""
+        """Return rate (per second since the start) and left_s (remaining seconds at this rate), each None if
+        unknown."""
         now, done, updated = time.monotonic(), self._done, self._updated
         seconds = updated - self._began
         rate = (done - self._initial) / seconds if seconds > 0 else None
@@ -131,11 +132,11 @@ class ProgressBar:
 
 
 def no_bar(*_: object) -> Any:
-    """Return a progress bar that shows nothing."""
+    """Return a progress bar that displays nothing."""
     return ProgressBar("", None, "", quiet=True)
 
 
 def _duration(seconds: float) -> str:
-    """Return seconds as 1:02:03."""
+    """Return seconds in the form 1:02:03."""
     whole = round(seconds)
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"

@@ -1,20 +1,20 @@
-"""TypedDicts of the JSON files of datasets, runs and models; `blocks.json_files.read_json` validates files against
-them.
+"""TypedDicts of the JSON files of datasets, runs and models, for validation by `blocks.json_files.read_json`.
 
-Annotations are not strings here: from Python 3.14 on, msgspec would look for their names where a schema is extended.
+Annotations are not strings here: from Python 3.14 on, msgspec would resolve their names in the module that extends a
+schema.
 """
 
 from typing import Annotated, Any, NotRequired, TypedDict
 
 from msgspec import Meta
 
-NO_NUL = r"^[^\0]*\Z"  # of paths
-RUN_ID = r"^[0-9a-f]{32}\Z"  # of a run; a file has it as its name
+NO_NUL = r"^[^\0]*\Z"  # pattern of paths
+RUN_ID = r"^[0-9a-f]{32}\Z"  # id of a run, which is also used as a file name
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
 class File(TypedDict):
-    """Entry of a file of a dataset or a model."""
+    """Entry of a file in a dataset or model."""
 
     file: str
     bytes: Count
@@ -22,13 +22,13 @@ class File(TypedDict):
 
 
 class ArrayFile(File):
-    """Entry of a file of named arrays, with the position of each, as `blocks.arrays.Where`."""
+    """Entry of a file of named arrays, with the position of each array as a `blocks.arrays.Where`."""
 
     arrays: dict[str, tuple[Count, str, Count]]
 
 
 class Kind(TypedDict):
-    """Field that decides which schema applies."""
+    """The field that determines which schema applies."""
 
     kind: str
 
@@ -37,18 +37,21 @@ class InputEntry(TypedDict):
     """Entry of an input file."""
 
     name: str
-    hash: NotRequired[str]  # XXH3-128 of its content, see `blocks.corpus.request.inputs_told`
+    hash: NotRequired[str]  # XXH3-128 of the content, see `blocks.corpus.request.inputs_told`
 
 
 class Dropped(TypedDict):
-    """Tokens or words dropped from a corpus for one reason."""
+    """Number of words and tokens dropped from a corpus for one reason."""
 
     words: NotRequired[Count]
     tokens: Count
 
 
 class IngestedBatch(TypedDict, total=False):
-    """How documents got into a dataset. All fields are optional: a dataset made from arrays has only some of them."""
+    """Record of how documents were ingested.
+
+    All fields are optional: a dataset made from arrays has only some of them.
+    """
 
     ooc: str
     kind: str
@@ -59,26 +62,26 @@ class IngestedBatch(TypedDict, total=False):
     first_skipped: str | None
     left_out: dict[str, Count]
     advice: list[str]
-    known: Count  # documents left out that the dataset had already
+    known: Count  # number of documents skipped because the dataset already had them
     duplicates: Count
     unknown: Count
 
 
 class Appended(IngestedBatch):
-    """How documents were appended, and their number."""
+    """Record of how documents were appended, and how many."""
 
     documents: Count
     tokens: Count
 
 
 class Made(IngestedBatch, total=False):
-    """How a dataset was made and appended to."""
+    """Record of how a dataset was made and appended to."""
 
     appended: list[Appended]
 
 
 class Manifest(Kind):
-    """Fields of the manifest of every dataset."""
+    """Fields in the manifest of every dataset."""
 
     generation: Count
     identity: str
@@ -87,7 +90,7 @@ class Manifest(Kind):
 
 
 class Shard(TypedDict):
-    """The "shard" entry of a shard's manifest, without its whole."""
+    """The "shard" entry of a shard's manifest, without the entry `whole`."""
 
     number: Count
     shards: Annotated[int, Meta(ge=1, lt=1 << 20)]

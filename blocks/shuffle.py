@@ -1,6 +1,7 @@
-"""Shuffle documents into blocks: a hash of its number gives a document's bucket, a seeded permutation its position.
+"""Shuffle documents into blocks.
 
-Neither depends on how the work was divided.
+A hash of a document's index gives its bucket, and a seeded permutation gives its position; neither depends on how the
+work was divided.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from blocks.corpus.partition import DROPPED
 
 @kernel
 def bucket_of(document, seed, buckets):
-    """Return the bucket of a document: splitmix64 of its number and the seed, modulo the number of buckets."""
+    """Return the bucket of a document: splitmix64 of its index and the seed, modulo the number of buckets."""
     z = np.uint64(document) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed) * np.uint64(0xD1B54A32D192ED03)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -23,7 +24,7 @@ def bucket_of(document, seed, buckets):
 
 @kernel
 def buckets_of(numbers, seed, buckets):
-    """Return the bucket of each sample, int64 (n,), given their numbers, uint64 (n,)."""
+    """Return the bucket of each sample, int64 (n,). numbers: uint64 (n,), indices of the samples."""
     found = np.empty(numbers.size, np.int64)
     for place in range(numbers.size):
         found[place] = bucket_of(numbers[place], seed, buckets)
@@ -32,11 +33,11 @@ def buckets_of(numbers, seed, buckets):
 
 @kernel
 def partition(ranks, lengths, first_document, seed, buckets):
-    """Sort consecutive documents by bucket, leaving out dropped tokens; within a bucket they keep their order.
+    """Sort consecutive documents by bucket, without dropped tokens; the order within a bucket is kept.
 
-    ranks: uint32 (N,), word rank of each token or DROPPED. lengths: uint32 (D,), tokens of each document with those
-    dropped. Returns, bucket by bucket, `documents` uint64 (D,), `kept_lengths` uint32 (D,), `kept` uint32 (n,), then
-    `document_bounds` and `token_bounds`, int64 (buckets+1,), where each bucket begins in them.
+    ranks: uint32 (N,), word rank of each token, or DROPPED. lengths: uint32 (D,), number of tokens of each document,
+    including dropped ones. Returns, bucket by bucket, `documents` uint64 (D,), `kept_lengths` uint32 (D,), `kept`
+    uint32 (n,), then `document_bounds` and `token_bounds`, int64 (buckets+1,), the start of each bucket in them.
     """
     bucket = np.empty(lengths.size, np.int64)
     remaining = np.zeros(lengths.size, np.uint32)
@@ -74,10 +75,10 @@ def partition(ranks, lengths, first_document, seed, buckets):
 
 @kernel
 def partition_entries(entries, seed, buckets):
-    """Sort entries by the bucket of their row, leaving out those without one; in a bucket they keep their order.
+    """Sort entries by the bucket of their row, without dropped entries; the order within a bucket is kept.
 
-    entries: ENTRY (N,); a row or column may be DROPPED. Returns ENTRY (n,) and int64 (buckets+1,), where each bucket
-    begins in them.
+    entries: ENTRY (N,); a row or column may be DROPPED. Returns ENTRY (n,) and int64 (buckets+1,), the start of each
+    bucket.
     """
     rows, columns = entries["row"], entries["column"]
     bounds = np.zeros(buckets + 1, np.int64)
@@ -97,10 +98,10 @@ def partition_entries(entries, seed, buckets):
 
 @kernel
 def reorder(ranks, offsets, order):
-    """Bring documents in a given order.
+    """Reorder documents.
 
-    ranks: uint32 (N,), tokens. offsets: int64 (D+1,). order: int64 (D,), the document that stands at each place.
-    Returns the tokens uint32 (N,) and offsets int64 (D+1,) of the documents so ordered.
+    ranks: uint32 (N,), word rank of each token. offsets: int64 (D+1,). order: int64 (D,), the document to put at each
+    position. Returns ranks uint32 (N,) and offsets int64 (D+1,) of the reordered documents.
     """
     moved = np.empty_like(ranks)
     moved_offsets = np.zeros_like(offsets)
@@ -116,7 +117,7 @@ def reorder(ranks, offsets, order):
 def shuffled(
     documents: np.ndarray, lengths: np.ndarray, ranks: np.ndarray, seed: int, block: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Permute the documents of a block; the order depends on the seed and the number of the block only.
+    """Permute the documents of a block; the order depends only on the seed and the index of the block.
 
     documents: uint64 (D,). lengths: uint32 (D,). ranks: uint32 (N,). Returns documents, offsets int64 (D+1,), ranks.
     """

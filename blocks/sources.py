@@ -17,13 +17,16 @@ from blocks.errors import RequestError
 from blocks.files import no_such_file
 
 STANDARD_INPUT = "-"
-CHUNK = 1 << 21  # bytes of a chunk: workers are never long at one, and a few hundred documents share its overhead
+CHUNK = 1 << 21  # bytes of a chunk: it takes a worker little time, and hundreds of documents share its overhead
 LONGEST_RECORD = 1 << 28
-_PIECE = 1 << 17  # bytes read at a time
+_PIECE = 1 << 17  # number of bytes read at a time
 
 
 class Opening(NamedTuple):
-    """How inputs are opened: encoding (None for UTF-8), maximum number of bytes of a record, and query of databases."""
+    """How inputs are opened.
+
+    encoding: None for UTF-8. longest: maximum number of bytes in a record. query: SQL query for databases.
+    """
 
     encoding: str | None = None
     longest: int = LONGEST_RECORD
@@ -31,17 +34,17 @@ class Opening(NamedTuple):
 
 
 Progress = Callable[[int], object]
-Cut = Callable[[bytearray], int]  # where the last whole record of a buffer ends, 0 if there is none
+Cut = Callable[[bytearray], int]  # end of the last complete record of a buffer, 0 if there is none
 
 
 class Source:
-    """An input being read as UTF-8 text without byte order mark and with line feeds.
+    """An input read as UTF-8 text without a byte order mark and with line feeds.
 
-    Attributes: `name` for messages; `line`, number of the first line that was not taken. path: `-` is standard input.
+    Attributes: `name` for messages; `line`, number of the first line not yet consumed. path: `-` is standard input.
     progress: function called with the number of bytes just read from disk. encoding: None for UTF-8. longest: maximum
-    number of bytes of a record. databases: read the result of a query of a database as CSV; `is_database` tells.
-    pieces: content that is not in a file of its own. Raises RequestError if the input cannot be read or decompressed,
-    or has a longer record.
+    number of bytes in a record. databases: read the result of a database query as CSV; `is_database` tells whether it
+    is one. pieces: content that is not in a file of its own. Raises RequestError if the input cannot be read or
+    decompressed, or has a longer record.
     """
 
     def __init__(
@@ -76,18 +79,18 @@ class Source:
         return piece is not None
 
     def change(self, how: Callable[[Iterator[bytes]], Iterator[bytes]], name: str) -> None:
-        """Filter the rest of the input through the function `how`. name: of the filter, for errors."""
+        """Filter the rest of the input through the function `how`. name: name of the filter in errors."""
         self._pieces = how(chain([bytes(self._buffer)], self._pieces))
         self._buffer.clear()
         self.name = name
 
     def take(self, first_record: Cut) -> bytes:
-        """Return and consume the first record, whose end `first_record` finds; the rest of the input if it is
+        """Consume and return the first record, whose end `first_record` finds; the rest of the input if it is
         incomplete."""
         return self._taken(len(self.peek(first_record)))
 
     def peek(self, first_record: Cut) -> bytes:
-        """Return what `take` would, without consuming it."""
+        """Return what `take` would return, without consuming it."""
         while not (end := first_record(self._buffer)):
             self._require_room()
             if not self._fill():
@@ -96,7 +99,7 @@ class Source:
         return bytes(self._buffer[:end])
 
     def chunks(self, cut: Cut, size: int = CHUNK) -> Iterator[tuple[int, bytes]]:
-        """Yield (number of the first line, bytes): chunks of whole records of the rest of the input."""
+        """Yield the rest of the input in chunks of whole records: (number of the first line, bytes)."""
         wanted = size
         while self._fill():
             if len(self._buffer) < wanted:
@@ -122,7 +125,7 @@ class Source:
 
 
 def too_long(where: str, longest: int) -> RequestError:
-    """Return the error for a record that is too long."""
+    """Return the error for a record that exceeds the maximum length."""
     return RequestError(
         f"{where}: a record of more than {longest / 1e6:,.1f} MB begins here, too long for --memory",
         "If the record is complete, give a larger --memory. If not, look for a quote that is not closed, or (for text "
@@ -131,12 +134,12 @@ def too_long(where: str, longest: int) -> RequestError:
 
 
 def whole_line(buffer: bytearray) -> int:
-    """Return the end of the last line."""
+    """Return the end of the last line in a buffer."""
     return buffer.rfind(b"\n") + 1
 
 
 def first_line(buffer: bytearray) -> int:
-    """Return the end of the first line."""
+    """Return the end of the first line in a buffer."""
     return buffer.find(b"\n") + 1
 
 
@@ -156,14 +159,14 @@ def _pieces(path: str, name: str, progress: Callable[[int], object]) -> Iterator
 
 
 def file_pieces(file: IO[bytes], progress: Progress = lambda _: None) -> Iterator[bytes]:
-    """Yield the bytes of a file on disk. progress: function called with their numbers."""
+    """Yield the bytes of a file on disk. progress: function called with the number of bytes just read."""
     while piece := file.read(_PIECE):
         progress(len(piece))
         yield piece
 
 
 class ReadErrors:
-    """Turns errors of reading and decompressing into errors that name the input."""
+    """Turns errors while reading or decompressing into errors that name the input."""
 
     kinds = (*DAMAGE, OSError)
 
@@ -207,13 +210,12 @@ def read_whole(path: str, opening: Opening) -> bytes:
 
 
 def is_stream(path: str) -> bool:
-    """Return whether an input is standard input, a pipe or a device, which can be read only once and only by this
-    process."""
+    """Return whether an input is standard input, a pipe or a device, readable only once and only by this process."""
     return path == STANDARD_INPUT or not stat.S_ISREG(_status(path).st_mode)
 
 
 def size_of(path: str) -> int:
-    """Return the bytes of an input on disk; 0 for a stream. Raises RequestError if it does not exist."""
+    """Return the size in bytes of an input on disk; 0 for a stream. Raises RequestError if it does not exist."""
     if path == STANDARD_INPUT:
         return 0
     status = _status(path)
@@ -230,5 +232,5 @@ def _status(path: str) -> os.stat_result:
 
 
 def input_facts(path: str) -> dict[str, Any]:
-    """Return name and size of an input, size None for a stream, as stored in manifests."""
+    """Return the name and size of an input for the manifest; the size of a stream is None."""
     return {"name": path, "bytes": None if is_stream(path) else size_of(path)}

@@ -1,4 +1,4 @@
-"""Standard error: notes, warnings, progress and failures, as text or JSON lines."""
+"""Standard error: notes, warnings, progress and errors, as text or JSON lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _format = "text"
 
 
 def use_format(name: str) -> None:
-    """Choose one of `FORMATS` for all later output; RequestError for others."""
+    """Set the format, one of `FORMATS`, of all later output. Raises RequestError for other names."""
     global _format  # noqa: PLW0603  (standard error belongs to the process)
     if name not in FORMATS:
         raise RequestError(f"--log-format must be {' or '.join(FORMATS)}, got {name!r}")
@@ -22,7 +22,7 @@ def use_format(name: str) -> None:
 
 
 def chosen_format() -> str:
-    """Return the chosen format."""
+    """Return the current format."""
     return _format
 
 
@@ -42,14 +42,14 @@ def warn(message: str) -> None:
 
 
 def fail(message: str, remedy: str = "", *, traceback: str = "", **fields: Any) -> None:
-    """Print an error, and its remedy on a second line; before both the traceback, if any."""
+    """Print an error, preceded by the traceback, if any, and with its remedy on a second line."""
     text = "\n".join(filter(None, [traceback.rstrip(), f"ooc: {message}", remedy]))
     more = {"traceback": traceback} if traceback else {}
     _say("error", text, message, {"remedy": remedy, **fields, **more})
 
 
 def relay(line: str, rank: int) -> None:
-    """Print a line of another rank: a JSON object gets the field rank, text is prefixed by it."""
+    """Print a line of another rank: a JSON object gets a field "rank", text gets the rank as a prefix."""
     said = _json_object(line) if is_json() else None
     if said is None:
         _say("info", f"[{rank}] {line}", line, {"rank": rank})
@@ -73,6 +73,6 @@ def _say(level: str, text: str, message: str, fields: dict[str, Any]) -> None:
 
 
 def _write(text: str) -> None:
-    """Write in one call, so that lines of several threads do not mix."""
+    """Write in a single call, so that lines of different threads do not mix."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

@@ -1,7 +1,7 @@
 """A dataset directory, made once by `ooc ingest` and read by every run.
 
-A manifest lists files of arrays (blocks are ranges of rows, slices are ranges of columns) and text files, all with
-checksums. It is written last: the commit point.
+The manifest lists array files (blocks are ranges of rows, slices are ranges of columns) and text files, all with
+checksums. It is written last, as the commit point.
 """
 
 from __future__ import annotations
@@ -19,48 +19,47 @@ from blocks.files import REMEDY, checksum, disk_errors, publish
 from blocks.json_files import read_json, require_fit
 from blocks.schemas import Kind, Manifest
 
-_Arrays = TypeVar("_Arrays", bound=tuple[Any, ...])  # a NamedTuple of them
+_Arrays = TypeVar("_Arrays", bound=tuple[Any, ...])  # a NamedTuple of arrays
 
-SCHEMA = 1  # of most manifests
-NEWEST = 2  # of all of them
+SCHEMA = 1  # schema of most manifests
+NEWEST = 2  # newest schema of any manifest
 MANIFEST = "manifest.json"
 
 
-_NAMES = {"matrix": "dataset of ratings", "sample set": "dataset of samples"}  # of kinds, in messages
+_NAMES = {"matrix": "dataset of ratings", "sample set": "dataset of samples"}  # names of the kinds in messages
 
 
 class WholeFile(NamedTuple):
-    """Data of the whole dataset that a shard has; see `blocks.shards.whole`."""
+    """Data about the whole dataset in a shard. See `blocks.shards.whole`."""
 
     numbers: Uint64  # (D,)
     frequencies: Int64  # (V,)
 
 
 def manifest_of(path: Path) -> Path:
-    """Return the manifest of a dataset; the path may also be that of an earlier generation, see
-    `blocks.generations`."""
+    """Return the manifest of a dataset, or of an earlier generation. See `blocks.generations`."""
     return path if path.name.startswith("manifest-") and path.suffix == ".json" else path / MANIFEST
 
 
 class Store:
     """A dataset of one kind opened for reading; subclasses define the content of blocks and slices.
 
-    Attributes: `path`; `opened_at`, the path to open the same generation again; `manifest`; `block_count`;
+    Attributes: `path`; `opened_at`, the path for opening the same generation again; `manifest`; `block_count`;
     `slice_count`; `identity`, which changes when any data changes; `samples`, number of training samples; `part_size`,
-    samples of a part (the unit of work and of random streams); `shard` and `shards`, number of this shard and of all
-    shards, 0 and 1 for a dataset that is not split.
+    number of samples in a part (the unit of work and of random streams); `shard` and `shards`, index of this shard and
+    number of shards, 0 and 1 for a dataset that is not split.
     """
 
     kind: ClassVar[str]
-    counted: ClassVar[str]  # what its blocks consist of
-    unit: ClassVar[str]  # and these of
-    rate: ClassVar[str]  # how metrics call the samples of a second
-    schema: ClassVar[int] = SCHEMA  # the newest of its manifests
+    counted: ClassVar[str]  # name of the items in blocks, such as documents
+    unit: ClassVar[str]  # name of the samples, such as tokens
+    rate: ClassVar[str]  # name of the samples per second in metrics
+    schema: ClassVar[int] = SCHEMA  # newest schema of its manifests
     holds: ClassVar[Any] = Manifest  # TypedDict of the manifest
-    whole_holds: ClassVar[Any]  # and the file that a shard has of its whole
+    whole_holds: ClassVar[Any]  # NamedTuple of the arrays that a shard has of the whole dataset
     samples: int
     part_size: int
-    index: Any  # with `cells` int64 (B, S), samples of each cell
+    index: Any  # has `cells`, int64 (B, S), number of samples in each cell
 
     def __init__(self, path: str | Path) -> None:
         self.opened_at = Path(path)
@@ -72,51 +71,50 @@ class Store:
             found, expected = (_NAMES.get(kind, kind) for kind in (self.manifest["kind"], self.kind))
             raise RequestError(f"{self.path} is a {found}; expected a {expected}")
         require_fit(file, self.manifest, self.holds)
-        self.looked_through: set[str] = set()  # files whose numbers are known to be in range, see `blocks.bounds`
+        self.looked_through: set[str] = set()  # files already validated, see `blocks.bounds`
         self.identity: str = self.manifest["identity"]
         self.block_count = len(self.manifest["blocks"])
         self.slice_count = len(self.manifest["slices"])
 
     @property
     def cells(self) -> np.ndarray:
-        """Return the number of samples of each cell of the grid, int64 (B, S)."""
+        """Return the number of samples in each cell of the grid, int64 (B, S)."""
         return self.index.cells
 
     @property
     def block_bounds(self) -> np.ndarray:
-        """Return the first row, document or (of a design) column of each block, and their total number, int64
-        (B+1,)."""
+        """Return the first row, document or (in a design) column of each block, and the total number, int64 (B+1,)."""
         return self.index.block_bounds
 
     @property
     def slice_bounds(self) -> np.ndarray:
-        """Return the first column or word of each slice, and their total number, int64 (S+1,)."""
+        """Return the first column or word of each slice, and the total number, int64 (S+1,)."""
         return self.index.slice_bounds
 
     def block(self, number: int) -> Any:
-        """Map the data of a block."""
+        """Memory-map the data of a block."""
         raise NotImplementedError
 
     def ask_for_block(self, number: int) -> None:
-        """Have the kernel read a block in the background that will be mapped soon."""
+        """Ask the kernel to read a block in the background before it is mapped."""
         path = self.path / self.manifest["blocks"][number]["file"]
         if hasattr(os, "posix_fadvise"):
             with disk_errors(path), path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
     def drop_block(self, number: int) -> None:
-        """Have the kernel drop a block from the page cache, except mapped pages."""
+        """Ask the kernel to drop a block from the page cache, except mapped pages."""
         path = self.path / self.manifest["blocks"][number]["file"]
         if hasattr(os, "posix_fadvise"):
             with disk_errors(path), path.open("rb") as file:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def slice(self, number: int) -> Any:
-        """Map the data of a slice."""
+        """Memory-map the data of a slice."""
         raise NotImplementedError
 
     def column_samples(self) -> np.ndarray:
-        """Return the samples in the whole dataset of each word or column by rank, int64 (V,)."""
+        """Return the number of samples in the whole dataset of each word or column, by rank, int64 (V,)."""
         raise NotImplementedError
 
     @property
@@ -129,15 +127,15 @@ class Store:
 
     @property
     def whole_identity(self) -> str:
-        """Return the identity of the whole dataset of a shard; its own if it is not a shard."""
+        """Return the identity of the whole dataset; the dataset's own identity if it is not a shard."""
         return self.manifest["shard"]["whole"]["identity"] if "shard" in self.manifest else self.identity
 
     def of_whole(self) -> dict[str, np.ndarray] | None:
-        """Return the shard's data about the whole, see `blocks.shards.whole`; None if it is not a shard."""
+        """Return the shard's data about the whole dataset; None if it is not a shard. See `blocks.shards.whole`."""
         return self.map(self.manifest["shard"]["index"], self.whole_holds) if "shard" in self.manifest else None
 
     def map(self, entry: dict[str, Any], holds: Any, *, streamed: bool = False) -> dict[str, np.ndarray]:
-        """Map the arrays of a file given its entry; see `open_arrays` for holds, streamed and errors."""
+        """Memory-map the arrays of a file given its entry. See `open_arrays` for holds, streamed and errors."""
         remedy = f"List all damaged files with: ooc verify {self.path}"
         return open_arrays(self.path / entry["file"], entry, holds, remedy=remedy, streamed=streamed)
 
@@ -150,8 +148,8 @@ class Store:
         *,
         streamed: bool = False,
     ) -> _Arrays:
-        """Map a block or slice. check: function that validates it the first time and raises if indices are out of
-        range."""
+        """Memory-map a block or slice. check: function that validates it the first time and raises if indices are out
+        of range."""
         entry = self.manifest[kind][number]
         arrays = holds(**self.map(entry, holds, streamed=streamed))
         if entry["file"] not in self.looked_through:
@@ -161,7 +159,7 @@ class Store:
 
     @property
     def data_bytes(self) -> int:
-        """Return the bytes of the files of blocks and slices."""
+        """Return the size in bytes of the files of blocks and slices."""
         return sum(entry["bytes"] for entry in (*self.manifest["blocks"], *self.manifest["slices"]))
 
     def files(self) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -181,7 +179,7 @@ class Store:
 
 
 def check_file(path: Path, entry: dict[str, Any]) -> str | None:
-    """Return what is wrong with a file compared with its manifest entry, or None."""
+    """Return how a file differs from its manifest entry, or None if it does not."""
     try:
         size = path.stat().st_size
         if size != entry["bytes"]:
@@ -196,8 +194,8 @@ def check_file(path: Path, entry: dict[str, Any]) -> str | None:
 def parts(offsets: np.ndarray, part_size: int) -> np.ndarray:
     """Cut a range of rows or columns into parts of about `part_size` entries each.
 
-    offsets: int64 (n+1,), cumulative entries. Returns int64 (P+1,), the first item of each part; the last element is n.
-    Each part but the last has at least one item; items are never split.
+    offsets: int64 (n+1,), cumulative number of entries. Returns int64 (P+1,), the first item of each part; the last
+    element is n. Each part but the last has at least one item; items are never split.
     """
     marks = np.arange(part_size, offsets[-1], part_size)
     inner = np.searchsorted(offsets, marks)
@@ -205,7 +203,7 @@ def parts(offsets: np.ndarray, part_size: int) -> np.ndarray:
 
 
 def write_lines(root: Path, file_name: str, lines: Iterable[str]) -> dict[str, Any]:
-    """Publish a text file with one item per line; returns its manifest entry."""
+    """Publish a text file with one item per line. Returns its manifest entry."""
     with publish(root / file_name) as beside:
         with beside.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(line + "\n" for line in lines)
@@ -219,10 +217,12 @@ def count_lines(path: Path) -> int:
 
 
 def read_lines(path: Path, count: int | None = None) -> list[str]:
-    """Return the lines of a text file from `write_lines`. Raises WorkFailed if it is missing, damaged, or does not have
-    `count` lines."""
+    """Return the lines of a text file from `write_lines`.
+
+    Raises WorkFailed if it is missing, damaged, or does not have `count` lines.
+    """
     try:
-        lines = path.read_bytes().decode("utf-8").split("\n")  # as bytes: a carriage return may stand in a word
+        lines = path.read_bytes().decode("utf-8").split("\n")  # not in text mode: words may contain a carriage return
     except FileNotFoundError:
         raise WorkFailed(f"{path} is missing", REMEDY) from None
     except UnicodeDecodeError as error:
@@ -235,7 +235,7 @@ def read_lines(path: Path, count: int | None = None) -> list[str]:
 
 
 def each_line(path: Path, count: int) -> Iterator[str]:
-    """Yield the lines that `read_lines` would return; raises like it."""
+    """Yield the lines that `read_lines` would return. Raises the same errors."""
     found = 0
     try:
         with path.open(encoding="utf-8", newline="\n") as file:

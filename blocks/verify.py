@@ -1,4 +1,4 @@
-"""Verify a dataset: every file against its checksum, then the counts against each other."""
+"""Verify a dataset: every file against its checksum, then counts against each other."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ from blocks.store import MANIFEST, check_file
 
 
 class VerificationReport(NamedTuple):
-    """Result of a verification: a line for each problem, remedies, and a line for each thing that was not checked."""
+    """Result of a verification.
+
+    problems: a line for each problem. remedies: what to do. unchecked: a line for each thing that was not checked.
+    """
 
     files: int
     bytes: int
     problems: list[str]
     remedies: list[str]
-    damaged: Sequence[str] = ()  # files of a dataset, as its manifest names them
+    damaged: Sequence[str] = ()  # names of the damaged files in the manifest
     unchecked: Sequence[str] = ()
 
 
@@ -44,7 +47,8 @@ def unreadable(files: Iterable[Path]) -> list[str]:
 def verify_dataset(
     dataset: Dataset | Matrix | Samples | Design, bar: Callable[[str, int | None, str], Any]
 ) -> VerificationReport:
-    """Read all files again. bar: function of what, total and unit that makes a progress bar."""
+    """Verify a dataset by reading all its files. bar: function that creates a progress bar from what, total and
+    unit."""
     files = [*dataset.files(), *_of_kept_generations(dataset)]
     total = sum(entry["bytes"] for _, entry in files)
     progress = bar("verifying", total, "B")
@@ -72,14 +76,14 @@ def together(reports: Sequence[VerificationReport]) -> VerificationReport:
 
 
 def _of_kept_generations(dataset: Dataset | Matrix | Samples | Design) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Check the files of earlier generations that runs need; see `blocks.generations`."""
+    """Verify the files of earlier generations that runs need. See `blocks.generations`."""
     known = {path for path, _ in dataset.files()}
     for manifest in sorted(dataset.path.glob("manifest-*.json")):
         yield from ((path, entry) for path, entry in Dataset(manifest).files() if path not in known)
 
 
 def verify_shards(path: Path, bar: Callable[[str, int | None, str], Any]) -> VerificationReport:
-    """Read all files of all shards in a directory again, and check that they belong together."""
+    """Verify all shards in a directory by reading all their files, and check that they belong together."""
     shards = [open_any(shard) for shard in shard_paths(path)]
     report = together([verify_dataset(shard, bar) for shard in shards])
     try:
@@ -91,10 +95,10 @@ def verify_shards(path: Path, bar: Callable[[str, int | None, str], Any]) -> Ver
 
 
 def repair_dataset(path: Path, report: VerificationReport) -> bool:
-    """Write damaged or missing slices again from the blocks; returns False, without a change, if anything else is
-    damaged.
+    """Rewrite damaged or missing slices from the blocks.
 
-    Raises RequestError if another process appends to the dataset.
+    Returns False, without any change, if anything else is damaged. Raises RequestError if another process is appending
+    to the dataset.
     """
     with locked(path) as free:
         if not free:
@@ -125,7 +129,7 @@ def _repair(dataset: Dataset | Matrix | Samples, report: VerificationReport) -> 
 
 
 def _columns(matrix: Matrix, first: int, last: int) -> Iterator[Entries]:
-    """Yield, for each block, the entries of some columns, sorted by column, with the places of their rows in the
+    """Yield, for each block, the entries of some columns, sorted by column, with the positions of their rows in the
     matrix."""
     for number, place in enumerate(matrix.index.block_bounds[:-1].tolist()):
         entries = column_order(matrix.block(number))
@@ -134,7 +138,7 @@ def _columns(matrix: Matrix, first: int, last: int) -> Iterator[Entries]:
 
 
 def _inside(dataset: Dataset | Matrix | Samples | Design) -> Iterator[str]:
-    """Yield contradictions between undamaged files."""
+    """Yield contradictions between undamaged files of a dataset."""
     if isinstance(dataset, Design):
         yield from problems_of_design(dataset)
         return

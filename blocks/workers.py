@@ -1,8 +1,8 @@
 """Worker processes: a new interpreter loads and compiles everything once, then forks the workers from itself.
 
-The caller's process, which may have threads, is never forked; the new interpreter has none. Messages are Python objects
-on socket pairs. A worker exits when its caller is gone and its socket closes; a caller notices a dead worker in the
-same way.
+The calling process, which may have threads, is never forked; the new interpreter has no other threads. Messages are
+Python objects sent over socket pairs. A worker exits when its caller is gone and its socket closes; a caller notices a
+dead worker in the same way.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from blocks import interpreters, stderr
 from blocks.control_groups import cpu_limit
 from blocks.errors import OocError, WorkFailed, out_of_memory
 
-_DEADLINE = 600.0  # seconds without any answer before the workers are taken for hung
-_GLANCE = 10.0  # seconds counted per poll at most: all processes, or the machine, may have been stopped
-_GRACE = 5.0  # seconds a worker may take to leave
-_AT_ONCE = 1 << 14  # bytes of a message that a socket has room for, whatever the worker is doing
-_GONE = (EOFError, OSError)  # raised by a connection whose other end is gone, between messages or within one
+_DEADLINE = 600.0  # seconds without any answer after which the workers count as hung
+_GLANCE = 10.0  # maximum seconds counted per poll: all processes, or the machine, may have been suspended
+_GRACE = 5.0  # seconds that a worker may take to exit
+_AT_ONCE = 1 << 14  # size of a message in bytes that fits in a socket's buffer even if the worker is busy
+_GONE = (EOFError, OSError)  # raised by a connection whose other end is closed, between messages or within one
 
 _live: weakref.WeakSet[Workers] = weakref.WeakSet()
-_ahead: list[tuple[subprocess.Popen[bytes], Connection]] = []  # interpreters that no Workers have yet
+_ahead: list[tuple[subprocess.Popen[bytes], Connection]] = []  # started interpreters that no Workers use yet
 
 
 class WorkerDied(WorkFailed):
@@ -52,22 +52,22 @@ class Workers:
     """`count` processes that answer messages with `handler(message)`.
 
     target: "module:function"; `function(argument)` is called once, before the workers are forked, and returns the
-    handler. It may import and compile, but must not start threads. An OocError of the handler is raised again here,
-    other errors as WorkFailed with the worker's traceback. inherit: descriptors for the workers.
+    handler. It may import and compile, but must not start threads. An OocError in the handler is raised again here, and
+    other errors as WorkFailed with the worker's traceback. inherit: descriptors to pass to the workers.
     """
 
     def __init__(self, target: str, argument: Any, count: int, *, inherit: Collection[int] = ()) -> None:
         self._process, self._control = _ahead.pop() if _ahead and not inherit else _start_interpreter(inherit)
         pairs = [socket.socketpair() for _ in range(count)]
         self._connections = [Connection(ours.detach()) for ours, _ in pairs]
-        self._asked: list[deque[Any]] = [deque() for _ in range(count)]  # not answered yet, oldest first
+        self._asked: list[deque[Any]] = [deque() for _ in range(count)]  # unanswered messages, oldest first
         self._senders = [ThreadPoolExecutor(1) for _ in range(count)]
         self._sending: list[Future[None] | None] = [None] * count
         self.pids: list[int] = []
         _live.add(self)
         try:
             self.pids = [self._process.pid, *self._started(target, argument, [theirs for _, theirs in pairs])]
-        except BaseException:  # an interrupt among them
+        except BaseException:  # including KeyboardInterrupt
             self.close()
             raise
 
@@ -90,7 +90,7 @@ class Workers:
         return len(self._connections)
 
     def send(self, worker: int, message: Any) -> None:
-        """Send a message to a worker; one more message may wait while it works.
+        """Send a message to a worker; one more message may wait while the worker is busy.
 
         A large message is sent by a thread, as the worker may be sending an answer that must be read meanwhile.
         """
@@ -111,11 +111,11 @@ class Workers:
         wake: Connection | None = None,
         progress: Callable[[], object] = lambda: None,
     ) -> Iterator[tuple[int, Any, Any]]:
-        """Wait for answers; yields (worker, message, answer) for each.
+        """Wait for answers; yield (worker, message, answer) for each.
 
-        wake: another connection whose messages end the waiting and are dropped. progress: function whose result changes
-        while workers make progress. Raises WorkerDied if a worker is gone, WorkFailed if none answers or makes progress
-        in `timeout` seconds (after printing the stacks of all workers).
+        wake: another connection whose messages end the wait and are dropped. progress: function whose result changes as
+        long as workers make progress. Raises WorkerDied if a worker is gone, and WorkFailed if no worker answers or
+        makes progress within `timeout` seconds (after printing the stacks of all workers).
         """
         sources, known, left = [*self._connections, *([wake] if wake else [])], None, timeout
         while not (ready := wait(sources, glance := min(left, _GLANCE))) and left > 0:
@@ -143,12 +143,12 @@ class Workers:
             yield worker, self._asked[worker].popleft(), answer
 
     def ask(self, worker: int, message: Any) -> Any:
-        """Send a message to an idle worker, and wait for the answer."""
+        """Send a message to an idle worker and wait for the answer."""
         self.send(worker, message)
         return next(answer for _, _, answer in self.receive())
 
     def map_unordered(self, messages: Iterable[Any], *, ahead: int = 2) -> Iterator[tuple[Any, Any]]:
-        """Deal messages to free workers, at most `ahead` each; yields (message, answer) in order of completion."""
+        """Distribute messages to free workers, at most `ahead` each; yield (message, answer) in order of completion."""
         source = iter(messages)
         for turn, message in enumerate(islice(source, ahead * len(self))):
             self.send(turn % len(self), message)
@@ -172,8 +172,8 @@ class Workers:
         raise WorkerDied(f"worker {worker} of {len(self)} (process {self.pids[worker + 1]}) died: {status}; {at}")
 
     def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
-        """Deal messages with a `number`; returns the answers in order of the numbers. done: function called for
-        each."""
+        """Distribute messages that have a `number`; return the answers in numerical order. done: function called after
+        each answer."""
         answers = {}
         for message, answer in self.map_unordered(messages):
             answers[message.number] = answer
@@ -181,20 +181,20 @@ class Workers:
         return [answers[number] for number in sorted(answers)]
 
     def dump_stacks(self) -> None:
-        """Have every worker print its stack to standard error."""
+        """Make every worker print its stack to standard error."""
         for pid in self.pids[1:]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGUSR1)
         time.sleep(0.5)
 
     def go_on(self) -> None:
-        """Continue processes that were stopped (SIGSTOP); no effect on others."""
+        """Resume the workers that were stopped (SIGSTOP); no effect on others."""
         for pid in (self._process.pid, *self.pids[1:]):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """End all workers after their present message; they are killed after a few seconds."""
+        """End all workers after their current message; kill them after a few seconds."""
         _live.discard(self)
         self.go_on()
         for connection, sender in zip(self._connections, self._senders, strict=True):
@@ -206,12 +206,12 @@ class Workers:
         try:
             self._process.wait(_GRACE)
         except subprocess.TimeoutExpired:
-            if not self.pids:  # it may be preparing or forking, and has not reported yet: it forks no more now
+            if not self.pids:  # the interpreter may still be preparing or forking, and must not fork any more
                 self._process.send_signal(signal.SIGSTOP)
             _kill_children(self._process.pid)
             if self.pids:
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_GRACE)  # it ends after its last worker
+                    self._process.wait(_GRACE)  # the interpreter exits after its last worker
             self._process.kill()
             self._process.wait()
 
@@ -234,14 +234,14 @@ def usable_cores() -> int:
 
 
 def let_all_go_on() -> None:
-    """Continue all stopped workers: a command must not wait for them at its end."""
+    """Resume all stopped workers, so that a command does not wait for them when it ends."""
     for workers in list(_live):
         workers.go_on()
 
 
 def stopped() -> list[int]:
     """Return the process ids of workers that are stopped (SIGSTOP)."""
-    import psutil  # which takes a while, and is seldom needed
+    import psutil  # slow to import and rarely needed
 
     found = []
     for pid in [pid for workers in list(_live) for pid in workers.pids]:
@@ -252,8 +252,8 @@ def stopped() -> list[int]:
 
 
 def start_ahead(target: str) -> None:
-    """Start the interpreter for the first Workers without inherited descriptors, and call "module:function" in it in
-    advance.
+    """Start the interpreter for the first Workers without inherited descriptors, and call "module:function" in it
+    early.
 
     Errors are reported when the workers are needed.
     """
@@ -264,13 +264,13 @@ def start_ahead(target: str) -> None:
 
 
 def _start_interpreter(inherit: Collection[int] = ()) -> tuple[subprocess.Popen[bytes], Connection]:
-    """Start an interpreter that will fork workers; returns it and its control connection."""
+    """Start an interpreter that will fork workers; return the process and its control connection."""
     return interpreters.start("blocks.workers", inherit=inherit)
 
 
 def _kill_children(pid: int) -> None:
     """Kill the child processes of a process."""
-    import psutil  # which takes a while, and is seldom needed
+    import psutil  # slow to import and rarely needed
 
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(pid).children():
@@ -278,7 +278,7 @@ def _kill_children(pid: int) -> None:
 
 
 def _hang_up(connection: Connection) -> None:
-    """Shut down a connection, ending all reading and writing in any thread."""
+    """Shut down a connection, which ends all reads and writes in any thread."""
     with socket.socket(fileno=os.dup(connection.fileno())) as end, contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
 
@@ -289,7 +289,7 @@ def _resolve(target: str) -> Callable[..., Any]:
 
 
 def _template(control: Connection) -> None:
-    """Main function of the interpreter: prepare the handler, fork the workers, and report how each ended."""
+    """Main function of the interpreter: prepare the handler, fork the workers, and report how each of them ended."""
     try:
         request = control.recv()
         if isinstance(request, str):
@@ -318,7 +318,7 @@ def _prepare(target: str, argument: Any) -> Callable[[Any], Any]:
 
 
 def _fork(handler: Callable[[Any], Any], control: Connection, descriptors: list[int]) -> None:
-    """Fork one worker for each descriptor; returns when the last has ended."""
+    """Fork a worker for each descriptor; return when the last worker has exited."""
     gc.collect()
     gc.freeze()
     numbers: dict[int, int] = {}
@@ -342,7 +342,7 @@ def _fork(handler: Callable[[Any], Any], control: Connection, descriptors: list[
 
 
 def _work_and_exit(connection: Connection, handler: Callable[[Any], Any]) -> NoReturn:
-    """Run a worker, then exit without the exit handlers of the parent process."""
+    """Run a worker, then exit without running the exit handlers of the parent process."""
     code = 1
     try:
         _work(connection, handler)
@@ -354,9 +354,9 @@ def _work_and_exit(connection: Connection, handler: Callable[[Any], Any]) -> NoR
 
 
 def _work(connection: Connection, handler: Callable[[Any], Any]) -> None:
-    if hasattr(os, "SCHED_BATCH"):  # its caller is not to be interrupted while it gives others their work: 0.5 ms
+    if hasattr(os, "SCHED_BATCH"):  # so that it does not preempt the caller, which is dispatching work: saves 0.5 ms
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    if sys.stderr is not None:  # it is, if the process that started this one has closed it
+    if sys.stderr is not None:  # None if the parent process has closed it
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR1)
     while True:
@@ -375,7 +375,8 @@ def _work(connection: Connection, handler: Callable[[Any], Any]) -> None:
 
 
 def failure_of(error: BaseException) -> OocError:
-    """Return the error for a worker's caller to raise: an OocError as it is, any other as one with its traceback."""
+    """Return the error for a worker's caller to raise: an OocError unchanged, any other as WorkFailed with its
+    traceback."""
     if isinstance(error, OocError):
         return error
     mistake = WorkFailed(f"a worker process failed: {error!r}", "This is a bug in ooc; --debug shows the traceback.")
