@@ -11,7 +11,7 @@ from blocks.store import MANIFEST
 
 
 def problems_of_design(design: Design) -> Iterator[str]:
-    """Yield counts and moments that do not agree, given undamaged files."""
+    """Yield counts and moments that contradict the blocks; the files must be undamaged."""
     from blocks.design.moments import moments
 
     manifest, bounds = design.path / MANIFEST, design.block_bounds
@@ -41,7 +41,7 @@ def problems_of_design(design: Design) -> Iterator[str]:
 
 
 def _problems_of_shard(design: Design) -> Iterator[str]:
-    """Yield data about the whole dataset that does not agree with the shard."""
+    """Yield data about the whole dataset that contradicts the shard."""
     from blocks.design.row_shards import RowShard
 
     if "shard" not in design.manifest:

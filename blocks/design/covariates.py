@@ -15,13 +15,13 @@ from blocks.errors import RequestError, quoted
 from blocks.plain_numbers import plain_number
 from blocks.sources import Source, whole_line
 
-_HEADERS = (["FID", "IID"], ["#FID", "IID"], ["IID"], ["#IID"])  # precedes the names of covariates
-Name = tuple[str, str]  # of an individual: family and individual
-Line = tuple[int, list[str]]  # its number and its fields
+_HEADERS = (["FID", "IID"], ["#FID", "IID"], ["IID"], ["#IID"])  # columns before the names of covariates
+Name = tuple[str, str]  # family id and individual id
+Line = tuple[int, list[str]]  # line number and fields
 
 
 def number_or_missing(text: str) -> float | None:
-    """Parse a number as PLINK does: NaN for the missing codes -9, NA and nan; None if it is not a number."""
+    """Parse a number as PLINK does: NaN for the missing-value codes -9, NA and nan; None if it is not a number."""
     if text.casefold() in ("na", "nan"):
         return np.nan
     number = plain_number(text)
@@ -29,10 +29,11 @@ def number_or_missing(text: str) -> float | None:
 
 
 class Covariates(NamedTuple):
-    """Covariates of all n individuals.
+    """Covariates of all n genotyped individuals.
 
-    names: of the m covariates. values: float64 (n, m), NaN if missing or the individual is not in the file. strangers:
-    number of individuals in the file without genotypes. path: of the file. individuals: names.
+    names: names of the m covariates. values: float64 (n, m), NaN if missing or if the individual is not in the file.
+    strangers: number of individuals in the file without genotypes. path: path of the file. individuals: family and
+    individual ids.
     """
 
     names: list[str]
@@ -42,7 +43,8 @@ class Covariates(NamedTuple):
     individuals: Sequence[Name]
 
     def complete(self, missing: bool) -> np.ndarray:
-        """Return which individuals have all values, bool (n,). missing: allow missing values, else RequestError."""
+        """Return which individuals have all values, bool (n,). missing: accept missing values instead of raising
+        RequestError."""
         found = ~np.isnan(self.values).any(axis=1)
         if missing or found.all():
             return found
@@ -57,7 +59,7 @@ def read_covariates(path: str, individuals: Sequence[Name], room: int) -> Covari
     """Read the covariates of individuals.
 
     A header starts with `FID IID` or `IID`, possibly after a `#`, followed by the covariate names. Without a header,
-    lines start with FID and IID, and covariates are called COV1, COV2, ... room: bytes for the values. Raises
+    lines start with FID and IID, and covariates are called COV1, COV2, ... room: maximum bytes of the values. Raises
     RequestError for unreadable lines and repeated individuals.
     """
     lines = _lines(Source(path))
@@ -84,7 +86,7 @@ def read_covariates(path: str, individuals: Sequence[Name], room: int) -> Covari
 def _fill(
     values: np.ndarray, rows: dict[tuple[str, ...], int], lines: Iterator[Line], path: str, names: list[str]
 ) -> int:
-    """Fill in the values of known individuals; returns the number of unknown ones."""
+    """Fill in the values of known individuals; return the number of unknown ones."""
     before = len(next(iter(rows)))
     seen, strangers = np.zeros(len(values), bool), 0
     for line, fields in lines:
@@ -105,7 +107,7 @@ def _fill(
 
 
 def _lines(source: Source) -> Iterator[Line]:
-    """Yield all lines that are not blank."""
+    """Yield all nonblank lines."""
     for first, data in source.chunks(whole_line):
         for number, line in enumerate(decoded(data, source.name, first).split("\n"), first):
             if fields := line.split():
@@ -113,7 +115,7 @@ def _lines(source: Source) -> Iterator[Line]:
 
 
 def _rows_of(individuals: Sequence[Name], before: int, path: str) -> dict[tuple[str, ...], int]:
-    """Return the row of each individual by the names in the file: IID, or FID and IID."""
+    """Return the row of each individual by the name used in the file: IID, or FID and IID."""
     named = [name[2 - before :] for name in individuals]
     if len(rows := dict(zip(named, range(len(named)), strict=True))) < len(named):
         twice = next(name for name, times in Counter(named).items() if times > 1)

@@ -1,4 +1,4 @@
-"""Convert dense rows to dense columns out of core: each chunk of rows is spilled, transposed, to a file (a panel)."""
+"""Transpose dense rows to dense columns out of core: each chunk of rows is written, transposed, to a file (a panel)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from blocks.design.design import DenseBlock, SparseBlock
 
 
 class Panel(NamedTuple):
-    """A file of cells by column, for `rows` rows and the columns from `first` to `last` (exclusive). dtype: a name."""
+    """A file of cells by column, for `rows` rows and the columns from `first` to `last` (exclusive). dtype: dtype
+    name."""
 
     path: str
     rows: int
@@ -22,18 +23,18 @@ class Panel(NamedTuple):
 
 
 def write_panel(path: Path, cells: np.ndarray, first: int) -> Panel:
-    """Spill the cells (R, p) of some rows and the columns from `first` on."""
+    """Write the cells (R, p) of some rows, transposed, to a file. first: first column."""
     path.write_bytes(np.ascontiguousarray(cells.T).data)
     return Panel(str(path), len(cells), str(cells.dtype), first, first + cells.shape[1])
 
 
 def kind_of(panels: Sequence[Panel]) -> np.dtype[Any]:
-    """Return the dtype of the values of panels, float32 if it represents them."""
+    """Return the dtype for the values of panels: float32 if it represents them all."""
     return np.dtype(np.float64 if any(panel.dtype == "float64" for panel in panels) else np.float32)
 
 
 def gather(panels: Sequence[Panel], first: int, last: int, rows: int, dtype: Any) -> np.ndarray:
-    """Gather the columns from `first` to `last` (exclusive), (last - first, rows), from all panels."""
+    """Return the columns from `first` to `last` (exclusive), (last - first, rows), collected from all panels."""
     values = np.empty((last - first, rows), dtype)
     filled = np.zeros(last - first, np.int64)
     for panel in panels:
@@ -43,7 +44,7 @@ def gather(panels: Sequence[Panel], first: int, last: int, rows: int, dtype: Any
         column = panel.rows * np.dtype(panel.dtype).itemsize
         offset = column * (begin - panel.first)
         found = np.fromfile(panel.path, panel.dtype, panel.rows * (end - begin), offset=offset)
-        narrow = found if values.dtype == np.float64 else found.astype(np.float32, copy=False)  # before it is int8
+        narrow = found if values.dtype == np.float64 else found.astype(np.float32, copy=False)  # values may be int8
         mine, place = slice(begin - first, end - first), int(filled[begin - first])
         values[mine, place : place + panel.rows] = narrow.reshape(end - begin, panel.rows)
         filled[mine] += panel.rows
@@ -51,14 +52,14 @@ def gather(panels: Sequence[Panel], first: int, last: int, rows: int, dtype: Any
 
 
 def sparse(values: np.ndarray) -> SparseBlock:
-    """Return the entries of columns (W, n) that are not zero in float32."""
+    """Return the entries of columns (W, n) that are nonzero in float32."""
     columns, rows = np.nonzero(values.astype(np.float32, copy=False))
     offsets = np.searchsorted(columns, np.arange(len(values) + 1))
     return SparseBlock(offsets.astype(np.int64), rows.astype(np.uint32), values[columns, rows])
 
 
 def joined(blocks: Sequence[SparseBlock | DenseBlock]) -> SparseBlock | DenseBlock:
-    """Join the columns of blocks without missing values."""
+    """Concatenate the columns of blocks without missing values."""
     if len(blocks) == 1:
         return blocks[0]
     if isinstance(blocks[0], DenseBlock):

@@ -26,7 +26,7 @@ from blocks.store import Store, read_lines
 if TYPE_CHECKING:
     from blocks.design.streaming import DesignWriter
 
-WITH_OFFSETS = 2  # the schema of designs that have some: an earlier version would take differences for values
+WITH_OFFSETS = 2  # schema of designs with offsets: earlier versions of ooc would read differences as values
 SPARSE, ONES, FLOATS, GENOTYPES, MIXED = "sparse", "ones", "float32", "int8", "mixed"
 FORMS = {
     SPARSE: "sparse, float32",
@@ -35,13 +35,13 @@ FORMS = {
     GENOTYPES: "dense, int8",
     MIXED: "dense, int8 and float32",
 }
-_DENSE = {FLOATS: (FLOATS,), GENOTYPES: (GENOTYPES,), MIXED: (GENOTYPES, FLOATS)}  # and the forms of their blocks
+_DENSE = {FLOATS: (FLOATS,), GENOTYPES: (GENOTYPES,), MIXED: (GENOTYPES, FLOATS)}  # dense forms: forms of their blocks
 
 
 class SparseBlock(NamedTuple):
     """The N nonzero entries of W consecutive columns."""
 
-    offsets: Int64  # (W+1,), where the entries of each column begin
+    offsets: Int64  # (W+1,), start of each column's entries
     rows: Uint32  # (N,), row of each entry, ascending within a column
     values: Float32  # (N,); (0,) if all entries of the design are 1
 
@@ -49,17 +49,15 @@ class SparseBlock(NamedTuple):
 class DenseBlock(NamedTuple):
     """All n values of W consecutive columns; a missing value counts as the mean of its column."""
 
-    values: Annotated[
-        np.ndarray, FLOATS, GENOTYPES
-    ]  # (W, n), a column of the design after the other; 0 where one is missing
-    missing_offsets: Int64  # (W+1,), where the missing values of each column begin
-    missing_rows: Uint32  # (M,), row of each, ascending within a column
+    values: Annotated[np.ndarray, FLOATS, GENOTYPES]  # (W, n), column by column of the design; 0 where missing
+    missing_offsets: Int64  # (W+1,), start of each column's missing values
+    missing_rows: Uint32  # (M,), row of each missing value, ascending within a column
 
 
 class DesignIndex(NamedTuple):
     """Target of n rows, and moments of the p columns as stored, with equal row weights."""
 
-    y: Float64  # (n,); (0,) if there are none
+    y: Float64  # (n,); (0,) if there is no target
     means: Float64  # (p,)
     norms: Float64  # (p,), Euclidean
     deviations: Float64  # (p,), square root of the mean of squared distances from the mean; 0 if constant
@@ -68,7 +66,7 @@ class DesignIndex(NamedTuple):
 
 
 class WholeDesignFile(NamedTuple):
-    """Data of the whole design matrix that a shard has; see `blocks.design.row_shards`."""
+    """Data about the whole design matrix in a shard. See `blocks.design.row_shards`."""
 
     y: Float64  # (n,)
     means: Float64  # (p,)
@@ -77,13 +75,13 @@ class WholeDesignFile(NamedTuple):
 
 
 class DesignTextFiles(TypedDict):
-    """Entry of the names file in the manifest."""
+    """Manifest entry of the file of column names."""
 
     columns: NotRequired[File]
 
 
 class DesignCounts(TypedDict):
-    """Counts of the whole design matrix that a shard belongs to."""
+    """Counts of the whole design matrix to which a shard belongs."""
 
     identity: str
     rows: Count
@@ -123,10 +121,10 @@ class DesignManifest(Manifest):
 class Design(Store):
     """A design matrix opened for reading; a sample is an entry.
 
-    Attributes, in addition to the attributes of `Store`: `rows` and `columns`, their numbers; `entries`, number of
-    nonzero values; `missing`, number of missing values; `form`, a key of `FORMS`; `index`, whose `means`, `norms`,
-    `deviations` and `block_bounds` are attributes, too; `offsets` float64 (p,), None if all are 0; `y` float64 (n,),
-    None if there is no target.
+    Attributes, in addition to those of `Store`: `rows` and `columns`, the shape; `entries`, number of nonzero values;
+    `missing`, number of missing values; `form`, a key of `FORMS`; `index`, whose `means`, `norms`, `deviations` and
+    `block_bounds` are also attributes; `offsets` float64 (p,), None if all are 0; `y` float64 (n,), None if there is no
+    target.
     """
 
     kind = "design matrix"
@@ -161,37 +159,37 @@ class Design(Store):
         memory: int | str | None = None,
         overwrite: bool = False,
     ) -> AbstractContextManager[DesignWriter]:
-        """Write a new design matrix, for regressions, row by row, in memory that does not grow with their number.
+        """Write a new design matrix for regressions row by row, in memory that does not grow with the number of rows.
 
-        In a ``with`` block, at whose end the design appears at `path`; if the block raises, nothing is there. The files
-        are those that `ooc ingest npz` makes of the same matrix, byte for byte but for how they were made.
+        Used in a ``with`` block: the design appears at `path` when the block ends, but not if it raises. The files
+        are those of `ooc ingest npz` for the same matrix, byte for byte except the record of how they were made.
 
         Parameters
         ----------
         path : str or Path
             Directory of the design, which must not exist.
         target : str, optional
-            The column of data frames and tables of pyarrow that holds y.
+            The column of data frames and pyarrow tables that holds y.
         drop : sequence of str
-            Columns of them to leave out.
+            Columns of data frames and pyarrow tables to leave out.
         columns_from : str or Path, optional
-            A design whose columns these are to be.
+            A design whose columns are used.
         block_bytes : int
-            Bytes of the columns of a block, about.
+            Approximate size of a block in bytes.
         memory : int or str, optional
-            Budget of this process, in bytes or as "2GB"; a quarter of what is free by default.
+            Memory budget of this process, in bytes or as "2GB"; by default a quarter of the free memory.
         overwrite : bool
-            Whether a dataset at `path` is replaced.
+            Replace an existing dataset at `path`.
 
         Returns
         -------
         context manager of DesignWriter
-            Whose ``add(X, y=None)`` adds rows.
+            Its method ``add(X, y=None)`` adds rows.
 
         Raises
         ------
         RequestError
-            If `path` exists, an option is wrong, or nothing was added.
+            If `path` exists, an option is invalid, or no rows were added.
         """
         from blocks.design.request import PYTHON, DesignRequest
         from blocks.design.streaming import create_design  # which reads designs
@@ -211,7 +209,7 @@ class Design(Store):
 
     @property
     def cells(self) -> np.ndarray:
-        """Return one empty cell, as designs are not walked as a grid."""
+        """Return one empty cell, as designs are not traversed as a grid."""
         return np.zeros((1, 1), np.int64)
 
     def _open_index(self, entry: dict[str, Any]) -> DesignIndex:
@@ -225,23 +223,23 @@ class Design(Store):
 
     @property
     def dense(self) -> bool:
-        """Return whether blocks are DenseBlock rather than SparseBlock."""
+        """Return whether blocks are of type DenseBlock rather than SparseBlock."""
         return self.form in _DENSE
 
     @property
     def block_forms(self) -> tuple[str, ...]:
-        """Return the forms of its blocks, keys of `FORMS`: two for a mixed design, else one."""
+        """Return the forms of the blocks, keys of `FORMS`: two for a mixed design, else one."""
         return _DENSE.get(self.form, (self.form,))
 
     def block(self, number: int) -> SparseBlock | DenseBlock:
-        """Map the columns of a block, from `block_bounds[number]` on, for sequential reading."""
+        """Memory-map the columns of a block, from `block_bounds[number]` on, for sequential reading."""
         if not self.dense:
             return self.mapped("blocks", number, SparseBlock, self._check_sparse, streamed=True)
         dense = self.mapped("blocks", number, DenseBlock, self._check_dense, streamed=True)
         return dense._replace(values=dense.values.reshape(self._shape(number)))
 
     def _shape(self, number: int) -> tuple[int, int]:
-        """Return columns and rows of a block (of a shard: its own rows)."""
+        """Return the numbers of columns and rows in a block (in a shard: of the shard's rows)."""
         return int(np.diff(self.block_bounds)[number]), self.manifest["rows"]
 
     def _check_sparse(self, number: int, path: Path, block: SparseBlock) -> None:
@@ -260,12 +258,12 @@ class Design(Store):
         require_below(path, "missing_rows", block.missing_rows, rows)
 
     def names_of(self, columns: np.ndarray) -> list[str]:
-        """Return the names of columns, integers (m,), or their numbers if they have no names."""
+        """Return the names of some columns, integers (m,), or their numbers if columns have no names."""
         names = self.column_names() if columns.size else None
         first = self.manifest["first_column"]
         return [names[column] if names else str(first + column) for column in columns.tolist()]
 
     def column_names(self) -> list[str] | None:
-        """Return the names of all columns; None if they are numbered, from `manifest["first_column"]` on."""
+        """Return the names of all columns; None if columns are numbered, from `manifest["first_column"]` on."""
         entry = self.manifest["texts"].get("columns")
         return read_lines(self.path / entry["file"], self.columns) if entry else None

@@ -1,4 +1,4 @@
-"""Formats of the lines of a design matrix, and parsing of file headers."""
+"""Line formats of a design matrix, and parsing of file headers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from blocks.design.rows import MOST_COLUMNS, MOST_ROWS
 from blocks.errors import RequestError, quoted
 from blocks.sources import Source, first_line
 
-LABEL, LEFT_OUT = -1, -2  # instead of a column
-_FIELDS = {  # on a line, by the words of the banner
+LABEL, LEFT_OUT = -1, -2  # used in place of a column index
+_FIELDS = {  # number of fields on a line, by the words of the banner
     (b"coordinate", b"pattern"): 2,
     (b"coordinate", b"real"): 3,
     (b"coordinate", b"integer"): 3,
@@ -32,10 +32,10 @@ class Svmlight(NamedTuple):
 
 
 class Market(NamedTuple):
-    """A MatrixMarket file: sizes, number of lines with entries and of numbers per line.
+    """A MatrixMarket file: its shape, the number of lines with entries, and the count of numbers on a line.
 
-    first: for a dense matrix, the number of a chunk's first entry among all, which gives its position. mirrored: factor
-    of the entry across the diagonal, 0 if the file is not symmetric.
+    first: for a dense matrix, the index of a chunk's first entry among all entries, which gives its position. mirrored:
+    factor of the entry across the diagonal, 0 if the file is not symmetric.
     """
 
     rows: int
@@ -51,8 +51,10 @@ class Market(NamedTuple):
 
 
 class TableFormat(NamedTuple):
-    """Format of a table. decimal: `.` or `,`. names: of its fields. places: design column of each field, or LABEL or
-    LEFT_OUT."""
+    """Format of a table.
+
+    decimal: `.` or `,`. names: field names. places: design column of each field, or LABEL or LEFT_OUT.
+    """
 
     dialect: Dialect
     decimal: str
@@ -65,8 +67,10 @@ class TableFormat(NamedTuple):
 
 
 class ColumnChoice(NamedTuple):
-    """Which columns of a table are used. known: these, in order; None for all except the target and the dropped
-    ones."""
+    """Which columns of a table are used.
+
+    known: the columns to use, in order; None for all except the target and the dropped columns.
+    """
 
     target: str | None
     dropped: Collection[str]
@@ -74,11 +78,14 @@ class ColumnChoice(NamedTuple):
 
 
 Form = Svmlight | Market | TableFormat
-NUMBERS = TableFormat(Dialect(), ".", ["number"], [LABEL])  # a number on each line: labels
+NUMBERS = TableFormat(Dialect(), ".", ["number"], [LABEL])  # labels: one number on each line
 
 
 def market_header(source: Source) -> Market:
-    """Take the lines before the entries. Raises RequestError if it is not a real matrix, or a symmetric dense one."""
+    """Read the lines before the entries.
+
+    Raises RequestError if the matrix is not real, or is dense and symmetric.
+    """
     banner = source.take(first_line)
     words = banner.lower().split()
     fields = _FIELDS.get(tuple(words[2:4])) if words[:2] == [b"%%matrixmarket", b"matrix"] else None  # type: ignore[arg-type]
@@ -104,14 +111,14 @@ def market_header(source: Source) -> Market:
 
 
 def lines_with_entries(data: bytes) -> int:
-    """Return the number of lines that are not blank."""
+    """Return the number of nonblank lines."""
     if not data.startswith(b"\n") and not any(mark in data for mark in (b"\n\n", b" \n", b"\t\n")):
         return data.count(b"\n") + (not data.endswith(b"\n"))
     return sum(map(bool, map(bytes.strip, data.split(b"\n"))))
 
 
 def table_header(source: Source, dialect: Dialect, decimal: str, choice: ColumnChoice) -> TableFormat:
-    """Take the column names of a table. Raises RequestError if one is missing or repeated."""
+    """Read the column names of a table. Raises RequestError if a name is missing or repeated."""
     names = records.header_row(source, dialect)
     remedy = records.delimiter_remedy(names, dialect) or "Names are in its line 1."
     return table_of(source.name, names, dialect, decimal, choice, ", line 1", remedy)
@@ -126,8 +133,10 @@ def table_of(
     place: str = "",
     remedy: str = "",
 ) -> TableFormat:
-    """Return the format of a table with these column names. place: position of the names, for messages. remedy: for
-    missing names."""
+    """Return the format of a table with these column names.
+
+    place: position of the names, for messages. remedy: remedy for missing names.
+    """
     names = [" ".join(name.split()) for name in columns]
     there = Counter(names)
     if twice := [name for name in names if there[name] > 1]:

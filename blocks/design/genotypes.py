@@ -12,14 +12,16 @@ from blocks.design.covariates import Name, number_or_missing
 from blocks.design.design import DenseBlock
 from blocks.errors import RequestError, quoted
 
-_MISSING = -127  # as bed-reader has it
+_MISSING = -127  # code of bed-reader
 _MAGIC = b"\x6c\x1b"
 _BY_VARIANT = b"\x01"
 
 
 class Individuals(NamedTuple):
-    """Content of .fam and .bim: names of individuals and variants; phenotypes float64 (n,), NaN if missing, y None if
-    all are missing."""
+    """Content of .fam and .bim files.
+
+    individuals, variants: their names. y: phenotypes float64 (n,), NaN if missing; None if all are missing.
+    """
 
     individuals: list[Name]
     variants: list[str]
@@ -39,14 +41,16 @@ def bed_reader() -> ModuleType:
 
 
 def files_of(given: str) -> tuple[str, ...]:
-    """Return the .bed, .bim and .fam files that belong together, given one of them or their common prefix."""
+    """Return the .bed, .bim and .fam files of a data set, given one of them or their common prefix."""
     stem = Path(given).with_suffix("") if Path(given).suffix in (".bed", ".bim", ".fam") else Path(given)
     return tuple(f"{stem}{suffix}" for suffix in (".bed", ".bim", ".fam"))
 
 
 def read_individuals(given: str, *, labelled: bool, missing: bool = False) -> Individuals:
-    """Read the .fam and .bim files. labelled: take y from the phenotypes. missing: allow missing phenotypes. Raises
-    RequestError for invalid files."""
+    """Read the .fam and .bim files.
+
+    labelled: take y from the phenotypes. missing: accept missing phenotypes. Raises RequestError for invalid files.
+    """
     bed, bim, fam = files_of(given)
     (names,), (families, individuals, phenotypes) = _fields(bim, 1), _fields(fam, 0, 1, 5)
     for path, found_there, what in ((fam, phenotypes, "individuals"), (bim, names, "variants")):
@@ -76,7 +80,7 @@ def _require_by_variant(bed: str) -> None:
 
 
 def _fields(path: str, *places: int) -> list[list[str]]:
-    """Return the fields at some positions of all lines, which must have six fields."""
+    """Return the fields at some positions of all lines, each of which must have six fields."""
     found: list[list[str]] = [[] for _ in places]
     with Path(path).open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
@@ -91,8 +95,10 @@ def _fields(path: str, *places: int) -> list[list[str]]:
 
 
 def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | None:
-    """Return phenotypes as float64, None if all are missing. Raises RequestError if one is not a number, or missing but
-    not allowed."""
+    """Return phenotypes as float64; None if all are missing.
+
+    Raises RequestError if a phenotype is not a number, or is missing although this is not accepted.
+    """
     found = [number_or_missing(phenotype) for phenotype in phenotypes]
     if None in found:
         line = found.index(None)
@@ -100,7 +106,7 @@ def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | Non
         raise RequestError(f"{fam}, line {line + 1}: the phenotype must be a number, got {bad}")
     numbers = np.array(found, np.float64)
     if (numbers == 2).any() and np.isin(numbers, (0, 1, 2)).sum() == np.count_nonzero(~np.isnan(numbers)):
-        numbers[numbers == 0] = np.nan  # of cases and controls
+        numbers[numbers == 0] = np.nan  # 0 means missing for cases and controls
     unknown = np.isnan(numbers)
     if unknown.all():
         return None
@@ -114,9 +120,10 @@ def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | Non
 
 
 def read_variants(bed: str, shape: tuple[int, int], variants: slice, individuals: np.ndarray | None) -> DenseBlock:
-    """Read the A1 allele counts of some variants; A1 is the allele in column 5 of the .bim file.
+    """Read the counts of allele A1, in column 5 of the .bim file, for some variants.
 
-    shape: individuals and variants in the .bed file. individuals: int64, rows to keep, in order; None for all.
+    shape: numbers of individuals and variants in the .bed file. individuals: int64, rows to keep, in order; None for
+    all.
     """
     with bed_reader().open_bed(bed, *shape, num_threads=1) as file:
         values = file.read(index=np.s_[:, variants], dtype="int8", order="F").T

@@ -1,7 +1,7 @@
-"""Ingestion of a design matrix out of core: from rows to blocks of columns.
+"""Out-of-core ingestion of a design matrix: from rows to blocks of columns.
 
     read      the main process cuts inputs into chunks; workers parse them and spill them by column
-    choose    form of the blocks, dense or sparse, whichever is smaller; columns of each block
+    choose    the form of the blocks is the smaller of dense and sparse; columns are assigned to blocks
     write     the columns of a block are gathered from all chunks, and written with their moments
 
 PLINK files are stored by column already: they are read only while writing, and covariates follow in blocks of their
@@ -51,16 +51,16 @@ from blocks.store import parts, write_lines
 from blocks.workers import Workers, cores
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = 16 << 20, 1 << 16
-_BYTES_OF_COLUMN = 72  # of a block while it is written, besides its entries: offsets, places, and moments twice
-_ITEM = {SPARSE: 8, ONES: 4, FLOATS: 4, GENOTYPES: 1}  # bytes of an entry, or of a cell
+_BYTES_OF_COLUMN = 72  # memory for each column of a block being written, besides entries: offsets, moments twice
+_ITEM = {SPARSE: 8, ONES: 4, FLOATS: 4, GENOTYPES: 1}  # bytes of an entry, or of a cell of a dense form
 
 
 class ReadDesign(NamedTuple):
-    """A design before its blocks are written.
+    """A parsed design before its blocks are written.
 
-    names: of its columns, if any. y: float64 (n,), if known. counts: uint32 (p,), entries of each column, if they are
-    in runs. covariates: the last columns, after the genotypes. kept: int64 (n,), input rows that are kept, None for
-    all; left_out: number of others. strangers: number of individuals with covariates but no genotypes.
+    names: column names, if any. y: float64 (n,), if known. counts: uint32 (p,), number of entries in each column, if
+    they are in runs. covariates: the columns after the genotypes. kept: int64 (n,), input rows to keep, None for all.
+    left_out: number of rows left out. strangers: number of individuals with covariates but without genotypes.
     """
 
     rows: int
@@ -79,11 +79,11 @@ class ReadDesign(NamedTuple):
 def ingest_design(
     request: DesignRequest, *, workers: int | None = None, memory: int | None = None, bar: Bar = no_bar
 ) -> Design:
-    """Make a design matrix.
+    """Write a design matrix.
 
     workers: number of processes, None for all cores. memory: bytes for all processes, None for a quarter of the
-    available memory; neither changes the result. bar: function that makes progress bars. Raises RequestError for bad
-    input, WorkFailed for a full disk or a dead worker; nothing is left behind then.
+    available memory; neither changes the result. bar: function that creates progress bars. Raises RequestError for bad
+    input, and WorkFailed for a full disk or a dead worker; nothing is left behind then.
     """
     if request.kind == "csv":
         request = replace(request, inputs=table_files(request.inputs))
@@ -102,14 +102,14 @@ def ingest_design(
 
 
 def room_of(request: DesignRequest, budget: Budget) -> int:
-    """Return the bytes that a worker has for counts of columns, and as many for chunks."""
+    """Return how many bytes a worker has for column counts, which is also the size of its buffer for chunks."""
     return budget.names_bytes(2 * request.block_bytes) // 2
 
 
 def write_blocks(
     pipeline: IngestionPipeline, request: DesignRequest, budget: Budget, read: ReadDesign
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Write the columns; returns the first of each block, int64 (B+1,), and the manifest entries."""
+    """Write the columns. Returns the first column of each block, int64 (B+1,), and the manifest entries."""
     bounds = _block_bounds(read, request.block_bytes)
     budget.require_room(_writing_bytes(read, bounds), MAIN_BYTES_OF_COLUMN * read.columns)
     return bounds, pipeline.write("writing", list(_messages(request, read, bounds)), "block")
@@ -118,7 +118,7 @@ def write_blocks(
 def _read(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> ReadDesign:
     """Parse the inputs and spill them by column."""
     size = min(max(room // BYTES_OF_CHUNK, _SMALLEST_CHUNK), _LARGEST_CHUNK)
-    total = None if request.kind == "npz" else sum(map(size_of, request.inputs))  # arrays are compressed
+    total = None if request.kind == "npz" else sum(map(size_of, request.inputs))  # unknown, as arrays are compressed
     with ExitStack() as until, pipeline.reading(total) as progress:
         opened = open_inputs(request, size, room, progress, until)
         spilled: list[Spilled] = pipeline.parse(opened.chunks)
@@ -139,7 +139,7 @@ def counted(
     y: np.ndarray | None,
     spilled: Sequence[Spilled],
 ) -> ReadDesign:
-    """Return what was read, with the form of the blocks and, of sparse rows, the entries of each column."""
+    """Return what was read, with the form of the blocks and, for sparse rows, the number of entries in each column."""
     sparse = not spilled or isinstance(spilled[0].spill, EntryRun)
     counts = _counts(pipeline.reports(), columns) if sparse else None
     return ReadDesign(rows, columns, names, y, _form(rows, columns, spilled), spilled, counts)
@@ -153,7 +153,7 @@ def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) 
     rows, y = len(found.individuals), read_labels(pipeline.pool, request.target) if request.target else found.y
     read = ReadDesign(rows, len(found.variants), found.variants, y, GENOTYPES)
     if y is not None and y.size != rows:
-        return read  # which is an error
+        return read  # the caller reports this as an error
     complete = np.ones(rows, bool) if y is None or not request.skip_missing else ~np.isnan(y)
     covariates = None
     if request.covariates:
@@ -178,7 +178,7 @@ def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) 
 
 
 def _shape(request: DesignRequest, opened: Opened, spilled: Sequence[Spilled]) -> tuple[int, int]:
-    """Return the numbers of rows and columns. Raises RequestError if there are none, or the header says otherwise."""
+    """Return the numbers of rows and columns. Raises RequestError if one is 0, or contradicts the header."""
     where, records = ", ".join(request.inputs), sum(piece.records for piece in spilled)
     if opened.entries not in (None, records):
         raise RequestError(
@@ -206,7 +206,7 @@ def _counts(files: Sequence[str], columns: int) -> np.ndarray:
 
 
 def _form(rows: int, columns: int, spilled: Sequence[Spilled]) -> str:
-    """Return the smallest form, dense for equal sizes."""
+    """Return the smallest form; dense if sizes are equal."""
     facts = Facts(
         sum(piece.facts.entries for piece in spilled),
         all(piece.facts.ones for piece in spilled),
@@ -231,18 +231,18 @@ def _check_labels(request: DesignRequest, read: ReadDesign) -> None:
 
 
 def _block_bounds(read: ReadDesign, block_bytes: int) -> np.ndarray:
-    """Return the first column of each block, int64 (B+1,); it depends on nothing but the design."""
+    """Return the first column of each block, int64 (B+1,); the bounds depend only on the design."""
     if read.form in (SPARSE, ONES) and read.counts is not None:
         cost = np.zeros(read.columns + 1, np.int64)
         np.multiply(read.counts, _ITEM[read.form], out=cost[1:], dtype=np.int64)
-        cost[1:] += 8  # an offset
+        cost[1:] += 8  # bytes of an offset
         return parts(np.cumsum(cost, out=cost), block_bytes)
     firsts = [np.arange(first, last, max(block_bytes // cells, 1)) for first, last, cells in _stretches(read)]
     return np.append(np.concatenate(firsts), read.columns)
 
 
 def _stretches(read: ReadDesign) -> Iterator[tuple[int, int, int]]:
-    """Yield ranges of columns with one form, and the bytes of each column while it is written."""
+    """Yield ranges of columns with the same form, and the number of bytes of each column while it is written."""
     genotypes = read.covariates.first if read.covariates else read.columns
     yield 0, genotypes, read.rows * (_ITEM[GENOTYPES] if read.form in (GENOTYPES, MIXED) else _ITEM[FLOATS])
     if read.covariates:
@@ -266,7 +266,7 @@ def _messages(request: DesignRequest, read: ReadDesign, bounds: np.ndarray) -> I
     given = Design(request.columns_from).offsets if request.columns_from else None
     runs = [piece.spill for piece in read.spilled if isinstance(piece.spill, EntryRun)]
     panels = [piece.spill for piece in read.spilled if isinstance(piece.spill, Panel)]
-    records = [piece.records if request.kind == "svmlight" else 0 for piece in read.spilled]  # others number their rows
+    records = [piece.records if request.kind == "svmlight" else 0 for piece in read.spilled]  # others have row numbers
     places = np.concatenate(([0], np.cumsum(records)))[:-1].astype(np.int64).tolist()
     for number, (first, last) in enumerate(pairwise(bounds.tolist())):
         mine = None if given is None else given[first:last]
@@ -290,7 +290,7 @@ def _messages(request: DesignRequest, read: ReadDesign, bounds: np.ndarray) -> I
 def finish(
     request: DesignRequest, target: Target, read: ReadDesign, bounds: np.ndarray, blocks: list[dict[str, Any]]
 ) -> None:
-    """Write the files beside the blocks, and the manifest."""
+    """Write the remaining files and the manifest."""
     moments = [target.spill / moments_file(number) for number in range(len(blocks))]
     y = np.empty(0) if read.y is None else read.y
     index = write_index(target.root, y, read.columns, moments, bounds, _offsets(target.spill, read.columns, bounds))
@@ -320,7 +320,7 @@ def _offsets(spill: Path, columns: int, bounds: np.ndarray) -> np.ndarray | None
 
 
 def _made(request: DesignRequest, read: ReadDesign) -> dict[str, Any]:
-    """Return the manifest entry on how the design was made."""
+    """Return the manifest entry that records how the design was made."""
     others = {"kind", "inputs", "out", "block_bytes", "overwrite"}
     given = {each.name: value for each in fields(request) if (value := getattr(request, each.name)) != each.default}
     return how_made(

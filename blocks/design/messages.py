@@ -1,4 +1,4 @@
-"""Messages to and answers from the workers that ingest a design matrix."""
+"""Messages to the workers that ingest a design matrix, and their answers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from blocks.design.runs import EntryRun, Segment
 
 
 class DesignReading(NamedTuple):
-    """Settings of all workers. spill: directory. counts_bytes: memory of a worker for counting the entries of
-    columns."""
+    """Settings of all workers.
+
+    spill: spill directory. counts_bytes: memory of a worker for counting the entries of columns.
+    """
 
     spill: str
     counts_bytes: int
@@ -23,7 +25,7 @@ class DesignReading(NamedTuple):
 
 @dataclass
 class EntriesChunk:
-    """Entries of an array: rows and columns uint32 (N,), values of any real dtype (N,)."""
+    """Entries of a matrix. rows, columns: uint32 (N,). values: (N,), any real dtype."""
 
     number: int
     source: str
@@ -34,10 +36,10 @@ class EntriesChunk:
 
 @dataclass
 class CellsChunk:
-    """Rows of a dense array, the first with number `row`: values (R, p) of any real dtype.
+    """Rows of a dense array.
 
-    names: of its columns, if any. y: float64 (R,) or (0,). first: number of the first column; the chunks with column 0
-    count rows.
+    row: index of the first row. values: (R, p), any real dtype. names: column names, if any. y: float64 (R,) or (0,).
+    first: index of the first column; rows are counted by the chunks that contain column 0.
     """
 
     number: int
@@ -50,8 +52,11 @@ class CellsChunk:
 
 
 class Spilled(NamedTuple):
-    """Result of a chunk, and where it is. records: number of rows or lines of entries. columns: lower bound on their
-    number. queries: see `SparseRows`."""
+    """Result of a chunk, and where it was spilled.
+
+    records: number of rows or lines of entries. columns: lower bound on the number of columns. queries: see
+    `SparseRows`.
+    """
 
     records: int
     columns: int
@@ -65,7 +70,7 @@ class Spilled(NamedTuple):
 class BlockToWrite:
     """The columns from `first` to `last` (exclusive) to write; the answer is the manifest entry.
 
-    offsets: float64 (W,), prescribed offsets where not 0; None to find all.
+    offsets: float64 (W,), prescribed offsets where nonzero; None to find all offsets.
     """
 
     number: int
@@ -76,13 +81,14 @@ class BlockToWrite:
     offsets: np.ndarray | None = field(repr=False)
 
     def given(self, columns: slice) -> np.ndarray | None:
-        """Return the prescribed offsets of some columns, counted from the first of the block."""
+        """Return the prescribed offsets of some columns, counted from the block's first column."""
         return None if self.offsets is None else self.offsets[columns]
 
 
 @dataclass
 class FromRuns(BlockToWrite):
-    """Columns in runs. counts: uint32 (W,), entries of each column. source: name of the inputs in messages."""
+    """Columns in runs. counts: uint32 (W,), number of entries in each column. source: name of the inputs in
+    messages."""
 
     source: str
     segments: list[Segment] = field(repr=False)
@@ -96,8 +102,10 @@ class FromPanels(BlockToWrite):
 
 @dataclass
 class FromBed(BlockToWrite):
-    """Columns in a .bed file. shape: individuals and variants in the file. individuals: int64, rows to keep; None for
-    all."""
+    """Columns in a .bed file.
+
+    shape: numbers of individuals and variants in the file. individuals: int64, rows to keep; None for all.
+    """
 
     bed: str
     shape: tuple[int, int]
@@ -105,10 +113,10 @@ class FromBed(BlockToWrite):
 
 
 def moments_file(number: int) -> str:
-    """Return the path, in the spill directory, of the moments of a block's columns."""
+    """Return the path, in the spill directory, of the column moments of a block."""
     return f"moments-{number}"
 
 
 def offsets_file(number: int) -> str:
-    """Return the path of the offsets of a block's columns; the file does not exist if all are 0."""
+    """Return the path of the column offsets of a block; the file does not exist if all are 0."""
     return f"offsets-{number}"

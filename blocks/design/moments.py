@@ -12,7 +12,7 @@ from blocks.design.design import DenseBlock, SparseBlock
 
 
 class BlockMoments(NamedTuple):
-    """float64 (W,) each, see `blocks.design.design.DesignIndex`."""
+    """Moments of the columns of a block, float64 (W,) each. See `blocks.design.design.DesignIndex`."""
 
     means: np.ndarray
     norms: np.ndarray
@@ -67,7 +67,10 @@ def without(values, rows):
 
 @kernel
 def of_column(values, zeros, missing):
-    """Return mean, norm and deviation of values, `zeros` zeros and `missing` missing values."""
+    """Return the mean, norm and standard deviation of a column.
+
+    values: stored values. zeros: number of zeros besides them. missing: number of missing values.
+    """
     known = values.size + zeros
     total, squares = 0.0, 0.0
     constant = zeros == 0 or values.size == 0
@@ -76,7 +79,7 @@ def of_column(values, zeros, missing):
         squares += np.float64(value) * np.float64(value)
         constant &= value == values[0]
     mean = total / known if known else 0.0
-    if constant:  # exactly: a rounded mean would leave a deviation to divide by
+    if constant:  # a rounded mean would give a tiny nonzero deviation, to divide by
         mean = np.float64(values[0]) if values.size else 0.0
     spread = zeros * mean * mean
     for value in values:

@@ -1,5 +1,5 @@
-"""Design matrices in .npz files: sparse, from scipy.sparse.save_npz, or a dense array `X`; with a target `y`, if
-any."""
+"""Read design matrices from .npz files: sparse (scipy.sparse.save_npz) or a dense array `X`, with an optional target
+`y`."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from blocks.design.rows import MOST_COLUMNS, MOST_ROWS
 from blocks.errors import RequestError
 
 _SPARSE = ("csr", "csc", "coo")
-_SHORT = 1 << 10  # bytes of arrays that hold a word or two numbers
-_COPIES = 16  # of a row while it is read, in bytes for each byte of it, at worst
+_SHORT = 1 << 10  # maximum bytes of arrays that hold a word or two numbers
+_COPIES = 16  # maximum memory for each byte of a row while it is read
 
 
 class NpzShape(NamedTuple):
-    """Sizes of the matrix, and the target float64 (n,), if any."""
+    """Shape of the matrix, and the target float64 (n,), if any."""
 
     rows: int
     columns: int
@@ -28,7 +28,7 @@ class NpzShape(NamedTuple):
 
 
 def shape_of(archive: NpzArchive, source: str, room: int) -> NpzShape:
-    """Return the sizes. Raises RequestError if the file is of neither kind. room: bytes for the target."""
+    """Return the shape. Raises RequestError if the file is of neither kind. room: maximum bytes of the target."""
     if "X" in archive.names:
         shape = archive.open("X").shape
     elif {"format", "shape"} <= archive.names:
@@ -52,8 +52,10 @@ def shape_of(archive: NpzArchive, source: str, room: int) -> NpzShape:
 def chunks(
     archive: NpzArchive, source: str, shape: NpzShape, size: int, room: int, progress: Callable[[int], object]
 ) -> Iterator[EntriesChunk | CellsChunk]:
-    """Yield the matrix in chunks of about `size` bytes. room: bytes for offsets or a row. progress: function called
-    with the number of bytes just read."""
+    """Yield the matrix in chunks of about `size` bytes.
+
+    room: maximum bytes of offsets or of a row. progress: function called with the number of bytes just read.
+    """
     if "X" in archive.names:
         yield from _dense(archive.open("X"), source, shape, size, room, progress)
         return
@@ -96,7 +98,7 @@ def _coordinates(archive: NpzArchive, source: str, size: int) -> Iterator[tuple[
 
 
 def _length(members: Sequence[NpzMember], source: str) -> int:
-    """Return the common length of arrays with an element per entry. Raises RequestError if they differ."""
+    """Return the common length of arrays with one element per entry. Raises RequestError if the lengths differ."""
     if len({member.shape for member in members}) > 1 or len(members[0].shape) != 1:
         told = ", ".join(f"{member.name} {member.shape}" for member in members)
         raise RequestError(
@@ -108,8 +110,10 @@ def _length(members: Sequence[NpzMember], source: str) -> int:
 def _compressed(
     archive: NpzArchive, source: str, lines: int, size: int, room: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield rows, columns and values of a CSR matrix; columns, rows and values of CSC. lines: rows of CSR, columns of
-    CSC."""
+    """Yield rows, columns and values of a CSR matrix, or columns, rows and values of a CSC matrix.
+
+    lines: number of rows (CSR) or columns (CSC).
+    """
     offsets, minor, data = archive.open("indptr").whole(room), archive.open("indices"), archive.open("data")
     total = _length([minor, data], source)
     if offsets.size != lines + 1 or offsets[0] != 0 or offsets[-1] > total or (offsets[1:] < offsets[:-1]).any():

@@ -1,4 +1,4 @@
-"""Arrays of an .npz file, read sequentially in pieces, so that none needs to fit in memory."""
+"""Read arrays of an .npz file sequentially in pieces, so that no array needs to fit in memory."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def _wanted(name: str) -> str:
 
 
 class NpzMember:
-    """An array that is being read. Attributes: `name`, `shape`, `dtype`, `by_column` (Fortran order)."""
+    """An array being read. Attributes: `name`, `shape`, `dtype`, `by_column` (Fortran order)."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str, path: str) -> None:
         self.name, self._path = name, path
         try:
             self._file = archive.open(f"{name}.npy")
-        except (OSError, RuntimeError) as error:  # a damaged directory leads to a wrong place or version
+        except (OSError, RuntimeError) as error:  # a damaged directory gives a wrong position or version
             raise zipfile.BadZipFile(str(error)) from error
         read_header = npy.read_array_header_1_0 if npy.read_magic(self._file) == (1, 0) else npy.read_array_header_2_0
         self.shape, self.by_column, self.dtype = read_header(self._file)
@@ -45,7 +45,7 @@ class NpzMember:
         return np.frombuffer(data, self.dtype)
 
     def whole(self, most: int) -> np.ndarray:
-        """Read the whole array. Raises RequestError if it is larger than `most` bytes."""
+        """Return the whole array. Raises RequestError if it is larger than `most` bytes."""
         size = math.prod(self.shape)
         if size * self.dtype.itemsize > most:
             raise RequestError(
@@ -57,14 +57,15 @@ class NpzMember:
 
 
 class NpzArchive:
-    """An .npz file. Attributes: `names` of its arrays."""
+    """An .npz file. Attributes: `names`, the names of its arrays."""
 
     def __init__(self, file: zipfile.ZipFile, path: str) -> None:
         self._file, self._path = file, path
         self.names = {name.removesuffix(".npy") for name in file.namelist()}
 
     def open(self, name: str) -> NpzMember:
-        """Start to read an array; several can be read at once. Raises RequestError if it has another dtype."""
+        """Start reading an array; several arrays can be read at once. Raises RequestError if its dtype is
+        unsupported."""
         return NpzMember(self._file, name, self._path)
 
 
@@ -74,7 +75,7 @@ def opened(path: str) -> Iterator[NpzArchive]:
     try:
         with open_input(path) as file, zipfile.ZipFile(file) as archive:
             yield NpzArchive(archive, path)
-    except RequestError:  # is a ValueError
+    except RequestError:  # a subclass of ValueError
         raise
     except (*DAMAGE, ValueError, KeyError) as error:
         raise RequestError(f"{path} is truncated or damaged: {error}", "Write the file again.") from error

@@ -1,7 +1,7 @@
 """Offsets of columns whose values are far from 0 and close together, such as times in seconds since 1970.
 
-float32 has 24 bits and rounds 1,700,000,123.4 to a multiple of 128. Of such a column a design stores the differences
-from a number, its offset, with a relative error of 6e-8.
+float32 has 24 significant bits and rounds 1,700,000,123.4 to a multiple of 128. For such a column a design stores the
+differences from a number, the offset, with a relative error of 6e-8.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ import numpy as np
 from blocks.design.dense_spill import complete
 from blocks.design.design import DenseBlock, SparseBlock
 
-_FAR = 100.0  # times the mean distance from the median: what float32 rounds a nearer column by is below 1e-5 of that
-_ROUNDING = 1e-15  # of a median: no more than the last digits differ, and float32 makes them the same
-_READ = 1e-15  # of a value: what reading it from text may change
-_LOOKED_AT = 1001  # values of a column, evenly spaced, that its median is taken of
+_FAR = (
+    100.0  # times the mean deviation from the median: nearer to 0, float32 rounds by less than 1e-5 of that deviation
+)
+_ROUNDING = 1e-15  # relative to the median: only the last digits differ, and are equal in float32
+_READ = 1e-15  # relative error of a value parsed from text
+_LOOKED_AT = 1001  # number of evenly spaced values of a column whose median is taken
 
 
 def offset_of(values: np.ndarray) -> float:
     """Return the offset of a column, float64 (n,); 0 if float32 represents its values, or they are not far from 0.
 
-    A number of 17 digits may be parsed a few units in the last place off, see `blocks.fields.number_at`. The offset has
-    few binary digits, so that differences of whole numbers are whole.
+    The parser may be off by a few units in the last place for numbers of 17 digits, see `blocks.fields.number_at`. The
+    offset has few binary digits, so that differences of integers are integers.
     """
     if (np.abs(values - values.astype(np.float32)) <= _READ * np.abs(values)).all():
         return 0.0
@@ -38,10 +40,9 @@ def offset_of(values: np.ndarray) -> float:
 def differences(
     columns: np.ndarray | SparseBlock, rows: int, given: np.ndarray | None
 ) -> tuple[SparseBlock | DenseBlock, np.ndarray]:
-    """Return the block of differences and the offsets, float64 (W,), of columns (W, n) or of a block with float32 or
-    float64 values.
+    """Return the block of differences and the offsets, float64 (W,).
 
-    given: float64 (W,), prescribed offsets where not 0.
+    columns: (W, n), or a block with float32 or float64 values. given: float64 (W,), prescribed offsets where nonzero.
     """
     if isinstance(columns, SparseBlock):
         return sparse_differences(columns, rows, given)
@@ -49,7 +50,7 @@ def differences(
 
 
 def dense_differences(values: np.ndarray, given: np.ndarray | None) -> tuple[DenseBlock, np.ndarray]:
-    """Subtract offsets from dense columns (W, n), in place; see `differences`."""
+    """Subtract offsets from dense columns (W, n), in place. See `differences`."""
     offsets = np.zeros(len(values)) if given is None else given.copy()
     for column in np.flatnonzero(offsets == 0).tolist() if values.dtype == np.float64 else ():
         offsets[column] = offset_of(values[column])
@@ -59,11 +60,13 @@ def dense_differences(values: np.ndarray, given: np.ndarray | None) -> tuple[Den
 
 
 def sparse_differences(block: SparseBlock, rows: int, given: np.ndarray | None) -> tuple[SparseBlock, np.ndarray]:
-    """Subtract offsets from sparse columns; a column with an offset has entries where its value differs. See
-    `differences`."""
+    """Subtract offsets from sparse columns. See `differences`.
+
+    A column with an offset has an entry for each value that differs from it.
+    """
     sizes = np.diff(block.offsets)
     offsets = np.zeros(sizes.size) if given is None else given.copy()
-    dense = (offsets == 0) & (sizes > rows // 2) & (block.values.dtype == np.float64)  # of others the median is 0
+    dense = (offsets == 0) & (sizes > rows // 2) & (block.values.dtype == np.float64)  # else the median is 0
     for column in np.flatnonzero(dense).tolist():
         offsets[column] = offset_of(_values_of(block, column, rows))
     pieces, begin, values = [], 0, block.values.astype(np.float32)

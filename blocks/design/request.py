@@ -1,4 +1,4 @@
-"""Options of the ingestion of a design matrix."""
+"""Options for ingesting a design matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from blocks.errors import RequestError
 from blocks.sources import size_of
 
 KINDS = ("svmlight", "mtx", "csv", "npz", "plink")
-PYTHON = "python"  # rows that `Design.create` is given
+PYTHON = "python"  # rows given to `Design.create`
 BLOCK_BYTES = 32 << 20
 
 
@@ -22,12 +22,12 @@ BLOCK_BYTES = 32 << 20
 class DesignRequest:
     """Options of an ingestion.
 
-    kind: one of `KINDS`. target: column of y in a CSV file; for others, except svmlight, a file with y. drop: columns
-    of a CSV file to leave out. delimiter, quote: see `dialect_of`. no_header: columns are named by number, from 1.
-    decimal: `.` or `,`. encoding: of text, None for UTF-8. query: of a SQLite database. zero_based: svmlight indices
-    count from 0. covariates: file joined to PLINK files by names of individuals. skip_missing: leave out rows of PLINK
-    files with a missing y (NaN in an .npy target) or covariate. columns_from: design whose columns are used.
-    block_bytes: approximate size of a block.
+    kind: one of `KINDS`. target: column of y in a CSV file; for other kinds, except svmlight, a file with y. drop:
+    columns of a CSV file to leave out. delimiter, quote: see `dialect_of`. no_header: columns are named by number, from
+    1. decimal: `.` or `,`. encoding: text encoding, None for UTF-8. query: query of a SQLite database. zero_based:
+    svmlight indices count from 0. covariates: file to join to PLINK files by the names of individuals. skip_missing:
+    leave out rows of PLINK files with a missing y (NaN in an .npy target) or covariate. columns_from: design whose
+    columns are used. block_bytes: approximate size of a block.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class DesignRequest:
     overwrite: bool = False
 
     def files(self) -> list[str]:
-        """Return all input files, except that of y."""
+        """Return all input files except the file of y."""
         if self.kind != "plink":
             return list(self.inputs)
         return [*files_of(self.inputs[0]), *([self.covariates] if self.covariates else [])]

@@ -1,7 +1,7 @@
 """Files that select or weight the rows of a design matrix, and random folds.
 
-A .npy file, or a text file with one number per line. Selected rows are row numbers, from 1 in text and from 0 in a .npy
-file; or, in .npy, a boolean for each row.
+The format is .npy, or text with one number per line. Selected rows are given as row numbers, from 1 in text and from 0
+in .npy files, or, in .npy files, as a boolean for each row.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read_rows(path: str, rows: int) -> np.ndarray:
 
 
 def read_weights(path: str, rows: int) -> np.ndarray:
-    """Read the sample weights, float64 (n,). Raises RequestError unless they are finite, at least 0, and not all 0."""
+    """Read the sample weights, float64 (n,). Raises RequestError unless they are finite, nonnegative, and not all 0."""
     found = _numbers(path).astype(np.float64)
     if found.size != rows:
         raise _other_size(path, found.size, rows)
@@ -74,7 +74,7 @@ def draw_folds(rows: int, folds: int, seed: int, classes: np.ndarray | None = No
 
 
 def _numbers(path: str) -> np.ndarray:
-    """Read a one-dimensional array of bool or numbers."""
+    """Read a one-dimensional array of booleans or numbers."""
     if Path(path).suffix != ".npy":
         return _of_text(path)
     try:

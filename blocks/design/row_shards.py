@@ -25,15 +25,15 @@ from blocks.store import write_lines
 
 
 def row_bounds(rows: int, shards: int) -> np.ndarray:
-    """Return the first row of each shard and the number of rows, int64 (N+1,)."""
+    """Return the first row of each shard, followed by the number of rows, int64 (N+1,)."""
     return np.arange(shards + 1) * rows // shards
 
 
 class RowShard(Design):
-    """A shard of a design matrix with the interface of the whole: `rows`, `y`, `means`, `norms` and `deviations` are
-    those of the whole.
+    """A shard of a design matrix with the interface of the whole matrix.
 
-    Blocks have the rows from `own.start` to `own.stop` (exclusive), numbered from 0.
+    `rows`, `y`, `means`, `norms` and `deviations` are those of the whole. Blocks have the rows from `own.start` to
+    `own.stop` (exclusive), numbered from 0.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -55,13 +55,13 @@ class RowShard(Design):
 
 
 def shard_or_whole(path: str | Path) -> Design:
-    """Open the shard of a rank; or a whole design for a ring of one."""
+    """Open the shard of a rank, or a whole design for a ring of one rank."""
     design = Design(path)
     return RowShard(path) if "shard" in design.manifest else design
 
 
 def split_design(whole: Design, targets: Sequence[Target], bar: Bar) -> None:
-    """Write the shards of a design to their targets. Raises RequestError if there are too few rows."""
+    """Write the shards of a design to their target directories. Raises RequestError if there are too few rows."""
     bounds = row_bounds(whole.rows, len(targets))
     if np.diff(bounds).min() == 0:
         raise RequestError(f"{whole.rows} rows cannot be split into {len(targets)} shards", "Give a smaller --shards.")
@@ -130,5 +130,5 @@ def _within(rows: np.ndarray, first: int, last: int) -> np.ndarray:
 
 
 def _offsets(offsets: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """Return the start of each column if only some entries are kept; int64 (W+1,)."""
+    """Return the start of each column if only some entries are kept, int64 (W+1,)."""
     return np.concatenate([[0], np.cumsum(kept, dtype=np.int64)])[offsets]

@@ -1,4 +1,4 @@
-"""Parsed rows of a design matrix, and facts about their values needed to write columns."""
+"""Parsed rows of a design matrix, and facts about their values that are needed to write columns."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.ratings.transposition import ENTRY
 
-LARGEST = float(np.finfo(np.float32).max)  # of a value
+LARGEST = float(np.finfo(np.float32).max)  # maximum absolute value
 MOST_ROWS = 1 << 32
 MOST_COLUMNS = (1 << 32) - 1
 WIDE_ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f8")])
 
 
 class SparseRows(NamedTuple):
-    """Nonzero entries of some rows, in any order, and the number of rows or lines of entries. queries: the lines had
-    query ids."""
+    """Nonzero entries of some rows, in any order.
+
+    records: number of rows or lines of entries. queries: whether the lines had query ids.
+    """
 
     entries: np.ndarray  # WIDE_ENTRY (N,)
     records: int
@@ -33,7 +35,10 @@ class DenseRows(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Facts that decide the form of blocks. ones: all entries are 1. small: all are whole and fit in int8."""
+    """Facts that determine the form of blocks.
+
+    ones: all entries are 1. small: all entries are integers that fit in int8.
+    """
 
     entries: int
     ones: bool
@@ -50,17 +55,18 @@ def facts_of(values: np.ndarray) -> Facts:
 
 
 def fits_float32(values: np.ndarray) -> np.ndarray:
-    """Return which values are finite in float32, bool. values: floats of any width."""
-    if values.dtype.itemsize <= 4:  # float16, in which LARGEST is infinite, and float32
+    """Return which values are finite in float32, bool. values: floats of any size."""
+    if values.dtype.itemsize <= 4:  # float16, where LARGEST is infinite, and float32
         return np.isfinite(values)
     with np.errstate(invalid="ignore"):
         return np.abs(values) <= LARGEST
 
 
 def checked(values: np.ndarray, name: str, place: object) -> np.ndarray:
-    """Return values as float32 or float64, unchanged if they have 8 bits; RequestError for one beyond float32.
+    """Return values as float32 or float64; 8-bit values are returned unchanged.
 
-    place: function from an index into the flattened values to a position for messages.
+    place: function from an index into the flattened values to a position for messages. Raises RequestError for a value
+    beyond float32.
     """
     if values.dtype.itemsize == 1:
         return values.astype(np.int8) if values.dtype == np.bool_ else values
@@ -71,7 +77,7 @@ def checked(values: np.ndarray, name: str, place: object) -> np.ndarray:
 
 
 def narrowed(values: np.ndarray) -> np.ndarray:
-    """Return float64 values as float32 if that changes none of them."""
+    """Return float64 values as float32 if the conversion changes none of them."""
     if values.dtype != np.float64:
         return values
     narrow = values.astype(np.float32)

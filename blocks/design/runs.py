@@ -1,4 +1,4 @@
-"""Positions of the entries of some columns in runs that are sorted by column; see `blocks.design.sparse_spill`."""
+"""Positions of the entries of some columns in runs sorted by column. See `blocks.design.sparse_spill`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-LANDMARK = 512  # entries between two whose columns are known without reading the run
+LANDMARK = 512  # interval between entries whose columns are known without reading the run
 
 
 class EntryRun(NamedTuple):
-    """A file of entries by column. landmarks: uint32, column of every `LANDMARK`th entry. wide: values are float64."""
+    """A file of entries by column.
+
+    landmarks: uint32, column of every `LANDMARK`th entry. wide: whether values are float64.
+    """
 
     path: str
     wide: bool
@@ -20,7 +23,7 @@ class EntryRun(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Entries of a run from `begin` to `end` (exclusive), whose rows are counted from row `place`."""
+    """The entries of a run from `begin` to `end` (exclusive). place: the row from which their rows are counted."""
 
     path: str
     wide: bool
@@ -30,8 +33,8 @@ class Segment(NamedTuple):
 
 
 def segments(runs: Sequence[EntryRun], places: Sequence[int], first: int, last: int) -> Iterator[Segment]:
-    """Yield what to read of each run for the columns from `first` to `last` (exclusive), plus up to a landmark
-    more."""
+    """Yield the segment of each run that contains the columns from `first` to `last` (exclusive), extended to
+    landmarks."""
     for run, place in zip(runs, places, strict=True):
         begin, end = (LANDMARK * int(mark) for mark in np.searchsorted(run.landmarks, (first, last)))
         begin, end = max(begin - LANDMARK, 0), min(end, run.entries)

@@ -1,4 +1,4 @@
-"""Open the inputs of a design matrix: facts known beforehand, and chunks for workers."""
+"""Open the inputs of a design matrix: facts that are known in advance, and chunks for workers."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from blocks.ingestion.messages import LinesChunk
 from blocks.ingestion.pipeline import Pool
 from blocks.sources import Opening, Progress, Source, whole_line
 
-BYTES_OF_CHUNK = 16  # bytes that a worker holds while it works on a chunk, for each byte of it, at worst
-MAIN_BYTES_OF_COLUMN = 24  # in the main process: counts, costs, and moments on their way to the index
+BYTES_OF_CHUNK = 16  # maximum memory of a worker for each byte of the chunk it works on
+MAIN_BYTES_OF_COLUMN = 24  # memory for each column in the main process: counts, costs, and moments for the index
 
 
 @dataclass(frozen=True)
 class Opened:
     """Opened inputs.
 
-    chunks: for workers. rows, columns: None if unknown before reading. names: of the columns, if any. y: float64 (n,),
-    if it is separate from the rows. entries: expected lines of entries, if known.
+    chunks: chunks for workers. rows, columns: None if unknown before reading. names: column names, if any. y: float64
+    (n,), if it is separate from the rows. entries: expected number of lines with entries, if known.
     """
 
     chunks: Iterator[Any]
@@ -59,8 +59,8 @@ class Opened:
 def open_inputs(request: DesignRequest, size: int, room: int, progress: Progress, until: ExitStack) -> Opened:
     """Open the inputs of any kind except PLINK.
 
-    size: bytes of a chunk. room: bytes for a row in memory, and for data of each column. until: context that closes the
-    inputs. Raises RequestError if a header exceeds the room.
+    size: bytes of a chunk. room: maximum bytes of a row in memory, and of data for each column. until: context that
+    closes the inputs. Raises RequestError if a header exceeds the room.
     """
     longest = max(room // BYTES_OF_CHUNK, size)
     base = Design(request.columns_from) if request.columns_from else None
@@ -125,7 +125,7 @@ def _open_tables(
 
 
 def _writing(request: DesignRequest, path: str, source: Source) -> tuple[Dialect, str]:
-    """Return the dialect of a table and its decimal mark."""
+    """Return the dialect and the decimal mark of a table."""
     if source.is_database:
         return Dialect(), "."
     return dialect_of(path, request.delimiter, request.quote, not request.no_header), request.decimal
@@ -147,7 +147,7 @@ def _lines(opened: Iterable[tuple[Source | ArrowTable, Form]], size: int) -> Ite
 
 
 def _cells(source: ArrowTable, table: TableFormat, size: int, numbers: Iterator[int]) -> Iterator[CellsChunk]:
-    """Yield the rows of a Parquet or Arrow file, for groups of columns one after the other."""
+    """Yield the rows of a Parquet or Arrow file for one group of columns after another."""
     by_place = {place: name for name, place in zip(source.columns, table.places, strict=True)}
     wanted = [by_place[place] for place in range(table.columns)]
     labels = [by_place[LABEL]] if LABEL in by_place else []

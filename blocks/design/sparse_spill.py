@@ -1,6 +1,6 @@
-"""Convert entries in row order to columns, out of core.
+"""Sort entries from row order into columns, out of core.
 
-Each chunk of entries is spilled, sorted by column, to a file: a run. The columns of a block are then gathered from all
+Each chunk of entries is sorted by column and written to a file, a run. The columns of a block are then read from all
 runs in order, so their rows ascend if those of the input do.
 """
 
@@ -21,16 +21,16 @@ from blocks.ratings.transposition import ENTRY
 
 
 def write_run(path: Path, entries: np.ndarray) -> np.ndarray:
-    """Write ENTRY or WIDE_ENTRY (N,) by column; returns uint32 landmarks, the column of every `LANDMARK`th entry."""
+    """Write ENTRY or WIDE_ENTRY (N,) by column. Returns landmarks, uint32, the column of every `LANDMARK`th entry."""
     keys = entries["column"].astype(np.uint64) << np.uint64(32) | np.arange(entries.size, dtype=np.uint64)
-    keys.sort()  # faster than a stable argsort, and the same
+    keys.sort()  # faster than a stable argsort, with the same result
     sorted_ = entries[keys & np.uint64(0xFFFFFFFF)]
     path.write_bytes(sorted_.data)
     return sorted_["column"][::LANDMARK].copy()
 
 
 def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -> SparseBlock:
-    """Gather the sparse columns from `first` on. counts: entries of each.
+    """Return the sparse columns from `first` on. counts: number of entries in each column.
 
     Values are float64 if any run has float64 values, else float32. Raises RequestError for two entries in one cell.
     """
@@ -49,23 +49,23 @@ def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -
 
 
 def gather_dense(segments: Sequence[Segment], first: int, counts: np.ndarray, rows: int, dtype: Any) -> np.ndarray:
-    """Gather the columns from `first` on as a dense array, (W, rows). dtype: must represent all their values."""
+    """Return the columns from `first` on as a dense array, (W, rows). dtype: must represent all values."""
     values = np.zeros((counts.size, rows), dtype)
     for piece in _pieces(segments, first, counts.size):
         found = piece["value"] if values.dtype == np.float64 else piece["value"].astype(np.float32, copy=False)
-        values[piece["column"], piece["row"]] = found  # of float32, if it becomes int8
+        values[piece["column"], piece["row"]] = found  # found is float32 if values are int8
     if np.count_nonzero(values) != counts.sum(dtype=np.int64):
-        gather_sparse(segments, first, counts)  # names the entry that stands twice
+        gather_sparse(segments, first, counts)  # raises an error that names the repeated entry
     return values
 
 
 def kind_of(segments: Sequence[Segment]) -> np.dtype[Any]:
-    """Return the dtype of the values of runs."""
+    """Return the dtype for the values of runs."""
     return np.dtype(np.float64 if any(segment.wide for segment in segments) else np.float32)
 
 
 def _pieces(segments: Sequence[Segment], first: int, width: int) -> Iterator[np.ndarray]:
-    """Yield the entries of each run; column numbers are relative to `first`."""
+    """Yield the entries of each run; column indices are relative to `first`."""
     for path, wide, begin, end, place in segments:
         kind = WIDE_ENTRY if wide else ENTRY
         found = np.fromfile(path, kind, end - begin, offset=kind.itemsize * begin)
@@ -77,10 +77,10 @@ def _pieces(segments: Sequence[Segment], first: int, width: int) -> Iterator[np.
 
 @unmanaged_kernel
 def place_entries(entries, following, rows, values):
-    """Put entries at the ends of their columns.
+    """Append entries to their columns.
 
-    entries: ENTRY or WIDE_ENTRY (N,). following: int64 (W,), where the next entry of each column goes, changed. Filled:
-    rows uint32, values float32 or float64.
+    entries: ENTRY or WIDE_ENTRY (N,). following: int64 (W,), position of the next entry of each column, updated. rows:
+    uint32, filled. values: float32 or float64, filled.
     """
     for i in range(entries.size):
         column = entries["column"][i]
@@ -90,9 +90,9 @@ def place_entries(entries, following, rows, values):
 
 @kernel
 def order_rows(offsets, rows, values):
-    """Sort the entries of each column by row where they are not; returns a column and a row that stand twice, or -1s.
+    """Sort the entries of each column by row where needed; return the column and row of a repeated entry, or -1, -1.
 
-    offsets: int64 (W+1,). Changed: rows uint32 (N,), values float32 or float64 (N,).
+    offsets: int64 (W+1,). rows: uint32 (N,), sorted. values: float32 or float64 (N,), permuted alike.
     """
     for column in range(offsets.size - 1):
         begin, end = offsets[column], offsets[column + 1]

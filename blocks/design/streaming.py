@@ -1,4 +1,4 @@
-"""Write design matrices row by row from Python; see `Design.create`."""
+"""Write design matrices row by row from Python. See `Design.create`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from blocks.ingestion.streaming import DatasetWriter, adding, budget_of, streame
 from blocks.plurals import count_of
 from blocks.progress_bar import no_bar
 
-_CELLS = 1 << 19  # numbers, or entries, of a chunk
+_CELLS = 1 << 19  # maximum number of cells or entries in a chunk
 
 
 class DesignWriter(DatasetWriter):
@@ -51,7 +51,7 @@ class DesignWriter(DatasetWriter):
         self._spilled: list[Spilled] = []
         self._pending: list[np.ndarray | GivenRows] = []
         self._rows = self._held = self._written = 0  # rows added; cells or entries buffered; rows written
-        self._width = 0  # the largest number of columns that any rows have
+        self._width = 0  # maximum number of columns of the rows so far
         self._y: list[np.ndarray] = []
 
     @adding
@@ -70,7 +70,7 @@ class DesignWriter(DatasetWriter):
         Raises
         ------
         RequestError
-            For an invalid row, with its number, counted from 0 over all calls.
+            For an invalid row; the message gives its index, counted from 0 over all calls.
         """
         if isinstance(X, Iterator):
             for rows, labels in batches_of(X, y):
@@ -90,7 +90,7 @@ class DesignWriter(DatasetWriter):
         self._rows += table.rows
 
     def _chosen(self, table: Any, y: Any) -> tuple[Any, Any]:
-        """Return the columns of a data frame that the design has, and the target."""
+        """Return the columns of a data frame that belong to the design, and the target."""
         target, dropped = self._request.target, list(self._request.drop)
         for name in dropped:
             column_of(table, name, "drop")
@@ -168,7 +168,7 @@ class DesignWriter(DatasetWriter):
 
 
 def create_design(request: DesignRequest, memory: int | str | None) -> AbstractContextManager[DesignWriter]:
-    """Create a design matrix; see `Design.create`."""
+    """Create a design matrix. See `Design.create`."""
     base = Design(request.columns_from) if request.columns_from else None
     return streamed(
         request.out, request.overwrite, lambda target: DesignWriter(request, base, budget_of(memory), target)

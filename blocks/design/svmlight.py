@@ -1,6 +1,6 @@
 """Parse svmlight (LIBSVM) files: one row per line, `label index:value index:value ...`, indices ascending from 1 or 0.
 
-Comments start with `#`; values of 0 are dropped. `qid:number` after the label, the query of a ranking, is ignored.
+Comments start with `#`; zeros are dropped. `qid:number` after the label, the query id of a ranking, is ignored.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _COLON, _HASH = 58, 35
 _PAIR = re.compile(rb"(\d+):(.*)", re.DOTALL)
 _QUERY = re.compile(rb"qid:\d+")
 _QUERIES = re.compile(rb"^[ \t]*[^\s#]+[ \t]+qid:\d", re.MULTILINE)
-_AT, _LINE, _ROW, _FOUND = 0, 1, 2, 3  # places in the state of `read_rows`
+_AT, _LINE, _ROW, _FOUND = 0, 1, 2, 3  # positions in the state of `read_rows`
 _BAD = -1
 _FORM = "A line must be `label index:value index:value ...`."
 
 
 def read(data: bytes, source: str, line: int, form: Svmlight) -> SparseRows:
-    """Parse whole lines, the first with number `line`; RequestError, with file and line, for a bad one."""
+    """Parse whole lines. line: number of the first line. Raises RequestError, naming file and line, for a bad line."""
     text = np.frombuffer(data, np.uint8)
     found, state = np.empty(data.count(b":"), WIDE_ENTRY), np.zeros(4, np.int64)
     labels = np.empty(data.count(b"\n"))
@@ -74,11 +74,11 @@ def _wrong_index(index: int, before: int, form: Svmlight) -> tuple[str, str] | N
 
 @unmanaged_kernel
 def read_rows(text, bounds, labels, found, state):
-    """Read rows up to the end of the text, or to a bad line; returns whether it was the end.
+    """Read rows up to the end of the text or to a bad line; return whether the end was reached.
 
-    text: uint8, whole lines. bounds: the first index, how many there are, and the largest value. Filled: labels float64
-    (R,), found WIDE_ENTRY (N,). state: int64 (4,): where the next line begins, its number from 0, rows and entries
-    found.
+    text: uint8, whole lines. bounds: first column index, number of columns, and maximum value. labels: float64 (R,),
+    filled. found: WIDE_ENTRY (N,), filled. state: int64 (4,), updated: start of the next line, its number from 0,
+    numbers of rows and entries found.
     """
     at, line, row, entry = state
     while at < text.size:
@@ -105,7 +105,7 @@ def read_rows(text, bounds, labels, found, state):
 
 @unmanaged_kernel
 def after_query(text, at, stop):
-    """Return the end of `qid:number` after a label; `at` if there is none."""
+    """Return the end of `qid:number` after a label, or `at` if there is no query id."""
     begin = at
     while begin < stop and is_blank(text[begin]):
         begin += 1
@@ -120,10 +120,10 @@ def after_query(text, at, stop):
 
 @unmanaged_kernel
 def read_pairs(text, at, stop, row, bounds, found, entry):
-    """Read the pairs of a row that lie between `at` and `stop`.
+    """Read the pairs of a row between `at` and `stop`.
 
-    bounds: see `read_rows`. found: WIDE_ENTRY, filled from place `entry` on. Returns the place after the last, or -1 if
-    a pair is bad.
+    bounds: see `read_rows`. found: WIDE_ENTRY, filled from position `entry` on. Returns the position after the last
+    entry, or -1 if a pair is invalid.
     """
     rows, places, values = found["row"], found["column"], found["value"]
     first, columns, largest = bounds

@@ -12,12 +12,12 @@ from blocks.design.rows import LARGEST, DenseRows
 from blocks.errors import RequestError, quoted
 from blocks.fields import BREAK, is_number, number_at, trimmed
 
-_AT, _LINE, _ROW = 0, 1, 2  # places in the state of `read_cells`
+_AT, _LINE, _ROW = 0, 1, 2  # positions in the state of `read_cells`
 _BAD = _NONE = -1
 
 
 def read(data: bytes, source: str, line: int, form: TableFormat) -> DenseRows:
-    """Parse whole lines, the first with number `line`; RequestError, with file and line, for a bad one."""
+    """Parse whole lines. line: number of the first line. Raises RequestError, naming file and line, for a bad line."""
     text = np.frombuffer(data, np.uint8)
     most = data.count(b"\n")
     cells, y = np.empty((most, form.columns)), np.empty(most if LABEL in form.places else 0)
@@ -53,11 +53,11 @@ def _wrong(data: bytes, form: TableFormat) -> tuple[str, str]:
 
 @unmanaged_kernel
 def read_cells(text, marks, places, largest, cells, y, state):
-    """Read rows up to the end of the text, or to a bad one; returns whether it was the end.
+    """Read rows up to the end of the text or to a bad row; return whether the end was reached.
 
-    text: uint8, whole rows. marks: bytes between fields, around a quoted field (or -1), and before the fraction of a
-    number. places: int64 (F,), column of each field, or LABEL or LEFT_OUT. Filled: cells float64
-    (R, p), y float64 (R,). state: int64 (3,): where the next row begins, the number of its line from 0, rows found.
+    text: uint8, whole rows. marks: the delimiter, the quote (or -1) and the decimal mark, as bytes. places: int64 (F,),
+    column of each field, or LABEL or LEFT_OUT. cells: float64 (R, p), filled. y: float64 (R,), filled. state: int64
+    (3,), updated: start of the next row, number of its line from 0, number of rows found.
     """
     at, line, row = state
     while at < text.size:
@@ -79,10 +79,10 @@ def read_cells(text, marks, places, largest, cells, y, state):
 
 @unmanaged_kernel
 def read_row(text, at, marks, places, largest, cells, y):
-    """Read the row that begins at `at` into cells float64 (p,) and, if it has a label, y float64 (1,).
+    """Read the row that starts at `at` into cells float64 (p,) and, if it has a label, y float64 (1,).
 
-    marks: see `read_cells`. Returns where the next row begins, or -1 if this one is bad, and the line breaks between
-    its quotes.
+    marks: see `read_cells`. Returns the start of the next row, or -1 if this row is bad, and the number of line breaks
+    in quoted fields.
     """
     breaks = 0
     for field in range(places.size):
@@ -109,9 +109,9 @@ def read_row(text, at, marks, places, largest, cells, y):
 
 @unmanaged_kernel
 def field_end(text, at, separator, quote):
-    """Return the end of the field that begins at `at`, and the number of line breaks between its quotes.
+    """Return the end of the field that starts at `at`, and the number of line breaks between its quotes.
 
-    It ends at -1 if its quote is not closed, or if text follows the closing one. text: uint8, ends with a line break.
+    The end is -1 if its quote is not closed, or if text follows the closing quote. text: uint8, ends with a line break.
     """
     lines, last = 0, text.size - 1
     if text[at] == quote:

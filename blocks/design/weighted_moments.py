@@ -2,7 +2,7 @@
 
 A subset of the rows, such as the training rows of a fold, has weights of 1 for its rows and 0 for the others. With
 weights w that add up to W, the mean is sum(w x) / W, the norm sqrt(sum(w x^2)) and the deviation sqrt(sum(w (x -
-mean)^2) / W), exactly 0 if all values with a weight are equal. A missing value counts as the mean of the others.
+mean)^2) / W), exactly 0 if all values with nonzero weight are equal. A missing value counts as the mean of the others.
 """
 
 from __future__ import annotations
@@ -17,31 +17,34 @@ from blocks.design.design import DenseBlock, SparseBlock
 
 
 class Weights(NamedTuple):
-    """K weights of n rows. counts: int64 (K,), rows with nonzero weight. totals: float64 (K,), sums of weights."""
+    """K weightings of n rows.
 
-    of_rows: np.ndarray  # float64 (n, K), none below 0
+    counts: int64 (K,), number of rows with nonzero weight. totals: float64 (K,), sums of weights.
+    """
+
+    of_rows: np.ndarray  # float64 (n, K), nonnegative
     counts: np.ndarray
     totals: np.ndarray
 
 
 class WeightedSums(NamedTuple):
-    """Sums over the given values of a column, for each weight."""
+    """Sums over the given values of a column, for each weighting."""
 
-    counts: np.ndarray  # int64 (K,), of those whose weight is not 0
+    counts: np.ndarray  # int64 (K,), number of values with nonzero weight
     weights: np.ndarray  # float64 (K,)
     values: np.ndarray  # float64 (K,)
     squares: np.ndarray  # float64 (K,)
-    first: np.ndarray  # float64 (K,), one of those whose weight is not 0
-    different: np.ndarray  # bool (K,), whether these are not all the same
+    first: np.ndarray  # float64 (K,), a value with nonzero weight
+    different: np.ndarray  # bool (K,), whether the values with nonzero weight differ
 
 
 def weights_of(of_rows: np.ndarray) -> Weights:
-    """Return weights from float64 (n, K), all at least 0, with some above 0 in each column."""
+    """Return weightings from float64 (n, K), nonnegative, with some positive weights in each column."""
     return Weights(of_rows, np.count_nonzero(of_rows, axis=0), of_rows.sum(axis=0))
 
 
 def weighted_moments(block: SparseBlock | DenseBlock, weights: Weights) -> np.ndarray:
-    """Return means, norms and deviations of a block's w columns under K weights: float64 (3, K, w)."""
+    """Return means, norms and deviations of a block's w columns under K weightings: float64 (3, K, w)."""
     if isinstance(block, DenseBlock):
         return moments_of_dense(*block, weights)
     longest = int(np.diff(block.offsets).max(initial=0)) if block.values.size == 0 else 0
@@ -50,8 +53,10 @@ def weighted_moments(block: SparseBlock | DenseBlock, weights: Weights) -> np.nd
 
 @kernel
 def moments_of_sparse(offsets, rows, values, ones, weights):
-    """Return the moments of sparse columns; see `weighted_moments`. ones: float32, values of a column without stored
-    values."""
+    """Return the moments of sparse columns. See `weighted_moments`.
+
+    ones: float32, values of a column without stored values.
+    """
     moments, sums = np.empty((3, weights.totals.size, offsets.size - 1)), empty_sums(weights.totals.size)
     for column in range(offsets.size - 1):
         mine = slice(offsets[column], offsets[column + 1])
@@ -63,7 +68,7 @@ def moments_of_sparse(offsets, rows, values, ones, weights):
 
 @kernel
 def moments_of_dense(values, missing_offsets, missing_rows, weights):
-    """Return the moments of dense columns; see `weighted_moments`."""
+    """Return the moments of dense columns. See `weighted_moments`."""
     moments, sums = np.empty((3, weights.totals.size, len(values))), empty_sums(weights.totals.size)
     rows, known = np.arange(values.shape[1]), np.ones(values.shape[1], np.bool_)
     for column in range(len(values)):
@@ -79,14 +84,14 @@ def moments_of_dense(values, missing_offsets, missing_rows, weights):
 
 @kernel
 def empty_sums(kinds):
-    """Return empty sums for `kinds` weights."""
+    """Return empty sums for `kinds` weightings."""
     counts, numbers = np.empty(kinds, np.int64), np.empty((4, kinds))
     return WeightedSums(counts, numbers[0], numbers[1], numbers[2], numbers[3], np.empty(kinds, np.bool_))
 
 
 @unmanaged_kernel
 def add_up(rows, values, weights, sums):
-    """Set the sums over some values of a column, in rows (k,)."""
+    """Compute the sums over some values of a column, whose rows are `rows`, (k,)."""
     for kind in range(weights.totals.size):
         sums.counts[kind], sums.weights[kind], sums.values[kind], sums.squares[kind] = 0, 0.0, 0.0, 0.0
         sums.different[kind] = False
@@ -107,13 +112,16 @@ def add_up(rows, values, weights, sums):
 
 @unmanaged_kernel
 def finish(rows, values, weights, sums, counts, totals, moments):
-    """Fill moments, float64 (3, K). counts, totals: numbers and weights of the rows with a value, zero or not; the rest
-    of the weights belongs to missing values."""
+    """Fill moments, float64 (3, K).
+
+    counts, totals: number and total weight of the rows whose value, zero or not, is known; the remaining weight belongs
+    to missing values.
+    """
     for kind in range(weights.totals.size):
         zeros = counts[kind] - sums.counts[kind]
         mean = sums.values[kind] / totals[kind] if sums.counts[kind] else 0.0
         if zeros == 0 and not sums.different[kind] and sums.counts[kind]:
-            mean = sums.first[kind]  # exactly: a rounded mean would leave a deviation to divide by
+            mean = sums.first[kind]  # a rounded mean would give a tiny nonzero deviation, to divide by
         spread = max(totals[kind] - sums.weights[kind], 0.0) * mean * mean if zeros else 0.0
         for place in range(rows.size):
             spread += weights.of_rows[rows[place], kind] * (np.float64(values[place]) - mean) ** 2

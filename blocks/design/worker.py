@@ -36,8 +36,8 @@ from blocks.ingestion.messages import CountsRequest, LinesChunk
 from blocks.ingestion.worker import Worker
 from blocks.ratings.transposition import ENTRY
 
-_BYTES_OF_COUNT = 10  # of a column: in a worker while its array grows; the main process has twice as much
-_TURNS = 4  # in which the columns of a block become float32, if they are not yet: all of them would take too much
+_BYTES_OF_COUNT = 10  # memory for each column's count in a worker, while the array grows; twice in the main process
+_TURNS = 4  # number of steps in which a block is converted to float32; one step would take too much memory
 _NONE = np.empty(0, np.float32)
 _READERS: dict[type, Callable[..., SparseRows | DenseRows]] = {
     Svmlight: svmlight.read,
@@ -150,7 +150,7 @@ def _gathered(message: BlockToWrite) -> tuple[SparseBlock | DenseBlock, np.ndarr
 
 
 def _columns(message: FromPanels | FromRuns, mine: slice, kind: np.dtype[Any]) -> np.ndarray | SparseBlock:
-    """Return some columns of a block, (W, n), or a sparse block, with values of a dtype."""
+    """Return some columns of a block, (W, n), or a sparse block, with values of the given dtype."""
     first, last, dense = message.first + mine.start, message.first + mine.stop, message.form in (FLOATS, GENOTYPES)
     if isinstance(message, FromPanels):
         values = dense_spill.gather(message.panels, first, last, message.rows, kind)

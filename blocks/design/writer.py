@@ -17,7 +17,7 @@ MOMENTS = ("means", "norms", "deviations")
 
 
 def write_block(root: Path, number: int, block: SparseBlock | DenseBlock) -> dict[str, Any]:
-    """Publish some columns; returns the manifest entry."""
+    """Publish a block of columns. Returns its manifest entry."""
     arrays = {name: array.reshape(-1) for name, array in block._asdict().items()}
     if isinstance(block, SparseBlock):
         columns, entries, missing = block.offsets.size - 1, block.rows.size, 0
@@ -35,9 +35,9 @@ def write_index(
     block_bounds: np.ndarray,
     offsets: np.ndarray | None,
 ) -> dict[str, Any]:
-    """Publish index.h5; returns its manifest entry.
+    """Publish index.h5. Returns its manifest entry.
 
-    y: float64 (n,) or (0,). moments: for each block a file of float64 (3, W): means, norms and deviations.
+    y: float64 (n,) or (0,). moments: for each block, a file of float64 (3, W): means, norms and deviations.
     block_bounds: int64 (B+1,). offsets: float64 (p,), None if all are 0.
     """
 
