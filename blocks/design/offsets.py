@@ -13,9 +13,7 @@ import numpy as np
 from blocks.design.dense_spill import complete
 from blocks.design.design import DenseBlock, SparseBlock
 
-_FAR = (
-    100.0  # times the mean deviation from the median: nearer to 0, float32 rounds by less than 1e-5 of that deviation
-)
+_FAR = 100.0  # times the mean deviation from the median: below this, float32 rounds by < 1e-5 of that deviation
 _ROUNDING = 1e-15  # relative to the median: only the last digits differ, and are equal in float32
 _READ = 1e-15  # relative error of a value parsed from text
 _LOOKED_AT = 1001  # number of evenly spaced values of a column whose median is taken

@@ -1,1 +1,1 @@
-"""Ingestion of datasets of any kind: workers read, sort and write."""
+"""Ingestion of all kinds of datasets: workers read, sort and write."""

@@ -14,12 +14,12 @@ from blocks.json_files import write_json
 from blocks.store import MANIFEST, SCHEMA, Store
 from blocks.synced import sync_directory
 
-Entry = dict[str, Any]  # of a file in a manifest
+Entry = dict[str, Any]  # manifest entry of a file
 
 
 @dataclass(frozen=True)
 class Written:
-    """Entries of the files of a dataset. slices: empty for kinds without slices."""
+    """Manifest entries of the files of a dataset. slices: empty for kinds without slices."""
 
     index: Entry
     texts: dict[str, Entry]
@@ -28,7 +28,10 @@ class Written:
 
 
 def how_made(**facts: Any) -> dict[str, Any]:
-    """Return the manifest entry on how a dataset was made; `facts` must not depend on time, workers or memory."""
+    """Return the manifest entry that records how a dataset was made.
+
+    facts: must not depend on time, workers or memory.
+    """
     from importlib.metadata import version
 
     return {"ooc": version("ooc"), "command": "ingest", **facts}
@@ -50,8 +53,8 @@ def write_manifest(
 ) -> None:
     """Publish the manifest of a dataset.
 
-    counts: additional entries. identified_by: data besides the files that the identity depends on. planted: entry of
-    the known topics of synthetic documents. shard: entry "shard", see `blocks.shards.whole`. table: entry "table"; the
+    counts: additional entries. identified_by: data besides the files on which the identity depends. planted: entry of
+    the known topics of synthetic documents. shard: "shard" entry, see `blocks.shards.whole`. table: "table" entry; the
     identity does not depend on it, as training does not read it.
     """
     of_shard = [shard["index"]] if shard and not identified_by else []

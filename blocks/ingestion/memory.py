@@ -1,4 +1,4 @@
-"""Divide the memory limit of an ingestion, and check that it suffices."""
+"""Divide the memory limit of an ingestion between processes, and check that it suffices."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import NamedTuple
 from blocks.errors import RequestError
 from blocks.plurals import count_of
 
-ONE_WORKER = 48 << 20  # bytes of a worker besides its names and its block
-NAME_BYTES = 280  # of a name in the main process besides its letters: dictionary entry, string, place, order, counts
-_TEMPLATE = 144 << 20  # bytes of the main process and of what all workers share: interpreter, libraries, kernels
-_COMPILED = 90 << 20  # bytes of the same after compilation: 72 to 85 MiB, before any name is read
-_WORKER_NAME_BYTES = 170  # of a name in a worker besides its letters, as the workers count
+ONE_WORKER = 48 << 20  # memory of a worker besides its names and its block
+NAME_BYTES = 280  # memory for each name in the main process besides its letters: dictionary, string, order, counts
+_TEMPLATE = 144 << 20  # bytes of the main process and of memory shared by workers: interpreter, libraries, kernels
+_COMPILED = 90 << 20  # the same once kernels are compiled: measured 72 to 85 MiB before any name is read
+_WORKER_NAME_BYTES = 170  # memory for each name in a worker besides its letters, as workers estimate it
 
 
 class Budget(NamedTuple):
-    """Memory of all processes. memory: bytes, None for a quarter of the available memory. workers: processes besides
-    the main one. beside: bytes that the main process needs to read some kinds of inputs."""
+    """Memory of all processes.
+
+    memory: bytes, None for a quarter of the available memory. workers: number of processes besides the main process.
+    beside: bytes that the main process needs for reading some kinds of inputs.
+    """
 
     memory: int | None
     workers: int
@@ -25,42 +28,42 @@ class Budget(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Return the bytes for all processes."""
+        """Return the memory of all processes in bytes."""
         from blocks.memory import available
 
         return available() // 4 if self.memory is None else self.memory
 
     @property
     def each_worker(self) -> int:
-        """Return the bytes of a worker for documents, apart from names and blocks."""
+        """Return the memory of a worker in bytes for documents, apart from names and blocks."""
         return (self.total - self.beside - _TEMPLATE) // self.workers - ONE_WORKER
 
     def names_bytes(self, block_bytes: int) -> int:
-        """Return the bytes that the names (words, users, items) or column counts of one worker may take while it reads.
+        """Return the memory in bytes for the names (words, users, items) or column counts of a worker while it reads.
 
-        block_bytes: of the block or run that each worker writes later, when it has no names any more. Raises
+        block_bytes: size of the block or run that each worker writes later, when it no longer has names. Raises
         RequestError if these blocks and some hundred thousand names do not fit.
         """
         needed = self.beside + _TEMPLATE + self.workers * (ONE_WORKER + (1 << 20) + block_bytes) + (3 << 20)
         if needed > self.total:
             raise self._too_little(needed)
-        # They have forgotten them once the main process merges them.
+        # Workers have freed their names by the time the main process merges them.
         return (self.total - self.beside - _COMPILED) // self.workers - ONE_WORKER
 
     def require_names(self, block_bytes: int, *names: Sequence[str]) -> None:
-        """Raise RequestError, with the required limit, if the names that were read do not fit beside the blocks.
+        """Raise RequestError, stating the required limit, if the names that were read do not fit besides the blocks.
 
         block_bytes: see `names_bytes`. names: distinct names of all workers.
         """
         count, letters = sum(map(len, names)), sum(len(name) for several in names for name in several)
-        each = _WORKER_NAME_BYTES * count + letters  # a worker may meet all names
+        each = _WORKER_NAME_BYTES * count + letters  # a worker may read all names
         self.require_room(block_bytes, NAME_BYTES * count + letters, self.workers * each)
 
     def require_room(self, block_bytes: int, main_bytes: int, reading_bytes: int = 0) -> None:
-        """Raise RequestError, with the required limit, if writing needs more memory.
+        """Raise RequestError, stating the required limit, if writing needs more memory.
 
-        block_bytes: see `names_bytes`. main_bytes: of the main process while writing. reading_bytes: of all workers
-        while reading, for the message.
+        block_bytes: see `names_bytes`. main_bytes: memory of the main process while writing. reading_bytes: memory of
+        all workers while reading, for the message.
         """
         base, writing = self.beside + _COMPILED + self.workers * ONE_WORKER, self.workers * block_bytes + main_bytes
         if base + writing > self.total:

@@ -1,4 +1,4 @@
-"""Messages to and answers from the workers of every ingestion."""
+"""Messages to the workers of every ingestion, and their answers."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-NOBODY = 0  # instead of a worker, of rows that were not spilled, as they have no entries
+NOBODY = 0  # in place of a worker, for rows that were not spilled because they have no entries
 
 
 @dataclass
 class LinesChunk:
-    """Whole lines or rows of one input. form: their format, whose type selects the parser."""
+    """Whole lines or rows of one input. form: line format, whose type selects the parser."""
 
     number: int
     source: str
@@ -24,13 +24,13 @@ class LinesChunk:
 
 @dataclass
 class CountsRequest:
-    """Request for what a worker has counted while reading; it then forgets its counts."""
+    """Request for the counts of a worker, which then frees them."""
 
 
 class SpilledPiece(NamedTuple):
     """Consecutive rows and their entries in the spill file of a worker, starting at byte `offset`."""
 
-    worker: int  # process id: whose numbering ids have
+    worker: int  # process id of the worker that assigned the ids
     offset: int
     rows: int
     entries: int
@@ -38,7 +38,7 @@ class SpilledPiece(NamedTuple):
 
 @dataclass
 class PieceRun:
-    """Consecutive pieces to be sorted by the bucket of their rows. first: number of the first row."""
+    """Consecutive pieces to be sorted by the bucket of their rows. first: index of the first row."""
 
     number: int
     pieces: list[SpilledPiece] = field(repr=False)
@@ -58,13 +58,14 @@ class RunSegment(NamedTuple):
     """Consecutive buckets of a sorted run."""
 
     run: int
-    sizes: tuple[int, int]  # rows and entries of the whole run
+    sizes: tuple[int, int]  # numbers of rows and entries in the whole run
     parts: tuple[slice, slice]  # rows and entries of these buckets
 
 
 @dataclass
 class BucketsToWrite:
-    """A block: consecutive buckets of all runs. number: seeds the shuffle and names the file."""
+    """A block to write: consecutive buckets of all runs. number: block index, which seeds the shuffle and names the
+    file."""
 
     number: int
     segments: list[RunSegment] = field(repr=False)

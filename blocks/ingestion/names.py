@@ -1,4 +1,4 @@
-"""Merge the names (words, users, items) that workers have numbered independently, with their counts."""
+"""Merge the names (words, users, items) to which workers have assigned ids independently, with their counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class WorkerNames(NamedTuple):
-    """Files with the names of a worker, one per line, and with int64 tokens (V,) and documents (V,)."""
+    """Files of a worker: names, one per line, and counts, int64 tokens (V,) and documents (V,)."""
 
     worker: int
     terms: str | None  # None if all workers use the ids of one shared vocabulary
@@ -29,11 +29,11 @@ class Merged(NamedTuple):
     terms: list[str]
     tokens: np.ndarray  # int64 (V,)
     documents: np.ndarray  # int64 (V,)
-    numbers: dict[int, np.ndarray | None]  # of each worker, uint32: position in `terms` of each of its ids; None: same
+    numbers: dict[int, np.ndarray | None]  # for each worker, uint32: position in `terms` of each id; None: identical
 
 
 class _Numbers(dict[str, int]):
-    """Dictionary that numbers names in the order of their first use."""
+    """Dictionary that assigns ids to names in order of first use."""
 
     def __missing__(self, term: str) -> int:
         number = self[term] = len(self)
@@ -41,14 +41,14 @@ class _Numbers(dict[str, int]):
 
 
 class Tally:
-    """Names in the order of their first use, and their summed counts."""
+    """Names in order of first use, and the sums of their counts."""
 
     def __init__(self) -> None:
         self._number_of = _Numbers()
         self._counts = np.zeros((2, 0), np.int64)
 
     def add(self, terms: Sequence[str], counts: np.ndarray) -> np.ndarray:
-        """Add counts, int64 (2, n), of tokens and documents of distinct names; returns their numbers, uint32."""
+        """Add the token and document counts, int64 (2, n), of distinct names; return the ids of the names, uint32."""
         numbers = np.fromiter(map(self._number_of.__getitem__, terms), np.uint32, len(terms))
         missing = len(self._number_of) - self._counts.shape[1]
         self._counts = np.concatenate((self._counts, np.zeros((2, missing), np.int64)), axis=1)
@@ -62,7 +62,8 @@ class Tally:
 
 
 def leave_names(spill: Path, kind: str, table: WordTable | None, counts: WordCounter, size: int) -> WorkerNames:
-    """Write the names and counts of a worker. table: None if all workers share a vocabulary of `size` words."""
+    """Write the names and counts of a worker to files. table: None if all workers share a vocabulary of `size`
+    words."""
     me = os.getpid()
     counts_file, terms = spill / f"{kind}-counts-{me}", None
     counts.write(counts_file, size)
@@ -87,12 +88,15 @@ def merge(reports: Sequence[WorkerNames], shared: list[str] | None) -> Merged:
 
 
 def write_places(spill: Path, kind: str, merged: Merged, place_of_term: np.ndarray) -> None:
-    """Write the place of each id of each worker. place_of_term: uint32, of each merged name, or DROPPED."""
+    """Write the final position of each id of each worker.
+
+    place_of_term: uint32, position of each merged name, or DROPPED.
+    """
     for worker, numbers in merged.numbers.items():
         places = place_of_term if numbers is None else place_of_term[numbers]
         places_file(spill, kind, worker).write_bytes(places.data)
 
 
 def places_file(spill: Path, kind: str, worker: int) -> Path:
-    """Return the path of a worker's places, uint32."""
+    """Return the path of a worker's positions, uint32."""
     return spill / f"{kind}-places-{worker}"

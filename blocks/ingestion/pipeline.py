@@ -1,11 +1,11 @@
-"""Steps of every ingestion that the main process runs on its workers.
+"""Steps of every ingestion, which the main process runs on its workers.
 
-    read      inputs are cut into chunks; workers parse them, number the names in them, and spill rows
+    read      inputs are cut into chunks; workers parse them, assign ids to names, and spill rows
     sort      runs of spilled rows are sorted by the bucket of each row
     write     the buckets of a block are gathered from all runs, shuffled and written
 
-Each kind of dataset decides between these steps on the order of names, see `blocks.ingestion.names`, and afterwards on
-the files beside the blocks, see `blocks.ingestion.manifest`. The result does not depend on which worker does what.
+Between these steps each kind of dataset orders its names, see `blocks.ingestion.names`, and at the end it writes
+the other files, see `blocks.ingestion.manifest`. The result does not depend on which worker does what.
 """
 
 from __future__ import annotations
@@ -25,32 +25,34 @@ from blocks.progress_bar import Bar
 from blocks.sources import Progress
 from blocks.workers import Workers
 
-RUN = 1 << 20  # rows and entries of a run, about
+RUN = 1 << 20  # approximate number of rows and entries in a run
 
 
 Pool = Workers | InProcess
 
 
 class IngestionPipeline:
-    """The steps of an ingestion. bar: function that makes progress bars."""
+    """The steps of an ingestion. bar: function that creates progress bars."""
 
     def __init__(self, pool: Pool, target: Target, bar: Bar) -> None:
         self.pool, self.target, self._bar = pool, target, bar
 
     @contextmanager
     def reading(self, total: int | None) -> Iterator[Progress]:
-        """Show the progress of reading; yields a function to call with numbers of bytes read. total: bytes, None if
-        unknown."""
+        """Show the progress of reading; yield a function to be called with the number of bytes just read.
+
+        total: bytes, None if unknown.
+        """
         progress = self._bar("reading", total or None, "B")
         yield progress.update
         progress.close()
 
     def parse(self, chunks: Iterable[Any]) -> list[Any]:
-        """Parse all chunks; returns the answers in the order of the inputs."""
+        """Parse all chunks; return the answers in input order."""
         return self.pool.map_numbered(chunks)
 
     def reports(self) -> list[Any]:
-        """Return what workers have counted."""
+        """Return what the workers have counted."""
         answers = (self.pool.ask(worker, CountsRequest()) for worker in range(len(self.pool)))
         return [answer for answer in answers if answer is not None]
 
@@ -62,10 +64,10 @@ class IngestionPipeline:
         slice_bounds: np.ndarray | None = None,
         none_without: Literal["rows", "entries"] = "entries",
     ) -> list[dict[str, Any]]:
-        """Sort rows by bucket and write the blocks; returns their manifest entries.
+        """Sort rows by bucket and write the blocks. Returns their manifest entries.
 
         pieces: all rows in input order. slice_bounds: int64 (S+1,), first column of each slice, passed to workers.
-        none_without: avoid blocks without rows or entries (named here), if the dataset has any.
+        none_without: "rows" or "entries", which no block may lack if the dataset has any.
         """
         runs = list(_runs(pieces, self.target.first_document, seed, buckets))
         progress = self._bar("writing", len(runs) + buckets, "block")
@@ -85,7 +87,7 @@ class IngestionPipeline:
         return entries
 
     def write(self, what: str, messages: list[Any], unit: str) -> list[Any]:
-        """Run another step on the workers; returns their answers in the order of the messages."""
+        """Run another step on the workers; return their answers in the order of the messages."""
         progress = self._bar(what, len(messages), unit)
         answers = self.pool.map_numbered(messages, lambda: progress.update(1))
         progress.close()
@@ -93,7 +95,7 @@ class IngestionPipeline:
 
 
 def _runs(pieces: Iterable[SpilledPiece], first: int, seed: int, buckets: int) -> Iterator[PieceRun]:
-    """Yield runs of consecutive pieces with about `RUN` rows and entries. first: number of the first row."""
+    """Yield runs of consecutive pieces with about `RUN` rows and entries. first: index of the first row."""
     together: list[SpilledPiece] = []
     rows, entries, number = 0, 0, 0
     for piece in pieces:
@@ -107,7 +109,7 @@ def _runs(pieces: Iterable[SpilledPiece], first: int, seed: int, buckets: int) -
 
 
 def _segment(run: int, bounds: SortedRun, first: int, last: int) -> RunSegment:
-    """Return the position of the buckets `first` to `last` (exclusive) in a run."""
+    """Return the positions of the buckets `first` to `last` (exclusive) in a run."""
     sizes = int(bounds.rows[-1]), int(bounds.entries[-1])
     rows, entries = (slice(int(starts[first]), int(starts[last])) for starts in bounds)
     return RunSegment(run, sizes, (rows, entries))

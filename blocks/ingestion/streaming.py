@@ -1,4 +1,4 @@
-"""Base class and context managers of the writers of datasets that a script writes piece by piece."""
+"""Base class and context managers of writers, with which scripts write datasets piece by piece."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from blocks.memory import parse_size
 
 
 class DatasetWriter(ABC):
-    """Writer that adds data to a new dataset, which gets its name once it is complete."""
+    """Base class of writers, which add data to a new dataset; the dataset gets its path once it is complete."""
 
     _is_open = True
-    _has_failed = False  # whether an add() has: a part of its data may have been taken
+    _has_failed = False  # whether an add() has failed: part of its data may have been added
 
     @abstractmethod
     def _finish(self) -> None:
-        """Write all files that depend on the whole of the data, and the manifest."""
+        """Write all files that depend on all of the data, and the manifest."""
 
     def _require_no_failure(self) -> None:
         if self._has_failed:
@@ -38,7 +38,7 @@ Add = TypeVar("Add", bound=Callable[..., None])
 
 
 def adding(add: Add) -> Add:
-    """Decorate a writer's method that adds data: refuse the call after the `with` block, or after one that raised."""
+    """Decorate a writer's method that adds data: refuse calls after the `with` block, or after a call that raised."""
 
     @wraps(add)
     def checked(writer: DatasetWriter, *args: Any, **options: Any) -> None:
@@ -58,10 +58,10 @@ def adding(add: Add) -> Add:
 
 @contextmanager
 def streamed(out: str, overwrite: bool, opened: Callable[[Target], Writer]) -> Iterator[Writer]:
-    """Publish a dataset at the end of a `with` block that adds its data; remove it if the block raises.
+    """Publish a dataset at the end of the `with` block that adds its data; remove it if the block raises.
 
-    opened: function that makes the writer, given the place where the dataset is written. Errors of the block are raised
-    unchanged: errors of files that the block reads are not errors of the dataset's disk.
+    opened: function that creates the writer, given the path where the dataset is written. Errors in the block are
+    raised unchanged: errors of files that the block reads are not errors of the dataset's disk.
     """
     require_replaceable(Path(out), overwrite)
     try:
@@ -81,7 +81,7 @@ def streamed(out: str, overwrite: bool, opened: Callable[[Target], Writer]) -> I
 
 @contextmanager
 def told_in_python() -> Iterator[None]:
-    """Replace options of the command line in messages by the names of parameters."""
+    """Replace command-line options in messages by parameter names."""
     try:
         yield
     except RequestError as error:
@@ -89,7 +89,7 @@ def told_in_python() -> Iterator[None]:
 
 
 class _OfTheBlock(Exception):
-    """Carries an error of the block through the handler of disk errors."""
+    """Carries an error raised in the block through the handler of disk errors."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error)

@@ -1,8 +1,8 @@
-"""Numbers for words: a hash table over their bytes, and the kernel that splits text and looks its words up.
+"""Word ids: a hash table over the bytes of words, and the kernel that splits text and looks up its words.
 
-The table is open-addressed with linear probing; a slot holds 32 bits of a word's hash and its number, so that letters
-are compared once for nearly every word that is found. A token takes 70 ns (6 letters, 60,000 words), a quarter of what
-the strings, lists and dictionaries of Python take.
+The table uses open addressing with linear probing; a slot holds 32 bits of a word's hash and its id, so that letters
+are compared once for nearly every word found. A token takes 70 ns (6 letters, 60,000 words), a quarter of the time
+of Python strings, lists and dictionaries.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import numpy as np
 
 from blocks.compiled import inlined, unmanaged_kernel
 
-BREAK, END = 0, 255  # bytes between words and at the end of a document, when a text has been translated
+BREAK, END = 0, 255  # bytes between words and at the end of a document in translated text
 END_BYTE = b"\xff"  # in no UTF-8 text
-_WORDS = 1  # their place in the state: at, words, tokens, documents, stopped, unknown
-_BASIS, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # of the FNV-1a hash
+_WORDS = 1  # position of words in the state: at, words, tokens, documents, stopped, unknown
+_BASIS, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)  # constants of the FNV-1a hash
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _LOW = np.uint64(0xFFFFFFFF)
 _32 = np.uint64(32)
 
 
 class WordTable:
-    """Words with their numbers.
+    """Words with their ids.
 
-    fixed: all words that get a number; None to number words in the order in which they come. stop_words: words that are
-    counted apart and left out, unless they are fixed.
+    fixed: all words that get an id; None to assign ids in order of first occurrence. stop_words: words that are counted
+    separately and dropped, unless they are fixed.
     """
 
     def __init__(self, stop_words: Iterable[str] = (), fixed: Iterable[str] | None = None) -> None:
@@ -34,7 +34,7 @@ class WordTable:
         self._letters = np.empty(1 << 14, np.uint8)
         self._ends = np.zeros(self._slots.size // 2, np.int64)
         self._state = np.zeros(6, np.int64)
-        self._closed, self._stops = False, (0, 0)  # stop words have the numbers from the first to the second
+        self._closed, self._stops = False, (0, 0)  # first and last (exclusive) id of the stop words
         self._fill(fixed or ())
         first = self._numbered
         self._fill(stop_words)
@@ -53,11 +53,11 @@ class WordTable:
 
     @property
     def letters(self) -> int:
-        """Bytes of all words together."""
+        """Return the total number of bytes of all words."""
         return int(self._ends[self._numbered])
 
     def words(self) -> bytes:
-        """Return all words in the order of their numbers, one per line."""
+        """Return all words in the order of their ids, one per line."""
         return b"\n".join(
             bytes(self._letters[begin:end])
             for begin, end in zip(self._ends[: len(self)], self._ends[1 : len(self) + 1], strict=True)
@@ -66,12 +66,12 @@ class WordTable:
     def add(
         self, text: bytes, letters: bytes, shortest: int, *, stop: bool = True
     ) -> tuple[np.ndarray, np.ndarray, int, int]:
-        """Number the words of documents.
+        """Assign ids to the words of documents.
 
         text: UTF-8, END_BYTE after each document. letters: map of each byte (WORDS, LOWER_WORDS or LINES). shortest:
-        smallest number of bytes of a word. stop: leave out stop words, or treat them like other words. Returns the
-        numbers of the tokens uint32 (N,), tokens of each document uint32 (D,), and how many tokens were left out as
-        stop words and as unknown.
+        minimum number of bytes in a word. stop: drop stop words, rather than treating them like other words. Returns
+        the ids of the tokens uint32 (N,), the number of tokens of each document uint32 (D,), and how many tokens were
+        dropped as stop words and as unknown.
         """
         buffer = np.frombuffer(text.translate(letters), np.uint8)
         ids = np.empty(buffer.size // (shortest + 1) + 1, np.uint32)
@@ -81,7 +81,7 @@ class WordTable:
         while not number_words(buffer, rules, self._slots, self._letters, self._ends, ids, ends, self._state):
             self._grow()
         _, _, tokens, _, stopped, unknown = self._state.tolist()
-        if not stop:  # words as others, which a fixed vocabulary lacks
+        if not stop:  # stop words count as unknown words if the vocabulary is fixed
             stopped, unknown = 0, stopped + unknown
         return ids[:tokens], np.diff(ends).astype(np.uint32), stopped, unknown
 
@@ -100,7 +100,7 @@ def _table(letters: Iterable[int]) -> bytes:
 
 
 _ASCII_WORD = (code for code in range(128) if chr(code).isalnum() or chr(code) == "_")
-WORDS = _table([*_ASCII_WORD, *range(128, END)])  # all that is not ASCII counts as letters
+WORDS = _table([*_ASCII_WORD, *range(128, END)])  # all non-ASCII bytes count as letters
 LOWER_WORDS = WORDS.lower()
 LINES = _table(code for code in range(1, END) if code != ord("\n"))
 
@@ -115,13 +115,16 @@ def _hash_of(letters, begin, end):
 
 @inlined
 def shift_of(slots):
-    """Return the number of bits by which a hash is shifted to give a slot number."""
+    """Return the number of bits to shift a hash right to get a slot index."""
     return np.uint64(64) - np.uint64(np.round(np.log2(slots.size)))
 
 
 @unmanaged_kernel
 def refill(slots, letters, ends, words):
-    """Put all words into empty slots. slots: uint64, a power of two. letters, ends: those of the `words` words."""
+    """Insert all words into empty slots.
+
+    slots: uint64, length a power of two. letters, ends: see `number_words`. words: number of words.
+    """
     for word in range(words):
         code = _hash_of(letters, ends[word], ends[word + 1])
         slot = np.int64(code >> shift_of(slots))
@@ -132,7 +135,11 @@ def refill(slots, letters, ends, words):
 
 @unmanaged_kernel
 def find_word(slots, letters, ends, code, word_letters):
-    """Look up a word of the hash `code`. word_letters: uint8. Returns its number, or -1 and the slot it would have."""
+    """Look up a word by the hash `code`.
+
+    word_letters: uint8. Returns its id and slot; the id is -1, with the slot for inserting the word, if it is not
+    found.
+    """
     length = word_letters.size
     tag = code << _32
     slot = np.int64(code >> shift_of(slots))
@@ -152,12 +159,12 @@ def find_word(slots, letters, ends, code, word_letters):
 
 @unmanaged_kernel
 def number_words(text, rules, slots, letters, ends, ids, document_ends, state):
-    """Split text into words and find their numbers; returns False at a new word for which the table lacks room.
+    """Split text into words and find their ids; return False at a new word for which the table has no room.
 
-    text: uint8, see `WordTable.add`, translated. rules: (shortest word, number of the first stop word and of the one
-    after the last, closed). Changed: slots uint64 (a power of two, twice the size of ends), letters uint8, ends int64
-    (where the letters of each word end, after a leading 0), ids uint32 (N,), document_ends int64 (D+1,) and state int64
-    (6,), from which the kernel goes on.
+    text: uint8, see `WordTable.add`, translated. rules: (minimum word length, first and last (exclusive) id of stop
+    words, closed). Updated: slots uint64 (length a power of two, twice that of ends), letters uint8, ends int64 (end of
+    each word's letters, after a leading 0), ids uint32 (N,), document_ends int64 (D+1,) and state int64 (6,), from
+    which the kernel resumes.
     """
     shortest, first_stop, after_stops, closed = rules
     at, words, tokens, documents, stopped, unknown = state

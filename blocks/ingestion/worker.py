@@ -1,6 +1,6 @@
 """Worker process of every ingestion.
 
-Large data go through files in the spill directory, each written by one worker; answers only hold small facts.
+Large data go through files in the spill directory, each written by one worker; answers contain only small facts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Arrays = Sequence[np.ndarray]
 
 
 class SpillForm(NamedTuple):
-    """Dtypes of arrays that are spilled together: with an element per row, then per entry."""
+    """Dtypes of arrays that are spilled together: first the arrays with an element per row, then per entry."""
 
     rows: tuple[Any, ...]
     entries: tuple[Any, ...]
@@ -40,7 +40,7 @@ class SpillForm(NamedTuple):
             file.write(np.ascontiguousarray(array, dtype).data)
 
     def read(self, path: Path, at: int, sizes: tuple[int, int], parts: tuple[slice, slice]) -> Iterator[np.ndarray]:
-        """Read rows and entries that were written from byte `at` on. sizes: their numbers."""
+        """Read rows and entries that were written from byte `at` on. sizes: numbers of rows and entries."""
         with path.open("rb") as file:
             for dtypes, size, part in zip(self, sizes, parts, strict=True):
                 for dtype in map(np.dtype, dtypes):
@@ -50,8 +50,11 @@ class SpillForm(NamedTuple):
 
 
 class Worker:
-    """Handles messages. spill: spill directory, inside the directory of the dataset. tasks: method by type of message;
-    subclasses add the chunks and blocks of their kind of dataset."""
+    """Handles messages.
+
+    spill: spill directory, inside the dataset directory. tasks: handler method for each type of message; subclasses add
+    the chunks and blocks of their kind of dataset.
+    """
 
     def __init__(self, spill: str) -> None:
         self.spill, self.root = Path(spill), Path(spill).parent
@@ -80,22 +83,22 @@ class SortingWorker(Worker, ABC):
 
     @abstractmethod
     def counted(self) -> Any:
-        """Return the counts of all chunks, and forget them."""
+        """Return the counts over all chunks, and free them."""
 
     @abstractmethod
     def by_bucket(self, arrays: list[np.ndarray], run: PieceRun) -> tuple[Arrays, SortedRun]:
-        """Sort the rows of a run by bucket; converts arrays from the form `parsed` to `sorted`."""
+        """Sort the rows of a run by bucket, converting arrays from the form `parsed` to `sorted`."""
 
     @abstractmethod
     def write(self, arrays: list[np.ndarray], block: BucketsToWrite) -> dict[str, Any]:
-        """Shuffle and publish the rows of a block, in the form `sorted`; returns its manifest entry."""
+        """Shuffle and publish the rows of a block, in the form `sorted`. Returns its manifest entry."""
 
     def placed(self, arrays: Arrays, worker: int) -> Arrays:
-        """Replace a worker's ids in parsed arrays by places."""
+        """Replace a worker's ids in parsed arrays by final positions."""
         return arrays
 
     def leave(self, arrays: Arrays, rows: int, entries: int, tail: bytes = b"") -> SpilledPiece:
-        """Append rows, in the form `parsed`, to the spill file; tail: bytes that follow them."""
+        """Append rows, in the form `parsed`, to the spill file. tail: bytes to write after them."""
         if self._file is None:
             self._file = spill_file(self.spill, os.getpid()).open("wb")
         offset = self._file.tell()
@@ -105,7 +108,7 @@ class SortingWorker(Worker, ABC):
         return SpilledPiece(os.getpid(), offset, rows, entries)
 
     def places(self, kind: str, worker: int) -> np.ndarray:
-        """Return the places of a worker's names, uint32, see `write_places`."""
+        """Return the final positions of a worker's names, uint32. See `write_places`."""
         if (kind, worker) not in self._places:
             self._places[kind, worker] = np.memmap(places_file(self.spill, kind, worker), np.uint32, "r")
         return self._places[kind, worker]

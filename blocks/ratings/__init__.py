@@ -1,1 +1,1 @@
-"""Sparse matrices of numbers, such as ratings of items by users, for factorizations."""
+"""Sparse matrices of numbers, such as ratings of items by users, for matrix factorization."""

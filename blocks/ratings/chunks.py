@@ -13,12 +13,12 @@ from blocks.ingestion.messages import LinesChunk
 from blocks.ratings.formats import SIDES, FormatOptions, RatingsFormat, columns_of, detect, last_section
 from blocks.sources import Opening, Source, whole_line
 
-BLANKS = " \t\r"  # around a name
+BLANKS = " \t\r"  # stripped from names
 
 
 @dataclass
 class RowsChunk:
-    """Rows of a Parquet or Arrow file, the first with number `row`.
+    """Rows of a Parquet or Arrow file. row: index of the first row.
 
     users, items: distinct names from `trimmed_lines`, and uint32 (N,), the index of each rating's name. values: (N,),
     NaN if missing.
@@ -33,8 +33,11 @@ class RowsChunk:
 
 
 class RatingsInput:
-    """An input of ratings. Attributes: `name` for messages; `entries`, number in its header, if any; numbers of its
-    chunks. Raises RequestError if the format is unclear."""
+    """An input of ratings.
+
+    Attributes: `name` for messages; `entries`, number of entries in its header, if any; range of its chunks. Raises
+    RequestError if the format cannot be determined.
+    """
 
     def __init__(
         self,

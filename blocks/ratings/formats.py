@@ -1,11 +1,11 @@
 """Formats of rating files, and their detection.
 
-    MovieLens      user::item::rating::timestamp; or CSV with a header; or user, item, rating by tabs or blanks
+    MovieLens      user::item::rating::timestamp; or CSV with a header; or user, item, rating between tabs or blanks
     Netflix        a line `item:`, then lines user,rating,date for that item
     MatrixMarket   comments, a line of sizes, then lines row column value, numbered from 1
 
-A header with column names determines user, item and rating; without one they come in this order, and later fields are
-ignored. Lines without a rating are ratings of 1, such as purchases or views.
+A header with column names determines user, item and rating; without a header they are the first fields, in this order.
+Later fields are ignored. Lines without a rating are ratings of 1, such as purchases or views.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from blocks.plain_numbers import plain_number
 from blocks.sources import Source, first_line
 
 NOTHING = -1
-TWO_COLONS = 256  # no byte
+TWO_COLONS = 256  # not a byte value
 SIDES = ("user", "item", "rating")
 HEADER_REMEDY = "If line 1 is a header, name the columns with --user-column, --item-column and --rating-column."
 OPEN_QUOTE = "has a quote that is not closed, or text after a closing quote"
@@ -43,10 +43,10 @@ _KNOWN = {side: frozenset(names.split()) for side, names in _NAMES.items()}
 
 
 class FormatOptions(NamedTuple):
-    """Options on the format of ratings.
+    """Options for the format of ratings.
 
     delimiter, quote: see `dialect_of`; None detects the delimiter. decimal: `.` or `,`. user, item, rating: columns by
-    name or number from 1; None to detect them; a rating of `none` makes all ratings 1.
+    name or number, from 1; None detects them; if rating is `none`, all ratings are 1.
     """
 
     delimiter: str | None = None
@@ -60,10 +60,10 @@ class FormatOptions(NamedTuple):
 class RatingsFormat(NamedTuple):
     """Format of the lines of an input.
 
-    separator: a byte, TWO_COLONS, or a blank for any run of blanks and tabs. order: fields, from 0, of user, item and
-    rating, -1 if absent. sections: lines `item:` name the item of the lines that follow. quote: a byte, or -1. decimal:
-    a byte. sizes: rows, columns and entries of a matrix whose users and items are numbers from 1; zeros for names.
-    two_fields: a line may lack the third field.
+    separator: a byte, TWO_COLONS, or a blank for any run of blanks and tabs. order: field indices, from 0, of user,
+    item and rating, -1 if absent. sections: whether lines `item:` name the item of the lines that follow. quote: a
+    byte, or -1. decimal: a byte. sizes: rows, columns and entries of a matrix whose users and items are numbers from 1;
+    zeros if they are names. two_fields: whether a line may lack the third field.
     """
 
     separator: int
@@ -85,7 +85,7 @@ def check_options(options: FormatOptions) -> None:
 
 
 def detect(source: Source, options: FormatOptions) -> RatingsFormat:
-    """Take the lines before the first rating and return the format. Raises RequestError if it is unclear."""
+    """Read the lines before the first rating and return the format. Raises RequestError if it cannot be determined."""
     if source.is_database:
         options = options._replace(delimiter=",", quote=None, decimal=".")
     line = source.peek(first_line)
@@ -121,7 +121,8 @@ def detect(source: Source, options: FormatOptions) -> RatingsFormat:
 
 
 def columns_of(names: Sequence[str], options: FormatOptions, where: str) -> dict[str, str]:
-    """Return the columns of user, item and rating (if any) of a table. Raises RequestError if they are unclear."""
+    """Return the columns of user, item and rating (if any) of a table. Raises RequestError if they cannot be
+    determined."""
     order = _order_of_numbers(options) or _order_of_names(names, options, where)
     if order is None or max(order) >= len(names):
         raise RequestError(
@@ -137,7 +138,7 @@ def _quote(options: FormatOptions) -> int:
 
 
 def _separator(line: str, where: str, quote: int, options: FormatOptions) -> int:
-    """Return the separator: the first one that gives a rating in its place, or a header, or else two fields."""
+    """Return the separator: the first one that puts a rating in its place, or gives a header, or else two fields."""
     if options.delimiter:
         return TWO_COLONS if options.delimiter == "::" else ord(character_of("--delimiter", options.delimiter))
     marks = [TWO_COLONS if mark == "::" else ord(mark) for mark in ("::", "\t", ",", ";", "|") if mark in line]
@@ -162,7 +163,7 @@ def _is_rating(field: str, decimal: str) -> bool:
 
 
 def _split(line: str, separator: int, quote: int) -> list[str]:
-    """Return the fields of a line without blanks and quotes around them, as `split_line` does."""
+    """Return the fields of a line without surrounding blanks and quotes, as `split_line` does."""
     mark = r"[ \t]+" if separator == BLANK else "::" if separator == TWO_COLONS else re.escape(chr(separator))
     unquoted = rf"((?:(?!{mark}).)*+)"
     q = re.escape(chr(quote)) if quote >= 0 else ""
@@ -183,7 +184,7 @@ def _is_number_of(column: str | None) -> bool:
 
 
 def _order_of_numbers(options: FormatOptions) -> tuple[int, int, int] | None:
-    """Return the order of fields given by number, from 1; None if none is."""
+    """Return the order of fields given by number, from 1; None if no field is given by number."""
     given = (options.user, options.item, options.rating)
     if not any(map(_is_number_of, given)):
         return None
@@ -203,7 +204,7 @@ def _order_of_numbers(options: FormatOptions) -> tuple[int, int, int] | None:
 
 
 def _order_of_names(fields: Sequence[str], options: FormatOptions, where: str) -> tuple[int, int, int] | None:
-    """Return the order of fields by requested or well-known column names; None if these are not names."""
+    """Return the order of fields by requested or well-known column names; None if the fields are not column names."""
     sides = _sides(fields)
     wanted = dict(zip(SIDES, (options.user, options.item, options.rating), strict=True))
     for side, name in wanted.items():
@@ -217,7 +218,7 @@ def _order_of_names(fields: Sequence[str], options: FormatOptions, where: str) -
     if not {"user", "item"} <= sides.keys():
         if any(name not in (None, "none") for name in wanted.values()):
             raise RequestError(f"{where}: cannot tell which columns are the user and the item", HEADER_REMEDY)
-        if "user" in sides and len(fields) == 2:  # of three the last would not be a rating
+        if "user" in sides and len(fields) == 2:  # with three fields, the last would not be a rating
             raise RequestError(
                 f"{where}: {fields[sides['user']]!r} looks like a column name, but no column looks like the item",
                 f"{HEADER_REMEDY} If line 1 is a rating, give --user-column 1 --item-column 2 --rating-column none.",
@@ -266,6 +267,6 @@ def _matrix_market(source: Source) -> RatingsFormat:
 
 
 def last_section(data: bytes) -> bytes:
-    """Return the last line `item:` of some whole lines, or nothing."""
+    """Return the last line `item:` in some whole lines, or nothing."""
     end = data.rfind(b":\n")
     return data[data.rfind(b"\n", 0, end) + 1 : end] + b":\n" if end >= 0 else b""

@@ -1,4 +1,4 @@
-"""Write a sparse matrix from entries in memory; for files see `ingest_ratings`."""
+"""Write a sparse matrix from entries in memory; for files, see `ingest_ratings`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def write_matrix(
     grid: int | None = None,
     overwrite: bool = False,
 ) -> Matrix:
-    """Write a matrix from entries; of several entries at one place the last counts.
+    """Write a matrix from entries; of duplicate entries the last counts.
 
     entries: `rows` and `columns` are positions in the names. grid: numbers of blocks and slices, None for `grid_size`.
     The bytes are those of `ingest_ratings` for the same entries and names. Raises RequestError if `out` exists, or the
-    entries do not fit the names.
+    entries do not match the names.
     """
     entries = _taken(entries)
     _check(entries, len(row_names), len(column_names))
@@ -69,7 +69,7 @@ def write_matrix(
 
 
 def _taken(entries: Any) -> Entries:
-    """Return checked entries. Raises RequestError if they are not arrays of numbers."""
+    """Return the entries after checking them. Raises RequestError if they are not numeric arrays."""
     if not isinstance(entries, Entries):
         remedy = "From a scipy.sparse array m: m = m.tocoo(); blocks.ratings.writer.Entries(m.row, m.col, m.data)."
         raise RequestError(f"entries must be an Entries of three arrays, got a {type(entries).__name__}", remedy)
@@ -87,7 +87,7 @@ def _check(entries: Entries, rows: int, columns: int) -> None:
 
 
 def _ranked(entries: Entries, column_ids: np.ndarray) -> np.ndarray:
-    """Return ENTRY (N,) with the ranks of the columns."""
+    """Return ENTRY (N,) with the ranks of columns."""
     rank_of = np.empty(column_ids.size, np.uint32)
     rank_of[column_ids] = np.arange(column_ids.size, dtype=np.uint32)
     ranked = np.empty(entries.values.size, ENTRY)
@@ -100,7 +100,8 @@ def _entries(found: np.ndarray) -> Entries:
 
 
 def _write_slices(root: Path, blocks: list[RowBlock], slice_bounds: np.ndarray) -> tuple[list[dict], np.ndarray]:
-    """Write the slices; returns their entries, and int64 (C,), the number of entries of each column by rank."""
+    """Write the slices. Returns their manifest entries, and int64 (C,), the number of entries in each column, by
+    rank."""
     places = np.concatenate(([0], np.cumsum([block.rows.size for block in blocks]))).astype(np.uint32)
     ordered = [column_order(block) for block in blocks]
     ordered = [each._replace(rows=each.rows + place) for each, place in zip(ordered, places, strict=False)]

@@ -1,8 +1,8 @@
-"""Ingestion of ratings out of core: the steps of `blocks.ingestion.pipeline` for a sparse matrix of users and items.
+"""Out-of-core ingestion of ratings: the steps of `blocks.ingestion.pipeline` for a sparse matrix of users and items.
 
-    read      workers parse chunks and number the names in them; an entry is a rating
-    name      the names of all workers are merged and ordered; items get their ranks
-    shuffle   users go to blocks, with their entries
+    read      workers parse chunks and assign ids to names; an entry is a rating
+    name      the names of all workers are merged and ordered, and items are ranked
+    shuffle   users are distributed over blocks, with their entries
     columns   the entries of a slice are gathered from all blocks and written
 
 The result does not depend on which worker does what. Of several ratings of an item by a user, the last one counts.
@@ -42,22 +42,22 @@ from blocks.sources import Opening, Progress, input_facts, size_of
 from blocks.store import write_lines
 from blocks.workers import Workers, cores
 
-BLOCK_ENTRIES = 1 << 20  # of a large matrix
-LEAST_BLOCKS = 16  # blocks and slices, and so parallel cells that share no row or column
-LEAST_ENTRIES = 1 << 14  # of a block of a small matrix
+BLOCK_ENTRIES = 1 << 20  # entries in a block of a large matrix
+LEAST_BLOCKS = 16  # minimum number of blocks and of slices, and so of cells that can be processed in parallel
+LEAST_ENTRIES = 1 << 14  # minimum entries in a block of a small matrix
 _LONGEST_LINE = 1 << 20
-_BYTES_OF_ENTRY = 80  # of a block, in memory while it is sorted and written
+_BYTES_OF_ENTRY = 80  # memory for each entry of a block while it is sorted and written
 _OPTIONS = ("names_from", "items_from", "seed", "on_error", "encoding", "query")
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
 
 
 @dataclass(frozen=True)
 class RatingsRequest:
-    """Options of an ingestion of ratings.
+    """Options for ingesting ratings.
 
-    names_from: matrix whose users and items are kept; other ratings are left out. items_from: matrix whose items are
-    kept. low, high: allowed range of ratings. format_options: format of the lines. encoding: None for UTF-8. query: of
-    a SQLite database. grid: numbers of blocks and slices, None to choose by the number of entries.
+    names_from: matrix whose users and items are used; other ratings are left out. items_from: matrix whose items are
+    used. low, high: allowed range of ratings. format_options: line format. encoding: None for UTF-8. query: query of a
+    SQLite database. grid: numbers of blocks and slices, None to choose them from the number of entries.
     """
 
     inputs: Sequence[str]
@@ -77,7 +77,7 @@ class RatingsRequest:
 
 @dataclass(frozen=True)
 class OrderedNames:
-    """Rows or columns of a matrix: names in order, and the place of each merged term among them."""
+    """Rows or columns of a matrix: names in order, and the position of each merged term among them."""
 
     names: list[str]
     place_of_term: np.ndarray  # uint32, or DROPPED
@@ -87,11 +87,11 @@ class OrderedNames:
 def ingest_ratings(
     request: RatingsRequest, *, workers: int | None = None, memory: int | None = None, bar: Bar = no_bar
 ) -> Matrix:
-    """Make a matrix of ratings.
+    """Write a matrix of ratings.
 
     workers: number of processes, None for all cores. memory: bytes for all processes, None for a quarter of the
-    available memory; neither changes the result. bar: function that makes progress bars. Raises RequestError for bad
-    input, WorkFailed for a full disk or a dead worker; nothing is left behind then.
+    available memory; neither changes the result. bar: function that creates progress bars. Raises RequestError for bad
+    input, and WorkFailed for a full disk or a dead worker; nothing is left behind then.
     """
     request = replace(request, inputs=table_files(request.inputs))
     check(request)
@@ -108,7 +108,7 @@ def ingest_ratings(
 
 
 def require_one_base(request: RatingsRequest) -> None:
-    """Raise RequestError if the names of two matrices are to be kept."""
+    """Raise RequestError if the request names two matrices whose names are to be used."""
     if request.names_from and request.items_from:
         raise RequestError(
             "--names-from and --items-from exclude each other",
@@ -117,12 +117,12 @@ def require_one_base(request: RatingsRequest) -> None:
 
 
 def base_of(request: RatingsRequest) -> Matrix | None:
-    """Return the dataset whose users and items are kept, if any."""
+    """Return the dataset whose users and items are used, if any."""
     return Matrix(path) if (path := request.names_from or request.items_from) else None
 
 
 def reading_of(request: RatingsRequest, budget: Budget, target: Target) -> RatingsReading:
-    """Return the settings by which workers read the ratings."""
+    """Return the settings of workers for reading ratings."""
     room = budget.names_bytes(_BYTES_OF_ENTRY * RUN)
     low, high = max(request.low, -LARGEST), min(request.high, LARGEST)
     return RatingsReading(str(target.spill), low, high, request.on_error == "skip", room)
@@ -137,7 +137,7 @@ def write_ratings(
 ) -> None:
     """Order the names, and write the matrix.
 
-    base: see `base_of`. parsed: what chunks held, in the order of the inputs.
+    base: see `base_of`. parsed: parsed chunks in input order.
     """
     reports: list[dict[str, WorkerNames]] = pipeline.reports()
     users, items = (merge([report[side] for report in reports], None) for side in SIDES)
@@ -169,7 +169,7 @@ def check(request: RatingsRequest) -> None:
 
 
 def _read(pipeline: IngestionPipeline, request: RatingsRequest) -> list[ParsedRatings]:
-    """Parse all inputs; returns the answers in input order."""
+    """Parse all inputs; return the answers in input order."""
     matrices: list[_MarketFile] = []
     with pipeline.reading(sum(map(size_of, request.inputs))) as progress:
         parsed: list[ParsedRatings] = pipeline.parse(_chunks(request, matrices, progress))
@@ -188,7 +188,8 @@ def _read(pipeline: IngestionPipeline, request: RatingsRequest) -> list[ParsedRa
 
 
 class _MarketFile(NamedTuple):
-    """A MatrixMarket input: entries in its header, number of its first chunk, and of the one after its last."""
+    """A MatrixMarket input. entries: number of entries in its header. first, last: range of its chunks (last
+    exclusive)."""
 
     name: str
     entries: int
@@ -199,7 +200,7 @@ class _MarketFile(NamedTuple):
 def _chunks(
     request: RatingsRequest, matrices: list[_MarketFile], progress: Progress
 ) -> Iterator[LinesChunk | RowsChunk]:
-    """Yield the chunks of all inputs; appends an entry to `matrices` for each MatrixMarket file."""
+    """Yield the chunks of all inputs, and append an entry to `matrices` for each MatrixMarket file."""
     opening, numbers, last = Opening(request.encoding, _LONGEST_LINE, request.query), count(), -1
     for path in request.inputs:
         given, first = RatingsInput(path, request.format_options, opening, numbers, progress), last + 1
@@ -211,7 +212,7 @@ def _chunks(
 
 
 def _name(merged: Merged, fixed: list[str] | None) -> OrderedNames:
-    """Order names: numerically if all are whole numbers, else alphabetically; or as they are fixed."""
+    """Order names: numerically if all are integers, else alphabetically; fixed names keep their order."""
     names = fixed or sorted(merged.terms, key=_by_number if all(map(_INTEGER.fullmatch, merged.terms)) else None)
     place_of = dict(zip(names, range(len(names)), strict=True))
     places = np.fromiter((place_of.get(term, DROPPED) for term in merged.terms), np.uint32, len(merged.terms))
@@ -272,18 +273,18 @@ def _kept(request: RatingsRequest) -> str:
 
 
 def _block_entries(request: RatingsRequest, entries: int) -> int:
-    """Return about how many of a matrix's entries the largest block or run has."""
+    """Return the approximate number of a matrix's entries in the largest block or run."""
     return max(entries // (request.grid or grid_size(entries)), min(entries, RUN))
 
 
 def grid_size(entries: int) -> int:
-    """Return the numbers of blocks and slices, which are equal: each cell is worked on by one worker, all cells of a
-    diagonal at once."""
+    """Return the number of blocks and slices, which is the same: a worker processes one cell, and all cells of a
+    diagonal are processed in parallel."""
     return max(min(LEAST_BLOCKS, entries // LEAST_ENTRIES), bucket_count(entries, BLOCK_ENTRIES))
 
 
 def _made(request: RatingsRequest, parsed: Sequence[ParsedRatings], blocks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the manifest entry on how the matrix was made."""
+    """Return the manifest entry that records how the matrix was made."""
     read = sum(each.piece.entries for each in parsed)
     written, duplicates = (sum(block[name] for block in blocks) for name in ("entries", "duplicates"))
     return how_made(

@@ -8,7 +8,7 @@
     slices/00000.h5   entries of a range of columns, by column (derived from the blocks)
     whole.h5          of a shard: its lines in the whole's rows.txt, and the entries of columns there
 
-Internally a row is numbered by place, block by block, and a column by rank, slice by slice, most entries first.
+Internally rows are numbered by place, block by block, and columns by rank, slice by slice, most entries first.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from blocks.store import Store, WholeFile, count_lines, read_lines
 if TYPE_CHECKING:
     from blocks.ratings.streaming import RatingsWriter
 
-LARGEST = float(np.finfo(np.float32).max)  # value that can be kept
-PART_ENTRIES = 1 << 15  # of the rows of a block, or the columns of a slice, that are one job
+LARGEST = float(np.finfo(np.float32).max)  # maximum absolute value
+PART_ENTRIES = 1 << 15  # approximate entries in one job: some rows of a block, or some columns of a slice
 
 
 class RowBlock(NamedTuple):
-    """The N entries of D consecutive rows; `documents` and `offsets` have the names of a corpus."""
+    """The N entries of D consecutive rows; `documents` and `offsets` are named as in a corpus."""
 
     rows: Uint32  # (D,), line in rows.txt (from 0) of each row
     offsets: Int64  # (D+1,), where the entries of each begin
-    columns: Uint32  # (N,), rank of the column of each entry, ascending within a row
+    columns: Uint32  # (N,), column rank of each entry, ascending within a row
     values: Float32  # (N,)
 
 
@@ -45,18 +45,18 @@ class ColumnSlice(NamedTuple):
     """The N entries of W columns of consecutive ranks."""
 
     offsets: Int64  # (W+1,), where the entries of each begin
-    rows: Uint32  # (N,), place of the row of each entry, ascending within a column
+    rows: Uint32  # (N,), row place of each entry, ascending within a column
     values: Float32  # (N,)
 
 
 class MatrixIndex(NamedTuple):
     """The C columns by rank, and the grid of B blocks and S slices."""
 
-    column_ids: Uint32  # (C,), line in columns.txt (from 0) of the column of each rank
-    column_entries: Int64  # (C,), entries of the column of each rank
+    column_ids: Uint32  # (C,), line in columns.txt (from 0) of the column at each rank
+    column_entries: Int64  # (C,), number of entries in the column at each rank
     slice_bounds: Int64  # (S+1,), first rank of each slice
     block_bounds: Int64  # (B+1,), first place of each block
-    cells: Int64  # (B, S), entries of each cell
+    cells: Int64  # (B, S), number of entries in each cell
 
 
 class Values(TypedDict):
@@ -69,7 +69,7 @@ class Values(TypedDict):
 
 
 class MatrixCounts(TypedDict):
-    """Counts of the whole matrix that a shard belongs to."""
+    """Counts of the whole matrix to which a shard belongs."""
 
     identity: str
     hash: str
@@ -85,14 +85,14 @@ class MatrixShard(Shard):
 
 
 class MatrixBlock(ArrayFile):
-    """Manifest entry of a block. longest: entries of the longest row."""
+    """Manifest entry of a block. longest: number of entries in the longest row."""
 
     rows: Count
     longest: Count
 
 
 class MatrixTextFiles(TypedDict):
-    """Entries of the name files in the manifest."""
+    """Manifest entries of the name files."""
 
     rows: File
     columns: File
@@ -112,11 +112,11 @@ class MatrixManifest(Manifest):
 
 
 class WholeMatrix(NamedTuple):
-    """Counts and value statistics of the whole matrix that a shard belongs to."""
+    """Counts and value statistics of the whole matrix to which a shard belongs."""
 
     rows: int
     entries: int
-    column_entries: np.ndarray  # int64 (C,), entries of the column of each rank
+    column_entries: np.ndarray  # int64 (C,), number of entries in the column at each rank
     low: float
     high: float
     mean: float
@@ -126,9 +126,9 @@ class WholeMatrix(NamedTuple):
 class Matrix(Store):
     """A sparse matrix opened for reading; a sample is an entry.
 
-    Attributes, in addition to the attributes of `Store`: `rows`, `columns` and `entries`, their numbers; `index`;
-    `low`, `high`, `mean` and `deviation` (standard deviation) of the values; `whole`, the same numbers of the complete
-    matrix if this is a shard, else of this matrix.
+    Attributes, in addition to those of `Store`: `rows`, `columns` and `entries`, their numbers; `index`; `low`, `high`,
+    `mean` and `deviation` (standard deviation) of the values; `whole`, the same statistics of the whole matrix if this
+    is a shard, else of this matrix.
     """
 
     kind = "matrix"
@@ -163,41 +163,41 @@ class Matrix(Store):
         memory: int | str | None = None,
         overwrite: bool = False,
     ) -> AbstractContextManager[RatingsWriter]:
-        """Write a new matrix of ratings, in memory that does not grow with their number.
+        """Write a new matrix of ratings in memory that does not grow with the number of ratings.
 
-        In a ``with`` block, at whose end the matrix appears at `path`; if the block raises, nothing is there. The files
-        are those that `ooc ingest ratings` makes of the same ratings, byte for byte but for how they were made. Of
-        several ratings of an item by a user, the last counts.
+        Used in a ``with`` block: the matrix appears at `path` when the block ends, but not if it raises. The files
+        are those of `ooc ingest ratings` for the same ratings, byte for byte except the record of how they were made.
+        Of several ratings of an item by a user, the last counts.
 
         Parameters
         ----------
         path : str or Path
             Directory of the matrix, which must not exist.
         user_column, item_column, rating_column : str, optional
-            Columns of data frames and tables of pyarrow. Usual names are known, such as userId and movieId. A rating
-            of "none" makes all ratings 1.
+            Columns of data frames and pyarrow tables. Common names such as userId and movieId are detected. A rating
+            column of "none" makes all ratings 1.
         names_from : str or Path, optional
-            A matrix whose users and items are kept; ratings of others are left out.
+            A matrix whose users and items are used; ratings of other users or items are left out.
         items_from : str or Path, optional
-            A matrix whose items are kept.
+            A matrix whose items are used.
         seed : int
-            Shuffles the users into blocks.
+            Seed for shuffling the users into blocks.
         grid : int, optional
-            Number of blocks and of slices; chosen by the number of ratings by default.
+            Number of blocks and of slices; by default chosen from the number of ratings.
         memory : int or str, optional
-            Budget of this process, in bytes or as "2GB"; a quarter of what is free by default.
+            Memory budget of this process, in bytes or as "2GB"; by default a quarter of the free memory.
         overwrite : bool
-            Whether a dataset at `path` is replaced.
+            Replace an existing dataset at `path`.
 
         Returns
         -------
         context manager of RatingsWriter
-            Whose ``add(users, items, ratings)`` adds ratings.
+            Its method ``add(users, items, ratings)`` adds ratings.
 
         Raises
         ------
         RequestError
-            If `path` exists, an option is wrong, or nothing was added.
+            If `path` exists, an option is invalid, or no ratings were added.
         """
         from blocks.ratings.formats import FormatOptions
         from blocks.ratings.ingestion import RatingsRequest  # which reads matrices
@@ -220,7 +220,7 @@ class Matrix(Store):
         return index._replace(cells=index.cells.reshape(self.block_count, self.slice_count))
 
     def block(self, number: int) -> RowBlock:
-        """Map the rows of a block."""
+        """Memory-map the rows of a block."""
         return self.mapped("blocks", number, RowBlock, self._check_block, streamed=True)
 
     def _check_block(self, number: int, path: Path, block: RowBlock) -> None:
@@ -231,7 +231,7 @@ class Matrix(Store):
         require_below(path, "columns", block.columns, self.columns)
 
     def slice(self, number: int) -> ColumnSlice:
-        """Map the columns of a slice."""
+        """Memory-map the columns of a slice."""
         return self.mapped("slices", number, ColumnSlice, self._check_slice, streamed=True)
 
     def _check_slice(self, number: int, path: Path, columns: ColumnSlice) -> None:
@@ -254,8 +254,8 @@ class Matrix(Store):
         return self.whole.column_entries
 
     def originals(self) -> np.ndarray:
-        """Return the line in the whole's rows.txt of each own row, uint64 (n,), ascending; 0, 1, ... if it is not a
-        shard."""
+        """Return the line of each row in the whole matrix's rows.txt, uint64 (n,), ascending; 0, 1, ... if this is not
+        a shard."""
         arrays = self.of_whole()
         return np.arange(len(self.row_names()), dtype=np.uint64) if arrays is None else arrays["numbers"]
 

@@ -16,13 +16,16 @@ from blocks.ratings.chunks import RowsChunk
 from blocks.ratings.formats import HEADER_REMEDY, OPEN_QUOTE, SIDES, TWO_COLONS, RatingsFormat
 
 _COLON = 58
-_AT, _LINE, _FOUND = 0, 1, 2  # places in the state of `split_lines`
+_AT, _LINE, _FOUND = 0, 1, 2  # positions in the state of `split_lines`
 _SKIP = "Correct the line, or leave out such lines with --on-error skip."
 
 
 class RatingNames(NamedTuple):
-    """Names, one per line, END after the last; and the index of each rating's name, int (N,), None if each has its
-    own."""
+    """Names of users or items.
+
+    joined: names, one per line, END after the last. places: index of each rating's name, int (N,), None if each rating
+    has its own.
+    """
 
     joined: bytes
     places: np.ndarray | None = None
@@ -37,15 +40,18 @@ class Fields(NamedTuple):
 
 
 class Reader:
-    """Parses chunks. low, high: range of ratings. skip: skip bad lines and count them. Attributes: `skipped`, and
-    `first_problem`, the message for the first of them."""
+    """Parses chunks.
+
+    low, high: range of ratings. skip: skip and count bad lines. Attributes: `skipped`, the number of skipped lines, and
+    `first_problem`, the message for the first of them.
+    """
 
     def __init__(self, low: float, high: float, *, skip: bool) -> None:
         self._range, self._skip = (low, high), skip
         self.skipped, self.first_problem = 0, ""
 
     def read(self, chunk: LinesChunk | RowsChunk) -> Fields:
-        """Parse a chunk. Raises RequestError, with file and line."""
+        """Parse a chunk. Raises RequestError, naming file and line."""
         if isinstance(chunk, RowsChunk):
             return self._rows(chunk)
         return self._lines(chunk.data, chunk.source, chunk.line, chunk.form)
@@ -84,7 +90,7 @@ class Reader:
         return Fields(_used(users, of_users[good]), _used(items, of_items[good]), chunk.values[good])
 
     def _text_alone(self, data: bytes, source: str, line: int) -> bytes:
-        """Return the lines; lines that are not valid UTF-8 are empty."""
+        """Return the lines; lines that are not valid UTF-8 become empty."""
         if is_text(data):
             return data
         lines = data.split(b"\n")
@@ -165,12 +171,12 @@ def _wrong_rating(rating: str, decimal: int, allowed: tuple[float, float]) -> tu
 
 @unmanaged_kernel
 def split_lines(text, order, rules, fields, names, values, state):
-    """Read ratings up to the end of the text, or to a bad line; returns whether it was the end.
+    """Read ratings up to the end of the text or to a bad line; return whether the end was reached.
 
-    text: uint8, whole lines. order, rules: of the `RatingsFormat`, and least and largest rating. fields: int64 (3, 2),
-    work. Filled: names int64 (n, 4), where the user and the item of each rating begin and end, and values float64 (n,).
-    state: int64 (5,), from which the kernel goes on: where the next line begins, its number from 0, ratings found,
-    where the section's name begins and ends.
+    text: uint8, whole lines. order, rules: fields of the `RatingsFormat`, and the minimum and maximum rating. fields:
+    int64 (3, 2), workspace. names: int64 (n, 4), filled with start and end of the user and the item of each rating.
+    values: float64 (n,), filled. state: int64 (5,), from which the kernel resumes: start of the next line, its number
+    from 0, number of ratings found, start and end of the section's name.
     """
     marks, sections, rows, columns, low, high = rules
     at, line, found, section, section_end = state
@@ -202,11 +208,11 @@ def split_lines(text, order, rules, fields, names, values, state):
 
 @unmanaged_kernel
 def split_line(text, at, end, marks, order, fields):
-    """Find the fields of a line, between `at` and `end`, that `order` asks for; returns whether all are there.
+    """Find the fields of a line, between `at` and `end`, that `order` requests; return whether all exist.
 
-    marks: separator, quote, decimal mark, and whether nothing may follow these fields.
-    fields: int64 (3, 2), filled with where each begins and ends, without blanks and quotes around it; from its opening
-    quote on if there are quotes in it, which stand twice there.
+    marks: separator, quote, decimal mark, and whether nothing may follow these fields. fields: int64 (3, 2), filled
+    with start and end of each field, without surrounding blanks and quotes. A field that contains doubled quotes starts
+    at its opening quote.
     """
     separator, quote, _, two_fields = marks
     wanted = max(order[0], order[1], order[2]) + 1
@@ -239,7 +245,7 @@ def split_line(text, at, end, marks, order, fields):
 
 @inlined
 def is_separator(text, at, separator):
-    """Return whether a field separator begins at `at`. text: uint8, ends with a line break."""
+    """Return whether a field separator starts at `at`. text: uint8, ends with a line break."""
     if separator == TWO_COLONS:
         return text[at] == _COLON and text[at + 1] == _COLON
     return text[at] == separator or (separator == BLANK and text[at] == TAB)
@@ -247,10 +253,10 @@ def is_separator(text, at, separator):
 
 @unmanaged_kernel
 def quoted_field(text, at, end, quote):
-    """Return begin and end of the content of a quoted field (see `split_line`), and the position after it. at: position
-    of the opening quote.
+    """Return start and end of the content of a quoted field (see `split_line`), and the position after it.
 
-    It is empty, and its own quote follows, if the field is not closed before `end`.
+    at: position of the opening quote. If the field is not closed before `end`, its content is empty and the position is
+    that of the opening quote.
     """
     last, doubled = at + 1, False
     while last < end and (text[last] != quote or (last + 1 < end and text[last + 1] == quote)):
@@ -263,7 +269,7 @@ def quoted_field(text, at, end, quote):
 
 @unmanaged_kernel
 def is_index(text, place, size):
-    """Return whether a field is a whole number from 1 to `size` without leading zeros. place: begin and end."""
+    """Return whether a field is an integer from 1 to `size` without leading zeros. place: start and end."""
     number = 0
     for at in range(place[0], place[1]):
         if not 48 <= text[at] <= 57 or (number == 0 and text[at] == 48) or number > size:
@@ -274,10 +280,10 @@ def is_index(text, place, size):
 
 @kernel
 def join_names(text, places, quote):
-    """Return the names, each with a line break after it, then END.
+    """Return the names, each followed by a line break, then END, uint8.
 
-    text: uint8. places: int64 (n, 2), where each begins and ends; one that begins with a quote has quotes in it, of two
-    of which one is meant. Returns uint8.
+    text: uint8. places: int64 (n, 2), start and end of each name; in a name that starts with a quote, each pair of
+    quotes becomes one quote.
     """
     size = 1
     for name in range(len(places)):

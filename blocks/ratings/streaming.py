@@ -1,4 +1,4 @@
-"""Write ratings from Python; see `Matrix.create`."""
+"""Write ratings from Python. See `Matrix.create`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from blocks.ratings.ingestion import RatingsRequest, base_of, reading_of, requir
 from blocks.ratings.matrix import Matrix
 from blocks.ratings.worker import ParsedRatings, RatingsWorker
 
-_BATCH = 1 << 16  # ratings of a chunk
+_BATCH = 1 << 16  # number of ratings in a chunk
 _REMEDY = "Give add(users, items, ratings), a data frame, a sparse matrix, or rows of user, item and rating."
 
 
@@ -52,12 +52,12 @@ class RatingsWriter(DatasetWriter):
             pyarrow table; a matrix of scipy.sparse, whose rows and columns are users and items numbered from 0; or an
             iterable of rows ``(user, item)`` or ``(user, item, rating)``.
         ratings : sequence of float, optional
-            All ratings are 1 by default.
+            By default all ratings are 1.
 
         Raises
         ------
         RequestError
-            For an invalid row, with its number, counted from 0 over all calls.
+            For an invalid row; the message gives its index, counted from 0 over all calls.
         """
         if items is not None:
             self._add_columns(users, items, ratings)
@@ -68,7 +68,7 @@ class RatingsWriter(DatasetWriter):
             self._add_columns(*(users[found[side]] if side in found else None for side in ("user", "item", "rating")))
         elif hasattr(users, "tocoo"):
             csr = users.tocsr()
-            if not csr.has_canonical_format:  # scipy's value of a cell is the sum of its entries
+            if not csr.has_canonical_format:  # in scipy, the value of a cell is the sum of its entries
                 csr = csr.copy()
                 csr.sum_duplicates()
             entries = csr.tocoo()
@@ -146,7 +146,7 @@ class RatingsWriter(DatasetWriter):
         self._parsed_rows += values.size
 
     def _named(self, side: str, column: Any) -> tuple[bytes, np.ndarray]:
-        """Return distinct names, one per line, and the index of each row's name, uint32 (n,)."""
+        """Return the distinct names, one per line, and the index of each row's name, uint32 (n,)."""
         if isinstance(column, np.ndarray) and column.dtype.kind in "iu":
             found, places = np.unique(column, return_inverse=True)
             return "".join(f"{number}\n" for number in found.tolist()).encode(), places.astype(np.uint32)
@@ -154,7 +154,7 @@ class RatingsWriter(DatasetWriter):
         numbers: dict[Any, int] = {}
         try:
             places = np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), np.uint32, len(values))
-        except TypeError as error:  # values that are not hashable
+        except TypeError as error:  # values are not hashable
             raise RequestError(f"{side}s must be whole numbers or texts: {error}") from None
         return "".join(f"{self._name(side, value, values)}\n" for value in numbers).encode(), places
 
@@ -178,7 +178,7 @@ class RatingsWriter(DatasetWriter):
 
 
 def create_ratings(request: RatingsRequest, memory: int | str | None) -> AbstractContextManager[RatingsWriter]:
-    """Create a matrix of ratings; see `Matrix.create`."""
+    """Create a matrix of ratings. See `Matrix.create`."""
     require_one_base(request)
     base = base_of(request)
     return streamed(
@@ -187,7 +187,7 @@ def create_ratings(request: RatingsRequest, memory: int | str | None) -> Abstrac
 
 
 def _part(column: Any, first: int, last: int) -> Any:
-    """Return values `first` to `last` (exclusive) of a column, as an array or as Python objects."""
+    """Return the values `first` to `last` (exclusive) of a column, as an array or as Python objects."""
     part = column[first:last]
     if hasattr(part, "to_pylist"):
         return part.to_pylist()

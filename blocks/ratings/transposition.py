@@ -1,6 +1,6 @@
-"""Make the slices of a matrix from its blocks, out of core.
+"""Make the slices of a matrix from its blocks out of core.
 
-Workers spill the entries of each block by column, then gather the columns of a slice from all blocks.
+Workers spill the entries of each block by column, then read the columns of a slice from all blocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f4")])
 
 @dataclass
 class ColumnsToWrite:
-    """A slice to write. segments: for each block the spill file, first and last entry, and its first row."""
+    """A slice to write. segments: for each block, the spill file, first and last entry, and its first row."""
 
     root: str
     number: int
@@ -40,7 +40,7 @@ def spill_columns(spill: str | Path, number: int, block: RowBlock) -> None:
 
 
 def write_columns(slice_: ColumnsToWrite) -> tuple[dict[str, Any], np.ndarray]:
-    """Write a slice, in a worker; returns the manifest entry and int64 (W,), the entries of each column."""
+    """Write a slice, in a worker. Returns the manifest entry and int64 (W,), the number of entries in each column."""
     parts = []
     for path, first, last, place in slice_.segments:
         found = np.fromfile(path, ENTRY, last - first, offset=ENTRY.itemsize * first)
@@ -54,9 +54,9 @@ def write_columns(slice_: ColumnsToWrite) -> tuple[dict[str, Any], np.ndarray]:
 def write_slices(
     pipeline: IngestionPipeline, blocks: list[dict[str, Any]], slice_bounds: np.ndarray
 ) -> tuple[list[dict[str, Any]], np.ndarray]:
-    """Write all slices by workers that handle `ColumnsToWrite`, after the columns of all blocks were spilled.
+    """Write all slices with workers that handle `ColumnsToWrite`, after the columns of all blocks were spilled.
 
-    Returns the entries of the slices, and int64 (C,), the number of entries of each column by rank.
+    Returns the manifest entries of the slices, and int64 (C,), the number of entries in each column, by rank.
     """
     target = pipeline.target
     (target.root / "slices").mkdir()

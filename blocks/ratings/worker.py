@@ -1,4 +1,4 @@
-"""Worker process of the ingestion of ratings: parse chunks and number names, write blocks and slices."""
+"""Worker process of the ingestion of ratings: parse chunks, assign ids to names, write blocks and slices."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from blocks.ratings.transposition import ENTRY, ColumnsToWrite, spill_columns, w
 from blocks.ratings.writer import Entries, write_row_block
 from blocks.shuffle import partition_entries
 
-SIDES = ("rows", "columns")  # the kinds of names
-_NAME_BYTES = 170  # of a name in memory, besides its letters: dictionary entry, string header, id, counts
+SIDES = ("rows", "columns")  # kinds of names: users and items
+_NAME_BYTES = 170  # memory for each name besides its letters: dictionary entry, string header, id, counts
 
 
 class RatingsReading(NamedTuple):
-    """Settings of all workers. spill: directory. names_bytes: memory of a worker for names."""
+    """Settings of all workers. spill: spill directory. names_bytes: memory of a worker for names."""
 
     spill: str
     low: float
@@ -43,8 +43,10 @@ class ParsedRatings(NamedTuple):
 
 
 class RatingsWorker(SortingWorker):
-    """Worker for ratings: an entry is a rating with row and column (ids, later places and ranks). Also handles
-    `ColumnsToWrite`."""
+    """Worker for ratings.
+
+    An entry is a rating with row and column (ids, later places and ranks). Also handles `ColumnsToWrite`.
+    """
 
     parsed = sorted = SpillForm((), (ENTRY,))
 

@@ -25,10 +25,10 @@ class Entries(NamedTuple):
 def write_row_block(
     root: Path, number: int, entries: Entries, slice_bounds: np.ndarray, seed: int
 ) -> tuple[dict[str, Any], RowBlock]:
-    """Publish rows in an order that depends only on the seed and the block number.
+    """Publish rows in an order that depends only on the seed and the block index.
 
-    entries: in input order; `columns` are ranks; of several entries at one place the last counts. Returns the manifest
-    entry and the block.
+    entries: in input order; `columns` are ranks; of duplicate entries the last counts. Returns the manifest entry and
+    the block.
     """
     rows, local = np.unique(entries.rows, return_inverse=True)
     order = np.random.default_rng([seed, number]).permutation(rows.size)
@@ -49,7 +49,7 @@ def write_row_block(
 
 
 def publish_rows(root: Path, number: int, block: RowBlock, slice_bounds: np.ndarray) -> dict[str, Any]:
-    """Publish a block as it is; returns its manifest entry for `finish_matrix`, with the sums of its values."""
+    """Publish a block unchanged. Returns its manifest entry for `finish_matrix`, with the sums of its values."""
     return {
         **write_arrays(root, f"blocks/{number:05}.h5", block._asdict()),
         "rows": block.rows.size,
@@ -78,14 +78,14 @@ def _statistics(sums: list[dict[str, float]], entries: int) -> dict[str, float]:
 
 
 def column_order(block: RowBlock) -> Entries:
-    """Return the entries of a block by column; `rows` are places in the block, ascending within a column."""
+    """Return the entries of a block by column; `rows` are row positions in the block, ascending within a column."""
     order = np.argsort(block.columns, kind="stable")
     rows = np.repeat(np.arange(block.rows.size, dtype=np.uint32), np.diff(block.offsets))
     return Entries(rows[order], block.columns[order], block.values[order])
 
 
 def write_column_slice(root: Path, file_name: str, parts: Sequence[Entries], first: int, last: int) -> dict[str, Any]:
-    """Publish the columns of rank `first` to `last` (exclusive); returns the manifest entry.
+    """Publish the columns with ranks `first` to `last` (exclusive). Returns the manifest entry.
 
     parts: entries of each block in turn, sorted by column, with `rows` as places in the matrix.
     """
@@ -108,13 +108,13 @@ def finish_matrix(
     made: dict[str, Any],
     shard: dict[str, Any] | None = None,
 ) -> None:
-    """Write the index and, last, the manifest over existing blocks and slices.
+    """Write the index and, last, the manifest for existing blocks and slices.
 
-    blocks, slices: entries in order. column_entries: int64 (C,), by rank. shard: entry "shard" of the manifest, see
-    `blocks.shards.whole`.
+    blocks, slices: manifest entries in order. column_entries: int64 (C,), by rank. shard: "shard" entry of the
+    manifest, see `blocks.shards.whole`.
     """
     rows = [entry["rows"] for entry in blocks]
-    cells = np.array([entry.pop("cells") for entry in blocks], np.int64)  # which the index has
+    cells = np.array([entry.pop("cells") for entry in blocks], np.int64)  # stored in the index instead
     index = MatrixIndex(
         column_ids, column_entries, slice_bounds, np.concatenate(([0], np.cumsum(rows))), cells.reshape(-1)
     )

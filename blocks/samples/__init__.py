@@ -1,1 +1,1 @@
-"""Labelled samples stored by row, for algorithms that process one sample after the other."""
+"""Labelled samples stored by row, for algorithms that process one sample after another."""

@@ -1,6 +1,6 @@
 """Ingest labelled samples by row, out of core, from svmlight files or arrays.
 
-Runs the steps of `blocks.ingestion.pipeline` in this process alone. The size of chunks does not change the result.
+The steps of `blocks.ingestion.pipeline` run in this process alone. The size of chunks does not change the result.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def ingest_samples(
     overwrite: bool = False,
     bar: Bar = no_bar,
 ) -> Samples:
-    """Make a sample set from svmlight files.
+    """Write a sample set from svmlight files.
 
-    columns_from: sample set with the same columns. zero_based: indices count from 0. Raises RequestError for bad input,
-    WorkFailed for a full disk; nothing is left behind then.
+    columns_from: sample set whose columns are used. zero_based: indices count from 0. Raises RequestError for bad
+    input, and WorkFailed for a full disk; nothing is left behind then.
     """
     if not inputs:
         raise RequestError("no input file is given")
@@ -81,11 +81,11 @@ def write_samples(
     block_entries: int = BLOCK_ENTRIES,
     overwrite: bool = False,
 ) -> Samples:
-    """Make a sample set from arrays, such as those of scipy.sparse.csr_array; lists are accepted, too.
+    """Write a sample set from arrays, such as those of scipy.sparse.csr_array; lists are also accepted.
 
     offsets: integers (n+1,), start of each sample's entries. columns: integers (N,), ascending within a sample. values:
-    (N,). labels: (n,). width: number of columns, None for one more than the highest. Raises RequestError if the arrays
-    are invalid or do not fit together.
+    (N,). labels: (n,). width: number of columns, None for the largest index plus 1. Raises RequestError if the arrays
+    are invalid or inconsistent.
     """
     offsets, columns = integers("offsets", offsets), integers("columns", columns)
     values, labels = finite_floats("values", values), finite_floats("labels", labels)
@@ -132,7 +132,7 @@ def write_rows(
     block_entries: int,
     overwrite: bool,
 ) -> Samples:
-    """Make a sample set from chunks of rows, which are numbered consecutively. columns: see `write_samples`."""
+    """Write a sample set from chunks of rows, which are numbered consecutively. columns: see `write_samples`."""
     return _make(out, None, lambda _: chunks, columns, made, (seed, block_entries, overwrite), no_bar)
 
 
@@ -145,7 +145,10 @@ def _make(
     options: tuple[int, int, bool],
     bar: Bar,
 ) -> Samples:
-    """Make a sample set. total: bytes of the inputs. options: seed, entries of a block, overwrite."""
+    """Write a sample set.
+
+    total: size of the inputs in bytes. options: seed, approximate entries of a block, overwrite.
+    """
     seed, block_entries, overwrite = options
     with new_dataset(out, overwrite) as target, disk_errors(Path(out)):
         pipeline = IngestionPipeline(InProcess(SamplesWorker(str(target.spill))), target, bar)
@@ -166,7 +169,7 @@ def write_blocks(
     seed: int,
     block_entries: int,
 ) -> None:
-    """Shuffle what was read into blocks, and write these, the index and the manifest. columns: see `write_samples`."""
+    """Shuffle the rows into blocks, and write the blocks, the index and the manifest. columns: see `write_samples`."""
     target, facts = pipeline.target, pipeline.reports()[0]
     buckets = bucket_count(sum(piece.entries for piece in pieces), block_entries)
     blocks = pipeline.shuffle(pieces, buckets, seed, none_without="rows")
@@ -177,7 +180,7 @@ def write_blocks(
 
 
 def _different_labels(root: Path, blocks: Sequence[dict[str, Any]]) -> np.ndarray:
-    """Return the distinct labels, float64, ascending; none if there are too many."""
+    """Return the distinct labels, float64, ascending; empty if there are too many."""
     labels = np.empty(0)
     for entry in blocks:
         mine = map_arrays(root / entry["file"], entry["arrays"])["labels"]

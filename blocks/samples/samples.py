@@ -1,4 +1,4 @@
-"""Labelled samples by row, for algorithms that process one after the other: `ooc ingest svmlight --by-rows`.
+"""Labelled samples by row, for algorithms that process one after another: `ooc ingest svmlight --by-rows`.
 
     manifest.json     counts, table of blocks, checksums, how it was made: the commit point
     index.h5          rows of each block, entries of each block, number of samples of each label
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 class SampleBlock(NamedTuple):
     """The N entries of D samples; `offsets` are named as in a corpus."""
 
-    rows: Uint64  # (D,), number of each sample in the original order
+    rows: Uint64  # (D,), index of each sample in the original order
     labels: Float64  # (D,)
-    offsets: Int64  # (D+1,), where the entries of each begin
+    offsets: Int64  # (D+1,), start of each sample's entries
     columns: Uint32  # (N,), ascending within a sample
     values: Float32  # (N,)
 
@@ -39,18 +39,18 @@ class SampleIndex(NamedTuple):
     """The grid of B blocks, and L labels."""
 
     block_bounds: Int64  # (B+1,), first sample of each block
-    cells: Int64  # (B, 1), entries of each block
+    cells: Int64  # (B, 1), number of entries in each block
     labels: Float64  # (L,), distinct labels, ascending; (0,) if there are more than `MOST_LABELS`
 
 
 class WholeSamplesFile(NamedTuple):
-    """Data of the whole sample set that a shard has; see `blocks.samples.shards`."""
+    """Data about the whole sample set in a shard. See `blocks.samples.shards`."""
 
     numbers: Uint64  # (D,)
 
 
 class SamplesCounts(TypedDict):
-    """Counts of the whole sample set that a shard belongs to."""
+    """Counts of the whole sample set to which a shard belongs."""
 
     identity: str
     rows: Count
@@ -89,7 +89,7 @@ MOST_LABELS = 1 << 16
 class Samples(Store):
     """A sample set opened for reading.
 
-    Attributes, in addition to the attributes of `Store`: `rows`, `columns` and `entries`, their numbers; `index`.
+    Attributes, in addition to those of `Store`: `rows`, `columns` and `entries`, their numbers; `index`.
     """
 
     kind = "sample set"
@@ -121,36 +121,36 @@ class Samples(Store):
         block_entries: int = 1 << 20,
         overwrite: bool = False,
     ) -> AbstractContextManager[SamplesWriter]:
-        """Write new labelled samples, row by row, in memory that does not grow with their number.
+        """Write new labelled samples row by row, in memory that does not grow with the number of samples.
 
-        In a ``with`` block, at whose end the samples appear at `path`; if the block raises, nothing is there. The files
-        are those that `ooc ingest svmlight --by-rows` makes of the same samples, byte for byte but for how they were
-        made.
+        Used in a ``with`` block: the samples appear at `path` when the block ends, but not if it raises. The files
+        are those of `ooc ingest svmlight --by-rows` for the same samples, byte for byte except the record of how they
+        were made.
 
         Parameters
         ----------
         path : str or Path
             Directory of the samples, which must not exist.
         columns : int, optional
-            Number of columns; by default the largest that any rows have.
+            Number of columns; by default the largest index plus 1.
         target : str, optional
-            The column of data frames and tables of pyarrow that holds y.
+            The column of data frames and pyarrow tables that holds y.
         seed : int
-            Shuffles the samples into blocks.
+            Seed for shuffling the samples into blocks.
         block_entries : int
-            Entries of a block, about.
+            Approximate number of entries in a block.
         overwrite : bool
-            Whether a dataset at `path` is replaced.
+            Replace an existing dataset at `path`.
 
         Returns
         -------
         context manager of SamplesWriter
-            Whose ``add(X, y)`` adds samples.
+            Its method ``add(X, y)`` adds samples.
 
         Raises
         ------
         RequestError
-            If `path` exists, or nothing was added.
+            If `path` exists, or no samples were added.
         """
         from blocks.samples.streaming import create_samples  # which reads samples
 
@@ -159,11 +159,11 @@ class Samples(Store):
 
     @property
     def slice_bounds(self) -> np.ndarray:
-        """Return int64 (2,): all columns are one slice."""
+        """Return the bounds of the only slice, which contains all columns, int64 (2,)."""
         return np.array([0, self.columns])
 
     def block(self, number: int) -> SampleBlock:
-        """Map the samples of a block."""
+        """Memory-map the samples of a block."""
         return self.mapped("blocks", number, SampleBlock, self._check_block, streamed=True)
 
     def _check_block(self, number: int, path: Path, block: SampleBlock) -> None:

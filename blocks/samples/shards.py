@@ -1,8 +1,8 @@
 """Split a sample set into shards, one for each rank of a ring.
 
-A shard is a range of the stored samples, and a sample set itself. The manifest entry "shard" is described in
-`blocks.shards.whole`, plus `first`, the number of samples before it; whole.h5 has `numbers`. The labels of the index
-are those of the whole.
+A shard is a range of the stored samples, and a sample set itself. Its manifest entry "shard" is described in
+`blocks.shards.whole`, with an additional field `first`, the number of samples before the shard; whole.h5 has `numbers`.
+The labels in the index are those of the whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from blocks.samples.writer import finish_samples, write_block
 
 
 def split_samples(whole: Samples, targets: Sequence[Target], bar: Bar) -> None:
-    """Write the shards of a sample set to their targets. Raises RequestError if there are too few samples."""
+    """Write the shards of a sample set to their target directories. Raises RequestError if there are too few
+    samples."""
     bounds = row_bounds(whole.rows, len(targets))
     if np.diff(bounds).min() == 0:
         raise RequestError(
@@ -53,7 +54,7 @@ def split_samples(whole: Samples, targets: Sequence[Target], bar: Bar) -> None:
 
 
 def _run(whole: Samples, first: int, last: int) -> Iterator[SampleBlock]:
-    """Yield the samples from `first` to `last` (exclusive) of the whole, by block."""
+    """Yield the samples from `first` to `last` (exclusive) of the whole, block by block."""
     for number, (begin, end) in enumerate(pairwise(whole.index.block_bounds.tolist())):
         if begin < last and first < end:
             yield _rows_of(whole.block(number), max(first - begin, 0), min(last, end) - begin)

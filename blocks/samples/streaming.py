@@ -1,4 +1,4 @@
-"""Write labelled samples row by row from Python; see `Samples.create`."""
+"""Write labelled samples row by row from Python. See `Samples.create`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class SamplesWriter(DatasetWriter):
         Raises
         ------
         RequestError
-            For an invalid row, with its number, counted from 0 over all calls.
+            For an invalid row; the message gives its index, counted from 0 over all calls.
         """
         if is_table(X) and self._target is not None:
             y = target_of(X, self._target, y)
@@ -89,5 +89,5 @@ class SamplesWriter(DatasetWriter):
 def create_samples(
     out: str, columns: int | None, target: str | None, options: Mapping[str, int], *, overwrite: bool
 ) -> AbstractContextManager[SamplesWriter]:
-    """Create a sample set; see `Samples.create`."""
+    """Create a sample set. See `Samples.create`."""
     return streamed(out, overwrite, lambda place: SamplesWriter(columns, target, options, place))

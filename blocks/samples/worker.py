@@ -1,4 +1,4 @@
-"""Work on samples during ingestion: parse chunks, sort runs by bucket, write blocks."""
+"""Process samples during ingestion: parse chunks, sort runs by bucket, write blocks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from blocks.shuffle import buckets_of
 
 
 class SampleRows(NamedTuple):
-    """n samples with N entries; chunks get their numbers when they are sorted."""
+    """n samples with N entries; the samples of a chunk get their indices when they are sorted."""
 
-    numbers: np.ndarray  # uint64 (n,), in the original order
+    numbers: np.ndarray  # uint64 (n,), index of each sample in the original order
     labels: np.ndarray  # float64 (n,)
-    lengths: np.ndarray  # int64 (n,), entries of each
+    lengths: np.ndarray  # int64 (n,), number of entries in each sample
     columns: np.ndarray  # uint32 (N,)
     values: np.ndarray  # float32 (N,)
 
     def chosen(self, rows: np.ndarray) -> SampleRows:
-        """Return some samples, int64 (k,), in this order."""
+        """Return some samples in the given order. rows: int64 (k,)."""
         lengths, begins = self.lengths[rows], np.cumsum(self.lengths) - self.lengths
         ends = np.cumsum(lengths)
         entries = np.repeat(begins[rows] - (ends - lengths), lengths) + np.arange(lengths.sum())
@@ -32,14 +32,17 @@ class SampleRows(NamedTuple):
 
 
 class SamplesFacts(NamedTuple):
-    """Facts about all chunks. columns: largest column index plus 1. queries: a row has a qid."""
+    """Facts about all chunks. columns: largest column index plus 1. queries: whether any row has a qid."""
 
     columns: int
     queries: bool
 
 
 class SamplesWorker(SortingWorker):
-    """Worker for samples: a row has a label and, once sorted, a number; an entry has a column and a value."""
+    """Worker for samples.
+
+    A row has a label and, once sorted, an index; an entry has a column and a value.
+    """
 
     parsed = SpillForm(("f8", "i8"), ("u4", "f4"))
     sorted = SpillForm(("u8", "f8", "i8"), ("u4", "f4"))

@@ -13,7 +13,7 @@ from blocks.samples.samples import SampleBlock, SampleIndex, Samples
 
 
 def write_block(root: Path, number: int, block: SampleBlock) -> dict[str, Any]:
-    """Write a block of a new sample set; returns its manifest entry."""
+    """Write a block of a new sample set. Returns its manifest entry."""
     entry = write_arrays(root, f"blocks/{number:05}.h5", block._asdict())
     return {**entry, "rows": block.labels.size, "entries": block.values.size}
 

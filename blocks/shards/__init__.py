@@ -1,1 +1,1 @@
-"""Split datasets for the machines of a ring."""
+"""Split datasets between the machines of a ring."""

@@ -1,7 +1,7 @@
-"""Deal the documents of a dataset to shards: whole blocks if there are many, else parts of blocks.
+"""Assign the documents of a dataset to shards: whole blocks if there are many, else parts of blocks.
 
-The heaviest are dealt first, each to the shard with the fewest tokens so far. The share of a block becomes a block of
-the shard. Documents of a block are shuffled, so all parts of it are alike.
+The heaviest stretches are assigned first, each to the shard with the fewest tokens so far. The part of a block that a
+shard gets becomes a block of the shard. Documents of a block are shuffled, so all parts of it are alike.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
 from blocks.store import parts
 
-FINE = 64  # stretches for each shard, at least: what two shards have differs by a sixty-fourth at most, mostly by less
+FINE = 64  # minimum number of stretches for each shard, so that shard sizes differ by at most 1/64
 
-Runs = list[tuple[int, int]]  # documents of a block: from the first to the last (exclusive) of each run
+Runs = list[tuple[int, int]]  # documents of a block: first and last (exclusive) of each run
 
 
 class DocumentStretch(NamedTuple):
-    """Consecutive documents of a block, `last` exclusive, and their tokens (or rows and entries)."""
+    """Consecutive documents of a block, `last` exclusive. samples: number of their tokens (or rows and entries)."""
 
     block: int
     first: int
@@ -32,13 +32,14 @@ class DocumentStretch(NamedTuple):
 
 
 def deal_documents(dataset: Dataset | Matrix, shards: int) -> list[dict[int, Runs]]:
-    """Return for each block the shards that get documents of it, and which; every shard gets nonempty ones.
+    """Return, for each block, the shards that get documents of it, and which documents; every shard gets nonempty
+    documents.
 
     Raises RequestError if there are fewer nonempty documents than shards.
     """
     found = _stretches(dataset, shards)
     samples = np.array([stretch.samples for stretch in found])
-    # Those of about the same size in their order, so that each shard gets about as much of every block.
+    # Stretches of similar size keep their order, so that each shard gets a similar part of every block.
     order = np.argsort(-np.rint(samples / samples.mean()), kind="stable")
     owners = deal(samples, order, np.arange(shards))
     shares: list[dict[int, Runs]] = [{} for _ in range(dataset.block_count)]
@@ -48,7 +49,7 @@ def deal_documents(dataset: Dataset | Matrix, shards: int) -> list[dict[int, Run
 
 
 def _stretches(dataset: Dataset | Matrix, shards: int) -> list[DocumentStretch]:
-    """Return stretches of all documents in the order of blocks, each with at least one token."""
+    """Return stretches of all documents in block order, each with at least one token."""
     if dataset.block_count >= FINE * shards:
         samples = dataset.index.cells.sum(axis=1).tolist()
         sizes = [entry[dataset.counted] for entry in dataset.manifest["blocks"]]
@@ -60,12 +61,13 @@ def _stretches(dataset: Dataset | Matrix, shards: int) -> list[DocumentStretch]:
                 f"{dataset.path} has {len(found)} {dataset.counted} that are not empty, too few for {shards} shards",
                 "Give a smaller --shards.",
             )
-        size = max(size // 4, 1)  # some documents are very long
+        size = max(size // 4, 1)  # needed if some documents are very long
     return found
 
 
 def _cut(dataset: Dataset | Matrix, size: int) -> Iterator[DocumentStretch]:
-    """Cut stretches of about `size` tokens; empty documents at the end of a block stay with those before."""
+    """Return stretches of about `size` tokens; empty documents at the end of a block are added to the stretch before
+    them."""
     for number in range(dataset.block_count):
         offsets = dataset.block(number).offsets
         bounds = parts(offsets, size)

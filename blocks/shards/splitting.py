@@ -1,10 +1,10 @@
-"""Split a dataset into shards, one for each rank of a ring: datasets with different documents but the same words.
+"""Split a dataset into shards, one for each rank of a ring. Shards have different documents but the same words.
 
     deal      the main process assigns documents to shards, and numbers them in order
     write     workers read each block of the whole once, and write each shard's part of it
-    finish    slices, texts, index, data about the whole, and manifest of each shard
+    finish    slices, texts, index, data about the whole dataset, and manifest of each shard are written
 
-The result does not depend on which worker does what. See `blocks.shards.whole` for what a shard knows of the whole.
+The result does not depend on which worker does what. See `blocks.shards.whole` for the data about the whole dataset.
 """
 
 from __future__ import annotations
@@ -42,14 +42,17 @@ from blocks.shards.whole import RankedColumns, columns_hash, columns_of
 from blocks.store import check_file, write_lines
 from blocks.workers import Workers, cores
 
-RANK = "{rank}"  # in a path: the number of the shard
-_CHUNK = 1 << 20  # documents looked at together
-_BYTES_OF_SAMPLE = 80  # of a block, in memory while it is split
+RANK = "{rank}"  # placeholder in a path for the index of the shard
+_CHUNK = 1 << 20  # number of documents processed at a time
+_BYTES_OF_SAMPLE = 80  # memory for each sample of a block while it is split
 
 
 class Splitting(NamedTuple):
-    """Settings of all workers. whole: its path. places: file of uint64 (D,), the number of each document in its shard.
-    rank_of: uint32 (V,), the new rank of each word or column."""
+    """Settings of all workers.
+
+    whole: path of the whole dataset. places: file of uint64 (D,), the index of each document in its shard. rank_of:
+    uint32 (V,), the new rank of each word or column.
+    """
 
     whole: str
     targets: list[Target]
@@ -59,7 +62,7 @@ class Splitting(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The part of a block that a shard gets, and the number of the shard's block."""
+    """The part of a block that a shard gets. number: index of the shard's block."""
 
     shard: int
     number: int
@@ -68,7 +71,7 @@ class Share(NamedTuple):
 
 @dataclass
 class Split:
-    """A block of the whole to split; the answer has a shard and its block entry for each share."""
+    """A block of the whole dataset to split; the answer has a shard and its block entry for each share."""
 
     number: int
     shares: list[Share] = field(repr=False)
@@ -88,9 +91,10 @@ def make_shards(
 
     Shards of a design matrix or sample set are ranges of rows, see `blocks.design.row_shards` and
     `blocks.samples.shards`. out: a directory for `shard-0`, `shard-1`, ..., which appears when all are complete; or a
-    path with `{rank}` for each, which then appear one after the other. workers: number of processes, None for all
-    cores. memory: bytes for all processes, None for a quarter of the available memory; neither changes the result.
-    Raises RequestError for an invalid request, WorkFailed for damaged data or a full disk; nothing is left behind then.
+    path with `{rank}` for each shard, all of which then appear one after another. workers: number of processes, None
+    for all cores. memory: bytes for all processes, None for a quarter of the available memory; neither changes the
+    result. Raises RequestError for an invalid request, and WorkFailed for damaged data or a full disk; nothing is left
+    behind then.
     """
     whole = open_any(Path(data))
     if any(path.resolve() == whole.path.resolve() for path in (Path(out), *_paths(out, shards))):
@@ -117,7 +121,8 @@ def ingest_shards(
     overwrite: bool = False,
     bar: Bar = no_bar,
 ) -> list[Dataset | Matrix]:
-    """Make shards of a dataset that `ingest(path)` makes, and that is deleted after the split; see `make_shards`."""
+    """Make shards of a dataset that `ingest(path)` writes; the dataset is deleted after the split. See
+    `make_shards`."""
     with _new_shards(out, shards, overwrite) as targets:
         whole = targets[0].spill / "whole"
         ingest(str(whole))
@@ -163,7 +168,7 @@ def _split(whole: Dataset | Matrix, targets: list[Target], workers: int | None, 
     )
     with Workers("blocks.shards.worker:start", splitting, processes) as pool:
         blocks = _write_blocks(pool, shares, len(targets), bar)
-        for number in reversed(range(len(targets))):  # the first has in its spill directory what all need
+        for number in reversed(range(len(targets))):  # first shard last: its spill directory has files that all need
             target = targets[number]
             texts = _write_texts(whole, target.root, owners, number)
             numbers = Pieces("uint64", int(counts[number]), _numbers(owners, number))
@@ -178,8 +183,7 @@ def _split(whole: Dataset | Matrix, targets: list[Target], workers: int | None, 
 
 
 def _require_sound(whole: Dataset | Matrix | Samples | Design) -> None:
-    """Raise WorkFailed unless all files are undamaged, except blocks, which workers check, and slices, which are not
-    used."""
+    """Raise WorkFailed unless all files are undamaged, except blocks (workers check them) and slices (not used)."""
     if "shard" in whole.manifest:
         raise RequestError(f"{whole.path} is a shard already", "Split the whole dataset that it was made from.")
     grid = ("blocks", "slices") if isinstance(whole, Dataset | Matrix) else ()
@@ -190,13 +194,16 @@ def _require_sound(whole: Dataset | Matrix | Samples | Design) -> None:
 
 
 def require_whole(whole: Dataset | Matrix | Samples | Design, path: Path, entry: dict[str, Any]) -> None:
-    """Raise WorkFailed if a file of a dataset is damaged, which the shards would not show."""
+    """Raise WorkFailed if a file of a dataset is damaged, which the shards would not reveal."""
     if problem := check_file(path, entry):
         raise WorkFailed(f"{whole.path} is damaged: {problem}", f"List all damaged files with: ooc verify {whole.path}")
 
 
 def _owners(whole: Dataset | Matrix, shares: list[dict[int, Runs]], path: Path, shards: int) -> np.ndarray:
-    """Map a file with the shard of each document (of a line of rows.txt: the first if it has no entries)."""
+    """Memory-map a file with the shard of each document.
+
+    For a matrix: the shard of each line of rows.txt, which is the first shard if the row has no entries.
+    """
     size = sum(1 for _ in _lines(whole, "rows")) if isinstance(whole, Matrix) else whole.documents
     dtype = np.min_scalar_type(shards)
     allocate(path, dtype.itemsize * size)
@@ -212,14 +219,14 @@ def _owners(whole: Dataset | Matrix, shares: list[dict[int, Runs]], path: Path, 
 
 
 def _number(owners: np.ndarray, path: Path, shards: int) -> np.ndarray:
-    """Write the number of each document in its shard, uint64 (D,); returns int64 (shards,), their numbers of
-    documents."""
+    """Write the index of each document in its shard, uint64 (D,). Returns int64 (shards,), the number of documents of
+    each shard."""
     counts = np.zeros(shards, np.int64)
     with path.open("wb") as file:
         for some in _chunks(owners):
             here = np.bincount(some, minlength=shards)
             places = np.empty(some.size, np.uint64)
-            before = counts - np.cumsum(here) + here  # of those in `order` that follow those of other shards
+            before = counts - np.cumsum(here) + here  # index in its shard minus position in this chunk's sorted order
             places[np.argsort(some, kind="stable")] = np.arange(some.size) + np.repeat(before, here)
             file.write(places.data)
             counts += here
@@ -231,13 +238,13 @@ def _chunks(owners: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _numbers(owners: np.ndarray, shard: int) -> Iterator[np.ndarray]:
-    """Yield the documents of a shard, numbered as in the whole, uint64, ascending."""
+    """Yield the documents of a shard, by their index in the whole, uint64, ascending."""
     for number, some in enumerate(_chunks(owners)):
         yield (number * _CHUNK + np.flatnonzero(some == shard)).astype(np.uint64)
 
 
 def _columns(whole: Dataset | Matrix, shards: int) -> RankedColumns:
-    """Return the columns of the whole dataset, divided into more slices if a ring needs more than it has."""
+    """Return the columns of the whole dataset, divided into more slices if a ring needs more than the dataset has."""
     columns, least = columns_of(whole), least_slices(shards)
     if whole.slice_count >= least:
         return columns
@@ -249,14 +256,14 @@ def _columns(whole: Dataset | Matrix, shards: int) -> RankedColumns:
 
 
 def _rank_of(whole: Dataset | Matrix, columns: RankedColumns) -> np.ndarray:
-    """Return the rank in `columns` of the word of each rank in the whole, uint32 (V,)."""
+    """Return the rank in `columns` of the word at each rank in the whole, uint32 (V,)."""
     rank_of_id = np.empty(columns.ids.size, np.uint32)
     rank_of_id[columns.ids] = np.arange(columns.ids.size, dtype=np.uint32)
     return rank_of_id[columns_of(whole).ids]
 
 
 def _told(whole: Dataset | Matrix, columns: RankedColumns, owners: Path) -> dict[str, Any]:
-    """Return the manifest entry "shard" of each shard."""
+    """Return the "shard" manifest entry of each shard."""
     names = ("rows", "entries", "values") if isinstance(whole, Matrix) else ("documents", "tokens")
     counts = {name: whole.manifest[name] for name in names}
     return {
@@ -268,7 +275,7 @@ def _told(whole: Dataset | Matrix, columns: RankedColumns, owners: Path) -> dict
 
 
 def _write_blocks(pool: Workers, shares: list[dict[int, Runs]], shards: int, bar: Bar) -> list[list[dict[str, Any]]]:
-    """Split all blocks of the whole; returns the block entries of each shard."""
+    """Split all blocks of the whole dataset. Returns the block entries of each shard."""
     following = [count() for _ in range(shards)]
     messages = [
         Split(number, [Share(shard, next(following[shard]), runs) for shard, runs in sorted(of_block.items())])
@@ -284,7 +291,7 @@ def _write_blocks(pool: Workers, shares: list[dict[int, Runs]], shards: int, bar
 
 
 def _lines(whole: Dataset | Matrix, text: str) -> Iterator[str]:
-    """Yield the lines of a text of the whole."""
+    """Yield the lines of a text file of the whole dataset."""
     path = whole.path / whole.manifest["texts"][text]["file"]
     with path.open(encoding="utf-8", newline="\n") as file:
         for line in file:
@@ -292,7 +299,7 @@ def _lines(whole: Dataset | Matrix, text: str) -> Iterator[str]:
 
 
 def _write_texts(whole: Dataset | Matrix, root: Path, owners: np.ndarray, shard: int) -> dict[str, dict[str, Any]]:
-    """Write all names of columns, and the names of a shard's documents or rows; returns their entries."""
+    """Write all names of columns, and the names of a shard's documents or rows. Returns their manifest entries."""
     texts = {}
     for name in whole.manifest["texts"]:
         lines = _lines(whole, name)

@@ -1,6 +1,6 @@
-"""Ingest the files of several machines: each makes a shard of its own, all with the same vocabulary.
+"""Ingest the files of several machines: each machine writes its own shard, all with the same vocabulary.
 
-Each machine reads its files; the first one merges all words and chooses the vocabulary as if all files were on one
+Each machine reads its files; the first machine merges all words and chooses the vocabulary as if all files were on one
 machine; then each writes its documents, which are numbered machine by machine. Shards are like those of `ooc shard`
 (see `blocks.shards.whole`), but the whole dataset exists nowhere.
 """
@@ -23,13 +23,13 @@ from blocks.shards.whole import RankedColumns, hash_of
 
 
 class Others(Protocol):
-    """The machines that ingest together; all make the same calls in the same order."""
+    """The machines that ingest together; all of them make the same calls in the same order."""
 
     rank: int
     ranks: int
 
     def gather(self, message: bytes) -> Iterable[bytes]:
-        """Yield on rank 0 the messages of all ranks in order; on others nothing, but they must iterate, too."""
+        """Yield the messages of all ranks in order on rank 0, and nothing on other ranks, which must iterate, too."""
 
     def spread(self, message: bytes) -> bytes:
         """Return the message of rank 0 on all ranks."""
@@ -39,7 +39,7 @@ class Others(Protocol):
 
 
 class FoundWords(NamedTuple):
-    """Result of reading, on one machine or on all. stopped: tokens dropped as stop words."""
+    """Result of reading, on one machine or on all. stopped: number of tokens dropped as stop words."""
 
     merged: Merged
     documents: int
@@ -50,8 +50,8 @@ class Counted(NamedTuple):
     """Words with their counts, as sent between machines. facts: additional JSON values."""
 
     words: list[str]
-    tokens: np.ndarray  # int64 (V,), of each word
-    documents: np.ndarray  # int64 (V,), in which it occurs
+    tokens: np.ndarray  # int64 (V,), number of tokens of each word
+    documents: np.ndarray  # int64 (V,), number of documents that contain each word
     facts: dict[str, Any]
 
     def packed(self) -> bytes:
@@ -79,7 +79,7 @@ class Together:
         self._others = others
 
     def choose(self, mine: FoundWords, select: Select, seed: int) -> ChosenVocabulary:
-        """Return the common vocabulary, with the frequencies of this machine. select: function that chooses the words
+        """Return the common vocabulary, with the frequencies on this machine. select: function that chooses the words
         to keep."""
         merged, facts = mine.merged, {"documents": mine.documents, "stopped": mine.stopped}
         told = Counted(merged.terms, merged.tokens, merged.documents, facts).packed()
@@ -88,12 +88,14 @@ class Together:
         slices = max(slice_count(int(common.tokens.sum())), least_slices(self._others.ranks))
         ids, bounds = rank_words(common.tokens, slices, seed)
         self._columns = RankedColumns(ids, bounds, common.tokens[ids])
-        self._documents: list[int] = common.facts["documents"]  # of each machine
+        self._documents: list[int] = common.facts["documents"]  # number of documents on each machine
         return keep(merged, common.words, ids, bounds)._replace(dropped=common.facts["dropped"])
 
     def shard(self, root: Path, blocks: list[dict[str, Any]], texts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Write the data that this shard has of the whole; returns its manifest entry "shard". blocks, texts: entries
-        of its files."""
+        """Write this shard's data about the whole dataset. Returns its "shard" manifest entry.
+
+        blocks, texts: manifest entries of the shard's files.
+        """
         rank, columns = self._others.rank, self._columns
         first = sum(self._documents[:rank])
         numbers = np.arange(first, first + self._documents[rank], dtype=np.uint64)
@@ -110,12 +112,12 @@ class Together:
         return {"number": rank, "shards": self._others.ranks, "whole": whole, "index": index}
 
     def wait(self) -> None:
-        """Wait until all machines have written their shards, which none publishes before."""
+        """Wait until all machines have written their shards; no shard is published before."""
         self._others.wait()
 
 
 def _kept(parts: Iterable[Counted], select: Select) -> bytes:
-    """Return the packed words that all machines keep, from the words of each; nothing on other ranks."""
+    """Return the packed words that all machines keep, from the words of each machine; empty on other ranks than 0."""
     tally, documents, stopped = Tally(), [], 0
     for part in parts:
         tally.add(part.words, np.array([part.tokens, part.documents]))

@@ -1,9 +1,9 @@
-"""What shards know of their whole dataset, by which they are recognised as belonging together.
+"""Data about the whole dataset in each shard, which shows that shards belong together.
 
-All shards have the words (or columns) of the whole in the same order and slices, so that a slice means the same on
+All shards have the words (or columns) of the whole in the same order and slices, so that a slice is the same on
 every rank of a ring. The manifest entry "shard" has
 
-    number, shards   number of this shard, from 0, and of all shards
+    number, shards   index of this shard, from 0, and number of shards
     whole            identity and counts of the whole; `hash` of its words, their order, slices and frequencies;
                      `dealt`, hash of the distribution of documents. Equal for all shards of a split, and only these
     index            file whole.h5: `numbers` uint64 (D,), number in the whole of each document (of a matrix, of each
@@ -30,11 +30,11 @@ class RankedColumns(NamedTuple):
 
     ids: np.ndarray  # uint32 (V,), line in vocabulary.txt or columns.txt
     slice_bounds: np.ndarray  # int64 (S+1,)
-    frequencies: np.ndarray  # int64 (V,), tokens or entries in the whole
+    frequencies: np.ndarray  # int64 (V,), number of tokens or entries in the whole dataset
 
 
 def columns_of(dataset: Dataset | Matrix) -> RankedColumns:
-    """Return the columns of a dataset, with their frequencies in it."""
+    """Return the columns of a dataset, with their frequencies in that dataset."""
     index = dataset.index
     if isinstance(dataset, Matrix):
         return RankedColumns(dataset.index.column_ids, index.slice_bounds, dataset.index.column_entries)
@@ -47,7 +47,8 @@ def columns_hash(dataset: Dataset | Matrix, columns: RankedColumns) -> str:
 
 
 def hash_of(names: Mapping[str, Any], columns: RankedColumns) -> str:
-    """Return the XXH3-128, as hex, of the names of columns (the entry of their file) and of all fields of `columns`."""
+    """Return the XXH3-128, in hexadecimal, of the names of columns (the entry of their file) and of all fields of
+    `columns`."""
     digest = xxhash.xxh3_128(names["checksum"].encode())
     for array in columns:
         digest.update(np.ascontiguousarray(array).data)
@@ -55,7 +56,7 @@ def hash_of(names: Mapping[str, Any], columns: RankedColumns) -> str:
 
 
 def shard_paths(path: Path) -> list[Path]:
-    """Return the shards in a directory in order; none if it contains anything else."""
+    """Return the shards in a directory in order; empty if the directory contains anything else."""
     found = sorted(path.glob("shard-*"), key=lambda shard: (len(shard.name), shard.name)) if path.is_dir() else []
     whole = all((shard / MANIFEST).is_file() for shard in found) and len(found) == sum(1 for _ in path.glob("*"))
     return found if whole else []
@@ -64,7 +65,7 @@ def shard_paths(path: Path) -> list[Path]:
 def check_together(told: Mapping[str, Mapping[str, Any] | None]) -> None:
     """Raise RequestError unless these are all shards of one dataset, each once.
 
-    told: for each place (a path, or a host and a path) the manifest entry "shard", if any.
+    told: "shard" manifest entry, if any, of each location (a path, or a host and a path).
     """
     numbers: dict[int, str] = {}
     first, expected = "", None
@@ -86,7 +87,7 @@ def check_together(told: Mapping[str, Mapping[str, Any] | None]) -> None:
 
 
 def problems_of_shard(dataset: Dataset | Matrix) -> Iterator[str]:
-    """Yield data about the whole that contradicts itself or the shard."""
+    """Yield data about the whole dataset that contradicts itself or the shard."""
     arrays = dataset.of_whole()
     if arrays is None:
         return

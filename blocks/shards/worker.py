@@ -42,13 +42,16 @@ class ShardWorker:
         return [(share.shard, self._write_documents(block, ranks, share)) for share in message.shares]
 
     def _write_documents(self, block: Block, ranks: np.ndarray, share: Share) -> dict[str, Any]:
-        """Write the documents of a share. ranks: uint32 (N,), of the block's tokens in the order of its documents."""
+        """Write the documents of a share.
+
+        ranks: uint32 (N,), ranks of the block's tokens in document order.
+        """
         target = self._splitting.targets[share.shard]
         documents, tokens = _of_runs(share, block.documents), _of_items(share, block.offsets, ranks)
         offsets = _offsets(share, block.offsets)
         bounds = self._splitting.slice_bounds
         entry = write_block(target.root, share.number, self._places[documents], offsets, tokens, bounds)
-        first = np.append(True, tokens[1:] != tokens[:-1])  # of its word in its document, where tokens now are sorted
+        first = np.append(True, tokens[1:] != tokens[:-1])  # first token of its word in its document; tokens are sorted
         first[offsets[:-1][offsets[:-1] < tokens.size]] = True
         _, counts = np.unique(tokens[first], return_counts=True)
         documents_file(target, share.number).write_bytes(counts.astype(np.uint32).data)
@@ -77,12 +80,13 @@ def _of_runs(share: Share, array: np.ndarray) -> np.ndarray:
 
 
 def _of_items(share: Share, offsets: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """Return the elements of an array for the tokens of a share's documents. offsets: start of each document in it."""
+    """Return the elements of an array for the tokens of a share's documents. offsets: start of each document in the
+    array."""
     return np.concatenate([array[offsets[first] : offsets[last]] for first, last in share.runs])
 
 
 def _offsets(share: Share, offsets: np.ndarray) -> np.ndarray:
-    """Return the start of each document of a share among its tokens, int64."""
+    """Return the start of each document of a share among the share's tokens, int64."""
     return np.concatenate(([0], np.cumsum(_of_runs(share, np.diff(offsets))))).astype(np.int64)
 
 
