@@ -132,7 +132,8 @@ def open_arrays(
             )
         if size and (offset % np.dtype(dtype).alignment or offset + size * np.dtype(dtype).itemsize > entry["bytes"]):
             raise WorkFailed(
-                f"{path}: the array {name}, {size} numbers from byte {offset} on, does not fit into the file", remedy
+                f"{path}: the array {name} ({size} numbers starting at byte {offset}) extends past the end of the file",
+                remedy,
             )
     return map_arrays(path, where, streamed=streamed)
 

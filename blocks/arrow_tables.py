@@ -134,7 +134,7 @@ class ArrowTable:
         except (arrow.ArrowException, UnicodeDecodeError, OSError, MemoryError, KeyError) as error:
             raise RequestError(
                 f"{self.name} is truncated or damaged: {' '.join(str(error).split())}",
-                "Copy or download the file again; nothing of it was kept.",
+                "Copy or download the file again; none of its data was kept.",
             ) from None
 
 
@@ -297,7 +297,7 @@ def pyarrow_module() -> Any:
         import pyarrow.parquet
     except ImportError:
         raise RequestError(
-            "Parquet and Arrow files, and tables of documents, need the package pyarrow, which is not installed",
+            "Parquet files, Arrow files and document tables need the package pyarrow, which is not installed",
             'Install it with: pip install "ooc[parquet]"',
         ) from None
     pyarrow.set_cpu_count(1)

@@ -32,7 +32,7 @@ def require_offsets(path: Path, name: str, offsets: np.ndarray, items: int, entr
 def require_below(path: Path, name: str, numbers: np.ndarray, count: int) -> None:
     """Raise WorkFailed unless all numbers, of an unsigned dtype, are below `count`."""
     most = int(numbers.max(initial=0)) if numbers.size else -1
-    require(most < count, path, f"the largest of its {name} is {most}, and there are {count}")
+    require(most < count, path, f"its {name} go up to {most}, but must be below {count}")
 
 
 def require_runs(path: Path, blocks: np.ndarray, starts: np.ndarray, lengths: np.ndarray, cells: np.ndarray) -> None:
@@ -40,14 +40,14 @@ def require_runs(path: Path, blocks: np.ndarray, starts: np.ndarray, lengths: np
 
     cells: int64 (B, 2), start and end of a slice's tokens in the word-major order of each block.
     """
-    require(blocks.size == starts.size == lengths.size, path, "its runs have no block, start and length each")
+    require(blocks.size == starts.size == lengths.size, path, "its runs do not each have a block, a start and a length")
     require_below(path, "blocks", blocks, len(cells))
     for first in range(0, blocks.size, _RUNS):
         some = slice(first, first + _RUNS)
         begin, end = cells[blocks[some]].T
         from_ = starts[some].astype(np.int64)
         inside = (from_ >= begin) & (from_ + lengths[some] <= end)
-        require(inside.all(), path, "a run of tokens is outside of its cell")
+        require(inside.all(), path, "a run of tokens is outside its cell")
 
 
 def require_cells(path: Path, cells: np.ndarray, blocks: int, slices: int, samples: int) -> None:

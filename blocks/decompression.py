@@ -107,16 +107,16 @@ _OTHERS = (  # file formats that are not text: first bytes, name, remedy
     (b"PK\x03\x04", "a zip archive", "Unpack it: unzip -p {name} | ooc ingest ... - OUT"),
     (b"PAR1\x15", "a Parquet file", "`ooc ingest csv` and `ooc ingest ratings` read it."),
     (b"ARROW1\0\0", "an Arrow file", "`ooc ingest csv` and `ooc ingest ratings` read it."),
-    (b"%PDF-", "a PDF document", "Take the text out of it, as by pdftotext."),
-    (b"\x89HDF", "an HDF5 file", "Write its data as CSV, JSON Lines or .npz."),
+    (b"%PDF-", "a PDF document", "Extract its text, for example with pdftotext."),
+    (b"\x89HDF", "an HDF5 file", "Export its data as CSV, JSON Lines or .npz."),
     (
         b"SQLite format 3\0",
-        "an SQLite database",
+        "a SQLite database",
         "Read the rows of a query: ooc ingest csv {name} OUT --query 'SELECT ...'",
     ),
-    (b"\x7fELF", "a program", "Give a file of text."),
-    (b"\x89PNG", "a picture", "Give a file of text."),
-    (b"\xff\xd8\xff", "a picture", "Give a file of text."),
+    (b"\x7fELF", "a program", "Give a text file."),
+    (b"\x89PNG", "a picture", "Give a text file."),
+    (b"\xff\xd8\xff", "a picture", "Give a text file."),
 )
 
 
@@ -131,7 +131,7 @@ def unzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
         if len(members) != 1:
             raise RequestError(
                 f"{name} is a zip archive of {len(members)} files; expected a single file",
-                "Unpack it and name the files; or use `ooc ingest text`, which makes a document of each.",
+                "Unpack it and name the files; or use `ooc ingest text`, which makes each file a document.",
             )
         with archive.open(members[0]) as inside:
             yield from decompressed(iter(partial(inside.read, _MOST), b""), f"{name}/{members[0].filename}")

@@ -81,7 +81,7 @@ def _tables_below(directory: str) -> list[str]:
     if not found:
         raise RequestError(
             f"{directory} is a directory without {', '.join(_TABLES[:-1])} or {_TABLES[-1]} files",
-            "Name files; or read a directory of texts with `ooc ingest text`.",
+            "Give file names, or read a directory of texts with `ooc ingest text`.",
         )
     return list(map(str, found))
 
@@ -101,7 +101,7 @@ def require_outside(out: str, inputs: Sequence[str]) -> None:
     """Raise RequestError if a new dataset would be inside an input directory."""
     for given in inputs:
         if Path(given).is_dir() and Path(out).resolve().is_relative_to(Path(given).resolve()):
-            raise RequestError(f"{out} is inside of {given}, whose files are read", "Choose an output outside of it.")
+            raise RequestError(f"{out} is inside {given}, whose files are read", "Choose an output outside it.")
 
 
 def _below(directory: Path, seen: set[tuple[int, int]], left_out: Counter[str]) -> Iterator[Path]:

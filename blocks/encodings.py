@@ -29,7 +29,7 @@ def require_encoding(name: str | None) -> None:
     if not known:
         raise RequestError(
             f"--encoding: unknown encoding {name!r}",
-            "Known are, for example, utf-8, utf-16, latin-1, cp1252 and gb18030.",
+            "Use one such as utf-8, utf-16, latin-1, cp1252 or gb18030.",
         )
 
 

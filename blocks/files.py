@@ -340,7 +340,7 @@ def disk_errors(path: Path) -> Iterator[None]:
         if lack := out_of_memory(error):
             raise lack from error
         if error.errno is None:
-            raise WorkFailed(f"{where}: {error}", "If the disk is full, make room, then try again.") from error
+            raise WorkFailed(f"{where}: {error}", "If the disk is full, free some space, then try again.") from error
         raise WorkFailed(f"{where}: {os.strerror(error.errno)}") from error
 
 

@@ -47,9 +47,9 @@ def _one_dimensional(name: str, given: Any) -> np.ndarray:
     try:
         array = np.asarray(given)
     except ValueError as error:  # lists of different lengths
-        raise RequestError(f"{name} must have 1 dimension: {error}") from error
+        raise RequestError(f"{name} must be one-dimensional: {error}") from error
     if array.ndim != 1:
-        raise RequestError(f"{name} must have 1 dimension, got shape {array.shape}")
+        raise RequestError(f"{name} must be one-dimensional, got shape {array.shape}")
     return array
 
 

@@ -108,7 +108,9 @@ class GivenTable:
         self._sparse: Any = None
         if hasattr(given, "tocsr"):
             if len(given.shape) != 2 or given.dtype.kind not in "fiub":
-                raise RequestError(f"{what} must be numbers in 2 dimensions; it has {given.dtype}, {given.shape}")
+                raise RequestError(
+                    f"{what} must be a two-dimensional numeric array, got dtype {given.dtype} and shape {given.shape}"
+                )
             self._sparse = given.tocsr()
             self.rows, self.columns = given.shape
         elif isinstance(given, tuple) and len(given) == 3:
@@ -129,7 +131,7 @@ class GivenTable:
 
     def _array(self, given: Any, where: str = "") -> np.ndarray:
         if given is None or isinstance(given, str | bytes | Mapping):
-            raise RequestError(f"{self.what} is {given!r:.60}, and not a table of numbers", _TABLES)
+            raise RequestError(f"{self.what} must be a table of numbers, got {given!r:.60}", _TABLES)
         require_unmasked(f"{self.what}{where}", given)
         try:
             array = np.asarray(given)
@@ -137,9 +139,9 @@ class GivenTable:
         except (TypeError, ValueError) as error:
             raise RequestError(f"{self.what}{where} is not a table of numbers: {error}", _TABLES) from None
         if array.ndim != 2:
-            raise RequestError(f"{self.what} must have 2 dimensions; its shape is {array.shape}", _TABLES)
+            raise RequestError(f"{self.what} must be two-dimensional, got shape {array.shape}", _TABLES)
         if array.dtype.kind not in "fiub":
-            raise RequestError(f"{self.what}{where} must be numbers; it is of {array.dtype}", _TABLES)
+            raise RequestError(f"{self.what}{where} must be numeric, got dtype {array.dtype}", _TABLES)
         return array
 
     @property
@@ -216,7 +218,9 @@ def _checked_rows(data: Any, indices: Any, indptr: Any) -> GivenRows:
         np.asarray(data),
     )
     if values.ndim != 1 or values.dtype.kind not in "fiub":
-        raise RequestError(f"data must be an array of numbers; it is of {values.dtype}, its shape is {values.shape}")
+        raise RequestError(
+            f"data must be a one-dimensional numeric array, got dtype {values.dtype} and shape {values.shape}"
+        )
     if not offsets.size or offsets[0] != 0 or (np.diff(offsets) < 0).any() or offsets[-1] != columns.size:
         raise RequestError(f"indptr must ascend from 0 to {columns.size}, the number of indices")
     if values.size != columns.size:
@@ -238,7 +242,7 @@ def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
         values = values[:, 0]
     if values.ndim != 1 or values.dtype.kind not in "fiubO":
         raise RequestError(
-            f"y must be a number for each row; it is of {values.dtype}, its shape is {values.shape}",
+            f"y must have a number for each row, got dtype {values.dtype} and shape {values.shape}",
             "Encode classes as numbers 0, 1, 2, ...",
         )
     if values.size != rows:
@@ -246,7 +250,7 @@ def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
     try:
         numbers = values.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise RequestError(f"y must be a number for each row: {error}") from None
+        raise RequestError(f"y must have a number for each row: {error}") from None
     if not (finite := np.isfinite(numbers)).all():
         at = int(finite.argmin())
         raise RequestError(
@@ -267,7 +271,9 @@ def batches_of(rows: Iterator[Any], labels: Iterable[Any] | None) -> Iterator[tu
 def target_of(table: Any, target: str, y: Any) -> Any:
     """Return the column of a table that holds y. Raises RequestError if it is missing, or if y is also given."""
     if y is not None:
-        raise RequestError(f"y is given twice: as an argument, and by the target {target!r} in X", "Leave one of both.")
+        raise RequestError(
+            f"y is given twice: as an argument, and as the target {target!r} in X", "Give only one of them."
+        )
     return column_of(table, target, "target")
 
 

@@ -58,7 +58,7 @@ def _require_name_inside(directory: Path, name: Any) -> None:
     plain = isinstance(name, str) and name and "\0" not in name and not Path(name).is_absolute()
     if not plain or ".." in Path(name).parts or leads_out(directory, name):
         raise WorkFailed(
-            f"{directory} lists the file {name!r}, which is outside of it",
+            f"{directory} lists the file {name!r}, which is outside it",
             "Copy the directory again from its source.",
         )
 

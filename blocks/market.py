@@ -50,7 +50,7 @@ def _wrong(line: bytes, form: Market) -> tuple[str, str]:
     if form.fields != 2 and not is_number(fields[-1], LARGEST):
         return f"expected a finite float32 number, got {quoted(fields[-1])}", "Correct the line."
     if form.fields == 1:
-        return f"more than {form.rows * form.columns} values, the number that the header says", "Correct the header."
+        return f"more than the {form.rows * form.columns} values that the header says", "Correct the header."
     return (
         f"row {quoted(fields[0])}, column {quoted(fields[1])} is outside the matrix",
         f"The header says {form.rows} rows and {form.columns} columns; they are numbered from 1.",

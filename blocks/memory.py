@@ -34,7 +34,7 @@ def parse_rate(text: str, option: str) -> float:
     if bits and float(bits[1]):
         return float(bits[1]) * _UNITS[f"{bits[2].upper()}B"] / 8
     if not text.rstrip().lower().endswith("/s"):
-        raise RequestError(f"{option}: {text!r} is not a speed", "Give a number and a unit, such as 500MB/s or 1Gbps.")
+        raise RequestError(f"{option}: {text!r} is not a rate", "Give a number and a unit, such as 500MB/s or 1Gbps.")
     return float(parse_size(text.rstrip()[:-2], option))
 
 

@@ -180,7 +180,7 @@ class ReadErrors:
         if isinstance(error, DAMAGE):
             raise RequestError(
                 f"{self.name} is truncated or damaged: {error}",
-                "Copy or download the file again; nothing of it was kept.",
+                "Copy or download the file again; none of its data was kept.",
             ) from error
         if isinstance(error, OSError):
             raise RequestError(f"{self.name} cannot be read: {error.strerror or error}") from error

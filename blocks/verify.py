@@ -157,7 +157,7 @@ def _in_samples(samples: Samples) -> Iterator[str]:
         if not int(block.offsets[-1]) == block.columns.size == block.values.size == samples.index.cells[number, 0]:
             yield f"{path}: its samples do not add up to its entries"
         if int(block.columns.max(initial=0)) >= samples.columns or int(block.rows.max(initial=0)) >= samples.rows:
-            yield f"{path}: a column or a sample that there is not"
+            yield f"{path}: a column or sample that does not exist"
         else:
             seen[block.rows] = True
     if not seen.all():

@@ -72,11 +72,11 @@ def test_a_file_is_appended_once_whatever_its_name(days: Path, ooc: Ooc) -> None
     before = tree(days / "corpus")
     (days / "copy.jsonl").write_bytes((days / "1.jsonl").read_bytes())
     assert refused(ooc, "ingest jsonl 1.jsonl corpus --append") == [
-        "ooc: 1.jsonl was ingested before: its documents would be twice in corpus",
+        "ooc: 1.jsonl was ingested before: its documents would appear twice in corpus",
         REMEDY,
     ]
     assert refused(ooc, "ingest jsonl copy.jsonl corpus --append") == [
-        "ooc: copy.jsonl has the same content as 1.jsonl: its documents would be twice in corpus",
+        "ooc: copy.jsonl has the same content as 1.jsonl: its documents would appear twice in corpus",
         REMEDY,
     ]
     done = succeed(ooc, "ingest jsonl copy.jsonl 1.jsonl corpus --append --skip-known")
@@ -192,7 +192,7 @@ def test_options_that_chose_the_vocabulary_may_be_given_again(days: Path, ooc: O
         ]
     assert "--append" in refused(ooc, "ingest jsonl 1.jsonl nowhere --skip-known")[1]
     assert (
-        "--append and --overwrite exclude each other: one adds to a dataset, the other replaces it"
+        "--append and --overwrite are mutually exclusive: one adds to a dataset, the other replaces it"
         in refused(ooc, "ingest jsonl 1.jsonl corpus --append --overwrite")[0]
     )
 

@@ -96,7 +96,7 @@ def test_words_with_odd_letters_and_names_come_back(tmp_path):
     [
         ([0, 0], [], None, "no tokens"),
         ([0, 1], [0, 0], None, "offsets"),
-        ([0, 2], [0, 3], None, "word number 3"),
+        ([0, 2], [0, 3], None, "word id 3"),
         ([0, 2], [0, 0], ["a", "b"], "names has 2 elements"),
     ],
 )

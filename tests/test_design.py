@@ -272,7 +272,7 @@ def test_infinities_of_float16_are_named(tmp_path, inline):
 BAD_ARRAYS = {
     "neither": ({"data": np.ones(2)}, "neither an array X nor a matrix"),
     "complex": ({"X": np.ones((2, 2), complex)}, "array X has dtype complex128; expected real numbers"),
-    "vector": ({"X": np.ones(2)}, "X must have 2 dimensions, got 1"),
+    "vector": ({"X": np.ones(2)}, "X must be two-dimensional, got shape (2,)"),
     "nan": ({"X": np.array([[1, 2], [3, np.nan]])}, r"row 2, column 2 \(counted from 1\): nan is not a finite"),
     "labels": ({"X": np.ones((2, 2)), "y": np.ones(3)}, "has 3 values of y, but .* has 2 rows"),
     "label": ({"X": np.ones((2, 2)), "y": np.array([1, np.inf])}, "label 2: inf is not a finite"),

@@ -262,10 +262,10 @@ def test_a_vocabulary_beyond_memory_is_refused(tmp_path):
         ({"inputs": ["."]}, "is a directory"),
         ({"on_error": "ignore"}, "--on-error must be fail or skip"),
         ({"token_pattern": "("}, "is not a regular expression"),
-        ({"token_pattern": "x*"}, "--token-pattern matches an empty text"),
+        ({"token_pattern": "x*"}, "--token-pattern matches the empty string"),
         (
             {"append": True, "overwrite": True},
-            "--append and --overwrite exclude each other: one adds to a dataset, the other replaces it",
+            "--append and --overwrite are mutually exclusive: one adds to a dataset, the other replaces it",
         ),
         (
             {"vocab_from": "x", "filters": Filters(min_df=2)},

@@ -137,8 +137,8 @@ BAD_JSON = [
     ('{"text": "a"', "not valid JSON"),
     ("[1]", "not a JSON object"),
     ('{"body": "a", "id": 3}', "no field 'text' (--text-field); the fields are 'body', 'id'"),
-    ('{"text": 5}', "is neither a text nor a list of tokens"),
-    ('{"text": ["a", 1]}', "is neither a text nor a list of tokens"),
+    ('{"text": 5}', "is neither a string nor a list of tokens"),
+    ('{"text": ["a", 1]}', "is neither a string nor a list of tokens"),
     ('{"text": ["a\\nb"]}', "has a token that is empty or contains a line break or NUL"),
     ('{"text": ["a\\u0000b"]}', "has a token that is empty or contains a line break or NUL"),
     ('{"text": ["\\ud800"]}', "has a token that is not Unicode text"),
@@ -305,7 +305,7 @@ def test_vocabulary_files_and_stop_words(tmp_path):
     path.write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
     assert uci.read_vocabulary(str(path)) == ["one", "two"]
     path.write_text("one\ntwo\none\n")
-    with pytest.raises(RequestError, match=r"line 3: the word 'one' is already in line 1"):
+    with pytest.raises(RequestError, match=r"line 3: the word 'one' is already on line 1"):
         uci.read_vocabulary(str(path))
     assert {"the", "and", "don"} < set(read_stop_words("english"))
     assert read_stop_words(str(path)) == ("one", "two")

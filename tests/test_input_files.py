@@ -350,7 +350,7 @@ def test_directories_hold_documents_and_other_things(tmp_path, ooc, bags):
     inside = ooc("ingest", "text", "texts", "texts/new")
     assert (inside.returncode, inside.stderr.splitlines()[0]) == (
         2,
-        "ooc: texts/new is inside of texts, whose files are read",
+        "ooc: texts/new is inside texts, whose files are read",
     )
 
 

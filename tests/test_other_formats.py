@@ -317,7 +317,7 @@ def test_covariates_are_joined_by_name_and_count_in_a_regression(
         ("f0 p0 1\nf0 p1 many\n", "x.cov, line 2: COV1 must be a number, got 'many'"),
         ("FID IID age\nf0 p0 inf\n", "x.cov, line 2: age must be a number, got 'inf'"),
         ("FID IID age\nf0 p0 1e99\n", "x.cov, line 2, age: 1e99 is not a finite float32 number"),
-        ("IID age\np0 1\np1 2\np0 1\n", "x.cov, line 4: the individual p0 has two lines"),
+        ("IID age\np0 1\np1 2\np0 1\n", "x.cov, line 4: the individual p0 appears on two lines"),
         ("IID age\np7 1\n", "x.cov: 59 of 60 individuals have no covariates; the first is f0 p0"),
         (b"IID age\np\xff 1\n", "x.cov, line 2: byte 0xff is not UTF-8"),
     ],

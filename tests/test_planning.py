@@ -233,7 +233,7 @@ def test_plan_at_the_command_line(tmp_path: Path, ooc: Ooc) -> None:
         (["--tokens", "0"], "--tokens must be"),
         (["data", "--memory", "2GBB"], "--memory: '2GBB' is not a size"),
         (["data", "--memory", "1MB"], "--memory 1 MB is too small"),
-        (["data", "--disk", "2GB"], "--disk: '2GB' is not a speed"),
+        (["data", "--disk", "2GB"], "--disk: '2GB' is not a rate"),
         (["data", "--sampler", "magic"], "--sampler: unknown sampler 'magic'"),
         (["data", "--topics", "0"], "--topics"),
     ],

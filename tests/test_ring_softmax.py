@@ -83,7 +83,7 @@ def test_shards_at_the_command_line(folder: Path, ooc_in: Callable[[Path], Any])
 def test_what_cannot_be_split_is_told(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="601 samples cannot be split into 602 shards"):
         make_shards(folder / "whole", str(tmp_path / "shards"), 602)
-    with pytest.raises(RequestError, match="is a shard already"):
+    with pytest.raises(RequestError, match="is already a shard"):
         make_shards(folder / "shard-0", str(tmp_path / "shards"), 2)
     assert not list(tmp_path.iterdir())
     make_shards(folder / "whole", str(tmp_path / "shards"), 3)

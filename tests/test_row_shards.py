@@ -78,5 +78,5 @@ def test_what_cannot_be_split_is_told(whole, tmp_path):
     with pytest.raises(RequestError, match="is a whole dataset; expected a shard"):
         RowShard(whole.path)
     (shard,) = make_shards(whole.path, str(tmp_path / "shards"), 1)
-    with pytest.raises(RequestError, match="is a shard already"):
+    with pytest.raises(RequestError, match="is already a shard"):
         make_shards(shard.path, str(tmp_path / "others"), 2)

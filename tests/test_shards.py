@@ -171,7 +171,7 @@ def test_documents_of_very_different_lengths(tmp_path, bags, here):
     with split(whole, 9) as shards:
         check_shards(whole, shards)
         assert [one.tokens for one in shards] == [100_000, *[1] * 8]
-    with pytest.raises(RequestError, match="9 documents that are not empty, too few for 10 shards"):
+    with pytest.raises(RequestError, match="9 nonempty documents, too few for 10 shards"):
         make_shards(whole.path, str(tmp_path / "out"), 10)
 
 
@@ -312,7 +312,7 @@ def test_requests_that_make_no_sense_are_refused(tmp_path, here, corpus):
         (corpus.path, tmp_path / "more", 301, "too few for 301 shards"),
         (corpus.path, corpus.path, 2, "is the dataset itself"),
         (corpus.path, tmp_path / "run", 2, "run exists and is not a dataset, so it is not replaced"),
-        (one.path, tmp_path / "more", 2, "shard-0 is a shard already"),
+        (one.path, tmp_path / "more", 2, "shard-0 is already a shard"),
         (tmp_path / "nowhere", tmp_path / "more", 2, "nowhere: there is no such file or directory"),
     ):
         with pytest.raises(RequestError, match=complaint):

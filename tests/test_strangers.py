@@ -174,7 +174,7 @@ def test_no_file_outside_is_read_or_written_over(run: Path, ooc: Ooc, name: obje
                 if (manifest.parent.name == "model") == (command in ("verify run", "topics run")):
                     refused = ooc(*command.split())
                     assert refused.returncode == 1, (number, command, refused.stderr)
-                    assert f"lists the file {name!r}, which is outside of it" in refused.stderr
+                    assert f"lists the file {name!r}, which is outside it" in refused.stderr
             assert tree(place) == before
             manifest.write_text(json.dumps(whole))
 

@@ -214,7 +214,7 @@ class Dataset(Store):
     def _open_index(self, entry: dict[str, Any]) -> Index:
         path, size = self.path / entry["file"], self.vocabulary_size
         index = Index(**self.map(entry, Index))
-        require({array.size for array in index[:3]} == {size}, path, f"its arrays are not of {size} words")
+        require({array.size for array in index[:3]} == {size}, path, f"its arrays do not match {size} words")
         require_below(path, "words", index.word_ids, size)
         require_offsets(path, "slice_bounds", index.slice_bounds, self.slice_count, size)
         require_cells(path, index.cells, self.block_count, self.slice_count, self.tokens)
@@ -232,7 +232,7 @@ class Dataset(Store):
         tokens = int(self.index.cells[number].sum())
         require_offsets(path, "offsets", block.offsets, block.documents.size, tokens)
         require_offsets(path, "word_offsets", block.word_offsets, block.words.size, tokens)
-        require(block.positions.size == tokens, path, f"it has no positions of {tokens} tokens")
+        require(block.positions.size == tokens, path, f"its positions do not match {tokens} tokens")
         require_below(path, "positions", block.positions, tokens)
         require_below(path, "words", block.words, self.vocabulary_size)
         require_below(path, "documents", block.documents, self.documents)
@@ -255,7 +255,7 @@ class Dataset(Store):
         if arrays is None:
             return Whole(self.documents, self.tokens, self.index.frequencies)
         told, path = self.manifest["shard"]["whole"], self.path / self.manifest["shard"]["index"]["file"]
-        require(arrays["frequencies"].size == self.vocabulary_size, path, "it has other words than the shard")
+        require(arrays["frequencies"].size == self.vocabulary_size, path, "its words differ from those of the shard")
         return Whole(told["documents"], told["tokens"], arrays["frequencies"])
 
     def column_samples(self) -> np.ndarray:
@@ -268,7 +268,7 @@ class Dataset(Store):
         if arrays is None:
             return np.arange(self.documents, dtype=np.uint64)
         path = self.path / self.manifest["shard"]["index"]["file"]
-        require(arrays["numbers"].size == self.documents, path, "it has other documents than the shard")
+        require(arrays["numbers"].size == self.documents, path, "its documents differ from those of the shard")
         return arrays["numbers"]
 
     @property

@@ -115,7 +115,7 @@ def _checked_lengths(
             f"offsets must ascend from 0 to the number of tokens, {words.size}; they end at {offsets[-1]}"
         )
     if words.size and int(words.max()) >= vocabulary_size:
-        raise RequestError(f"word number {words.max()} is outside the vocabulary, which has {vocabulary_size} words")
+        raise RequestError(f"word id {words.max()} is outside the vocabulary, which has {vocabulary_size} words")
     if names is not None and len(names) != lengths.size:
         raise RequestError(f"names has {len(names)} elements, but there are {lengths.size} documents")
     return lengths.astype(np.uint32)

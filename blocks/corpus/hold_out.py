@@ -38,5 +38,5 @@ def parse_share(text: str, option: str) -> float:
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(%?)", text)
     share = float(found[1]) / (100 if found[2] else 1) if found else 0.0
     if not 0.0 < share < 1.0:
-        raise RequestError(f"{option} must be a share of the documents such as 5% or 0.05, got {text!r}")
+        raise RequestError(f"{option} must be a fraction of the documents such as 5% or 0.05, got {text!r}")
     return share

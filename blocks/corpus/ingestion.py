@@ -197,7 +197,7 @@ def _choose(asked: Settled, read: ReadCorpus, together: Together | None) -> Chos
     request, base = asked.request, asked.base
     if read.documents == 0:
         if request.share and request.share.held:
-            raise RequestError("--hold-out: no document happens to be held out", "Give a larger share.")
+            raise RequestError("--hold-out: no document was selected to be held out", "Give a larger fraction.")
         skipped = read.total("skipped")
         raise RequestError(
             f"{', '.join(request.inputs)}: no documents found"

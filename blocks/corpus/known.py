@@ -33,7 +33,7 @@ def new_inputs(inputs: Sequence[dict[str, Any]], dataset: Dataset, *, skip: bool
             earlier |= {told["hash"]: name} if "hash" in told else {}
         elif not skip:
             why = "was ingested before" if before == name else f"has the same content as {before}"
-            raise RequestError(f"{name} {why}: its documents would be twice in {dataset.path}", _REMEDY)
+            raise RequestError(f"{name} {why}: its documents would appear twice in {dataset.path}", _REMEDY)
     return new
 
 

@@ -44,6 +44,6 @@ def _terms(text: bytes, source: str, line: int) -> int:
     if int(found[1]) != terms:
         raise RequestError(
             f"{source}, line {line}: the first number says {int(found[1])} terms, but {terms} follow",
-            "Correct the line: its first number is the number of different terms in the document.",
+            "Correct the line: its first number is the number of distinct terms in the document.",
         )
     return terms

@@ -149,7 +149,7 @@ def _problem(record: object, text_field: str, name_field: str | None) -> str:
 def token_problem(tokens: object) -> str:
     """Return what is wrong with a value that should be a list of tokens, or an empty string."""
     if not isinstance(tokens, list) or not set(map(type, tokens)) <= {str}:
-        return "is neither a text nor a list of tokens"
+        return "is neither a string nor a list of tokens"
     together = "".join(tokens)
     if "\n" in together or "\0" in together or "" in tokens:
         return "has a token that is empty or contains a line break or NUL"
@@ -226,7 +226,7 @@ def require_columns(
 def delimiter_remedy(names: Sequence[str], dialect: Dialect) -> str:
     """Return a remedy if a file's only column looks like several columns with another delimiter."""
     guess = likely_delimiter(names[0], dialect.delimiter) if len(names) == 1 else None
-    return f"If they are more than one: --delimiter {name_of_delimiter(guess)}" if guess else ""
+    return f"If this is more than one column, give --delimiter {name_of_delimiter(guess)}." if guess else ""
 
 
 def from_csv(data: bytes, source: str, line: int, columns: TextColumns, found: ParsedDocuments) -> None:

@@ -133,14 +133,14 @@ def _check(request: CorpusRequest) -> None:
         raise RequestError(f"--block-tokens must be at least 1, got {request.block_tokens}")
     if request.append and request.overwrite:
         raise RequestError(
-            "--append and --overwrite exclude each other: one adds to a dataset, the other replaces it",
-            "Leave one of them out.",
+            "--append and --overwrite are mutually exclusive: one adds to a dataset, the other replaces it",
+            "Give only one of them.",
         )
     if request.skip_known and not request.append:
         raise RequestError("--skip-known can only be used with --append", "Add --append, or leave --skip-known out.")
     if request.vocab_from and request.vocabulary is not None:
         raise RequestError(
-            "vocabulary and vocab_from exclude each other", "Leave vocabulary out: the dataset has a vocabulary."
+            "vocabulary and vocab_from are mutually exclusive", "Leave vocabulary out: the dataset has a vocabulary."
         )
     if (request.vocab_from or request.vocabulary is not None) and request.filters != Filters():
         raise RequestError(
@@ -220,7 +220,7 @@ def _kept_of(request: CorpusRequest, base: Dataset | None) -> Kept | None:
         return None
     if request.kind == "uci":
         raise RequestError(
-            f"{', '.join(kept.names)} cannot be kept of bags of words, which have no texts and columns",
+            f"{', '.join(kept.names)} cannot be kept for bags of words, which have no texts or columns",
             "Ingest texts, JSON Lines, CSV or Parquet.",
         )
     if request.kind == "text" and not set(kept.names) <= {ALL, TEXT}:
@@ -238,8 +238,8 @@ def _kept_before(asked: Kept, base: Dataset) -> Kept:
     there = tuple(table.kinds) if table else ()
     if table and table.text not in (None, asked.text):
         raise RequestError(
-            f"{base.path} keeps texts as column {table.text!r}; the new ones are called {asked.text!r}",
-            f"Call the text of the new documents {table.text!r}, too.",
+            f"{base.path} keeps texts as column {table.text!r}, but the new documents use {asked.text!r}",
+            f"Name the text of the new documents {table.text!r}, too.",
         )
     if {*asked.names} != {*there} and asked.names not in ((), (ALL,) if there else ()):
         raise RequestError(

@@ -61,6 +61,6 @@ def compiled_pattern(pattern: str) -> regex.Pattern[str]:
         )
     if compiled.fullmatch(""):
         raise RequestError(
-            "--token-pattern matches an empty text", "Change the pattern so that a token has at least one character."
+            "--token-pattern matches the empty string", "Change the pattern so that a token has at least one character."
         )
     return compiled

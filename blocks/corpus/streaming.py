@@ -32,7 +32,7 @@ from blocks.progress_bar import no_bar
 from blocks.sources import CHUNK
 from blocks.store import parts
 
-_DOCUMENTS = "Give a list of texts, or of lists of words."
+_DOCUMENTS = "Give a list of strings, or of lists of words."
 _COLUMNS = "Give columns={name: values} with a value for each document."
 _BATCH = 1 << 14  # number of entries of a count matrix whose tokens are written together
 
@@ -102,10 +102,12 @@ class CorpusWriter(DatasetWriter):
         """Return an iterator over the values of each document in the kept columns; None if only texts are kept."""
         kept = self._asked.kept
         if columns is not None and kept is None:
-            raise RequestError("columns are given, but none of them is kept", 'Give create() keep="all", or names.')
+            raise RequestError(
+                "columns are given, but no column is kept", 'Call create() with keep="all" or with column names.'
+            )
         if kept is None or not columns:
             if kept and (missing := [name for name in kept.names if name not in (ALL, kept.text)]):
-                raise RequestError(f"there is no column {missing[0]!r}, which is to be kept", _COLUMNS)
+                raise RequestError(f"there is no column {missing[0]!r}, although keep lists it", _COLUMNS)
             return None
         names = kept.names_of("columns", [*columns, *([] if kept.text in columns else [kept.text])])
         given = {name: values_of(columns[name]) for name in names if name in columns}
@@ -134,13 +136,13 @@ class CorpusWriter(DatasetWriter):
         vocabulary = self._reading.vocabulary
         if vocabulary is None:
             raise RequestError(
-                "a matrix of counts says nothing of its words",
-                "Give create() the words of its columns, as vocabulary, or a dataset of the same words, as vocab_from.",
+                "a count matrix does not contain its words",
+                "Give create() the words of its columns as vocabulary, or a dataset with the same words as vocab_from.",
             )
-        table = GivenTable(counts, "the matrix of counts")
+        table = GivenTable(counts, "the count matrix")
         if table.columns != len(vocabulary):
             words = count_of(len(vocabulary), "word")
-            raise RequestError(f"the matrix of counts has {table.columns} columns, but the vocabulary has {words}")
+            raise RequestError(f"the count matrix has {table.columns} columns, but the vocabulary has {words}")
         given = [""] * table.rows if names is None else list(map(as_name, values_of(names)))
         if len(given) != table.rows:
             raise _lengths_differ(len(given), table.rows)
@@ -166,12 +168,12 @@ class CorpusWriter(DatasetWriter):
         if wrong.any():
             at = int(wrong.argmax())
             place = table.place(self._added + rows.row_of(at), int(rows.columns[at]))
-            raise RequestError(f"{place}: {values[at]} is not a count", "Give how often each word occurs.")
+            raise RequestError(f"{place}: {values[at]} is not a count", "Give the number of occurrences of each word.")
         tokens = np.diff(np.concatenate(([0], np.cumsum(values, dtype=np.float64)))[rows.offsets])
         if (tokens > self._reading.longest).any():
             at, longest = int(tokens.argmax()), self._reading.longest
             what = f"document {self._added + at} (counted from 0) has {tokens[at]:,.0f} tokens; at most {longest:,} fit"
-            raise RequestError(f"{what} in memory", "Give create() more memory.")
+            raise RequestError(f"{what} in memory", "Give create() a larger memory.")
 
     def _finish(self) -> None:
         self._flush()
@@ -225,17 +227,17 @@ def _checked(document: Any, number: int) -> Text:
     where = f"document {number} (counted from 0)"
     if isinstance(document, str):
         if "\0" in document:
-            raise RequestError(f"{where} has a NUL, so that it is not text", "Remove it.")
+            raise RequestError(f"{where} contains a NUL, so it is not text", "Remove it.")
         return document
     if isinstance(document, bytes | Mapping) or not isinstance(document, Iterable):
         missing = document is None or (isinstance(document, float) and math.isnan(document))
-        remedy = "Leave it out, or give an empty text." if missing else _DOCUMENTS
-        raise RequestError(f"{where} is {reprlib.repr(document)}, neither a text nor a list of words", remedy)
+        remedy = "Leave it out, or give an empty string." if missing else _DOCUMENTS
+        raise RequestError(f"{where} is {reprlib.repr(document)}, neither a string nor a list of words", remedy)
     tokens = list(map(_as_text, document))
     if strange := [token for token in tokens if not isinstance(token, str)]:
         raise RequestError(f"{where} has {reprlib.repr(strange[0])}, which is not a word", _DOCUMENTS)
     if problem := token_problem(tokens):
-        raise RequestError(f"{where} {problem}", "Words must be in one line, without NUL, and not empty.")
+        raise RequestError(f"{where} {problem}", "Words must not be empty or contain a line break or NUL.")
     return tokens
 
 

@@ -87,5 +87,5 @@ def read_vocabulary(path: str, encoding: str | None = None) -> list[str]:
         if not word.strip():
             raise RequestError(f"{path}, line {line}: the line is empty; expected a word")
         if line_of.setdefault(word, line) != line:
-            raise RequestError(f"{path}, line {line}: the word {word!r} is already in line {line_of[word]}")
+            raise RequestError(f"{path}, line {line}: the word {word!r} is already on line {line_of[word]}")
     return words

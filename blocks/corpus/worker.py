@@ -67,7 +67,7 @@ class IngestWorker(SortingWorker):
         self._counts.add(ids, lengths, words)
         if self._reading.vocabulary is None and self._tokenizer.bytes() > self._reading.vocabulary_bytes:
             raise RequestError(
-                f"the vocabulary does not fit in memory: {words} different words so far, at {chunk.source}",
+                f"the vocabulary does not fit in memory: {words} distinct words so far, at {chunk.source}",
                 "Give a larger --memory, fewer --workers, or a narrower --token-pattern or --ngrams 1.",
             )
         return self._leave_named(ids, lengths, found.names, found.columns(typed=typed))._replace(

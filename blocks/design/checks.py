@@ -17,7 +17,7 @@ def problems_of_design(design: Design) -> Iterator[str]:
     manifest, bounds = design.path / MANIFEST, design.block_bounds
     widths = [entry["columns"] for entry in design.manifest["blocks"]]
     if np.diff(bounds).tolist() != widths or sum(widths) != design.columns:
-        yield f"{manifest}: {design.columns} columns, but those of the blocks are {sum(widths)}"
+        yield f"{manifest}: {design.columns} columns, but the blocks have {sum(widths)}"
         return
     if design.y is not None and design.y.size != design.rows:
         yield f"{manifest}: {design.rows} rows, but {design.y.size} labels"
@@ -37,7 +37,7 @@ def problems_of_design(design: Design) -> Iterator[str]:
         first, last = bounds[number : number + 2]
         for name, found in moments(block, design.rows)._asdict().items():
             if not np.array_equal(found, getattr(design.index, name)[first:last]):
-                yield f"{file}: its columns have other {name} than the index says"
+                yield f"{file}: the {name} of its columns differ from those in the index"
 
 
 def _problems_of_shard(design: Design) -> Iterator[str]:

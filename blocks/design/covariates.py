@@ -73,7 +73,7 @@ def read_covariates(path: str, individuals: Sequence[Name], room: int) -> Covari
         raise RequestError(f"{path}, line {number}: two covariates are named {twice[0]!r}", "Rename one of them.")
     if 8 * len(individuals) * len(names) > room:
         raise RequestError(
-            f"{path}: {len(names):,} covariates of {len(individuals):,} individuals do not fit into --memory",
+            f"{path}: {len(names):,} covariates of {len(individuals):,} individuals do not fit in --memory",
             "Give a larger --memory.",
         )
     values = np.full((len(individuals), len(names)), np.nan)
@@ -98,7 +98,7 @@ def _fill(
             strangers += 1
         elif seen[row]:
             raise RequestError(
-                f"{where}: the individual {' '.join(fields[:before])} has two lines", "Keep one of the lines."
+                f"{where}: the individual {' '.join(fields[:before])} appears on two lines", "Keep one of the lines."
             )
         else:
             seen[row] = True

@@ -215,9 +215,11 @@ class Design(Store):
     def _open_index(self, entry: dict[str, Any]) -> DesignIndex:
         path, index = self.path / entry["file"], DesignIndex(**self.map(entry, DesignIndex))
         sizes = {array.size for array in (index.means, index.norms, index.deviations)}
-        require(sizes == {self.columns}, path, f"its arrays are not of {self.columns} columns")
-        require(index.offsets.size in (0, self.columns), path, f"its offsets are not of {self.columns} columns")
-        require(index.y.size == (self.rows if self.manifest["labels"] else 0), path, f"no y of {self.rows} rows")
+        require(sizes == {self.columns}, path, f"its arrays do not match {self.columns} columns")
+        require(index.offsets.size in (0, self.columns), path, f"its offsets do not match {self.columns} columns")
+        require(
+            index.y.size == (self.rows if self.manifest["labels"] else 0), path, f"y does not have {self.rows} rows"
+        )
         require_offsets(path, "block_bounds", index.block_bounds, self.block_count, self.columns)
         return index
 

@@ -164,7 +164,7 @@ def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) 
     if not complete.any():
         raise RequestError(
             f"{request.inputs[0]}: no individual has both y and covariates",
-            "Check that the files name individuals alike.",
+            "Check that the files use the same names for individuals.",
         )
     kept = np.flatnonzero(complete)
     if kept.size < rows:

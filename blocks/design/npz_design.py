@@ -40,7 +40,7 @@ def shape_of(archive: NpzArchive, source: str, room: int) -> NpzShape:
             "Write the file with scipy.sparse.save_npz(FILE, X), or numpy.savez(FILE, X=X, y=y).",
         )
     if len(shape) != 2:
-        raise RequestError(f"{source}: X must have 2 dimensions, got {len(shape)}")
+        raise RequestError(f"{source}: X must be two-dimensional, got shape {tuple(shape)}")
     if not (0 < shape[0] <= MOST_ROWS and 0 < shape[1] <= MOST_COLUMNS):
         raise RequestError(
             f"{source}: X has {shape[0]} rows and {shape[1]} columns",
@@ -135,7 +135,7 @@ def _dense(
     rows, columns = (shape.columns, shape.rows) if member.by_column else (shape.rows, shape.columns)
     if _COPIES * columns * member.dtype.itemsize > room:
         raise RequestError(
-            f"{source}: a row of X, {columns} numbers, does not fit into --memory",
+            f"{source}: a row of X, {columns} numbers, does not fit in --memory",
             "Give a larger --memory; or write a sparse matrix with scipy.sparse.save_npz.",
         )
     step, numbers = max(size // (columns * max(member.dtype.itemsize, 4)), 1), count()

@@ -37,7 +37,7 @@ def read_rows(path: str, rows: int) -> np.ndarray:
         if np.count_nonzero(chosen) < found.size:
             twice = int(np.argmax(np.bincount(places, minlength=rows) > 1)) + first
             raise RequestError(
-                f"{path} has row {twice} twice", "To count a row twice, give it the weight 2 with --weights."
+                f"{path} lists row {twice} twice", "To count a row twice, give it the weight 2 with --weights."
             )
     if not chosen.any():
         raise RequestError(f"{path} has no row numbers", "Give at least one row.")
@@ -85,7 +85,7 @@ def _numbers(path: str) -> np.ndarray:
         raise RequestError(f"{path} cannot be read as an array: {error}", "Write the file with numpy.save.") from error
     if found.ndim != 1 or found.dtype.kind not in "biuf":
         raise RequestError(
-            f"{path}: expected an array of numbers with 1 dimension, got dtype {found.dtype} and shape {found.shape}"
+            f"{path}: expected a one-dimensional array of numbers, got dtype {found.dtype} and shape {found.shape}"
         )
     return found
 

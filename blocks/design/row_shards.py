@@ -47,8 +47,10 @@ class RowShard(Design):
         self.own = slice(*row_bounds(self.rows, self.shards)[self.shard : self.shard + 2].tolist())
         file = self.path / self.manifest["shard"]["index"]["file"]
         sizes = {whole[name].size for name in MOMENTS}
-        require(sizes == {self.columns}, file, f"its means, norms and deviations are not of {self.columns} columns")
-        require(whole["y"].size == (self.rows if self.manifest["labels"] else 0), file, f"no y of {self.rows} rows")
+        require(sizes == {self.columns}, file, f"its means, norms and deviations do not match {self.columns} columns")
+        require(
+            whole["y"].size == (self.rows if self.manifest["labels"] else 0), file, f"y does not have {self.rows} rows"
+        )
         require(self.own.stop - self.own.start == self.manifest["rows"], file, f"it is not of {self.rows} rows")
         self.means, self.norms, self.deviations = (whole[name] for name in MOMENTS)
         self.y = whole["y"] if self.manifest["labels"] else None

@@ -117,7 +117,7 @@ def _open_tables(
     for source_, table in others:
         if table.names != first.names:
             raise RequestError(
-                f"{source_.name} has other columns than {where.name}",
+                f"{source_.name} and {where.name} have different columns",
                 "All inputs must have the same columns in the same order.",
             )
     names = known or [name for name, place in zip(first.names, first.places, strict=True) if place >= 0]

@@ -111,7 +111,9 @@ class DesignWriter(DatasetWriter):
         if table.names and self._names and table.names != self._names:
             wrong = next((pair for pair in zip(table.names, self._names, strict=False) if pair[0] != pair[1]), None)
             told = f": {wrong[0]!r} instead of {wrong[1]!r}" if wrong else ""
-            raise RequestError(f"X has other columns than the rows before{told}", "Give the same columns in one order.")
+            raise RequestError(
+                f"X has different columns than the rows before{told}", "Give the same columns in the same order."
+            )
         self._width = max(self._width, table.width)
         if self._columns is None:
             self._columns = table.columns

@@ -29,7 +29,7 @@ class DatasetWriter(ABC):
         if self._has_failed:
             raise RequestError(
                 "an earlier add() raised an error, and a part of its data may have been added",
-                "Let the error end the `with` block: check data before add(), not by its errors.",
+                "Let the error end the `with` block: check data before calling add().",
             )
 
 
@@ -44,7 +44,7 @@ def adding(add: Add) -> Add:
     def checked(writer: DatasetWriter, *args: Any, **options: Any) -> None:
         if not writer._is_open:
             raise RequestError(
-                "the dataset is complete, and nothing can be added to it", "Call add() inside of the `with` block."
+                "the dataset is complete, and nothing can be added to it", "Call add() inside the `with` block."
             )
         writer._require_no_failure()
         try:

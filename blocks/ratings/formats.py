@@ -113,7 +113,7 @@ def detect(source: Source, options: FormatOptions) -> RatingsFormat:
         if quote >= 0 and any(field.startswith(chr(quote)) for field in fields):
             raise RequestError(
                 f"{where}: {quoted(line)} {OPEN_QUOTE}",
-                "Correct the line; or give --quote none if quotes have no meaning.",
+                "Correct the line; or give --quote none if quotes are ordinary characters.",
             )
         source.take(first_line)
     two_fields = order[2] == NOTHING and len(fields) == 2 and options.rating != "none"
@@ -198,7 +198,7 @@ def _order_of_numbers(options: FormatOptions) -> tuple[int, int, int] | None:
         raise RequestError("column 0 does not exist: columns are counted from 1", "Add 1 to each number.")
     if len(set(numbers.values())) < len(numbers):
         told = " and ".join(f"--{side}-column" for side in numbers)
-        raise RequestError(f"{told} must be different columns", "Give each another number.")
+        raise RequestError(f"{told} must be different columns", "Give each a different number.")
     user, item, rating = (numbers.get(side, 0) - 1 for side in SIDES)
     return user, item, rating
 

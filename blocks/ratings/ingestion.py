@@ -111,7 +111,7 @@ def require_one_base(request: RatingsRequest) -> None:
     """Raise RequestError if the request names two matrices whose names are to be used."""
     if request.names_from and request.items_from:
         raise RequestError(
-            "--names-from and --items-from exclude each other",
+            "--names-from and --items-from are mutually exclusive",
             "Leave --items-from out: --names-from keeps the items, too.",
         )
 
@@ -238,7 +238,7 @@ def _write(
     total = int(entries.sum())
     if not total:
         raise RequestError(
-            f"{', '.join(request.inputs) or request.out}: no rating is of {_kept(request)}",
+            f"{', '.join(request.inputs) or request.out}: no rating is for {_kept(request)}",
             "Check that names are spelled the same: they are compared letter by letter.",
         )
     grid = request.grid or grid_size(total)

@@ -212,7 +212,7 @@ class Matrix(Store):
         path, size = self.path / entry["file"], self.columns
         index = MatrixIndex(**self.map(entry, MatrixIndex))
         sizes = {index.column_ids.size, index.column_entries.size}
-        require(sizes == {size}, path, f"its arrays are not of {size} columns")
+        require(sizes == {size}, path, f"its arrays do not match {size} columns")
         require_below(path, "columns", index.column_ids, size)
         require_offsets(path, "slice_bounds", index.slice_bounds, self.slice_count, size)
         require_offsets(path, "block_bounds", index.block_bounds, self.block_count, self.rows)
@@ -227,7 +227,7 @@ class Matrix(Store):
         rows, entries = int(np.diff(self.index.block_bounds)[number]), int(self.index.cells[number].sum())
         require(block.rows.size == rows, path, f"it has {block.rows.size} rows, and should have {rows}")
         require_offsets(path, "offsets", block.offsets, rows, entries)
-        require(block.columns.size == block.values.size == entries, path, f"it has no {entries} entries")
+        require(block.columns.size == block.values.size == entries, path, f"it does not have {entries} entries")
         require_below(path, "columns", block.columns, self.columns)
 
     def slice(self, number: int) -> ColumnSlice:
@@ -237,7 +237,7 @@ class Matrix(Store):
     def _check_slice(self, number: int, path: Path, columns: ColumnSlice) -> None:
         width, entries = int(np.diff(self.index.slice_bounds)[number]), int(self.index.cells[:, number].sum())
         require_offsets(path, "offsets", columns.offsets, width, entries)
-        require(columns.rows.size == columns.values.size == entries, path, f"it has no {entries} entries")
+        require(columns.rows.size == columns.values.size == entries, path, f"it does not have {entries} entries")
         require_below(path, "rows", columns.rows, self.rows)
 
     @cached_property
@@ -247,7 +247,7 @@ class Matrix(Store):
             values = self.manifest["values"]
             return WholeMatrix(self.rows, self.entries, self.index.column_entries, **values)
         told, path = self.manifest["shard"]["whole"], self.path / self.manifest["shard"]["index"]["file"]
-        require(arrays["frequencies"].size == self.columns, path, "it has other columns than the shard")
+        require(arrays["frequencies"].size == self.columns, path, "its columns differ from those of the shard")
         return WholeMatrix(told["rows"], told["entries"], arrays["frequencies"], **told["values"])
 
     def column_samples(self) -> np.ndarray:

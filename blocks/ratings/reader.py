@@ -121,7 +121,7 @@ def _wrong_row(user: str, item: str, value: float, allowed: tuple[float, float])
     for side, name in (("user", user), ("item", item)):
         if not _is_name(name):
             return (
-                f"{quoted(name.encode())} is not a valid name of a {side}" if name else f"the {side} is missing",
+                f"{quoted(name.encode())} is not a valid {side} name" if name else f"the {side} is missing",
                 _SKIP,
             )
     if not np.isfinite(value):
@@ -152,7 +152,7 @@ def _wrong(line: bytes, form: RatingsFormat, allowed: tuple[float, float]) -> tu
             return f"the {SIDES[side]} must be from 1 to {size}, as the header says; got {fields[place]!r}", _SKIP
     if order[2] >= 0 and (found := _wrong_rating(fields[order[2]], form.decimal, allowed)):
         return found
-    return f"{quoted(line)} {OPEN_QUOTE}", f"{_SKIP} Give --quote none if quotes have no meaning."
+    return f"{quoted(line)} {OPEN_QUOTE}", f"{_SKIP} Give --quote none if quotes are ordinary characters."
 
 
 def _wrong_rating(rating: str, decimal: int, allowed: tuple[float, float]) -> tuple[str, str] | None:

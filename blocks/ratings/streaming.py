@@ -105,7 +105,7 @@ class RatingsWriter(DatasetWriter):
         sizes = {name: len(column) for name, column in columns.items()}
         if len(set(sizes.values())) > 1:
             told = ", ".join(f"{size:,} {name}" for name, size in sizes.items())
-            raise RequestError(f"there are {told}", "Give as many of each.")
+            raise RequestError(f"there are {told}", "Give the same number of each.")
         for first in range(0, len(users), _BATCH):
             parts = [_part(column, first, first + _BATCH) for column in columns.values()]
             self._add_part(parts[0], parts[1], self._checked(parts[2]) if ratings is not None else None)
@@ -155,7 +155,7 @@ class RatingsWriter(DatasetWriter):
         try:
             places = np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), np.uint32, len(values))
         except TypeError as error:  # values are not hashable
-            raise RequestError(f"{side}s must be whole numbers or texts: {error}") from None
+            raise RequestError(f"{side}s must be whole numbers or strings: {error}") from None
         return "".join(f"{self._name(side, value, values)}\n" for value in numbers).encode(), places
 
     def _name(self, side: str, value: Any, values: Sequence[Any]) -> str:
@@ -166,7 +166,7 @@ class RatingsWriter(DatasetWriter):
         if isinstance(value, float) and value.is_integer():
             return str(int(value))
         at = next(at for at, other in enumerate(values) if other is value)
-        expected = "a whole number, or a text of one line"
+        expected = "a whole number or a string of one line"
         where = f"row {self._parsed_rows + at} (counted from 0)"
         raise RequestError(f"{where}: the {side} is {reprlib.repr(value)}, expected {expected}")
 

@@ -168,8 +168,8 @@ class Samples(Store):
 
     def _check_block(self, number: int, path: Path, block: SampleBlock) -> None:
         rows, entries = int(np.diff(self.index.block_bounds)[number]), int(self.index.cells[number, 0])
-        require(block.rows.size == block.labels.size == rows, path, f"it has no {rows} samples")
+        require(block.rows.size == block.labels.size == rows, path, f"it does not have {rows} samples")
         require_offsets(path, "offsets", block.offsets, rows, entries)
-        require(block.columns.size == block.values.size == entries, path, f"it has no {entries} entries")
+        require(block.columns.size == block.values.size == entries, path, f"it does not have {entries} entries")
         require_below(path, "rows", block.rows, self.rows)
         require_below(path, "columns", block.columns, self.columns)

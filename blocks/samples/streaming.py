@@ -53,14 +53,16 @@ class SamplesWriter(DatasetWriter):
             y = target_of(X, self._target, y)
             X = columns_but(X, [self._target])
         if y is None:
-            raise RequestError("samples need labels: y is missing", "Give add(X, y), or the column of them as target.")
+            raise RequestError(
+                "samples need labels: y is missing", "Call add(X, y), or name the column of labels with target."
+            )
         if isinstance(X, Iterator):
             for rows, labels in batches_of(X, y):
                 self.add(rows, labels)
             return
         table = GivenTable(X)
         if (width := table.width) > (self._columns or MOST_COLUMNS):
-            raise RequestError(f"X has {width} columns, expected {self._columns or MOST_COLUMNS} at most")
+            raise RequestError(f"X has {width} columns, expected at most {self._columns or MOST_COLUMNS}")
         self._width = max(self._width, width)
         self._labels.append(labels_of(y, table.rows, self._rows))
         for rows_ in table.sparse(RUN, self._rows):

@@ -58,7 +58,7 @@ def _stretches(dataset: Dataset | Matrix, shards: int) -> list[DocumentStretch]:
     while len(found := list(_cut(dataset, size))) < shards:
         if size == 1:
             raise RequestError(
-                f"{dataset.path} has {len(found)} {dataset.counted} that are not empty, too few for {shards} shards",
+                f"{dataset.path} has {len(found)} nonempty {dataset.counted}, too few for {shards} shards",
                 "Give a smaller --shards.",
             )
         size = max(size // 4, 1)  # needed if some documents are very long

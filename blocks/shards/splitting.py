@@ -185,7 +185,7 @@ def _split(whole: Dataset | Matrix, targets: list[Target], workers: int | None, 
 def _require_sound(whole: Dataset | Matrix | Samples | Design) -> None:
     """Raise WorkFailed unless all files are undamaged, except blocks (workers check them) and slices (not used)."""
     if "shard" in whole.manifest:
-        raise RequestError(f"{whole.path} is a shard already", "Split the whole dataset that it was made from.")
+        raise RequestError(f"{whole.path} is already a shard", "Split the whole dataset that it was made from.")
     grid = ("blocks", "slices") if isinstance(whole, Dataset | Matrix) else ()
     others = {entry["file"] for kind in grid for entry in whole.manifest[kind]}
     for path, entry in whole.files():
