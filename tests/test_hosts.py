@@ -154,7 +154,7 @@ def test_two_ranks_that_cannot_reach_each_other(machines, model, launch):
     what, remedy = done.stderr.strip().splitlines()[-2:]
     assert what.startswith("ooc: rank 0 (host-0): rank 1 (10.77.0.2) could not be reached by rank 0 for "), done.stderr
     assert "s at 10.77.0.2 port 40000: " in what
-    assert "open this port" in remedy
+    assert "open this port of rank 1 for rank 0, or choose open ports with: ooc launch --ports" in remedy
 
 
 def test_a_rank_that_is_cut_off(machines, model, launch):

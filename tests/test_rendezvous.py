@@ -13,7 +13,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,11 @@ from blocks import RequestError, WorkFailed
 from blocks.corpus.dataset import Dataset
 from ooc.launch import place as places
 from ooc.launch import rendezvous as meeting_place
+from ooc.launch import rendezvous_messages as messages
 from ooc.launch.key_file import read_key
 from ooc.launch.place import place
 from ooc.launch.rendezvous import Rendezvous, join, rendezvous
+from ooc.ring import handshake, tcp
 from ooc.ring.handshake import MAX_PENDING
 from ooc.runs.run import Run
 
@@ -156,12 +159,13 @@ def test_different_commands_are_named_on_all_ranks(folder):
     ("options", "what"),
     [
         (["--rendezvous", "here", "--key-file", "ring.key"], "--rendezvous here: expected HOST:PORT"),
+        (["--rendezvous", "2001:db8::1", "--key-file", "ring.key"], "--rendezvous 2001:db8::1: expected HOST:PORT"),
         (["--rendezvous", "here:1"], "--rendezvous needs the key that all ranks share"),
         (["--ring-size", "2"], "--ring-size can only be used with --rendezvous"),
         (["--rendezvous", "here:1", "--transport", "mpi"], "--rendezvous and --transport are mutually exclusive"),
         (["--rendezvous", "here:1", "--watch"], "--watch can only be used on one machine"),
     ],
-    ids=["address", "key", "alone", "transport", "watch"],
+    ids=["address", "brackets", "key", "alone", "transport", "watch"],
 )
 def test_requests_that_cannot_be_are_refused(folder, ooc_in, options, what):
     write_key(folder / "ring.key")
@@ -241,6 +245,17 @@ def test_a_key_that_could_be_guessed_is_refused(tmp_path, text, what):
         read_key(write_key(tmp_path / "key", text))
 
 
+@pytest.mark.parametrize("address", ["a..b:1", "[a]:1", "[::1:1", ":1", "here:0", "here:65536", "here:1:1", "here:²"])
+def test_an_address_that_cannot_be_is_refused(tmp_path, address):
+    with pytest.raises(RequestError, match="expected HOST:PORT"):
+        rendezvous(address, write_key(tmp_path / "key"), 0, 2)
+
+
+def test_a_key_is_not_in_what_is_printed(tmp_path):
+    meeting = rendezvous("[::1]:29400", write_key(tmp_path / "key"), 0, 2)
+    assert repr(meeting) == "Rendezvous([::1]:29400, rank 0 of 2)"
+
+
 def test_a_key_that_is_not_there_is_named(tmp_path):
     with pytest.raises(RequestError, match="key cannot be read: No such file or directory"):
         rendezvous("here:1", tmp_path / "key", 0, 2)
@@ -255,9 +270,20 @@ def threads() -> Iterator[None]:
         yield
 
 
-def meetings(ranks: int, **options: Any) -> list[Rendezvous]:
+def meetings(ranks: int, host: str = HOST, **options: Any) -> list[Rendezvous]:
     port, key = free_port(), secrets.token_bytes(32)
-    return [Rendezvous(HOST, port, key, rank, ranks, **{"join_timeout": LONG, **options}) for rank in range(ranks)]
+    return [Rendezvous(host, port, key, rank, ranks, **{"join_timeout": LONG, **options}) for rank in range(ranks)]
+
+
+@contextmanager
+def holder(meeting: Rendezvous) -> Iterator[ssl.SSLSocket]:
+    """A connection to rank 0 of a process that has the key, and may be anything else."""
+    shared = meeting_place.of_holders(meeting.key, "rendezvous")
+    context = meeting_place._at_any_time(shared.context(ssl.PROTOCOL_TLS_CLIENT))
+    with socket.socket() as plain:
+        until(lambda: plain.connect_ex((HOST, meeting.port)) == 0)
+        with context.wrap_socket(plain, server_hostname="rendezvous") as connection:
+            yield connection
 
 
 def told(meeting: Rendezvous, late: float = 0.0) -> str:
@@ -279,6 +305,12 @@ def all_told(*calls: Callable[[], str] | Rendezvous) -> list[str]:
 def test_ranks_may_come_late(threads, late):
     ranks = meetings(3)
     assert all_told(*(lambda each=each: told(each, each.rank == late) for each in ranks)) == ["nothing"] * 3
+
+
+@pytest.mark.parametrize("host", ["::1", "localhost"])
+def test_ranks_meet_by_other_addresses(threads, host):
+    with suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
+        assert all_told(*meetings(3, host)) == ["nothing"] * 3
 
 
 def test_a_rank_that_does_not_come_is_named_everywhere(threads):
@@ -350,17 +382,111 @@ def test_another_key_is_noticed_at_both_ends(threads):
 def test_a_rank_that_was_started_again_takes_its_place(threads):
     """Its first process is gone, and two others come late."""
     ranks = meetings(3)
-    shared = meeting_place.of_holders(ranks[1].key, "rendezvous")
-    context = meeting_place._at_any_time(shared.context(ssl.PROTOCOL_TLS_CLIENT))
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(told, ranks[0])
-        with socket.socket() as plain:
-            until(lambda: plain.connect_ex((HOST, ranks[0].port)) == 0)
-            with context.wrap_socket(plain, server_hostname="rendezvous") as connection:
-                meeting_place._send(connection, meeting_place._own(ranks[1], HOST, 1)._asdict())
-                time.sleep(0.5)
+        with holder(ranks[1]) as connection:
+            messages.send(connection, meeting_place._own(ranks[1], HOST, 1)._asdict())
+            time.sleep(0.5)
         others = [pool.submit(told, each) for each in ranks[1:]]
         assert [future.result() for future in (first, *others)] == ["nothing"] * 3
+
+
+def test_a_rank_of_the_next_start_waits_while_those_of_this_one_connect(threads, monkeypatch):
+    monkeypatch.setattr(meeting_place, "_LONGER", 0.0)
+    first, second = meetings(2)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(told, first)
+        listening = handshake.listen(HOST)
+        with holder(first) as connection:
+            messages.send(connection, meeting_place._own(second, HOST, listening.getsockname()[1])._asdict())
+            addresses, credentials = messages.read_answer(connection, 2, time.monotonic() + LONG)
+        late = told(second._replace(join_timeout=2.0))
+        with closing(tcp.join(1, addresses, listening, credentials)) as ring:
+            pass_slices(ring, [0, 100_000])
+        assert waiting.result() == "nothing"
+    assert late.startswith(f"rank 1 could not join the ring at {first.at} within 2 s: the ranks of another start are")
+
+
+def test_a_next_rank_that_cannot_be_reached_is_named_with_what_helps(threads, monkeypatch):
+    monkeypatch.setattr(tcp, "join", partial(tcp.join, deadline=1.5))
+    first, second = meetings(2)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(join, first)
+        with holder(first) as connection:
+            messages.send(connection, meeting_place._own(second, HOST, 1)._asdict())
+            with pytest.raises(WorkFailed, match=r"rank 1 \(127.0.0.1\) could not be reached by rank 0 for") as failed:
+                waiting.result()
+    assert "open this port of rank 1 for rank 0. Each rank listens at the port of --rendezvous" in failed.value.remedy
+    assert "ooc launch" not in failed.value.remedy
+
+
+# Holders of the key that are another version of ooc, or anything else
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rank": "1"},
+        {"rank": True},
+        {"clock": "now"},
+        {"address": "here"},
+        {"port": 1 << 16},
+        {"packages": {"ooc": 1}},
+        {"hostname": "\x1b[2J"},
+        {"more": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.few(2)
+def test_an_introduction_that_is_not_understood_ends_all(threads, change):
+    first, second, third = meetings(3)
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(told, each) for each in (first, second)]
+        with holder(third) as connection:
+            messages.send(connection, meeting_place._own(third, HOST, 1)._asdict() | change)
+            with pytest.raises(RequestError, match="introduces itself as another version of ooc does"):
+                messages.read_answer(connection, 3, time.monotonic() + LONG)
+        found = [future.result() for future in waiting]
+    assert found == ["a process on 127.0.0.1 introduces itself as another version of ooc does"] * 2
+
+
+@pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x10\x27\0\0" + b"[" * 10_000, b"\2\0\0\0[]"])
+@pytest.mark.few(1)
+def test_what_is_no_message_is_refused(threads, data):
+    first, second = meetings(2)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(told, first)
+        with holder(first) as connection:
+            connection.sendall(data)
+            with suppress(OSError):
+                assert connection.recv(100) == b""
+        assert told(second) == "nothing"
+        assert waiting.result() == "nothing"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {},
+        {"refused": 3, "code": 2},
+        {"refused": ["what"], "code": 2},
+        {"refused": ["what", ""], "code": []},
+        {"addresses": [["here", 1], [HOST, 1]], "credentials": {"token": "ab"}},
+        {"addresses": [[HOST, 1]], "credentials": {"token": "ab"}},
+        {"addresses": [[HOST, 1], [HOST, 1]], "credentials": {"password": "ab"}},
+    ],
+    ids=str,
+)
+@pytest.mark.few(2)
+def test_an_answer_that_is_not_understood_is_an_error(threads, reply):
+    first, second = meetings(2)
+    shared = meeting_place.of_holders(first.key, "rendezvous")
+    context = shared.context(ssl.PROTOCOL_TLS_SERVER)
+    with socket.create_server((HOST, first.port)) as listening, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(told, second)
+        with context.wrap_socket(listening.accept()[0], server_side=True) as connection:
+            messages.send(connection, reply)
+            assert asking.result() == "rank 0 answers as another version of ooc does"
 
 
 def test_strangers_get_nothing_and_keep_nobody_out(threads):

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 
 _MEETING = 30.0  # seconds for neighbours to connect; all of them are listening by then
+_REMEDY = (
+    ", or choose open ports with: ooc launch --ports FIRST-LAST. If the address is wrong, give address=IP on the host's"
+    " line of --hosts."
+)
 
 
 def rank() -> None:
@@ -121,6 +125,7 @@ def _join(launcher: LauncherConnection, task: dict[str, Any], chosen: RingComman
         insecure=task["insecure"],
         patience=task["patience"],
         deadline=_MEETING,
+        remedy=_REMEDY,
     )
 
 

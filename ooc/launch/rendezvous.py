@@ -11,25 +11,33 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import itertools
-import json
 import os
 import random
+import re
 import socket
 import ssl
-import struct
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from blocks import stderr
-from blocks.errors import OocError, RequestError, WorkFailed, error_of
+from blocks.errors import OocError, RequestError, WorkFailed
 from ooc.launch.key_file import read_key
 from ooc.launch.place import place
 from ooc.launch.preflight import check_addresses, check_clocks, check_packages, own_packages, own_version
+from ooc.launch.rendezvous_messages import (
+    OTHER_VERSION,
+    Introduction,
+    answer,
+    read_answer,
+    read_introduction,
+    refusal,
+    send,
+)
 from ooc.ring import tcp
 from ooc.ring.credentials import NO_CHECK_TIME, Credentials, issue, of_holders
-from ooc.ring.handshake import MANNERS, Acceptor, listen, listen_at, read_exactly, ready
+from ooc.ring.handshake import MANNERS, Acceptor, Address, listen, listen_at, ready
 from ooc.ring.ring import PATIENCE, LocalRing, Ring
 
 JOIN_TIMEOUT = 600.0  # seconds for all ranks to come
@@ -38,8 +46,12 @@ _GLANCE = 0.2  # seconds until rank 0 looks who is there
 _FIRST_NOTE, _NOTES = 10.0, 60.0  # seconds until a rank that waits says so, and between its notes
 _RETRY, _MOST_RETRY = 0.1, 2.0  # seconds until rank 0 is looked for again
 _NAME = "rendezvous"  # in the certificates
-_LENGTH = struct.Struct("<I")  # of a message
-_MOST_INTRODUCTION, _MOST_ANSWER = 1 << 14, 1 << 24  # bytes
+_ADDRESS = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s:\[\]]+)):(?P<port>[0-9]{1,5})")
+_BUSY = "TLSV1_UNRECOGNIZED_NAME"  # answer of a rank that is connecting to its neighbours
+_REMEDY = (
+    ". Each rank listens at the port of --rendezvous, or at another one if that is taken on its machine. If the address"
+    " is wrong, give --rendezvous an address of rank 0 in the network of all ranks."
+)
 
 
 class Rendezvous(NamedTuple):
@@ -54,27 +66,12 @@ class Rendezvous(NamedTuple):
     join_timeout: float = JOIN_TIMEOUT
     patience: float = PATIENCE
 
+    def __repr__(self) -> str:
+        return f"Rendezvous({self.at}, rank {self.rank} of {self.ranks})"  # keep the key out of output and logs
+
     @property
     def at(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class Introduction(NamedTuple):
-    """What a rank says of itself. address, port: where it listens for its neighbour. clock: seconds since 1970 when it
-    is sent, seconds ahead of rank 0 when it has arrived."""
-
-    rank: int
-    ranks: int
-    hostname: str
-    process: int
-    packages: dict[str, str]
-    address: str
-    port: int
-    clock: float
-
-    @property
-    def name(self) -> str:
-        return f"rank {self.rank} ({self.hostname})"
 
 
 def rendezvous(
@@ -87,17 +84,27 @@ def rendezvous(
     patience: float = PATIENCE,
 ) -> Rendezvous:
     """Return where this process meets the other ranks. address: host:port of rank 0. rank, ranks: see `place`."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16):
-        raise RequestError(
-            f"--rendezvous {address}: expected HOST:PORT",
-            "Give the host of rank 0 and a free port: node1:29400",
-        )
+    host, port = _host_and_port(address)
     for name, seconds in (("join-timeout", join_timeout), ("patience", patience)):
         if not 1 <= seconds <= 86400:
             raise RequestError(f"--{name} must be from 1 to 86400 seconds, got {seconds:g}")
     rank, ranks = place(rank, ranks)
-    return Rendezvous(host.strip("[]"), int(port), read_key(Path(key_file)), rank, ranks, join_timeout, patience)
+    return Rendezvous(host, port, read_key(Path(key_file)), rank, ranks, join_timeout, patience)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    found = _ADDRESS.fullmatch(address)
+    try:
+        if found and 0 < int(found["port"]) < 1 << 16:
+            host = found["name"] or str(ipaddress.IPv6Address(found["ipv6"]))
+            host.encode("idna")  # as `socket` does; it refuses an empty label
+            return host, int(found["port"])
+    except ValueError:
+        pass
+    raise RequestError(
+        f"--rendezvous {address}: expected HOST:PORT",
+        "Give the host of rank 0 and a free port: node1:29400, or [2001:db8::1]:29400 for IPv6.",
+    )
 
 
 def join(meeting: Rendezvous) -> Ring:
@@ -108,15 +115,9 @@ def join(meeting: Rendezvous) -> Ring:
     """
     if meeting.ranks == 1:
         return LocalRing()
-    shared = of_holders(meeting.key, _NAME)
-    listening, told = _receive_all(meeting, shared) if meeting.rank == 0 else _introduce(meeting, shared)
-    return tcp.join(
-        meeting.rank,
-        [(str(host), int(port)) for host, port in told["addresses"]],
-        listening,
-        Credentials(**told["credentials"]),
-        patience=meeting.patience,
-    )
+    come = _receive_all if meeting.rank == 0 else _introduce
+    listening, addresses, credentials = come(meeting, of_holders(meeting.key, _NAME))
+    return tcp.join(meeting.rank, addresses, listening, credentials, patience=meeting.patience, remedy=_REMEDY)
 
 
 def _own(meeting: Rendezvous, address: str, port: int) -> Introduction:
@@ -145,7 +146,7 @@ class Reception:
     """Authenticate ranks that come to rank 0, and read their introductions, by the number of their connection."""
 
     def __init__(self, shared: Credentials) -> None:
-        self.introductions: dict[int, Introduction] = {}
+        self.introductions: dict[int, Introduction | str] = {}  # str: host of a process that is not understood
         self._context = _at_any_time(shared.context(ssl.PROTOCOL_TLS_SERVER))
         self._numbers = itertools.count()
 
@@ -163,17 +164,15 @@ class Reception:
             connection.do_handshake()
         except ssl.SSLError as error:
             raise PermissionError(f"it does not have the key ({error.reason})") from None
-        try:
-            introduction = Introduction(**_read(connection, _MOST_INTRODUCTION, until))
-        except TypeError:
-            raise ValueError("its introduction is that of another version of ooc") from None
-        number = next(self._numbers)
-        self.introductions[number] = introduction._replace(clock=introduction.clock - time.time())
+        if (found := read_introduction(connection, until)) is not None:
+            found = found._replace(clock=found.clock - time.time())
+        number, host = next(self._numbers), _plain(connection.getpeername()[0])
+        self.introductions[number] = found or host
         return number, b""
 
 
-def _receive_all(meeting: Rendezvous, shared: Credentials) -> tuple[socket.socket, dict[str, Any]]:
-    """Wait for all ranks and answer them; returns the socket on which rank 0 listens, and its own answer."""
+def _receive_all(meeting: Rendezvous, shared: Credentials) -> Met:
+    """Wait for all ranks and answer them."""
     reception = Reception(shared)
     listening = _listen(meeting)
     with contextlib.ExitStack() as unused:
@@ -181,15 +180,16 @@ def _receive_all(meeting: Rendezvous, shared: Credentials) -> tuple[socket.socke
         with Acceptor(listening, reception) as door:
             try:
                 there = _all_ranks(door, reception, meeting)
-                answers = _answers(meeting, {rank: each[0] for rank, each in there.items()}, _local(there))
+                addresses = _addresses(meeting, {rank: each[0] for rank, each in there.items()}, _local(there))
             except OocError as error:
                 _refuse_all(door, error, meeting.ranks - 1)
                 raise
+            credentials = issue(meeting.ranks)
             for rank, (_, connection) in there.items():
                 with contextlib.suppress(OSError):  # the ring notices who is gone
-                    _send(connection, answers[rank])
+                    send(connection, answer(addresses, credentials[rank]))
         unused.pop_all()
-    return again, answers[0]
+    return again, addresses, credentials[0]
 
 
 def _listen(meeting: Rendezvous) -> socket.socket:
@@ -212,6 +212,7 @@ def _listen(meeting: Rendezvous) -> socket.socket:
         ) from None
 
 
+Met = tuple[socket.socket, list[Address], Credentials]  # where a rank listens, and what it has to know to join
 Present = Mapping[int, tuple[Introduction, socket.socket]]  # by rank
 
 
@@ -241,6 +242,8 @@ def _present(door: Acceptor, reception: Reception, own: Introduction) -> dict[in
     there: dict[int, tuple[Introduction, socket.socket]] = {}
     for number, connection in door.accepted().items():
         each = reception.introductions[number]
+        if isinstance(each, str):
+            raise RequestError(f"a process on {each} introduces itself as another version of ooc does", OTHER_VERSION)
         if _is_closed(connection):
             door.drop(number)
             continue
@@ -267,10 +270,8 @@ def _check_fits(own: Introduction, other: Introduction) -> None:
     check_packages([own.name, other.name], [own.packages, other.packages])
 
 
-def _answers(
-    meeting: Rendezvous, there: Mapping[int, Introduction], own_address: tuple[str, int]
-) -> dict[int, dict[str, Any]]:
-    """Return what each rank is told. own_address: of rank 0."""
+def _addresses(meeting: Rendezvous, there: Mapping[int, Introduction], own_address: Address) -> list[Address]:
+    """Return the addresses of all ranks, once these are checked. own_address: of rank 0."""
     found = [_own(meeting, *own_address), *(there[rank] for rank in range(1, meeting.ranks))]
     names = [each.name for each in found]
     check_addresses(
@@ -281,9 +282,7 @@ def _answers(
     )
     for warning in check_clocks(names[1:], [each.clock for each in found[1:]]):
         stderr.warn(warning)
-    credentials = issue(meeting.ranks)
-    addresses = [(each.address, each.port) for each in found]
-    return {rank: {"addresses": addresses, "credentials": credentials[rank]._asdict()} for rank in range(meeting.ranks)}
+    return [(each.address, each.port) for each in found]
 
 
 def _refuse_all(door: Acceptor, error: OocError, others: int) -> None:
@@ -294,12 +293,12 @@ def _refuse_all(door: Acceptor, error: OocError, others: int) -> None:
         for connection in door.take().values():
             told += 1
             with connection, contextlib.suppress(OSError):
-                _send(connection, {"refused": [error.what, error.remedy], "code": error.exit_code})
+                send(connection, refusal(error))
         if told >= others or not door.wait(bool, until):
             return
 
 
-def _local(there: Present) -> tuple[str, int]:
+def _local(there: Present) -> Address:
     """Return the address and port at which the last rank reached this one."""
     address, port = there[max(there)][1].getsockname()[:2]
     return _plain(address), int(port)
@@ -308,8 +307,8 @@ def _local(there: Present) -> tuple[str, int]:
 # Other ranks
 
 
-def _introduce(meeting: Rendezvous, shared: Credentials) -> tuple[socket.socket, dict[str, Any]]:
-    """Go to rank 0; returns the socket on which this rank listens, and the answer.
+def _introduce(meeting: Rendezvous, shared: Credentials) -> Met:
+    """Go to rank 0, and return its answer.
 
     If rank 0 is not there, or leaves, it may be about to start again: it is looked for until the time is over.
     """
@@ -326,7 +325,8 @@ def _introduce(meeting: Rendezvous, shared: Credentials) -> tuple[socket.socket,
                 "Give all ranks the same key file, and each run a port of its own.",
             ) from None
         except OSError as error:
-            obstacle = error
+            busy = getattr(error, "reason", None) == _BUSY
+            obstacle = "the ranks of another start are just connecting there" if busy else error
         notes.say(f"waiting for rank 0 at {meeting.at}: {obstacle}")
         time.sleep(min(pause * random.uniform(0.5, 1.0), max(until - time.monotonic(), 0.0)))
         pause = min(2 * pause, _MOST_RETRY)
@@ -338,7 +338,7 @@ def _introduce(meeting: Rendezvous, shared: Credentials) -> tuple[socket.socket,
     )
 
 
-def _ask(meeting: Rendezvous, context: ssl.SSLContext, until: float) -> tuple[socket.socket, dict[str, Any]]:
+def _ask(meeting: Rendezvous, context: ssl.SSLContext, until: float) -> Met:
     with socket.create_connection((meeting.host, meeting.port), MANNERS) as plain:
         address = _plain(plain.getsockname()[0])
         if (listening := listen_at(address, (meeting.port, 0))) is None:
@@ -347,38 +347,19 @@ def _ask(meeting: Rendezvous, context: ssl.SSLContext, until: float) -> tuple[so
             unused.enter_context(listening)
             with context.wrap_socket(plain, server_hostname=_NAME) as connection:
                 ready(connection)
-                _send(connection, _own(meeting, address, listening.getsockname()[1])._asdict())
-                answer = _read(connection, _MOST_ANSWER, until)
-            if refused := answer.get("refused"):
-                raise error_of(answer["code"])(*refused)
+                send(connection, _own(meeting, address, listening.getsockname()[1])._asdict())
+                addresses, credentials = read_answer(connection, meeting.ranks, until)
             unused.pop_all()
-    return listening, answer
+    return listening, addresses, credentials
 
 
-# Messages
+# Connections
 
 
 def _at_any_time(context: ssl.SSLContext) -> ssl.SSLContext:
     """Accept the certificates of this machine's clock or any other: they prove nothing but the key."""
     context.verify_flags |= NO_CHECK_TIME
     return context
-
-
-def _send(connection: socket.socket, message: dict[str, Any]) -> None:
-    data = json.dumps(message).encode()
-    connection.settimeout(MANNERS)
-    connection.sendall(_LENGTH.pack(len(data)) + data)
-
-
-def _read(connection: socket.socket, most: int, until: float) -> dict[str, Any]:
-    """Read a message of at most so many bytes; raises OSError if it is invalid or late."""
-    (length,) = _LENGTH.unpack(read_exactly(connection, _LENGTH.size, until))
-    try:
-        if length <= most and isinstance(found := json.loads(read_exactly(connection, length, until)), dict):
-            return found
-    except ValueError:
-        pass
-    raise ConnectionError("it sent an invalid message")
 
 
 def _is_closed(connection: socket.socket) -> bool:

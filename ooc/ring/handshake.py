@@ -71,18 +71,24 @@ def listen_at(address: str, ports: Iterable[int]) -> socket.socket | None:
 
 
 def meet(
-    manners: Authentication, listening: socket.socket, addresses: Sequence[Address], failure: Failure, until: float
+    manners: Authentication,
+    listening: socket.socket,
+    addresses: Sequence[Address],
+    failure: Failure,
+    until: float,
+    remedy: str,
 ) -> Links:
     """Connect to both neighbours. Raises RingFailed, also on connected neighbours, if one is not connected in time.
 
     The error is Unreachable if it is about the next rank, of which this rank knows most. listening: socket, closed at
-    the end. addresses: addresses of all ranks. until: deadline, on the clock of `time.monotonic`.
+    the end. addresses: addresses of all ranks. until: deadline, on the clock of `time.monotonic`. remedy: see
+    `tcp.join`.
     """
     made: dict[int, socket.socket] = {}
     with ExitStack() as unused, Acceptor(listening, manners) as door:
         try:
             for purpose in PURPOSES:
-                made[purpose] = unused.enter_context(_find(addresses[manners.next], manners, purpose, until))
+                made[purpose] = unused.enter_context(_find(addresses[manners.next], manners, purpose, until, remedy))
             if not door.wait(lambda inside: len(inside) == len(PURPOSES), until + _LONGER):
                 port = listening.getsockname()[1]
                 what = f"did not connect to port {port} of rank {manners.rank} in time{door.refusal}"
@@ -101,7 +107,7 @@ def meet(
     return links
 
 
-def _find(address: Address, manners: Authentication, purpose: int, until: float) -> socket.socket:
+def _find(address: Address, manners: Authentication, purpose: int, until: float, remedy: str) -> socket.socket:
     """Connect to the next rank; retry until the deadline."""
     began = time.monotonic()
     obstacle: object = "timed out"
@@ -116,8 +122,7 @@ def _find(address: Address, manners: Authentication, purpose: int, until: float)
     raise Absent(
         manners.next,
         f"could not be reached by rank {manners.rank} for {waited}: {obstacle}",
-        f"If there is a firewall, open this port for rank {manners.rank}, or choose open ports with:"
-        " ooc launch --ports FIRST-LAST. If the address is wrong, give address=IP on the host's line of --hosts.",
+        f"If there is a firewall, open this port of rank {manners.next} for rank {manners.rank}{remedy or '.'}",
     )
 
 
@@ -130,6 +135,15 @@ class Authentication:
         self._token = bytes.fromhex(credentials.token)
         self._server = None if insecure else credentials.context(ssl.PROTOCOL_TLS_SERVER)
         self._client = None if insecure else credentials.context(ssl.PROTOCOL_TLS_CLIENT)
+        if self._server is not None:
+            self._server.sni_callback = self._check_wanted
+
+    def _check_wanted(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> int | None:
+        """Refuse who looks for another name, before it sees a certificate that it does not know.
+
+        So a rank that looks for the rendezvous of the next start knows that it only has to wait.
+        """
+        return None if name == rank_name(self.rank) else ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
 
     def receive(self, stranger: socket.socket) -> socket.socket:
         """Return the (encrypted) connection to a peer that has connected; nothing is exchanged yet."""

@@ -32,13 +32,15 @@ def join(
     insecure: bool = False,
     patience: float = PATIENCE,
     deadline: float = DEADLINE,
+    remedy: str = "",
 ) -> Ring:
     """Connect this rank to its neighbours and return the ring.
 
     addresses: addresses of all ranks. listening: this rank's socket, from `handshake.listen`; closed at the end.
     credentials: this rank's credentials, from `credentials.issue`. insecure: do not encrypt connections; must be equal
     on all ranks. patience: seconds without a heartbeat after which a rank counts as lost. deadline: seconds within
-    which the neighbours must be connected. Raises RingFailed if they are not.
+    which the neighbours must be connected. Raises RingFailed if they are not. remedy: end of the advice to open a port
+    in the firewall, for a next rank that cannot be reached.
     """
     until = time.monotonic() + deadline
     failure = Failure([host for host, _ in addresses])
@@ -46,7 +48,7 @@ def join(
         if len(addresses) == 1:
             return LocalRing()
         manners = Authentication(rank, len(addresses), credentials, insecure=insecure)
-        links = meet(manners, listening, addresses, failure, until)
+        links = meet(manners, listening, addresses, failure, until, remedy)
     ring = TcpRing(manners, links, failure, checked=insecure, patience=patience, allowance=until - time.monotonic())
     try:
         ring.barrier()
