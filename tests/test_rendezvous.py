@@ -125,14 +125,14 @@ def test_a_pod_that_is_killed_ends_all_and_the_job_goes_on(folder, model):
     """Kubernetes starts the containers of all pods again, with the same command."""
     command = train("pod-{rank}", "--resume")
     with nobody_left(folder):
-        job = Job(folder, KUBERNETES, *command)
+        job = Job(folder, {"OOC_RING_RANK": "{}", "OOC_RING_SIZE": "2"}, *command)
         until(lambda: (folder / "pod-1/config.json").exists() and len(Run(folder / "pod-1").metrics()) >= 3)
         job.processes[1].kill()
         killed = job.done()
     assert codes(killed) == [1, -signal.SIGKILL]
     assert "rank 1 (127.0.0.1) closed the connection" in killed[0].stderr, killed[0].stderr
     assert "continue with: ooc resume pod-{rank} --rendezvous 127.0.0.1:" in killed[0].stderr
-    assert "--key-file ring.key --ring-size 2" in killed[0].stderr
+    assert "--key-file ring.key --ring-rank 0 --ring-size 2" in killed[0].stderr
     again = Job(folder, KUBERNETES, *command).done()
     assert codes(again) == [0, 0], again
     assert again[0].stdout.count("60 iterations") == 1
@@ -173,6 +173,13 @@ def test_requests_that_cannot_be_are_refused(folder, ooc_in, options, what):
     assert done.returncode == 2
     assert what in done.stderr, done.stderr
     assert not (folder / "refused").exists()
+
+
+def test_the_variable_for_launch_is_no_request_to_meet(folder, ooc_in, monkeypatch):
+    monkeypatch.setenv("OOC_PATIENCE", "30")
+    monkeypatch.setenv("RANK", "x")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert "--topics must be from 1" in ooc_in(folder)("train", "lda", "shard-0", "alone", "--topics", 0).stderr
 
 
 # The number of a rank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -18,6 +19,7 @@ from blocks.errors import OocError, RequestError
 from ooc.cli.options import parameter, read
 from ooc.cli.registry import commands
 from ooc.cli.settings import settings, spelled_out
+from ooc.cli.variables import variable
 from samplers.options import SEVERAL, Options, Resources, check_machines, described, of_several
 
 if TYPE_CHECKING:
@@ -143,9 +145,10 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
         if transport is not None:
             raise RequestError("--rendezvous and --transport are mutually exclusive", "Give only one of them.")
         ring = _meet(given)
-        with _on_ring(ring, given["run"], _how(ring.ranks, "", _options_to_meet(given)), asked) as here:
+        how = _how(ring.ranks, "", _options_to_meet(given))
+        with _on_ring(ring, given["run"], how if given["ring_rank"] is None else ("", how[1]), asked) as here:
             yield here
-    elif given_alone := next((name for name in _OF_RENDEZVOUS if given.get(name) is not None), None):
+    elif given_alone := next((name for name in _alone() if given.get(name) is not None), None):
         raise RequestError(
             f"--{given_alone.replace('_', '-')} can only be used with --rendezvous",
             f"Add --rendezvous HOST:PORT, or leave --{given_alone.replace('_', '-')} out.",
@@ -169,6 +172,11 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
 _OF_RENDEZVOUS = ("key_file", "ring_rank", "ring_size", "join_timeout", "patience")
 
 
+def _alone() -> list[str]:
+    """Return the options that need --rendezvous. OOC_PATIENCE may be meant for `ooc launch`."""
+    return [name for name in _OF_RENDEZVOUS if name != "patience" or variable(name) not in os.environ]
+
+
 def _meet(given: Mapping[str, Any]) -> Ring:
     """Return the ring of the ranks that join at --rendezvous."""
     from ooc.launch.rendezvous import join, rendezvous
@@ -183,10 +191,9 @@ def _meet(given: Mapping[str, Any]) -> Ring:
 
 
 def _options_to_meet(given: Mapping[str, Any]) -> str:
-    """Return the rendezvous options that are equal on all ranks, for another command on the same ranks."""
-    names = ("rendezvous", "key_file", "ring_size")
-    told = {f"--{name.replace('_', '-')}": str(given[name]) for name in names if given[name] is not None}
-    return shlex.join(word for option in told.items() for word in option)
+    """Return this rank's rendezvous options, for another command on the same ranks."""
+    names = [name for name in ("rendezvous", *_OF_RENDEZVOUS) if given[name] is not None]
+    return " ".join(f"--{name.replace('_', '-')} {shlex.quote(str(given[name]))}" for name in names)
 
 
 def _how(ranks: int, starter: str, options: str) -> tuple[str, str]:
