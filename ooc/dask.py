@@ -7,6 +7,7 @@ goes over the encrypted ring; Dask carries the command, the key, log lines and m
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 import uuid
@@ -97,7 +98,7 @@ def train(
     words = ["train", *model.split(), str(data), str(run), *_words(options)]
     places = _places(client, addresses)
     for restart in range(restarts + 1):
-        attempt = _Attempt(client, [*words, *(["--resume"] if restart else [])], str(run), places, patience, callback)
+        attempt = _Attempt(client, words, str(run), places, patience, callback)
         ended = attempt.follow()
         if isinstance(ended, dict):
             return ended
@@ -107,6 +108,8 @@ def train(
         stderr.warn(f"{ended.what.rstrip('.')}; restart {restart + 1} of {restarts} in {pause:.0f} s")
         time.sleep(pause)
         places = _replaced(client, places)
+        if attempt.has_begun:
+            words = [*(word for word in words if word not in ("--overwrite", "--resume")), "--resume"]
     raise AssertionError("the last restart returns or raises")
 
 
@@ -128,9 +131,14 @@ def _alive(client: Any) -> list[Place]:
     """Return the workers of the cluster in the order of their addresses."""
     found = client.scheduler_info(n_workers=-1)["workers"]
     return [
-        Place(address, address.rpartition("://")[2].rpartition(":")[0], each["nthreads"], each["memory_limit"])
+        Place(address, _host(address), each["nthreads"], each["memory_limit"])
         for address, each in sorted(found.items())
     ]
+
+
+def _host(address: str) -> str:
+    """Return the host in the address of a worker: tcp://10.0.0.2:4711, tls://[::1]:4711, inproc://10.0.0.2/6/1."""
+    return re.sub(r"^\w+://(\[.*\]|[^:/]*).*", r"\1", address)
 
 
 def _places(client: Any, addresses: Sequence[str] | None) -> list[Place]:
@@ -176,6 +184,8 @@ class _Attempt:
         callback: Callable[[dict[str, Any]], None] | None,
     ) -> None:
         self.is_transient = False  # whether a restart may succeed
+        self.has_begun = False  # whether there may be a run to continue
+        self._interrupted = False  # by Ctrl-C
         self._client, self._places, self._patience, self._callback = client, places, patience, callback
         self._words, self._run = words, run
         self._name = f"ooc-{uuid.uuid4().hex}"
@@ -204,12 +214,10 @@ class _Attempt:
         from distributed import Event
 
         client, stop = self._client, Event(f"{self._name}-stop", client=self._client)
-        first = self._places[0].address
         try:
-            port = client.run(free_port, workers=[first])[first]
-        except (OSError, KeyError) as error:
-            self.is_transient = True
-            return WorkFailed(f"rank 0: the Dask worker {first} was lost: {error}", _AGAIN)
+            port = self._port()
+        except OocError as error:
+            return error
         client.subscribe_topic(self._name, self._events.put)
         futures = [
             client.submit(
@@ -232,8 +240,29 @@ class _Attempt:
             client.unsubscribe_topic(self._name)
             client.cancel(futures, force=True)
 
+    def _port(self) -> int:
+        """Return a port for rank 0. Raises WorkFailed if a worker is lost, RequestError if it has no ooc."""
+        addresses = [place.address for place in self._places]
+        try:
+            found = self._client.run(free_port, workers=addresses, on_error="return")
+        except (OSError, KeyError) as error:
+            found = dict.fromkeys(addresses, error)
+        for rank, address in enumerate(addresses):
+            who, told = f"rank {rank}: the Dask worker {address}", found.get(address)
+            if told is None or isinstance(told, (OSError, KeyError)):
+                self.is_transient = True
+                raise WorkFailed(f"{who} was lost{f': {told}' if told else ''}", _AGAIN)
+            if isinstance(told, BaseException):
+                raise RequestError(
+                    f"{who} cannot run ooc: {told}", "Install the same version of ooc[dask] on all workers and here."
+                )
+        return int(found[addresses[0]])
+
     def _ended(self, futures: Sequence[Any], stop: Any) -> dict[int, dict[str, Any]]:
-        """Wait until all ranks have ended, some time longer after the first failure; returns the reports by rank."""
+        """Wait until all ranks have ended, and return their reports by rank.
+
+        A failure is heard by all ranks of a ring within the patience; who still waits for the others is then stopped.
+        """
         until = float("inf")
         reports: dict[int, dict[str, Any]] = {}
         while len(reports) < len(futures) and time.monotonic() < until:
@@ -247,12 +276,16 @@ class _Attempt:
                         self._silent.add(rank)
                 if any(report.get("code") != 0 for report in reports.values()):
                     until = min(until, time.monotonic() + self._patience + _GRACE)
+                if time.monotonic() > until - _GRACE:
+                    stop.set()
                 time.sleep(_GLANCE)
                 self._hear()
             except KeyboardInterrupt:
-                if stop.is_set():
+                if self._interrupted:
                     raise
+                self._interrupted = True
                 stop.set()
+        self.has_begun = any(report.get("begun", True) for report in reports.values())
         return reports
 
     def _wait_for_last_words(self) -> None:
@@ -268,7 +301,7 @@ class _Attempt:
         failed = {rank: report for rank, report in sorted(reports.items()) if report.get("code") != 0}
         for rank, report in failed.items():
             if report.get("lost") or report["code"] > 128 + 2:
-                self.is_transient = True
+                self.is_transient = not self._interrupted
                 how = "was lost" if report.get("lost") else f"killed its rank by signal {report['code'] - 128}"
                 return WorkFailed(f"rank {rank}: the Dask worker {self._places[rank].address} {how}", _AGAIN)
         for rank, report in failed.items():
@@ -276,8 +309,8 @@ class _Attempt:
                 return error_of(report["code"])(f"rank {rank}: {report['what']}", report["remedy"])
         if not failed:
             return WorkFailed("not all ranks have ended", _AGAIN)
-        rank, report = min(failed.items())
-        self.is_transient = report["code"] not in STOPPED
+        report = min(failed.values(), key=lambda each: each["code"] in STOPPED)
+        self.is_transient = report["code"] not in STOPPED and not self._interrupted
         return error_of(report["code"])(report["what"], _AGAIN)
 
     def _hear(self) -> None:

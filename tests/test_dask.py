@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,10 +68,36 @@ def test_a_worker_that_is_killed_is_replaced_and_the_run_goes_on(folder, model, 
             killed.append(pids[0])
             os.kill(killed[0], signal.SIGKILL)
 
-    ooc_dask.train(client, "lda", folder / "shard-{rank}", folder / "lost-{rank}", callback=kill, **options())
+    places = folder / "shard-{rank}", folder / "lost-{rank}"
+    ooc_dask.train(client, "lda", *places, callback=kill, overwrite=True, **options())
     assert killed
     assert model_bytes(folder / "lost-0") == model
     assert "restart 1 of 3" in capfd.readouterr().err
+
+
+@pytest.mark.long
+def test_a_port_that_was_taken_since_it_was_chosen_is_no_end(folder, client, monkeypatch):
+    warnings: list[str] = []
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(ooc_dask, "free_port", lambda: port)
+        monkeypatch.setattr(ooc_dask.stderr, "warn", lambda text: (warnings.append(text), taken.close()))
+        places = folder / "shard-{rank}", folder / "port-{rank}"
+        last = ooc_dask.train(client, "lda", *places, patience=3, **options() | {"iterations": 2})
+    assert last["iteration"] == 2
+    assert "rank 0 cannot listen on this port: Address already in use; restart 1 of 3" in warnings[0]
+
+
+@pytest.mark.long
+def test_a_run_that_was_there_is_not_continued_by_a_restart(folder, client, monkeypatch):
+    places = folder / "shard-{rank}", folder / "there-{rank}"
+    ooc_dask.train(client, "lda", *places, **options() | {"iterations": 2})
+    with socket.create_server(("", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(ooc_dask, "free_port", lambda: port)
+        monkeypatch.setattr(ooc_dask.stderr, "warn", lambda text: taken.close())
+        with pytest.raises(RequestError, match=r"there-[01]"):
+            ooc_dask.train(client, "lda", *places, patience=3, **options() | {"iterations": 2})
 
 
 def test_a_request_that_cannot_be_is_refused_with_its_message(folder, client):
@@ -78,3 +106,20 @@ def test_a_request_that_cannot_be_is_refused_with_its_message(folder, client):
     with pytest.raises(RequestError, match="tcp://here:1 is not a worker of the cluster"):
         ooc_dask.train(client, "lda", folder / "shard-{rank}", folder / "wrong-{rank}", addresses=["tcp://here:1"])
     assert not list(folder.glob("wrong-*"))
+
+
+def test_workers_without_ooc_are_named(folder, client, monkeypatch, tmp_path):
+    (tmp_path / "another_ooc.py").write_text("def free_port():\n    return 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(ooc_dask, "free_port", importlib.import_module("another_ooc").free_port)
+    with pytest.raises(RequestError, match=r"rank 0: the Dask worker tcp:.* cannot run ooc: .*No module named"):
+        ooc_dask.train(client, "lda", folder / "shard-{rank}", folder / "wrong-{rank}")
+
+
+def test_a_worker_may_be_in_this_process(folder):
+    with (
+        distributed.LocalCluster(processes=False, n_workers=1, dashboard_address=None, local_directory=folder) as one,
+        distributed.Client(one) as client,
+        pytest.raises(RequestError, match="rank 0: --topics must be from 1"),
+    ):
+        ooc_dask.train(client, "lda", folder / "shard-{rank}", folder / "wrong-{rank}", topics=-1)

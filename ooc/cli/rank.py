@@ -18,6 +18,7 @@ from blocks.errors import RequestError
 from ooc.cli.console import explained
 from ooc.cli.session import RingCommand, Session, choose, launched, placed
 from ooc.cli.variables import forget_options
+from ooc.runs.beginning import identity_of
 
 if TYPE_CHECKING:
     from ooc.launch.launcher_connection import LauncherConnection
@@ -50,7 +51,7 @@ def _work(launcher: LauncherConnection, task: dict[str, Any]) -> int:
     try:
         chosen = choose(task["arguments"])
         run = placed(chosen.makes, task["rank"])
-        before = _configured(run) if chosen.name != "resume" else None
+        before = identity_of(run) if chosen.name != "resume" else None
         ring = _join(launcher, task, chosen, run)
         with launched(_session(ring, task, chosen.parameters)), _streams(launcher, task):
             if chosen.call() == 130:  # typer turns a KeyboardInterrupt into 130
@@ -65,14 +66,6 @@ def _work(launcher: LauncherConnection, task: dict[str, Any]) -> int:
             ring.close()
 
 
-def _configured(run: Path) -> tuple[int, int] | None:
-    """Return an identity that tells a run from another run at the same path; None if there is no run."""
-    with contextlib.suppress(OSError):
-        status = (run / "config.json").stat()
-        return status.st_ino, status.st_mtime_ns
-    return None
-
-
 def _failed(
     launcher: LauncherConnection,
     task: dict[str, Any],
@@ -83,7 +76,7 @@ def _failed(
 ) -> int:
     """Report to the launcher why the task failed; returns the exit code.
 
-    before: identity (`_configured`) of the run that was at the path before the task.
+    before: identity (`identity_of`) of the run that was at the path before the task.
     """
     from ooc.ring.ring import RingFailed
     from ooc.runs.run import RunInUse
@@ -101,7 +94,7 @@ def _failed(
             "remedy": remedy.replace(f"ooc resume {run}", task["resume"]),
             "ring": type(error) is RingFailed,  # caused by other ranks
             "transient": isinstance(error, (RingFailed, RunInUse)),
-            "begun": run is not None and _configured(run) not in (None, before),
+            "begun": run is not None and identity_of(run) not in (None, before),
         }
     )
     return code

@@ -14,9 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ooc.launch.supervised import run_supervised
+from ooc.runs.beginning import identity_of
 from ooc.runs.metrics import values_of
 
-_TRANSIENT = re.compile(r"rank \d+ \([^)]*\) |.* is in use by process \d+$")  # messages of `RingFailed` and `RunInUse`
+_TRANSIENT = re.compile(  # messages of `RingFailed`, of `RunInUse`, and of a port that was taken since it was chosen
+    r"rank \d+ \([^)]*\) |.* is in use by process \d+$|--rendezvous .* rank 0 cannot listen on this port"
+)
 _LAST_WORDS = 2.0  # seconds to read the output of a process that has ended
 _NEW_LINES = 1.0  # seconds between checks for new metrics
 
@@ -52,8 +55,8 @@ def free_port() -> int:
 def run_rank(task: RankTask) -> dict[str, Any]:
     """Run a rank to its end; returns its exit code, and its error or, on rank 0, its result.
 
-    "transient" says whether a restart may succeed: another rank caused the error, or an earlier process has not exited
-    yet.
+    "transient" says whether a restart may succeed: another rank caused the error, an earlier process has not exited, or
+    the port was taken. "begun" says whether there is a run that can be continued.
     """
     from distributed import Event, get_worker
 
@@ -78,6 +81,7 @@ def run_rank(task: RankTask) -> dict[str, Any]:
         told |= {"join-timeout": task.join_timeout, "patience": task.patience}
         words = [*task.words, *(f"--{name}={value}" for name, value in told.items()), "--log-format=json", "--json"]
         run = Path(task.run.replace("{rank}", str(task.rank)))
+        before = None if "--resume" in task.words else identity_of(run)
         metrics = (lambda line: tell(metrics=line)) if task.rank == 0 else None
         with _following(run / "metrics.jsonl", metrics):
             ended["code"] = run_supervised(
@@ -88,6 +92,7 @@ def run_rank(task: RankTask) -> dict[str, Any]:
                 stderr=subprocess.PIPE,
                 pass_fds=[int(Path(key_file).name)],
             )
+    ended["begun"] = identity_of(run) not in (None, before)
     for thread in readers:
         thread.join(_LAST_WORDS)
     tell(end=True)

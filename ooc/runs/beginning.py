@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,14 @@ def begun_by(command: str, options: Mapping[str, Any], *, resumes: bool) -> Iter
     finally:
         _begun_by.reset(tokens[0])
         _resumes.reset(tokens[1])
+
+
+def identity_of(run: Path) -> tuple[int, int] | None:
+    """Return an identity that tells a run from another run at the same path; None if there is no run."""
+    with suppress(OSError):
+        status = (run / "config.json").stat()
+        return status.st_ino, status.st_mtime_ns
+    return None
 
 
 def resumes() -> bool:
