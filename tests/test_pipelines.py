@@ -218,7 +218,8 @@ def test_a_task_of_slurm_is_queued_again_until_its_model_is_done(tmp_path: Path,
 
 SRUN = """#!/bin/sh
 # Start two tasks, and exit with the largest of their codes.
-shift
+case " $* " in *" --cpus-per-task=$SLURM_CPUS_PER_TASK "*) ;; *) exit 99 ;; esac
+while [ "${1#-}" != "$1" ]; do shift; done
 for rank in 0 1; do
     SLURM_PROCID=$rank SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 "$@" & tasks="$tasks $!"
 done

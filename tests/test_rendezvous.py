@@ -194,6 +194,7 @@ def test_the_variable_for_launch_is_no_request_to_meet(folder, ooc_in, monkeypat
         ({"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "6", "SLURM_PROCID": "0"}, {}, (5, 6)),
         ({"PMI_RANK": "1", "PMI_SIZE": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, {}, (1, 2)),
         ({"JOB_COMPLETION_INDEX": "3"}, {"ranks": 4}, (3, 4)),
+        ({"RANK": "7", "SLURM_PROCID": "2", "SLURM_NTASKS": "4"}, {"ranks": 4}, (2, 4)),
         ({"RANK": "1", "WORLD_SIZE": "3"}, {"rank": 2}, (2, 3)),
         ({}, {"rank": 0, "ranks": 1}, (0, 1)),
     ],

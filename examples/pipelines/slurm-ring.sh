@@ -21,7 +21,9 @@ export OOC_KEY_FILE=$PWD/ring-$SLURM_JOB_ID.key
 first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 export OOC_RENDEZVOUS=$first:$((20000 + SLURM_JOB_ID % 10000))
 
-srun --kill-on-bad-exit=0 ooc train lda "$1" "$2" --topics 1000 --resume --workers "$SLURM_CPUS_PER_TASK"
+# srun does not take over --cpus-per-task of sbatch (since Slurm 22.05): the rank would have one processor.
+srun --kill-on-bad-exit=0 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
+    ooc train lda "$1" "$2" --topics 1000 --resume --workers "$SLURM_CPUS_PER_TASK"
 status=$?
 
 if [ $status -eq 75 ]; then

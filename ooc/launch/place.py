@@ -20,14 +20,16 @@ _VARIABLES = (  # of the rank and the number of ranks; variables of an inner lau
 def place(rank: int | None = None, ranks: int | None = None) -> tuple[int, int]:
     """Return the rank of this process and the number of ranks, by default from the environment.
 
-    Raises RequestError if the environment does not give them.
+    A variable of the rank alone counts if `ranks` is given and no scheduler has set both. Raises RequestError if the
+    environment does not give them.
     """
-    for name, size in _VARIABLES:
-        told = name in os.environ and (size in os.environ or ranks is not None)
-        if told or (rank is not None and size in os.environ):
-            rank = _number(name) if rank is None else rank
-            ranks = _number(size) if ranks is None else ranks
-            break
+    given = os.environ
+    found = [pair for pair in _VARIABLES if pair[1] in given and (pair[0] in given or rank is not None)]
+    found += [pair for pair in _VARIABLES if pair[0] in given and ranks is not None]
+    if found:
+        name, size = found[0]
+        rank = _number(name) if rank is None else rank
+        ranks = _number(size) if ranks is None else ranks
     if rank is None or ranks is None:
         missing = "which rank it is" if rank is None else "how many ranks there are"
         raise RequestError(
