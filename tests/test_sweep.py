@@ -65,6 +65,12 @@ def test_a_sweep_has_the_numbers_of_its_runs(tmp_path: Path, ooc_in: Callable[[P
     assert row["exclusivity"] == pytest.approx(np.mean(expected), rel=0.02)  # of equal words others may be chosen
     with (tmp_path / "out" / "sweep.csv").open() as file:
         assert [int(each["topics"]) for each in csv.DictReader(file)] == [2, 3]
+    stored = {file: file.stat().st_mtime_ns for file in (tmp_path / "out" / "evaluations").iterdir()}
+    assert len(stored) == 4
+    assert json.loads(ooc(*command, "--topics", "3,2").stdout) == told
+    assert {file: file.stat().st_mtime_ns for file in stored} == stored
+    done = ooc("sweep", "data", "data", "--topics", 3)
+    assert (done.returncode, "data exists and is not the directory of a sweep" in done.stderr) == (2, True)
     done = ooc("sweep", "data", "out", "--topics", "3,x")
     assert (done.returncode, "--topics must be numbers" in done.stderr) == (2, True)
 

@@ -14,7 +14,9 @@ from blocks.corpus.request import CorpusRequest
 from blocks.corpus.vocabulary import Filters
 from blocks.errors import RequestError
 from blocks.files import publish_directory
+from blocks.kinds import open_any
 from blocks.sources import is_stream
+from blocks.store import MANIFEST
 
 
 def held_out_path(out: str | Path) -> Path:
@@ -22,27 +24,59 @@ def held_out_path(out: str | Path) -> Path:
     return Path(f"{str(out).rstrip('/')}-held-out")
 
 
+def held_out_dataset(data: Dataset) -> Dataset | None:
+    """Return the documents that were held out of a dataset; None if none were.
+
+    Raises RequestError if the documents beside it were held out of another dataset, which may have them in its own.
+    """
+    place = held_out_path(data.path)
+    if not place.exists():
+        return None
+    held = Dataset(place)
+    own, others = (dataset.manifest["made"].get("options", {}) for dataset in (data, held))
+    names = ("hold_out", "seed")
+    if others.get("held") and (own.get("held") is not False or any(own[name] != others[name] for name in names)):
+        raise RequestError(
+            f"{place} was held out of another dataset than {data.path}, which may have the same documents",
+            "Ingest again with --hold-out, or name held-out documents with --held-out.",
+        )
+    return held
+
+
 def ingest_holding_out(request: CorpusRequest, share: float, **how: Any) -> tuple[Dataset, Dataset]:
     """Write two datasets and return them: training documents, and held-out documents with the same vocabulary.
 
     share: fraction of the documents to hold out. how: keyword arguments of `ingest`. Inputs are read twice. The
-    training dataset appears last, so that both are complete once it exists. Raises RequestError if an input can be read
+    training dataset appears last, so that both are complete once it exists; held-out documents that an interrupted
+    call left are replaced. Raises RequestError if an input can be read
     only once.
     """
     out, held_out = Path(request.out), held_out_path(request.out)
     _check(request)
-    for path in (out, held_out):
-        require_replaceable(path, request.overwrite)
+    require_replaceable(out, request.overwrite)
+    overwrite = request.overwrite or _is_leftover(held_out, request, share)
+    require_replaceable(held_out, overwrite)
     with publish_directory(out, overwrite=request.overwrite) as root:
         made = root / "made"
         ingest(replace(request, out=str(made), share=HeldOutShare(share, request.seed, held=False)), **how)
         side = HeldOutShare(share, request.seed, held=True)
         words = {"filters": Filters(), "vocab_from": str(made), "vocab_told": str(out)}
-        ingest(replace(request, out=str(held_out), share=side, **words), **how)  # type: ignore[arg-type]
+        ingest(replace(request, out=str(held_out), share=side, overwrite=overwrite, **words), **how)  # type: ignore[arg-type]
         for path in made.iterdir():
             path.rename(root / path.name)
         made.rmdir()
     return Dataset(out), Dataset(held_out)
+
+
+def _is_leftover(held_out: Path, request: CorpusRequest, share: float) -> bool:
+    """Return whether held-out documents are those of this request, whose dataset for training never appeared."""
+    if Path(request.out).exists() or not (held_out / MANIFEST).is_file():
+        return False
+    made = open_any(held_out).manifest["made"]
+    told = {"held": True, "hold_out": share, "seed": request.seed, "vocab_from": request.out}
+    return told.items() <= made.get("options", {}).items() and {each["name"] for each in made["inputs"]} <= {
+        *request.inputs
+    }
 
 
 def _check(request: CorpusRequest) -> None:

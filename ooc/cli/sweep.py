@@ -46,20 +46,19 @@ def sweep(
     Example: ooc sweep corpus sweep --topics 10,20,50,100 --seeds 3 --plot sweep.png
     """
     from blocks.corpus.dataset import Dataset
-    from blocks.corpus.held_out import held_out_path
+    from blocks.corpus.held_out import held_out_dataset
     from blocks.outputs import output
     from blocks.workers import cores
     from ooc.runs.curves import check_plot
     from ooc.runs.run import Run
-    from samplers.topics.sweep import advice, evaluated, plot_sweep, summary, sweep_table, write_sweep
+    from samplers.topics.sweep import advice, evaluated_once, plot_sweep, summary, sweep_table, write_sweep
 
     numbers = _numbers(topics)
     if plot:
         check_plot(plot)
     corpus = Dataset(data)
-    place = held_out or (held_out_path(data) if held_out_path(data).exists() else None)
-    held = Dataset(place) if place else None
-    out.mkdir(parents=True, exist_ok=True)
+    held = Dataset(held_out) if held_out else held_out_dataset(corpus)
+    _make_directory(out)
     more = [*(("--memory", memory) if memory else ()), *(("--workers", str(workers)) if workers else ())]
     rows = []
     for number in numbers:
@@ -71,7 +70,7 @@ def sweep(
                 _train(
                     data, run, ["--topics", str(number), "--seed", str(seed), "--iterations", str(iterations), *more]
                 )
-            found = evaluated(run, corpus, held, workers or cores(), quiet=console.quiet)
+            found = evaluated_once(run, out / "evaluations", corpus, held, workers or cores(), quiet=console.quiet)
             runs.append(found | {"elapsed_s": Run(run).last_metrics()["elapsed_s"]})
         rows.append(summary(number, runs))
     with output(out / "sweep.csv") as beside, beside.open("w", encoding="utf-8", newline="") as file:
@@ -79,7 +78,7 @@ def sweep(
     if plot:
         with output(plot) as beside:
             plot_sweep(rows, beside, plot.suffix)
-    told = {"rows": rows, "advice": advice(rows), "held_out": str(place) if place else None}
+    told = {"rows": rows, "advice": advice(rows), "held_out": str(held.path) if held else None}
     print_json(told) if json else print(f"{sweep_table(rows)}\n{told['advice']}")
 
 
@@ -88,11 +87,24 @@ def _numbers(text: str) -> list[int]:
     from blocks.errors import RequestError
 
     listed = [each.strip() for each in text.split(",")]
-    if not all(each.isascii() and each.isdecimal() and int(each) > 0 for each in listed):
+    if not all(each.isascii() and each.isdecimal() and len(each) < 10 and int(each) for each in listed):
         raise RequestError(
             f"--topics must be numbers separated by commas, got {text!r}", "For example: --topics 10,20,50"
         )
     return sorted(set(map(int, listed)))
+
+
+def _make_directory(out: Path) -> None:
+    """Make the directory of a sweep. Raises RequestError if something else is there."""
+    from blocks.errors import RequestError
+    from blocks.files import disk_errors
+    from ooc.runs.run import CONFIG
+
+    there = [name for name in ("manifest.json", CONFIG, "model.json") if (out / name).exists()]
+    if there or (out.exists() and not out.is_dir()):
+        raise RequestError(f"{out} exists and is not the directory of a sweep", "Choose another name.")
+    with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
 
 
 def _is_trained(run: Path, identity: str, iterations: int) -> bool:
@@ -110,9 +122,14 @@ def _train(data: Path, run: Path, options: list[str]) -> None:
     from blocks.errors import Interrupted, RequestError, WorkFailed
 
     command = [sys.executable, "-m", "ooc", "train", "lda", str(data), str(run), "--resume", "--quiet", *options]
-    code = subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=0) as training:  # it gets none of our signals
+        try:
+            code = training.wait()
+        except KeyboardInterrupt:
+            training.terminate()  # it commits its state first
+            code = Interrupted.exit_code
     remedy = "See the message above; run the same command again to continue the sweep."
-    if code in (Interrupted.exit_code, -2):
+    if code == Interrupted.exit_code:
         raise Interrupted(f"{run} was interrupted", "Run the same command again to continue the sweep.")
     if code:
         raise (RequestError if code == RequestError.exit_code else WorkFailed)(f"training {run} failed", remedy)

@@ -13,14 +13,19 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import IO, Any
+from typing import IO, Any, TypedDict
 
 import numpy as np
 
 from blocks.corpus.dataset import Dataset
+from blocks.errors import OocError
+from blocks.files import checksum
+from blocks.json_files import read_json, write_json
+from samplers.model_files import MANIFEST
 from samplers.models import open_model
 from samplers.topics.assignment import best_matching, shared_words
 from samplers.topics.metrics import MetricsRequest, evaluate_metrics
@@ -40,11 +45,36 @@ COLUMNS = (
     "elapsed_s",
 )
 _TOP = 10  # words of a topic
+_SCHEMA = 1  # of stored evaluations
 
 
-def evaluated(run: Path, data: Dataset, held_out: Dataset | None, workers: int, *, quiet: bool) -> dict[str, Any]:
-    """Return the metrics of a finished run."""
-    model = open_model(run)
+class Evaluation(TypedDict):
+    """Content of OUT/evaluations/RUN.json: metrics of the model with this content of model.json, on these datasets."""
+
+    of: list[str | None]
+    metrics: dict[str, float | None]
+    words: list[list[int]]
+
+
+def evaluated_once(
+    run: Path, folder: Path, data: Dataset, held_out: Dataset | None, workers: int, *, quiet: bool
+) -> dict[str, Any]:
+    """Return the metrics of a finished run, which are stored in a folder, so that a model is evaluated once."""
+    model, path = open_model(run), folder / f"{run.name}.json"
+    of = [checksum(model.path / MANIFEST), data.identity, held_out.identity if held_out else None]
+    with suppress(OocError):
+        known = read_json(path, what="an evaluation", schema=_SCHEMA, holds=Evaluation)
+        if known["of"] == of:
+            return known["metrics"] | {"words": np.array(known["words"], np.int64)}
+    found = evaluated(model, data, held_out, workers, quiet=quiet)
+    folder.mkdir(exist_ok=True)
+    metrics = {name: value for name, value in found.items() if name != "words"}
+    write_json(path, {"schema": _SCHEMA, "of": of, "metrics": metrics, "words": found["words"].tolist()})
+    return found
+
+
+def evaluated(model: Model, data: Dataset, held_out: Dataset | None, workers: int, *, quiet: bool) -> dict[str, Any]:
+    """Return the metrics of a trained model, and the top words of its topics, int64 (K, T)."""
     top = min(_TOP, model.vocabulary_size)
     how: dict[str, Any] = {"top": top, "quiet": quiet}
     found = evaluate_metrics(model, data, MetricsRequest(("npmi", "c_v", "diversity"), **how), workers=workers)
