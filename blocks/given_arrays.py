@@ -34,6 +34,13 @@ def finite_floats(name: str, given: Any) -> np.ndarray:
     return array
 
 
+def python_times(array: Any) -> Any:
+    """Return an array or scalar of numpy with times cut to microseconds, as Python's are; others unchanged."""
+    if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] in ("ns", "ps", "fs", "as"):
+        return array.astype("datetime64[us]")
+    return array
+
+
 def require_unmasked(name: str, given: Any) -> None:
     """Raise RequestError if a NumPy masked array has masked values, which would become ordinary numbers."""
     if np.ma.is_masked(given):

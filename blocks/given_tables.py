@@ -11,7 +11,7 @@ import numpy as np
 
 from blocks.design.rows import MOST_COLUMNS, fits_float32
 from blocks.errors import RequestError
-from blocks.given_arrays import integers, require_ascending, require_unmasked
+from blocks.given_arrays import integers, python_times, require_ascending, require_unmasked
 from blocks.plurals import count_of
 from blocks.store import parts
 
@@ -87,6 +87,8 @@ def column_of(table: Any, name: str, option: str) -> Any:
 
 def values_of(column: Any) -> Iterator[Any]:
     """Yield the values of a column, or of any iterable, as Python objects."""
+    if isinstance(column, np.ndarray):
+        column = python_times(column)
     convert = next((name for name in ("to_pylist", "tolist") if hasattr(column, name)), None)
     if convert is None or not hasattr(column, "__len__") or hasattr(column, "iloc"):
         yield from column

@@ -29,6 +29,7 @@ from blocks.corpus.partition import bucket_count
 from blocks.corpus.request import CorpusRequest, Settled, inputs_told, settled
 from blocks.corpus.vocabulary import ChosenVocabulary, choose, keep_fixed, select
 from blocks.corpus.writer import finish
+from blocks.documents.kept import ALL
 from blocks.documents.writing import table_files
 from blocks.errors import RequestError
 from blocks.generations import keep_referred
@@ -100,8 +101,8 @@ def ingest(
             read = _read(pipeline, asked, reading)
             if target.old and not read.documents and read.total("known"):
                 return target.old
-            chosen, blocks = choose_and_shuffle(pipeline, asked, budget, reading, read, together)
             table = write_table(pipeline, asked, read)
+            chosen, blocks = choose_and_shuffle(pipeline, asked, budget, reading, read, together)
         finish_corpus(target, asked, inputs, read, chosen, blocks, table, together)
     return Dataset(request.out)
 
@@ -290,7 +291,11 @@ def finish_corpus(
 
 
 def write_table(pipeline: IngestionPipeline, asked: Settled, read: ReadCorpus) -> dict[str, Any] | None:
-    """Write the document table. Returns its manifest entry with all its files, or None if no columns are kept."""
+    """Write the document table. Returns its manifest entry with all its files, or None if no columns are kept.
+
+    Raises RequestError if no document has a column that is to be kept, or values do not have the types of the dataset
+    that they are appended to.
+    """
     if asked.kept is None:
         return None
     old = pipeline.target.old.manifest["table"] if pipeline.target.old else None
@@ -298,10 +303,17 @@ def write_table(pipeline: IngestionPipeline, asked: Settled, read: ReadCorpus) -
     text = asked.kept.text if asked.kept.has_text else None
     spilled = [chunk.table for chunk in read.chunks if chunk.table and chunk.table.rows]
     messages = list(table_files(spilled, text, len(old["files"]) if old else 0, columns))
+    kinds = messages[0].kinds if messages else {}
+    may_lack = old or not messages or (asked.request.share and asked.request.share.held)  # few are held out
+    if not may_lack and (missing := [name for name in asked.kept.names if name not in (ALL, *kinds)]):
+        raise RequestError(
+            f"no document has the field {missing[0]!r}, which is to be kept", "Choose one that is there."
+        )
+    if not kinds:
+        return None
     files = pipeline.write("writing documents", messages, "file")
     if old:
         return {**old, "files": old["files"] + files}
-    kinds = messages[0].kinds if messages else {}
     listed = [{"name": name, "kind": kind} for name, kind in kinds.items()]
     return {"columns": listed, "text": text if text in kinds else None, "files": files}
 

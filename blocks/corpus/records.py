@@ -102,9 +102,9 @@ def from_jsonl(data: bytes, source: str, line: int, fields: JsonFields, found: P
             continue
         row = None
         if found.kept is not None:
-            row = {
-                name: value for name in found.kept.names_in(record) if (value := _field(record, name)) is not _ABSENT
-            }
+            row = _kept_values(record, found.kept)
+            if any(isinstance(value, float) and abs(value) >= 1 << 63 for value in row.values()):
+                row = _kept_values(json.loads(text), found.kept)  # a whole number that orjson has rounded?
         found.add(_field(record, fields.text), _name(record, fields.name or "id", text), row)
 
 
@@ -125,6 +125,11 @@ def _field(record: object, name: str) -> Any:
         return record[name]
     first, point, rest = name.partition(".")
     return _field(record[first], rest) if point and isinstance(record, dict) and first in record else _ABSENT
+
+
+def _kept_values(record: dict[str, Any], kept: Kept) -> dict[str, Any]:
+    """Return the fields to keep that an object has."""
+    return {name: value for name in kept.names_in(record) if (value := _field(record, name)) is not _ABSENT}
 
 
 def _name(record: dict[str, Any], field: str, text: str) -> object:

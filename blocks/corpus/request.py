@@ -207,7 +207,9 @@ def _named(request: CorpusRequest) -> Kept:
     """Return the columns of --keep, a comma-separated list."""
     texts = {"jsonl": request.text_field, "csv": request.text_column, PYTHON: request.text_column}
     text = texts.get(request.kind, TEXT)
-    names = (name.strip() for given in request.keep for name in given.split(","))
+    names = [name.strip() for given in request.keep for name in given.split(",") if name.strip()]
+    if request.keep and not names:
+        raise RequestError("--keep names no column", "For example: --keep text,date")
     return Kept(tuple(dict.fromkeys(text if name == TEXT else name for name in names)), text)
 
 

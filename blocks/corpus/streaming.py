@@ -79,7 +79,9 @@ class CorpusWriter(DatasetWriter):
             documents = column_of(table, request.text_column, "text_column")
             kept = self._asked.kept
             if kept and columns is None:
-                columns = {name: table[name] for name in kept.names_of("the table", list(map(str, names_of(table))))}
+                there = names_of(table)
+                kept_names = kept.names_of("the table", list(map(str, there)))
+                columns = {str(name): table[name] for name in there if str(name) in kept_names and name != kept.text}
             if request.name_column:
                 names = column_of(table, request.name_column, "name_column")
         if hasattr(documents, "tocsr") or (isinstance(documents, np.ndarray) and documents.ndim == 2):
@@ -95,8 +97,7 @@ class CorpusWriter(DatasetWriter):
             self._held += len(text) if isinstance(text, str) else sum(map(len, text)) + len(text)
             if self._held >= CHUNK:
                 self._flush()
-        if rows is not None and (more := sum(1 for _ in rows)):
-            raise RequestError(f"columns: there are {more} more values than documents", _COLUMNS)
+        _require_end(rows)
 
     def _rows(self, columns: Mapping[str, Iterable[Any]] | None) -> Iterator[Mapping[str, Any]] | None:
         """Return an iterator over the values of each document in the kept columns; None if only texts are kept."""
@@ -111,6 +112,8 @@ class CorpusWriter(DatasetWriter):
             return None
         names = kept.names_of("columns", [*columns, *([] if kept.text in columns else [kept.text])])
         given = {name: values_of(columns[name]) for name in names if name in columns}
+        if not given:
+            return None
         return (dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True))
 
     def _row(self, rows: Iterator[Mapping[str, Any]] | None, text: Text | None) -> Mapping[str, Any] | None:
@@ -161,6 +164,7 @@ class CorpusWriter(DatasetWriter):
                 of_rows = [self._row(values, None) or {} for _ in range(first, last)]
                 self._parsed += self._pipeline.parse([BagsChunk(0, ids, lengths, names_, of_rows)])
                 self._added += last - first
+        _require_end(values)
 
     def _require_counts(self, rows: GivenRows, table: GivenTable) -> None:
         values = rows.values
@@ -182,8 +186,9 @@ class CorpusWriter(DatasetWriter):
             raise RequestError(f"{asked.request.out}: no documents were added", "Call add() with at least one.")
         merged = merge(pipeline.reports(), self._reading.vocabulary)
         read = ReadCorpus(self._parsed, [0] * (len(self._parsed) + 1), merged, {})
+        table = write_table(pipeline, asked, read)
         chosen, blocks = choose_and_shuffle(pipeline, asked, self._budget, self._reading, read)
-        finish_corpus(pipeline.target, asked, [], read, chosen, blocks, write_table(pipeline, asked, read))
+        finish_corpus(pipeline.target, asked, [], read, chosen, blocks, table)
 
 
 def create_corpus(
@@ -215,6 +220,16 @@ def _paired(documents: Iterable[Any], names: Iterable[object] | None, first: int
         yield document, as_name(name)
     if more := sum(1 for _ in found):
         raise _lengths_differ(count + more, count)
+
+
+def _require_end(rows: Iterator[Any] | None) -> None:
+    """Raise RequestError if columns have more values than there are documents."""
+    try:
+        more = rows is not None and next(rows, None) is not None
+    except ValueError:  # only some of the columns
+        more = True
+    if more:
+        raise RequestError("columns: there are more values than documents", _COLUMNS)
 
 
 def _lengths_differ(names: int, documents: int | None) -> RequestError:

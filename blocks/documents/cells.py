@@ -6,18 +6,24 @@ numbers or dates. Other inputs say what is a number; of their texts only ISO dat
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import orjson
+
+from blocks.documents.table import arrow_type
+from blocks.errors import RequestError
+from blocks.given_arrays import python_times
 
 Kind = Literal["missing", "boolean", "integer", "number", "date", "time", "text"]
 MISSING = frozenset(["", "NA", "N/A", "NaN", "nan", "null", "None"])  # in a column of numbers or dates
 
-_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")  # 007 is an identifier
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")  # 007 is an identifier
 _NUMBER = re.compile(r"[+-]?(?:(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+|(?:0|[1-9][0-9]*)(?=[eE]))(?:[eE][+-]?[0-9]{1,3})?")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(
@@ -76,29 +82,25 @@ def arrow_array(values: Sequence[str | None], kind: Kind, arrow: Any) -> Any:
     return arrow.array(made, arrow_type(kind, arrow))
 
 
-def arrow_type(kind: Kind, arrow: Any) -> Any:
-    """Return the type of pyarrow for a type of columns."""
-    return {
-        "boolean": arrow.bool_(),
-        "integer": arrow.int64(),
-        "number": arrow.float64(),
-        "date": arrow.date32(),
-        "time": arrow.timestamp("us"),
-        "text": arrow.string(),
-    }[kind]
+def unicode_text(text: str) -> str:
+    """Return a text with ? for each lone surrogate, which JSON and file names can have."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _utc(text: str) -> datetime:
     """Return an ISO time without a zone: that of UTC, if a zone is given."""
-    found = datetime.fromisoformat(text)
-    return found.astimezone(UTC).replace(tzinfo=None) if found.tzinfo else found
+    return _in_utc(datetime.fromisoformat(text))
+
+
+def _in_utc(time: datetime) -> datetime:
+    return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
 
 
 def _kind_of_string(text: str | None) -> Kind:
     if text is None or text in MISSING:
         return "missing"
     if _INTEGER.fullmatch(text):
-        return "integer"
+        return "integer" if abs(int(text)) < 1 << 63 else "text"
     return "number" if _NUMBER.fullmatch(text) else _kind_of_text(text)
 
 
@@ -117,8 +119,8 @@ def _kind_of_text(text: str) -> Kind:
 
 def _cell(value: Any) -> tuple[str | None, Kind]:
     """Return the text and the type of a Python value."""
-    if hasattr(value, "item") and not isinstance(value, str):  # numpy's
-        value = value.item()
+    if isinstance(value, np.ndarray | np.generic) and not isinstance(value, str):
+        value = python_times(value).tolist()
     found: tuple[str | None, Kind]
     match value:
         case str():
@@ -130,17 +132,42 @@ def _cell(value: Any) -> tuple[str | None, Kind]:
         case _ if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas' missing values
             found = None, "missing"
         case datetime():
-            found = value.isoformat(timespec="microseconds"), "time"
+            found = _time(value)
         case date():
             found = value.isoformat(), "date"
         case list() | dict() | tuple():
-            found = orjson.dumps(value, default=str).decode(), "text"
+            found = _nested(value), "text"
+        case bytes():
+            found = value.decode("utf-8", "replace"), "text"
         case _:
             found = str(value), "text"
     return found
 
 
+def _time(value: datetime) -> tuple[str, Kind]:
+    try:
+        return _in_utc(value).isoformat(timespec="microseconds"), "time"
+    except OverflowError:  # year 1 or 9999, which UTC moves out of the calendar
+        return value.isoformat(), "text"
+
+
+def _nested(value: Any) -> str:
+    """Return a nested value as JSON."""
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY).decode()
+    except TypeError:  # a lone surrogate, an integer of more than 64 bits, or hundreds of levels
+        pass
+    try:
+        return json.dumps(value, default=str, ensure_ascii=False, skipkeys=True)
+    except RecursionError:
+        raise RequestError("a nested value of a document has hundreds of levels", "Keep other columns.") from None
+
+
 def _number(value: int | float | Decimal) -> tuple[str | None, Kind]:
+    if isinstance(value, Decimal) and value.is_finite() and abs(value) < 1 << 64 and value == value.to_integral_value():
+        value = int(value)
+    if isinstance(value, Decimal) and value.is_nan():
+        return None, "missing"
     if not isinstance(value, int):
         value = float(value)
         if value != value:  # noqa: PLR0124, NaN

@@ -11,6 +11,8 @@ A comparison with a missing value is neither true nor false, and its document is
 from __future__ import annotations
 
 import ast
+import math
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from typing import Any, NamedTuple
@@ -21,6 +23,9 @@ from blocks.arrow_tables import pyarrow_module
 from blocks.errors import RequestError
 
 _LONGEST = 4000  # letters
+_DEEPEST = 100  # levels of an expression
+_SHOWN = 200  # letters of it in messages
+_EXAMPLE = 'Write for example year > 2015 and category == "cs.LG"; column("any name") is a column of any name.'
 _TIMES = ("date", "time")
 _NUMBERS = ("integer", "number")
 _PARTS = {"year": "year", "quarter": "quarter", "month": "month", "decade": "year"}
@@ -53,7 +58,7 @@ class Expression:
     def __init__(self, text: str, option: str, kinds: Mapping[str, str], *, is_condition: bool) -> None:
         self.text, self._option, self._kinds = text, option, kinds
         self._used: dict[str, None] = {}
-        body = self._parsed()
+        body = ast.Name(text) if text in kinds and not is_condition else self._parsed()
         self._value = self._condition(body) if is_condition else self._value_of(body)
         if not self._used:
             raise self._error("it names no column", f"The columns are {self._columns()}.")
@@ -71,13 +76,17 @@ class Expression:
         try:
             if len(self.text) > _LONGEST:
                 raise ValueError(f"it has more than {_LONGEST} letters")
-            return ast.parse(self.text.strip(), mode="eval").body
+            parsed = ast.parse(self.text.strip(), mode="eval").body
+            if _levels(parsed) > _DEEPEST:
+                raise ValueError(f"it has more than {_DEEPEST} levels")
+            return parsed
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             what = error.msg if isinstance(error, SyntaxError) else str(error)
-            raise self._error(what or "too deep", 'Write for example year > 2015 and category == "cs.LG".') from None
+            raise self._error(what or "it has too many levels", _EXAMPLE) from None
 
     def _error(self, why: str, remedy: str) -> RequestError:
-        return RequestError(f"{self._option} {self.text!r}: {why}", remedy)
+        text = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
+        return RequestError(f"{self._option} {text!r}: {why}", remedy)
 
     def _columns(self) -> str:
         return ", ".join(f"{name} ({kind})" for name, kind in self._kinds.items())
@@ -154,6 +163,8 @@ class Expression:
         )
 
     def _column(self, name: str) -> Value:
+        if name not in self._kinds:  # Python's parser composes accents and letters of names
+            name = next((each for each in self._kinds if unicodedata.normalize("NFKC", each) == name), name)
         if name not in self._kinds:
             raise self._error(f"there is no column {name!r}", f"The columns are {self._columns()}.")
         self._used[name] = None
@@ -178,8 +189,10 @@ class Expression:
             return left, self._as_date(right, left.kind)
         if right.kind in _TIMES and left.kind == "text":
             return self._as_date(left, right.kind), right
-        if left.kind == right.kind or {left.kind, right.kind} <= {*_NUMBERS}:
+        if left.kind == right.kind:
             return left, right
+        if {left.kind, right.kind} == {*_NUMBERS}:
+            return _as_number(left), _as_number(right)
         if {left.kind, right.kind} == {*_TIMES}:
             return _as_time(left), _as_time(right)
         raise self._error(f"{told} are {left.kind} and {right.kind}", "Compare values of the same type.")
@@ -203,7 +216,25 @@ def _as_time(value: Value) -> Value:
     return Value("time", lambda arrays: arrow.compute.cast(value.compute(arrays), arrow.timestamp("us")))
 
 
+def _as_number(value: Value) -> Value:
+    """Return a value as numbers; integers beyond 2^53 are rounded."""
+    if value.constant is not None:
+        return _constant(float(value.constant))
+    arrow = pyarrow_module()
+    return Value("number", lambda arrays: arrow.compute.cast(value.compute(arrays), arrow.float64(), safe=False))
+
+
+def _levels(node: ast.AST) -> int:
+    """Return the number of levels of a parsed expression."""
+    level, levels = [node], 0
+    while level:
+        level, levels = [child for each in level for child in ast.iter_child_nodes(each)], levels + 1
+    return levels
+
+
 def _constant(value: Any) -> Value:
+    if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+        value = float(value) if abs(value) < 1 << 1000 else math.inf if value > 0 else -math.inf
     kinds = {bool: "boolean", int: "integer", float: "number", str: "text"}
     return Value(kinds[type(value)], lambda _: value, value)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from blocks.documents.cells import Column, column_of_strings, column_of_values
+from blocks.documents.cells import Column, column_of_strings, column_of_values, unicode_text
 from blocks.errors import RequestError
 
 ALL = "all"
@@ -21,18 +21,21 @@ class Kept(NamedTuple):
 
     def names_of(self, source: str, columns: Sequence[str]) -> list[str]:
         """Return the columns of an input to keep. Raises RequestError, with the existing columns, for a missing one."""
-        if self.names == (ALL,) and ALL not in columns:
-            return list(dict.fromkeys(columns))
-        if missing := [name for name in self.names if name not in columns]:
+        names = list(columns) if ALL in self.names and ALL not in columns else list(self.names)
+        if missing := [name for name in names if name not in columns]:
             there = ", ".join(map(repr, columns)) or "none"
             raise RequestError(
                 f"{source} has no column {missing[0]!r}; its columns are {there}", "Choose columns with --keep."
             )
-        return list(self.names)
+        if twice := [name for name in names if columns.count(name) > 1]:
+            raise RequestError(
+                f"{source} has {columns.count(twice[0])} columns {twice[0]!r}", "Rename them, or keep other columns."
+            )
+        return names
 
     def names_in(self, record: Mapping[str, Any]) -> list[str]:
         """Return the fields of a JSON object to keep, which need not be there."""
-        if self.names == (ALL,):
+        if ALL in self.names:
             return list(dict.fromkeys([*record, self.text]))
         return list(self.names)
 
@@ -50,7 +53,7 @@ class Kept(NamedTuple):
         """Return the columns of some documents, given the values of each. typed: whether values have types; those of
         CSV files and databases do not."""
         names = dict.fromkeys(name for row in rows for name in row)
-        return {name: self._column(name, (row.get(name) for row in rows), typed) for name in names}
+        return {unicode_text(name): self._column(name, (row.get(name) for row in rows), typed) for name in names}
 
     def _column(self, name: str, values: Iterable[Any], typed: bool) -> Column:
         if name == self.text:

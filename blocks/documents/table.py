@@ -15,7 +15,6 @@ from typing import Any, Literal, NotRequired, TypedDict
 import numpy as np
 
 from blocks.arrow_tables import open_parquet, pyarrow_module, valid_batch
-from blocks.documents.cells import arrow_type
 from blocks.errors import RequestError, WorkFailed
 from blocks.schemas import Count, File
 
@@ -41,6 +40,18 @@ class TableEntry(TypedDict):
     columns: list[TableColumn]
     text: NotRequired[str | None]
     files: list[TableFileEntry]
+
+
+def arrow_type(kind: str, arrow: Any) -> Any:
+    """Return the type of pyarrow for a type of columns."""
+    return {
+        "boolean": arrow.bool_(),
+        "integer": arrow.int64(),
+        "number": arrow.float64(),
+        "date": arrow.date32(),
+        "time": arrow.timestamp("us"),
+        "text": arrow.string(),
+    }[kind]
 
 
 class DocumentTable:
@@ -89,6 +100,8 @@ class DocumentTable:
                     rows = min(batch.num_rows, end - first)
                     yield first, self._arrays(batch.slice(0, rows), columns)
                     first += rows
+            if first < min(self._ends[number], end):
+                raise self._lacks_rows(number)
 
     def take(self, numbers: np.ndarray | Sequence[int], columns: Sequence[str]) -> dict[str, list[Any]]:
         """Return values of some documents as Python objects, in the order of the given numbers (from 0)."""
@@ -102,11 +115,15 @@ class DocumentTable:
             some = order[np.searchsorted(wanted[order], begin) : np.searchsorted(wanted[order], end)]
             if some.size:
                 with self._opened(number) as file:
-                    self._take_of(file, wanted - begin, some, found)
+                    if not self._take_of(file, wanted - begin, some, found):
+                        raise self._lacks_rows(number)
         return found
 
-    def _take_of(self, file: Any, rows: np.ndarray, places: np.ndarray, found: dict[str, list[Any]]) -> None:
-        """Fill in values of one file. rows: int64, of all wanted documents in this file. places: those that it has."""
+    def _take_of(self, file: Any, rows: np.ndarray, places: np.ndarray, found: dict[str, list[Any]]) -> bool:
+        """Fill in values of one file; returns whether its row groups have as many rows as they should.
+
+        rows: int64, of all wanted documents in this file. places: those that it has.
+        """
         told = file.metadata
         ends = np.cumsum([told.row_group(group).num_rows for group in range(told.num_row_groups)])
         groups = np.searchsorted(ends, rows[places], side="right")
@@ -123,6 +140,9 @@ class DocumentTable:
                     for place, value in zip(here.tolist(), taken, strict=True):
                         values[place] = value
                 begin += batch.num_rows
+            if begin != ends[group]:
+                return False
+        return True
 
     def _arrays(self, batch: Any, columns: Sequence[str]) -> dict[str, Any]:
         valid_batch(batch)
@@ -139,14 +159,20 @@ class DocumentTable:
             with path.open("rb") as opened:
                 file = open_parquet(opened)
                 columns = [(field.name, field.type) for field in file.schema_arrow]
-                expected = [(name, arrow_type(kind, arrow)) for name, kind in self.kinds.items()]  # type: ignore[arg-type]
-                if columns != expected or file.metadata.num_rows != entry["documents"]:
+                expected = [(name, arrow_type(kind, arrow)) for name, kind in self.kinds.items()]
+                told = file.metadata
+                rows = {told.num_rows, sum(told.row_group(group).num_rows for group in range(told.num_row_groups))}
+                if columns != expected or rows != {entry["documents"]}:
                     raise self._damaged(path, "it has other rows or columns than the manifest says")
                 yield file
         except FileNotFoundError:
             raise self._damaged(path, "it is missing") from None
         except (arrow.ArrowException, OSError, MemoryError, UnicodeDecodeError) as error:
             raise self._damaged(path, " ".join(str(error).split())) from None
+
+    def _lacks_rows(self, number: int) -> WorkFailed:
+        entry = self._files[number]
+        return self._damaged(self._root / entry["file"], f"it has fewer than {entry['documents']:,} rows")
 
     def _damaged(self, path: Path, why: str) -> WorkFailed:
         return WorkFailed(f"{path} is damaged: {why}", f"List all damaged files with: ooc verify {self._root}")

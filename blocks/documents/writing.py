@@ -14,7 +14,8 @@ import orjson
 import zstandard
 
 from blocks.arrow_tables import pyarrow_module
-from blocks.documents.cells import Column, Kind, arrow_array, arrow_type, joint_kind
+from blocks.documents.cells import Column, Kind, arrow_array, joint_kind, unicode_text
+from blocks.documents.table import arrow_type
 from blocks.errors import RequestError
 from blocks.files import checksum, publish
 from blocks.ingestion.messages import spill_file
@@ -53,12 +54,10 @@ def packed(columns: Mapping[str, Column]) -> tuple[bytes, int]:
     try:
         spelled = orjson.dumps(values)
     except TypeError:  # a lone surrogate, which JSON can have
-        spelled = orjson.dumps({name: [_valid(text) for text in listed] for name, listed in values.items()})
+        spelled = orjson.dumps(
+            {name: [text if text is None else unicode_text(text) for text in listed] for name, listed in values.items()}
+        )
     return zstandard.ZstdCompressor(level=1).compress(spelled), len(spelled)
-
-
-def _valid(text: str | None) -> str | None:
-    return None if text is None else text.encode("utf-8", "replace").decode()
 
 
 def table_files(
