@@ -252,6 +252,35 @@ def test_labels_and_texts_are_shown(folder: Path, tmp_path: Path, ooc_in: Callab
     assert "Topics by year(date)" in page
 
 
+def test_columns_are_written_with_their_values(tmp_path: Path, ooc_in: Callable[[Path], Ooc]) -> None:
+    """All digits of numbers, and names that are those of other columns; told if the dataset is gone."""
+    ooc = ooc_in(tmp_path)
+    values = {"tokens": 1.0001234567, "column_tokens": 7, "bad": "a line\n  99.9%  another"}
+    rows = [{"text": "plum pear"} | values | {"many": f"v{number}"} for number in range(1100)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert ooc("ingest", "jsonl", "in.jsonl", "data", "--keep", "all").returncode == 0
+    train = ("train", "lda", "data", "run", "--topics", 2, "--iterations", 2, "--workers", 1)
+    assert ooc(*train).returncode == 0
+    for suffix in ("csv", "jsonl"):
+        assert ooc("export", "run", f"out.{suffix}", "--format", "mixtures").returncode == 0
+    with (tmp_path / "out.csv").open(newline="") as file:
+        first = next(csv.DictReader(file))
+    assert (first["column_column_tokens"], first["column_tokens"]) == ("1.0001234567", "7")
+    line = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    assert (line["column_column_tokens"], line["column_tokens"]) == (1.0001234567, 7)
+    assert "\n  99.9%  another" not in ooc("documents", "run", "--topic", 0).stdout
+    chosen = ooc("compare", "run", "--by", "many", "--where", "many in ('v1', 'v1099')", "--json")
+    assert [each["group"] for each in json.loads(chosen.stdout)["groups"]] == ["v1", "v1099"]
+    assert "more than 1,000 different values" in ooc("compare", "run", "--by", "many").stderr
+    (tmp_path / "data").rename(tmp_path / "moved")
+    done = ooc("export", "run", "out.csv", "--format", "mixtures", "--overwrite")
+    assert (done.returncode, "columns of documents are left out" in done.stderr) == (0, True)
+    done = ooc("export", "run", "out.csv", "--format", "mixtures", "--overwrite", "--data", "moved")
+    assert (done.returncode, done.stderr) == (0, "")
+    with (tmp_path / "out.csv").open(newline="") as file:
+        assert next(csv.DictReader(file)) == first
+
+
 def test_words_are_marked_where_they_stand() -> None:
     marker = Marker(["machine_learning", "c++", "law"], {"lower": True})
     assert (

@@ -203,13 +203,15 @@ def export(
         ),
     ] = "npz",
     top: Top = None,
+    data: DataOfRun = None,
     overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Export a model to a file format of other programs.
 
     Words and documents are in their original order. --format mixtures writes a table (.npz, .csv, .jsonl or .parquet)
-    of the training documents: name, number of tokens and trained topic mixture. For new documents, use `ooc infer`.
+    of the training documents: name, number of tokens, the columns that `ooc ingest --keep` kept except the text, and
+    trained topic mixture. For new documents, use `ooc infer`.
 
     Examples: ooc export run model --format gensim
 
@@ -217,7 +219,7 @@ def export(
     """
     from samplers.interchange import formats as interchange
 
-    size = interchange.export(run, out, format, top=top, overwrite=overwrite)
+    size = interchange.export(run, out, format, top=top, data=data, overwrite=overwrite)
     print_json({"path": str(out), "bytes": size}) if json else say(f"{out}: {size / 1e6:,.1f} MB")
 
 

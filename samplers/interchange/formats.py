@@ -61,17 +61,20 @@ IMPORTS: dict[str, Callable[[Path], TopicModel]] = {
 }
 
 
-def export(run: Path, out: Path, name: str, *, top: int | None = None, overwrite: bool = False) -> int:
+def export(
+    run: Path, out: Path, name: str, *, top: int | None = None, data: Path | None = None, overwrite: bool = False
+) -> int:
     """Write the model of a run, or of a model directory, in a format; returns the number of bytes written.
 
-    top: maximum number of topics per document in exported mixtures, the largest ones. Raises RequestError.
+    top: maximum number of topics per document in exported mixtures, the largest ones. data: training dataset of the
+    mixtures, if it has moved. Raises RequestError.
     """
     form = _named(FORMATS, name)
     if form.mixtures:
         check_format(out)
-    elif top is not None:
+    elif option := "--top" if top is not None else "--data" if data is not None else "":
         raise RequestError(
-            f"--top cannot be used with --format {name}", "Leave --top out, or choose --format mixtures."
+            f"{option} cannot be used with --format {name}", f"Leave {option} out, or choose --format mixtures."
         )
     model = open_any_model(run)
     if not isinstance(model, form.models):
@@ -85,7 +88,7 @@ def export(run: Path, out: Path, name: str, *, top: int | None = None, overwrite
         raise RequestError(
             f"{out} already exists, and --format {name} writes a directory", "Choose another name, or remove it."
         )
-    more: list[Any] = [_tokens(run)] if form.tokens else [suffix_of(out), top] if form.mixtures else []
+    more: list[Any] = [_tokens(run)] if form.tokens else [suffix_of(out), top, data] if form.mixtures else []
     with disk_errors(out), publish_directory(out) if form.directory else output(out) as beside:
         form.write(model, beside, *more)
         return sum(file.stat().st_size for file in (beside.iterdir() if form.directory else [beside]))

@@ -9,13 +9,14 @@ from typing import IO, Any
 
 import numpy as np
 
+from blocks.arrow_tables import pyarrow_module
 from blocks.documents.expressions import Expression, selected
 from blocks.documents.table import DocumentTable
 from blocks.errors import RequestError
 from samplers.topics.labels import labels_of
 from samplers.topics.model import Model, TopicModel
 from samplers.topics.prevalence import Comparison, Moments, batches_of, compared
-from samplers.topics.results import describe_topics
+from samplers.topics.results import describe_topics, one_line
 from samplers.topics.run_documents import training_table
 
 _MOST_GROUPS = 1000
@@ -54,11 +55,11 @@ def compare_by(
     condition = Expression(where, "--where", table.kinds, is_condition=True) if where else None
     codes, moments, missing = _Codes(f"--by {by}"), Moments(model), 0
     for first, chosen, arrays in selected(table, condition, value.columns, table.rows):
-        coded = value.compute(arrays).dictionary_encode()
+        coded = value.compute(arrays).filter(pyarrow_module().array(chosen)).dictionary_encode()
         numbers = np.array([codes[each] for each in coded.dictionary.to_pylist()] + [-1], np.int32)
-        groups = numbers[coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False)]
+        groups = np.full(chosen.size, -1, np.int32)
+        groups[chosen] = numbers[coded.indices.fill_null(len(coded.dictionary)).to_numpy(zero_copy_only=False)]
         missing += int(np.count_nonzero(chosen & (groups < 0)))
-        groups[~chosen] = -1
         moments.add(first, groups)
     return _in_order(moments, codes, by, missing, level)
 
@@ -138,12 +139,12 @@ def _json(value: Any) -> Any:
 
 def comparison_table(told: dict[str, Any]) -> str:
     """Return a comparison as text."""
-    width = max(len(str(each["group"])) for each in told["groups"])
+    width = max(len(one_line(each["group"])) for each in told["groups"])
     lines = []
     for topic in told["topics"]:
         name = topic["label"] or " ".join(topic["words"])
         lines.append(f"topic {topic['topic']}: {name}")
-        lines += [f"  {group['group']!s:<{width}}  {_numbers(group)}" for group in topic["groups"]]
+        lines += [f"  {one_line(group['group']):<{width}}  {_numbers(group)}" for group in topic["groups"]]
     left_out = {"without a value": told["without_value"], "without tokens": told["without_tokens"]}
     lines.append(
         f"Mean share of the topic in the documents of a group, with its {told['level']:.0%} interval, and the "

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.documents.cells import arrow_type
-from blocks.documents.table import DocumentTable
+from blocks.documents.table import DocumentTable, arrow_type
 from blocks.errors import RequestError
 from blocks.files import allocate, disk_errors, scratch_directory
 from blocks.npz import write_npz
@@ -33,7 +32,12 @@ from samplers.topics.run_documents import table_if_kept
 
 FORMATS = (".npz", ".csv", ".jsonl", ".parquet")
 _OURS = frozenset(["name", "names", "tokens", "mixture", "mixtures", "topics", "weights", "rest", "labels"])
+<<<<<<< HEAD
 _RUN = 1 << 20  # numbers of a table that are written at a time
+=======
+_MOST_TEXTS = 1 << 30  # bytes of a column of texts in .npz
+_RUN = 1 << 20  # numbers of a table that are written together
+>>>>>>> ce90d33 (Write all digits of kept columns, and say when they are left out)
 
 
 class Output(NamedTuple):
@@ -52,15 +56,31 @@ class ColumnsBeside(NamedTuple):
     names: list[str]
     first: int
 
+    @property
+    def written(self) -> dict[str, str]:
+        """Return the name in the file of each column: another one than those of our columns, and of each other."""
+        found: dict[str, str] = {}
+        for name in self.names:
+            told = name
+            while _is_ours(told) or told in found.values() or (told != name and told in self.names):
+                told = f"column_{told}"
+            found[name] = told
+        return found
+
     def typed(self, rows: slice) -> dict[str, Any]:
         """Return the values of some documents as pyarrow arrays, keyed by the names under which they are written."""
         found, arrow = self._taken(rows), require_arrow()
         kinds: Any = self.table.kinds
-        return {_written_name(name): arrow.array(found[name], arrow_type(kinds[name], arrow)) for name in self.names}
+        return {self.written[name]: arrow.array(found[name], arrow_type(kinds[name], arrow)) for name in self.names}
 
     def plain(self, rows: slice) -> dict[str, list[Any]]:
+<<<<<<< HEAD
         """Return the values of some documents as numbers and strings, None where missing."""
         return {_written_name(name): list(map(_plain, values)) for name, values in self._taken(rows).items()}
+=======
+        """Return the values of some of the documents as numbers and texts, None for missing ones."""
+        return {self.written[name]: list(map(_plain, values)) for name, values in self._taken(rows).items()}
+>>>>>>> ce90d33 (Write all digits of kept columns, and say when they are left out)
 
     def _taken(self, rows: slice) -> dict[str, list[Any]]:
         return self.table.take(np.arange(self.first + rows.start, self.first + rows.stop), self.names)
@@ -69,7 +89,7 @@ class ColumnsBeside(NamedTuple):
         """Return all values as arrays for .npz: numbers with NaN where missing, or else strings."""
         found = self.plain(slice(0, count))
         return {
-            name: _as_array(values, self.table.kinds[of])
+            name: _as_array(values, self.table.kinds[of], of)
             for of, (name, values) in zip(self.names, found.items(), strict=True)
         }
 
@@ -80,21 +100,34 @@ def columns_beside(table: DocumentTable | None, documents: range) -> ColumnsBesi
     return ColumnsBeside(table, names, documents.start) if table and names else None
 
 
+<<<<<<< HEAD
 def _written_name(name: str) -> str:
     """Return the name under which a column is written, so that it differs from the columns of the mixtures."""
     ours = name in _OURS or name.startswith(("topic_", "weight_"))
     return f"column_{name}" if ours else name
+=======
+def _is_ours(name: str) -> bool:
+    """Return whether a name may be that of a column of ours."""
+    return name in _OURS or name.startswith(("topic_", "weight_"))
+>>>>>>> ce90d33 (Write all digits of kept columns, and say when they are left out)
 
 
 def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
-def _as_array(values: list[Any], kind: str) -> np.ndarray:
+def _as_array(values: list[Any], kind: str, name: str) -> np.ndarray:
     if kind in ("integer", "number", "boolean"):
         whole = kind == "integer" and None not in values
         return np.array([np.nan if value is None else value for value in values], np.int64 if whole else np.float64)
-    return np.array(["" if value is None else value for value in values], str)
+    texts = ["" if value is None else value for value in values]
+    size = 4 * len(texts) * max(map(len, texts), default=0)
+    if size > _MOST_TEXTS:
+        raise RequestError(
+            f"the texts of column {name!r} take {size / 1e9:.1f} GB in .npz, where all have the length of the longest",
+            "Write .csv, .jsonl or .parquet instead.",
+        )
+    return np.array(texts, str)
 
 
 def allocate_mixtures(directory: Path, documents: int, topics: int, top: int | None) -> tuple[Output, ...]:
@@ -131,11 +164,11 @@ def trained(model: TopicModel, directory: Path, top: int | None = None) -> list[
     return arrays
 
 
-def write_trained(model: TopicModel, path: Path, suffix: str, top: int | None = None) -> None:
-    """Write the trained mixtures of a model; see `write_mixtures`."""
+def write_trained(model: TopicModel, path: Path, suffix: str, top: int | None = None, data: Path | None = None) -> None:
+    """Write the trained mixtures of a model; see `write_mixtures`. data: see `training_dataset`."""
     with scratch_directory(path) as scratch:
         columns = (
-            columns_beside(table_if_kept(model), range(model.documents.offsets.size - 1))
+            columns_beside(table_if_kept(model, data), range(model.documents.offsets.size - 1))
             if isinstance(model, Model)
             else None
         )
@@ -203,7 +236,7 @@ def write_mixtures(
                 file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in _rows(columns, names, beside))
             else:
                 writer = csv.writer(file)
-                given = [_written_name(name) for name in beside.names] if beside else []
+                given = list(beside.written.values()) if beside else []
                 writer.writerow(["name", "tokens", *given, *_header(columns, labels)])
                 writer.writerows(_line(row, given) for row in _rows(columns, names, beside))
 
@@ -228,11 +261,15 @@ def _runs(
 def _rows(
     columns: dict[str, np.ndarray], names: Sequence[str] | None, beside: ColumnsBeside | None
 ) -> Iterator[dict[str, Any]]:
+<<<<<<< HEAD
     """Yield the documents one by one, with 6 significant digits, as fixed decimals would lose small shares."""
+=======
+    """Yield the documents one by one, shares with 6 significant digits, as fixed decimals would lose small ones."""
+>>>>>>> ce90d33 (Write all digits of kept columns, and say when they are left out)
     for run in _runs(columns, names, beside.plain if beside else None):
-        values = [each.tolist() if isinstance(each, np.ndarray) else each for each in run.values()]
+        values = [map(_short, each.tolist()) if isinstance(each, np.ndarray) else each for each in run.values()]
         for row in zip(*values, strict=True):
-            yield {name: _short(value) for name, value in zip(run, row, strict=True)}
+            yield dict(zip(run, row, strict=True))
 
 
 def _short(value: Any) -> Any:

@@ -91,6 +91,12 @@ def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict
     return described
 
 
+def one_line(value: object, width: int = 80) -> str:
+    """Return a value of a document as a text of one line, at most `width` letters."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
 def topics_table(described: list[dict[str, Any]]) -> str:
     """Return a table of topics as text, with number, share of all tokens, and words with their weights in percent."""
     lines = []

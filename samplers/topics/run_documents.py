@@ -8,6 +8,7 @@ from blocks.corpus.dataset import Dataset
 from blocks.documents.table import DocumentTable
 from blocks.errors import OocError, RequestError
 from blocks.generations import generation_of
+from blocks.stderr import warn
 from ooc.runs.run import CONFIG, Run
 from samplers.topics.model import Model
 
@@ -46,10 +47,12 @@ def training_table(model: Model, data: Path | None = None) -> DocumentTable:
 
 
 def table_if_kept(model: Model, data: Path | None = None) -> DocumentTable | None:
-    """Return the table of the documents of the training; None if there is none, or the dataset is gone."""
+    """Return the table of the documents of the training; None if there is none, or, with a warning, if the dataset of
+    the run is gone."""
     if data is not None:
         return training_table(model, data)
     try:
-        return training_dataset(model).table()
-    except OocError:
+        return training_dataset(model).table() if (model.path.parent / CONFIG).exists() else None
+    except OocError as error:
+        warn(f"texts and columns of documents are left out: {error.what}\n{error.remedy}")
         return None

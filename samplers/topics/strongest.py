@@ -15,7 +15,7 @@ from blocks.errors import RequestError
 from samplers.topics.excerpts import WORDS, Marker, plain
 from samplers.topics.model import Model, TopicModel, read_only
 from samplers.topics.prevalence import topic_shares
-from samplers.topics.results import describe_topics, top_entries
+from samplers.topics.results import describe_topics, one_line, top_entries
 from samplers.topics.run_documents import table_if_kept, training_dataset, training_table
 
 _BATCH = 1 << 16  # documents
@@ -101,7 +101,7 @@ def documents_table(told: dict[str, Any]) -> str:
     if not told["documents"]:
         lines.append("no document has a token of this topic and fulfils the condition")
     for each in told["documents"]:
-        values = [str(value) for value in each.get("columns", {}).values() if value is not None]
+        values = [one_line(value) for value in each.get("columns", {}).values() if value is not None]
         about = "  ".join([each["name"], *values])
         lines.append(f"{100 * each['weight']:6.1f}%  {about} ({each['tokens']:,} tokens)")
         if "text" in each:
