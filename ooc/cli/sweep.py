@@ -122,7 +122,9 @@ def _train(data: Path, run: Path, options: list[str]) -> None:
     from blocks.errors import Interrupted, RequestError, WorkFailed
 
     command = [sys.executable, "-m", "ooc", "train", "lda", str(data), str(run), "--resume", "--quiet", *options]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=0) as training:  # it gets none of our signals
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, process_group=0
+    ) as training:  # it gets none of our signals
         try:
             code = training.wait()
         except KeyboardInterrupt:

@@ -32,12 +32,8 @@ from samplers.topics.run_documents import table_if_kept
 
 FORMATS = (".npz", ".csv", ".jsonl", ".parquet")
 _OURS = frozenset(["name", "names", "tokens", "mixture", "mixtures", "topics", "weights", "rest", "labels"])
-<<<<<<< HEAD
+_MOST_TEXTS = 1 << 30  # bytes of a column of strings in .npz
 _RUN = 1 << 20  # numbers of a table that are written at a time
-=======
-_MOST_TEXTS = 1 << 30  # bytes of a column of texts in .npz
-_RUN = 1 << 20  # numbers of a table that are written together
->>>>>>> ce90d33 (Write all digits of kept columns, and say when they are left out)
 
 
 class Output(NamedTuple):
@@ -74,13 +70,8 @@ class ColumnsBeside(NamedTuple):
         return {self.written[name]: arrow.array(found[name], arrow_type(kinds[name], arrow)) for name in self.names}
 
     def plain(self, rows: slice) -> dict[str, list[Any]]:
-<<<<<<< HEAD
         """Return the values of some documents as numbers and strings, None where missing."""
-        return {_written_name(name): list(map(_plain, values)) for name, values in self._taken(rows).items()}
-=======
-        """Return the values of some of the documents as numbers and texts, None for missing ones."""
         return {self.written[name]: list(map(_plain, values)) for name, values in self._taken(rows).items()}
->>>>>>> ce90d33 (Write all digits of kept columns, and say when they are left out)
 
     def _taken(self, rows: slice) -> dict[str, list[Any]]:
         return self.table.take(np.arange(self.first + rows.start, self.first + rows.stop), self.names)
@@ -100,16 +91,9 @@ def columns_beside(table: DocumentTable | None, documents: range) -> ColumnsBesi
     return ColumnsBeside(table, names, documents.start) if table and names else None
 
 
-<<<<<<< HEAD
-def _written_name(name: str) -> str:
-    """Return the name under which a column is written, so that it differs from the columns of the mixtures."""
-    ours = name in _OURS or name.startswith(("topic_", "weight_"))
-    return f"column_{name}" if ours else name
-=======
 def _is_ours(name: str) -> bool:
     """Return whether a name may be that of a column of ours."""
     return name in _OURS or name.startswith(("topic_", "weight_"))
->>>>>>> ce90d33 (Write all digits of kept columns, and say when they are left out)
 
 
 def _plain(value: Any) -> Any:
@@ -261,11 +245,7 @@ def _runs(
 def _rows(
     columns: dict[str, np.ndarray], names: Sequence[str] | None, beside: ColumnsBeside | None
 ) -> Iterator[dict[str, Any]]:
-<<<<<<< HEAD
-    """Yield the documents one by one, with 6 significant digits, as fixed decimals would lose small shares."""
-=======
     """Yield the documents one by one, shares with 6 significant digits, as fixed decimals would lose small ones."""
->>>>>>> ce90d33 (Write all digits of kept columns, and say when they are left out)
     for run in _runs(columns, names, beside.plain if beside else None):
         values = [map(_short, each.tolist()) if isinstance(each, np.ndarray) else each for each in run.values()]
         for row in zip(*values, strict=True):
