@@ -178,8 +178,7 @@ class StaticEngine:
         return True
 
     def _fill(self, gives_up: Callable[[], object]) -> bool:
-        """Run the phases that fill the state of a new run; returns False if this rank gave up, or if rank 0 did for all
-        ranks."""
+        """Run the phases that fill the state of a new run; returns False if this rank or rank 0 gave up."""
         for alone, phases in groupby(self.program.initial, lambda phase: phase.alone):
             done = all(self._run(phase, gives_up) for phase in phases)
             if not (all(self.gather(done)) if alone else done):
@@ -227,8 +226,7 @@ class StaticEngine:
     def step(self, *, checkpoint: bool = False) -> None:
         """Run the phase at the cursor, and advance the cursor; streamed state is committed.
 
-        checkpoint: whether to commit state in memory too; it is written in the background during a phase that changes
-        it.
+        checkpoint: whether to commit state in memory, too, in the background of a phase that changes it.
         """
         if self.cursor.phase == 0:
             self.cursor.sums = {}
@@ -251,8 +249,7 @@ class StaticEngine:
         return self.cursor.phase == 0 or (self.commits and self.committed)
 
     def _run(self, phase: Phase, gives_up: Callable[[], object] = lambda: False, *, checkpoint: bool = False) -> bool:
-        """Run a phase that writes, and add its results to the shared arrays and the cursor; returns False if it gave
-        up."""
+        """Run a phase that writes, and add its results to the shared arrays and the cursor, unless it gave up."""
         self.committed = False
         with self._watch.on("commit"):
             writes = phase.writes and self._layout.local.width > 0
@@ -351,8 +348,7 @@ class StaticEngine:
         yield from self._replication.exchange(phase, mine, self.arrays, self._engine_arrays.deltas, changes=False)
 
     def _everywhere(self, phase: Phase) -> Iterator[Any]:
-        """Run a read-only phase on all ranks; yields the answers in order of units on rank 0, and nothing on other
-        ranks."""
+        """Run a read-only phase on all ranks; yields the answers in order of units on rank 0 only."""
         first = self._rotation.rank_of_first(self.cursor) if self._rotation and phase.travels else 0
         return self._ranks.collect(self.sweep(phase), first)
 
