@@ -28,8 +28,8 @@ class Option:
     help: one line; an option without help is for Python only. name, flags: name on the command line, if it is not the
     field's name; flags: all spellings. metavar: placeholder for the value. group: heading in the help; if empty, the
     `group` of the class. least, most: bounds, also checked by the command line. choices: allowed words, as "a|b"; an
-    upper-case word stands for any value. called: noun for messages about an invalid word; empty if the engine checks
-    the word. read: function that parses the value from the text and the option's name. takes: samplers or methods that
+    upper-case word stands for any value. checked_here: whether unknown words are refused here, not by the engine. read:
+    function that parses the value from the text and the option's name. takes: samplers or methods that
     have the option; empty for all. alone: remedy on several machines, where the option is not allowed unless its value
     is the default or in `harmless`. together: remedy on one machine, for an option that needs several. parameter: name
     in the estimator, if it is not the field's name. without: why the "command" or the "estimator" does not have the
@@ -44,7 +44,7 @@ class Option:
     least: float | None = None
     most: float | None = None
     choices: str = ""
-    called: str = "known"
+    checked_here: bool = True
     read: Callable[[str, str], Any] | None = None
     takes: tuple[str, ...] = ()
     alone: str = ""
@@ -116,9 +116,9 @@ class Options:
                 raise RequestError(f"--{each.name} must be at least {option.least}, got {value}")
             if option.most is not None and value > option.most:
                 raise RequestError(f"--{each.name} must be at most {option.most}, got {value}")
-            if option.words and option.called and value not in option.words:
+            if option.words and option.checked_here and value not in option.words:
                 known = f"Choose one of: {', '.join(option.words)}."
-                raise RequestError(f"--{each.name}: {value!r} is not {option.called}", known)
+                raise RequestError(f"--{each.name}: unknown {each.name.replace('-', ' ')} {value!r}", known)
 
 
 MODEL, TRAINING, EVALUATION, ADVANCED = "Model", "Training", "Evaluation", "Advanced training"  # headings in the help

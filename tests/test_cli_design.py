@@ -59,7 +59,7 @@ def test_tables_of_text_and_of_numbers(tmp_path, ooc):
         (["mtx", "in.svm", "out"], "in.svm, line 1: expected the header of a real MatrixMarket matrix, got '1 1:1'"),
         (["plink", "in.svm", "out"], "in.svm.bed: there is no such file"),
         (["csv", "in.svm", "out", "--target", "y", "--ngrams", "2"], "--ngrams is for text"),
-        (["csv", "in.svm", "out", "--drop", "y"], "--drop can only be used for a design matrix"),
+        (["csv", "in.svm", "out", "--drop", "y"], "--drop can only be used to create a design matrix"),
         (["svmlight", "in.svm", "out", "--block-size", "big"], "--block-size: 'big' is not a size"),
         (["svmlight", "in.svm", "out", "--memory", "1MB", "--workers", "1"], "--memory 0MiB is too small"),
     ],

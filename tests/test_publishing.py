@@ -199,6 +199,7 @@ GIVES_NAMES = {"rename", "renames", "renameat2", "link", "symlink", "symlink_to"
 ELSEWHERE = {
     "blocks/mount_points.py": "what is durable already is moved up, for `publish_directory`",
     "blocks/cache_directory.py": "the directory of the cache of kernels, which is checked whenever it is read",
+    "blocks/corpus/held_out.py": "the files of a dataset move up in a directory that is about to be published",
     "ooc/state/generations.py": "the cells of an outdated generation become those of the next, not yet named",
     "ooc/runs/previous.py": "links in a run that is about to be published",
     "samplers/lda/averaging.py": "a sample gets a temporary name, to be deleted",

@@ -108,7 +108,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("lasso", {"unpenalized": ["3"]}, "--schedule priority cannot be used with --unpenalized"),
     ("logistic", {}, "cannot be used with an intercept of a logistic regression"),
     ("logistic", {"intercept": False, "share": 0.5}, "--l1-ratio of a logistic regression"),
-    ("lasso", {"schedule": "magic"}, "--schedule: 'magic' is not known"),
+    ("lasso", {"schedule": "magic"}, "--schedule: unknown schedule 'magic'"),
     ("lasso", {"parallelism": 0}, "--parallelism must be at least 1, got 0"),
     ("lasso", {"schedule": None}, "--parallelism can only be used with --schedule"),
     ("lasso", {"rho": -1.0}, "--rho must be above 0, got -1.0"),

@@ -47,7 +47,6 @@ class LdaOptions(Options):
             "Sampling algorithm; auto chooses one by model size.",
             group=TRAINING,
             choices="auto|two-phase|lightlda|aliaslda|sparselda|sparse-gibbs|gibbs|splash",
-            called="a sampler",
         ),
     ] = "auto"
     mh_steps: Annotated[

@@ -106,7 +106,7 @@ class RegressionOptions(Options):
             "Solve for one lambda by rounds of parallel coordinate updates, instead of working sets.",
             group=ADVANCED,
             choices="priority|random|cyclic",
-            called="",
+            checked_here=False,
             alone="Leave this option out: working sets solve for the same lambda.",
             without=_ROUNDS,
         ),
