@@ -100,7 +100,7 @@ def test_prevalence_is_the_mean_share_of_each_group(folder: Path, ooc_in: Callab
             assert told["difference"] == pytest.approx(inside.mean() - outside.mean(), abs=1e-9)
     done = ooc("compare", "run", "--by", "group", "--csv", "out.csv", "--overwrite", "--largest", 1)
     assert f"Left out: {(groups == 'None').sum()} documents without a value." in done.stdout
-    assert "Left out: 1 documents without tokens." in done.stdout
+    assert "Left out: 1 document without tokens." in done.stdout
     with (folder / "out.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 9

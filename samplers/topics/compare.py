@@ -13,9 +13,10 @@ from blocks.arrow_tables import pyarrow_module
 from blocks.documents.expressions import Expression, selected
 from blocks.documents.table import DocumentTable
 from blocks.errors import RequestError
+from blocks.plurals import count_of
 from samplers.topics.labels import labels_of
 from samplers.topics.model import Model, TopicModel
-from samplers.topics.prevalence import Comparison, Moments, batches_of, compared
+from samplers.topics.prevalence import Comparison, GroupMoments, batches_of, compared
 from samplers.topics.results import describe_topics, one_line
 from samplers.topics.run_documents import training_table
 
@@ -53,7 +54,7 @@ def compare_by(
     """
     value = Expression(by, "--by", table.kinds, is_condition=False)
     condition = Expression(where, "--where", table.kinds, is_condition=True) if where else None
-    codes, moments, missing = _Codes(f"--by {by}"), Moments(model), 0
+    codes, moments, missing = _Codes(f"--by {by}"), GroupMoments(model), 0
     for first, chosen, arrays in selected(table, condition, value.columns, table.rows):
         coded = value.compute(arrays).filter(pyarrow_module().array(chosen)).dictionary_encode()
         numbers = np.array([codes[each] for each in coded.dictionary.to_pylist()] + [-1], np.int32)
@@ -66,7 +67,7 @@ def compare_by(
 
 def compare_groups(model: TopicModel, groups: Iterable[Any], *, level: float = 0.95) -> Comparison:
     """Compare groups of training documents. groups: a value for each document, None to leave one out."""
-    codes, moments, missing, first = _Codes("groups"), Moments(model), 0, 0
+    codes, moments, missing, first = _Codes("groups"), GroupMoments(model), 0, 0
     documents = model.documents.offsets.size - 1
     for values in batches_of(groups, _BATCH):
         numbers = np.array([codes[value] for value in values], np.int32)
@@ -83,7 +84,7 @@ def compare_groups(model: TopicModel, groups: Iterable[Any], *, level: float = 0
     return _in_order(moments, codes, "groups", missing, level)
 
 
-def _in_order(moments: Moments, codes: _Codes, by: str, missing: int, level: float) -> Comparison:
+def _in_order(moments: GroupMoments, codes: _Codes, by: str, missing: int, level: float) -> Comparison:
     """Return the comparison with groups in ascending order."""
     if not 0.0 < level < 1.0:
         raise RequestError(f"--level must be above 0 and below 1, got {level}")
@@ -152,7 +153,7 @@ def comparison_table(told: dict[str, Any]) -> str:
     )
     lines.append(f"Intervals: {told['method']}.")
     lines.append("* q < 0.05, ** q < 0.01: p-values adjusted by Benjamini and Hochberg over all topics and groups.")
-    lines += [f"Left out: {count:,} documents {why}." for why, count in left_out.items() if count]
+    lines += [f"Left out: {count_of(count, 'document')} {why}." for why, count in left_out.items() if count]
     return "\n".join(lines)
 
 
@@ -162,8 +163,9 @@ def _numbers(group: dict[str, Any]) -> str:
     if group["difference"] is not None:
         stars = "" if group["q"] is None else "**" if group["q"] < 0.01 else "*" if group["q"] < 0.05 else ""
         difference = f"{100 * group['difference']:+6.2f} {stars}"
-    share, size = f"{100 * group['prevalence']:6.2f}%", f"{group['documents']:>9,} documents"
-    return f"{share}  {interval:<16}  {difference:<10} {size}"
+    share, size = f"{100 * group['prevalence']:6.2f}%", count_of(group["documents"], "document")
+    number, noun = size.split()
+    return f"{share}  {interval:<16}  {difference:<10} {number:>9} {noun}"
 
 
 def write_comparison(told: dict[str, Any], file: IO[str]) -> None:

@@ -115,7 +115,7 @@ class Comparison:
                 yield {"topic": topic, "group": group, "documents": int(self.documents[place]), **numbers}
 
 
-class Moments:
+class GroupMoments:
     """Sums over the documents of groups that are found on the way. model: whose trained mixtures are taken."""
 
     def __init__(self, model: TopicModel) -> None:
@@ -150,7 +150,7 @@ class Moments:
 
 
 def compared(
-    moments: Moments, by: str, groups: Sequence[Any], *, level: float, without_value: int, order: Sequence[int]
+    moments: GroupMoments, by: str, groups: Sequence[Any], *, level: float, without_value: int, order: Sequence[int]
 ) -> Comparison:
     """Return the comparison of groups from their moments. order: of the groups, which have documents with tokens."""
     places = np.array(order, np.int64)
