@@ -129,7 +129,7 @@ def test_a_dataset_that_was_moved_is_named(place: Path, ooc: Ooc, command: str) 
     done = ooc(*command.split())
     assert_plain(command, done.returncode, done.stderr)
     if command.startswith(("resume", "verify run")) or "mallet" in command:
-        assert f"{place}/corpus, the dataset that run was started on, does not exist" in done.stderr
+        assert f"{place}/corpus, the dataset on which run was started, does not exist" in done.stderr
         assert ("not checked: the state of run" if "verify" in command else "--data PATH") in done.stderr
         assert done.returncode == (0 if "verify" in command else 2)
     assert but_for_the_lock(place / "run") == before
@@ -144,7 +144,7 @@ def test_another_dataset_is_not_taken_for_the_one_of_a_run(place: Path, ooc: Ooc
     (place / "corpus").rename(place / "elsewhere")
     (place / "other").rename(place / "corpus")
     for command in (LONGER.format("run"), f"{LONGER.format('run')} --data corpus"):
-        assert "the dataset that run was started on" in fail(ooc, command)
+        assert "the dataset on which run was started" in fail(ooc, command)
     assert "nowhere: there is no such file" in fail(ooc, f"{LONGER.format('run')} --data nowhere")
     assert "--held-out corpus: run has no held-out dataset" in fail(ooc, "resume run --held-out corpus")
     assert but_for_the_lock(place / "run") == before
@@ -270,7 +270,7 @@ def test_a_dataset_without_the_generation_of_a_run(place: Path, ooc: Ooc) -> Non
     shutil.rmtree(place / "corpus")
     (place / "backup").rename(place / "corpus")
     for command in ("resume late --iterations 40 --workers 1", "export late out --format mallet"):
-        assert "the dataset that late was started on" in fail(ooc, command)
+        assert "the dataset on which late was started" in fail(ooc, command)
     assert "not checked: the state of late" in succeed(ooc, "verify late")
     for command in ("topics late", "verify corpus", "clean .", "verify run", LONGER.format("run")):
         succeed(ooc, command)

@@ -125,7 +125,7 @@ def test_a_path_has_the_models_of_single_fits() -> None:
         (LassoCV(cv="five"), Y, "cv must be a number of folds"),
         (LassoCV(cv=1), Y, "cv must be an integer of at least 2, got 1"),
         (LassoCV(cv=[([0, 1], [200])]), Y, "cv: index 200 is out of bounds"),
-        (LassoCV(cv=[([0, 1, 2], [3])]), Y, "cv has 1 folds"),
+        (LassoCV(cv=[([0, 1, 2], [3])]), Y, "cv must have at least 2 folds, got 1"),
         (LassoCV(alphas=[0.1, -1]), Y, "alphas must be a number of values, or finite values above 0"),
         (LassoCV(eps=1.0), Y, "eps must be between 0 and 1, got 1.0"),
         (ElasticNetCV(l1_ratio=[]), Y, "l1_ratio=[]: expected a number, or a list of numbers"),
@@ -144,7 +144,7 @@ def test_what_cannot_be_validated_is_refused(estimator: Any, y: np.ndarray, said
 
 
 def test_a_path_has_one_l1_ratio() -> None:
-    with pytest.raises(RequestError, match=r"one l1_ratio, got \[0.2, 1.0\]"):
+    with pytest.raises(RequestError, match=r"a single l1_ratio, got \[0.2, 1.0\]"):
         ElasticNetCV(l1_ratio=[0.2, 1.0]).path(X, Y)
     several = LogisticRegressionCV(l1_ratio=[0.5])
     with pytest.raises(RequestError, match="one l1_ratio"):

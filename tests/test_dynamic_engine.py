@@ -225,7 +225,7 @@ engine.run(1_000_000)
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"schedule": "greedy"}, "--schedule: 'greedy' is not known; choose one of priority, random, cyclic"),
+        ({"schedule": "greedy"}, "--schedule: unknown schedule 'greedy'; choose one of priority, random, cyclic"),
         ({"parallel": 0}, "--parallelism must be at least 1, got 0"),
         ({"candidates": 7}, "candidates must be at least the parallelism 8, got 7"),
         ({"rho": 0.0}, "--rho must be above 0, got 0.0"),

@@ -150,7 +150,7 @@ class Run:
     def dataset(self, opened: Callable[[Path], AnyStore]) -> AnyStore:
         """Return the dataset of the run. opened: function that opens a dataset of this kind. Raises RequestError if the
         dataset was replaced by another one."""
-        name = f"the dataset that {self.path} was started on"
+        name = f"the dataset on which {self.path} was started"
         return open_remembered(self.config["dataset"], self.path, "data", name, opened)
 
     def held_out(self, opened: Callable[[Path], AnyStore]) -> AnyStore | None:
