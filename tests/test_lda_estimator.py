@@ -227,7 +227,7 @@ def test_new_documents_may_have_unknown_words_but_no_other_columns(
     with pytest.raises(RequestError, match="unseen at fit time:\n- verdict"):
         fitted.transform(pd.DataFrame(COUNTS, columns=[*WORDS[:-1], "verdict"]))
     ingest_documents([["other", "words"]], tmp_path / "other")
-    with pytest.raises(RequestError, match="another vocabulary"):
+    with pytest.raises(RequestError, match="different vocabularies"):
         fitted.transform(tmp_path / "other")
     with pytest.raises(RequestError, match="nothing to predict"):
         fitted.score([["goal"]])

@@ -77,7 +77,7 @@ class SortingWorker(Worker, ABC):
 
     def __init__(self, spill: str) -> None:
         super().__init__(spill)
-        self._file: IO[bytes] | None = None
+        self._has_spilled = False
         self._places: dict[tuple[str, int], np.ndarray] = {}
         self.tasks |= {CountsRequest: self._report, PieceRun: self._sort, BucketsToWrite: self._write}
 
@@ -99,12 +99,11 @@ class SortingWorker(Worker, ABC):
 
     def leave(self, arrays: Arrays, rows: int, entries: int, tail: bytes = b"") -> SpilledPiece:
         """Append rows, in the form `parsed`, to the spill file. tail: bytes to write after them."""
-        if self._file is None:
-            self._file = spill_file(self.spill, os.getpid()).open("wb")
-        offset = self._file.tell()
-        self.parsed.write(self._file, arrays)
-        self._file.write(tail)
-        self._file.flush()
+        self._has_spilled = True
+        with spill_file(self.spill, os.getpid()).open("ab") as file:
+            offset = file.tell()
+            self.parsed.write(file, arrays)
+            file.write(tail)
         return SpilledPiece(os.getpid(), offset, rows, entries)
 
     def places(self, kind: str, worker: int) -> np.ndarray:
@@ -114,10 +113,7 @@ class SortingWorker(Worker, ABC):
         return self._places[kind, worker]
 
     def _report(self, _: CountsRequest) -> Any:
-        if self._file is None:
-            return None
-        self._file.close()
-        return self.counted()
+        return self.counted() if self._has_spilled else None
 
     def _sort(self, run: PieceRun) -> SortedRun:
         arrays, bounds = self.by_bucket(_joined(map(self._piece, run.pieces)), run)
