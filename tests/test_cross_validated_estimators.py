@@ -147,6 +147,6 @@ def test_a_path_has_one_l1_ratio() -> None:
     with pytest.raises(RequestError, match=r"a single l1_ratio, got \[0.2, 1.0\]"):
         ElasticNetCV(l1_ratio=[0.2, 1.0]).path(X, Y)
     several = LogisticRegressionCV(l1_ratio=[0.5])
-    with pytest.raises(RequestError, match="one l1_ratio"):
+    with pytest.raises(RequestError, match="a single l1_ratio"):
         several.path(X, LABELS)
     assert several.set_params(l1_ratio=0.5).path(X, LABELS, Cs=2).coefs.shape == (20, 2)
