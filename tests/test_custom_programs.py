@@ -4,6 +4,7 @@ have the whole dataset."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -376,13 +377,13 @@ def test_wrong_options_of_a_program_are_told(matrix: Matrix, ooc: Ooc) -> None:
     for settings, says in (
         (
             ["--set", "wrnog=1"],
-            "unexpected keyword argument 'wrnog'",
+            r"unexpected keyword argument 'wrnog'(\. Did you mean 'wrong'\?)?\nIts options are: wrong\.",
         ),
         (["--set", "wrong"], "--set 'wrong' is not NAME=VALUE"),
     ):
         done = ooc("train", "program", "counts:Counts", matrix.path, "run", *settings)
         assert done.returncode == 2
-        assert says in done.stderr
+        assert re.search(says, done.stderr)
         assert not Path("run").exists()
     with pytest.raises(OocError, match="is not at the top level"):
         fit(type("Local", (ProgramSpec,), {"__qualname__": "f.Local", "__module__": "counts"}), matrix, "run")  # type: ignore[arg-type]

@@ -239,7 +239,7 @@ BAD_MARKETS = {
     f"{COORDINATE}1 1 1\n1 1\n": "line 5: expected `row column value`, got '1 1'",
     f"{COORDINATE}1 1 nan\n1 1 1\n": "line 4: expected `row column value`, got '1 1 nan'",
     f"{COORDINATE}1 1 1\n1 1 2\n": r"two entries for row 1, column 1 \(counted from 1\)",
-    "%%MatrixMarket matrix array real general\n2 1\n1\n2\n3\n": "line 5: more than the 2 values",
+    "%%MatrixMarket matrix array real general\n2 1\n1\n2\n3\n": "line 5: more than the 2 values that the header says",
     "%%MatrixMarket matrix array real general\n2 1\n1\n": "the header says 2 entries, but 1 follow",
 }
 
@@ -272,7 +272,7 @@ def test_infinities_of_float16_are_named(tmp_path, inline):
 BAD_ARRAYS = {
     "neither": ({"data": np.ones(2)}, "neither an array X nor a matrix"),
     "complex": ({"X": np.ones((2, 2), complex)}, "array X has dtype complex128; expected real numbers"),
-    "vector": ({"X": np.ones(2)}, "X must be two-dimensional, got shape"),
+    "vector": ({"X": np.ones(2)}, r"X must be two-dimensional, got shape \(2,\)"),
     "nan": ({"X": np.array([[1, 2], [3, np.nan]])}, r"row 2, column 2 \(counted from 1\): nan is not a finite"),
     "labels": ({"X": np.ones((2, 2)), "y": np.ones(3)}, "has 3 values of y, but .* has 2 rows"),
     "label": ({"X": np.ones((2, 2)), "y": np.array([1, np.inf])}, "label 2: inf is not a finite"),
