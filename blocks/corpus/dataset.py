@@ -167,7 +167,7 @@ class Dataset(Store):
         """Write a new corpus document by document, in memory that does not grow with the corpus.
 
         Used in a ``with`` block: the corpus appears at `path` when the block ends, but not if it raises. The files
-        are those of `ooc ingest jsonl` for the same documents, byte for byte except the record of how they were made.
+        are those of `ooc ingest jsonl` for the same documents, byte for byte, but for the record of their origin.
 
         Parameters
         ----------
@@ -255,7 +255,7 @@ class Dataset(Store):
         if arrays is None:
             return Whole(self.documents, self.tokens, self.index.frequencies)
         told, path = self.manifest["shard"]["whole"], self.path / self.manifest["shard"]["index"]["file"]
-        require(arrays["frequencies"].size == self.vocabulary_size, path, "its words differ from those of the shard")
+        require(arrays["frequencies"].size == self.vocabulary_size, path, "it has more or fewer words than the shard")
         return Whole(told["documents"], told["tokens"], arrays["frequencies"])
 
     def column_samples(self) -> np.ndarray:
@@ -268,7 +268,7 @@ class Dataset(Store):
         if arrays is None:
             return np.arange(self.documents, dtype=np.uint64)
         path = self.path / self.manifest["shard"]["index"]["file"]
-        require(arrays["numbers"].size == self.documents, path, "its documents differ from those of the shard")
+        require(arrays["numbers"].size == self.documents, path, "it has more or fewer documents than the shard")
         return arrays["numbers"]
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 
 from blocks.append import require_replaceable
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.hold_out import HeldOutShare
+from blocks.corpus.held_out_share import HeldOutShare
 from blocks.corpus.ingestion import ingest
 from blocks.corpus.request import CorpusRequest
 from blocks.corpus.vocabulary import Filters
@@ -25,17 +25,17 @@ def held_out_path(out: str | Path) -> Path:
 
 
 def held_out_dataset(data: Dataset) -> Dataset | None:
-    """Return the documents that were held out of a dataset; None if none were.
+    """Return the held-out dataset beside a dataset, or None if there is none.
 
-    Raises RequestError if the documents beside it were held out of another dataset, which may have them in its own.
+    Raises RequestError if it was held out of another dataset: its documents may then be among the training documents.
     """
     place = held_out_path(data.path)
     if not place.exists():
         return None
     held = Dataset(place)
     own, others = (dataset.manifest["made"].get("options", {}) for dataset in (data, held))
-    names = ("hold_out", "seed")
-    if others.get("held") and (own.get("held") is not False or any(own[name] != others[name] for name in names)):
+    is_same_split = own.get("held") is False and all(own.get(name) == others.get(name) for name in ("hold_out", "seed"))
+    if others.get("held") and not is_same_split:
         raise RequestError(
             f"{place} was held out of another dataset than {data.path}, which may have the same documents",
             "Ingest again with --hold-out, or name held-out documents with --held-out.",
@@ -68,7 +68,7 @@ def ingest_holding_out(request: CorpusRequest, share: float, **how: Any) -> tupl
 
 
 def _is_leftover(held_out: Path, request: CorpusRequest, share: float) -> bool:
-    """Return whether held-out documents are those of this request, whose dataset for training never appeared."""
+    """Return whether a held-out dataset was left by an interrupted run of this request."""
     if Path(request.out).exists() or not (held_out / MANIFEST).is_file():
         return False
     made = open_any(held_out).manifest["made"]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.archives import ArchiveMember
-from blocks.corpus.hold_out import HeldOutShare
+from blocks.corpus.held_out_share import HeldOutShare
 from blocks.corpus.rules import Rules
 from blocks.documents.kept import Kept
 from blocks.documents.writing import SpilledTable

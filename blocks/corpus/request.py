@@ -11,7 +11,7 @@ from blocks.append import require_replaceable
 from blocks.arrow_tables import pyarrow_module
 from blocks.corpus import uci
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.hold_out import HeldOutShare
+from blocks.corpus.held_out_share import HeldOutShare
 from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS
 from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, checked_rules
 from blocks.corpus.stop_words import read_stop_words

@@ -166,7 +166,7 @@ class Matrix(Store):
         """Write a new matrix of ratings in memory that does not grow with the number of ratings.
 
         Used in a ``with`` block: the matrix appears at `path` when the block ends, but not if it raises. The files
-        are those of `ooc ingest ratings` for the same ratings, byte for byte except the record of how they were made.
+        are those of `ooc ingest ratings` for the same ratings, byte for byte, but for the record of their origin.
         Of several ratings of an item by a user, the last counts.
 
         Parameters

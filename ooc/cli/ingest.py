@@ -271,7 +271,7 @@ def _ingest_holding_out(
     request: CorpusRequest, share: str, shards: int | None, started: float, common: dict[str, Any], *, as_json: bool
 ) -> None:
     from blocks.corpus.held_out import ingest_holding_out
-    from blocks.corpus.hold_out import parse_share
+    from blocks.corpus.held_out_share import parse_share
 
     with session() as here:
         if shards or here.ring:
