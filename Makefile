@@ -20,7 +20,8 @@ test-long: $(VENV)/tested
 	$(BIN)/python -m compileall -q blocks ooc samplers
 	$(BIN)/python -m pytest -m "long or not ring" -n 3 --dist worksteal
 
-# Several machines on this one: launches over ssh, and network namespaces, which need root, sshd, and ip of iproute2.
+# Several machines on this one: ranks started over ssh, by MPI, by Dask or as pods, and network namespaces, which need
+# root, sshd, and ip of iproute2.
 test-ring: $(VENV)/tested
 	$(BIN)/python -m pytest -m "ring and not long"
 

@@ -267,7 +267,7 @@ def test_numbers_that_kernels_index_with_stay_inside(made: Path, place: Path, oo
             restored(made, place, name)
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUICK)
 def test_a_manifest_that_is_no_manifest_is_refused(made: Path, place: Path, ooc: Ooc, name: str) -> None:
     for file in manifests(place, name):

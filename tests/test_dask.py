@@ -19,7 +19,7 @@ from ooc import dask as ooc_dask
 from ooc.runs.run import Run
 
 distributed = pytest.importorskip("distributed", reason="NO DASK IS TESTED: install ooc[dask]")
-pytestmark = pytest.mark.filterwarnings("ignore")  # of Dask's own
+pytestmark = [pytest.mark.ring, pytest.mark.filterwarnings("ignore")]  # warnings of Dask's own
 
 
 @pytest.fixture(scope="module")

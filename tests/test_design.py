@@ -366,6 +366,7 @@ def test_damage_is_found(tmp_path, inline):
     assert report.remedies[-1] == "4 of 5 blocks are undamaged, with 32 of 40 columns."
 
 
+@pytest.mark.long
 def test_20_newsgroups(tmp_path, data_directory: Path):
     file = data_directory / "20news.train.svm.gz"
     design = ingested("svmlight", file, tmp_path / "news", workers=2, block_bytes=1 << 21)

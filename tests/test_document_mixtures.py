@@ -131,6 +131,7 @@ def test_tables_of_arrow_hold_whole_mixtures(place: Path, expected: dict, ooc: O
         assert [shares.get(k, alpha[k] / (tokens + sum(alpha))) for k in range(3)] == pytest.approx(theta)
 
 
+@pytest.mark.long
 def test_an_average_over_states_has_the_tokens_of_one(place: Path, expected: dict, ooc: Ooc) -> None:
     options = ["--topics", 3, "--iterations", 4, "--evaluate-every", 2, "--average", 2, "--workers", 1, "--quiet"]
     do(ooc, "train", "lda", "corpus", "averaged", *options)

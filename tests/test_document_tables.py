@@ -82,6 +82,7 @@ def succeed(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 def test_columns_are_those_of_the_input(form: str, tmp_path: Path, ooc_in: Callable[[Path], Ooc]) -> None:
     """In the order of the input, with several workers and many chunks, of the types that they have; also appended."""
@@ -134,6 +135,7 @@ def test_other_inputs_keep_their_texts(tmp_path: Path, ooc_in: Callable[[Path], 
     assert Dataset(tmp_path / "without").table() is None
 
 
+@pytest.mark.long
 def test_files_do_not_depend_on_workers(tmp_path: Path, ooc_in: Callable[[Path], Ooc]) -> None:
     """Also with more than one file and row group, as 90 MB of text need."""
     rng = np.random.default_rng(3)
@@ -202,6 +204,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
         table.take([3], ["n"])
 
 
+@pytest.mark.long
 def test_a_killed_append_leaves_the_table_as_it_was(tmp_path: Path, ooc_in: Callable[[Path], Ooc]) -> None:
     rows = records(400)
     write_csv(tmp_path / "in.csv", rows)

@@ -138,6 +138,7 @@ def chain_means(kernel: Kernel, how: int, sweeps: int, alpha: np.ndarray = ALPHA
     return successive(*arguments, BATCHES, sweeps, stream_key(13))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", long_but([QUICK[-1]], QUICK), ids=lambda kernel: kernel.name)
 def test_a_sweep_and_new_words_leave_the_joint_distribution_as_it_is(independent, kernel):
     """200,000 sweeps with rows updated in place against 1,000,000 forward draws: 10 functions within 5.5 standard

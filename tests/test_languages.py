@@ -126,6 +126,7 @@ def test_n_grams_cross_no_stop_word_and_no_end_of_a_sentence(tmp_path: Path, ooc
     assert {word for word in fitted([text], ngram_range=(1, 2)).vocabulary_ if "_" in word} == pairs
 
 
+@pytest.mark.long
 def test_collocations_are_kept_by_their_mutual_information(tmp_path: Path, ooc: Ooc) -> None:
     """Against the formula, by hand: of each pair, tokens of its words and of both together."""
     texts = ["new york new york", "new car", "old car", "old york"]

@@ -32,6 +32,7 @@ def model(place) -> dict[str, bytes]:
     return expected(place / "expected", [Dataset(place / f"shard-{rank}") for rank in range(2)])
 
 
+@pytest.mark.ring
 @pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec")
 def test_ranks_that_mpi_starts(place, model):
     """The same command at all ranks trains the same model; only the first tells it."""

@@ -262,6 +262,7 @@ def test_the_last_section_of_a_chunk_is_found():
     assert last_section(b"3,4\n5,6\n") == b""
 
 
+@pytest.mark.long
 def test_the_jokes_of_jester(tmp_path, data_directory: Path):
     jokes = str(data_directory / "jester.txt.gz")
     matrix = ingest_ratings(RatingsRequest([jokes], str(tmp_path / "jester")), workers=2)

@@ -112,6 +112,7 @@ def test_a_job_whose_time_is_over_goes_on_in_the_next_one(folder, model, monkeyp
     assert model_bytes(folder / "slurm-0") == expected(tmp_path / "expected", shards, iterations)
 
 
+@pytest.mark.ring
 def test_a_pod_that_is_killed_ends_all_and_the_job_goes_on(folder, model):
     """Kubernetes starts the containers of all pods again, with the same command."""
     command = train("pod-{rank}", "--resume")

@@ -288,6 +288,7 @@ def test_weights_of_classes(folder: Path, browser: Any) -> None:
     page.close()
 
 
+@pytest.mark.long
 def test_chains_are_drawn_together(folder: Path, browser: Any) -> None:
     page, problems = opened(browser, folder / "chains.html")
     legend = page.locator("#training-objective-log_likelihood_per_token .role-legend").text_content()

@@ -96,6 +96,7 @@ def test_what_is_asked_for_by_number_is_an_average_of_states(data, tmp_path):
     }
 
 
+@pytest.mark.long
 def test_what_a_mean_is_used_for(data, tmp_path):
     """Held-out likelihood, inference, topics and export take it as any model; it predicts better than a state."""
     held_out = {}

@@ -115,6 +115,7 @@ def test_more_documents_of_the_same_topics(tmp_path):
     assert not np.array_equal(first.block(0).offsets, second.block(0).offsets)
 
 
+@pytest.mark.long
 def test_planted_topics_are_found_again(tmp_path):
     request = Synthetic(documents=3000, vocabulary=400, topics=6, length=60.0, concentration=20.0, seed=1)
     planted = phi(synthesize(request, tmp_path / "data").planted_topics(), 400)

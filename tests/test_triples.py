@@ -49,6 +49,7 @@ def test_ratings_in_rows_are_refused_with_the_right_call(form: str, implicit: bo
     assert f"fit({call})" in str(refused.value)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("form", ["a frame", "pyarrow", "names of MovieLens", "ints", "floats", "objects"])
 def test_the_right_call_is_right(form: str) -> None:
     """What the message says fits, with the users and items as they are."""
@@ -76,6 +77,7 @@ def test_pairs_in_rows_are_refused_by_predict_and_score() -> None:
         model.score(FRAME)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "table",
     [

@@ -153,7 +153,7 @@ def program_of(path: Path, sampler: str, slices: int = 2, **options) -> InProces
     return InProcess(dataset, program_spec(sampler, topics=2, alpha=ALPHA, beta=BETA, **options))
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("update", UPDATES)
 @pytest.mark.parametrize("sampler", SOME_QUICK)
 def test_the_loop_does_what_the_program_does(tmp_path, sampler, update):

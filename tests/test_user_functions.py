@@ -36,6 +36,7 @@ def threads_take_turns_often() -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
+@pytest.mark.long
 def test_threads_read_functions_at_the_same_time(threads_take_turns_often):
     """Each as deep in calls as no other: so Python can tell that it has mixed up their trees, with a SystemError."""
 

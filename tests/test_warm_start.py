@@ -113,6 +113,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_a_kill_during_the_start_changes_nothing(wide, tmp_path):
     options = ("--workers", "1", "--sampler", "two-phase", "--quiet")
     subprocess.run(training(wide, "whole", *options), cwd=tmp_path, check=True)
