@@ -4,21 +4,18 @@ compilation."""
 from __future__ import annotations
 
 import ast
-import dis
 import inspect
 import textwrap
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from blocks.errors import RequestError
+from ooc.program_sources import PACKAGES, PARSING, dispatcher_of, referenced
 from ooc.user_programs import place_in, reason
 
-_PARSING = threading.Lock()  # Python 3.11 counts the depth of syntax trees over all threads: occasional SystemError
-_PACKAGES = ("builtins", "math", "numba", "numpy")  # packages that call no function of a user
 Known = Mapping[str, tuple[str, Collection[str]]]  # per parameter: the term for its attributes, and their names
 
 
@@ -64,7 +61,7 @@ def read(program: type, name: str) -> Function:
     function = inspect.unwrap(getattr(program, name))
     function = getattr(function, "py_func", function)
     lines, first = inspect.getsourcelines(function)
-    with _PARSING:
+    with PARSING:
         tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
     assert isinstance(tree, ast.FunctionDef)
     return Function(name, tree, inspect.getsourcefile(function) or "?", first - 1)
@@ -83,43 +80,13 @@ def names_used(function: Callable[..., Any], *given: Any) -> set[str] | None:
     given: what the function may be given. Returns None if it uses anything else than compiled functions, modules,
     classes, numbers, arrays and numba's own functions, as that could call what is not seen here.
     """
-    names: set[str] = set()
-    waiting, known = [*_used_in(function, names), *given], {}
-    while waiting:
-        value = waiting.pop()
-        if id(value) in known:
-            continue
-        known[id(value)] = value
-        if isinstance(value, tuple):
-            waiting += value
-        elif hasattr(value, "py_func"):
-            waiting += _used_in(value, names)
-        elif not isinstance(value, type | ModuleType):
+    names, values = referenced([function], *given)
+    for value in values:
+        if not dispatcher_of(value) and not isinstance(value, type | ModuleType | tuple):
             made = value if isinstance(value, FunctionType) else type(value)
-            if str(made.__module__).partition(".")[0] not in _PACKAGES:
+            if str(made.__module__).partition(".")[0] not in PACKAGES:
                 return None
     return names
-
-
-def _used_in(function: Callable[..., Any], names: set[str]) -> list[Any]:
-    """Return the values that a function refers to, and add the names in it to `names`."""
-    plain: Any = getattr(function, "py_func", function)
-    codes = [plain.__code__]
-    found = [cell.cell_contents for cell in plain.__closure__ or ()]
-    found += [*(plain.__defaults__ or ()), *(plain.__kwdefaults__ or {}).values()]
-    used: set[str] = set()
-    of_module: set[str] = set()
-    for code in codes:  # which grows by inner functions
-        used.update(code.co_names)
-        of_module.update(each.argval for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL")
-        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
-    found += [plain.__globals__[name] for name in of_module if name in plain.__globals__]
-    for value in found:  # which grows by what modules have
-        if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in _PACKAGES:
-            have = [getattr(value, name) for name in used if hasattr(value, name)]
-            found += [each for each in have if not any(each is other for other in found)]
-    names |= used
-    return found
 
 
 @contextmanager

@@ -2,19 +2,17 @@
 
 The arguments that a loop passes to a function depend on the program's declarations, so the source of the loop is
 generated. The modules are in the package `ooc.generated`, stored in the cache directory of compiled kernels, where
-numba's cache identifies a module by its file. A module's name is a hash of its source and of the files that define the
-functions. Types of the loops' arguments are in separate modules, because numba's cache of a called function refers to
-the types by name, even for programs that no longer exist.
+numba's cache identifies a module by its file. A module's name is a hash of its source and of everything that the
+functions depend on (`ooc.program_sources`). Types of the loops' arguments are in separate modules, because numba's
+cache of a called function refers to the types by name, even for programs that no longer exist.
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +22,7 @@ from blocks.cache_directory import written
 from blocks.errors import WorkFailed
 from blocks.kernel_cache import CACHE, additions, alone
 from ooc import generated
+from ooc.program_sources import dependencies
 
 _TYPES = '''"""What functions of some program have: made by ooc.user_modules."""
 
@@ -33,6 +32,14 @@ _TYPE = """
 
 class {name}(NamedTuple):
 {fields}
+"""
+
+_STAMPS = """
+
+from ooc.program_sources import stamp_cached_functions
+
+for each in {modules}:
+    stamp_cached_functions(each)
 """
 
 
@@ -56,9 +63,9 @@ def owner(program: type, functions: Mapping[str, Any]) -> type:
 
 def loops_module(text: str, functions: Mapping[str, Any]) -> ModuleType:
     """Write and import the module with the given source, which calls the given functions of a program."""
-    digest = xxhash.xxh3_64(text.encode())
-    for file in sorted({inspect.getfile(inspect.unwrap(function)) for function in functions.values()}):
-        digest.update(Path(file).read_bytes())
+    needs = dependencies(functions.values())
+    text += _STAMPS.format(modules=sorted({function.__module__ for function in functions.values()}))
+    digest = xxhash.xxh3_64(f"{text}{needs.digest}".encode())
     return importlib.import_module(write_module("loops", text, digest))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import importlib
-import importlib.util
 import inspect
 import linecache
 import re
@@ -21,11 +20,10 @@ from typing import Any
 import numpy as np
 
 from blocks.errors import OocError, RequestError, WorkFailed
-from blocks.files import checksum
 from ooc.program import LocalState, Phase, StaticProgram
+from ooc.program_sources import OURS, file_of, stamp_cached_functions
 from ooc.workers.shared_arrays import ArraySpec
 
-_OURS = ("blocks", "ooc", "samplers")  # packages whose classes are not users' programs
 _PASSED_ON = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE}  # reported elsewhere
 _WHERE = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -76,7 +74,7 @@ def find(target: str) -> type[Any]:
     except OocError:
         raise
     except Exception as error:
-        raise _explained(error, {source_of(target) or ""}, RequestError) or RequestError(
+        raise _explained(error, {str(file_of(name) or "")}, RequestError) or RequestError(
             f"{cannot}: {error}"
         ) from error
     from ooc.dynamic.program import DynamicProgram  # here, as its modules are rarely needed
@@ -86,22 +84,8 @@ def find(target: str) -> type[Any]:
     if not inspect.isclass(found) or not issubclass(found, StaticProgram | DynamicProgram | RoundProgram):
         what = "does not exist" if found is None else "is not a subclass of ooc.StaticProgram or ooc.DynamicProgram"
         raise RequestError(f"{cannot}: {program or 'its name'!r} in {module.__file__} {what}", 'Write "module:Class".')
+    stamp_cached_functions(name)
     return found
-
-
-def source_of(target: str) -> str | None:
-    """Return the file of a program, "module:Class", without running it; None if there is no file."""
-    try:
-        found = importlib.util.find_spec(target.partition(":")[0])
-    except (ImportError, ValueError):
-        return None
-    return found.origin if found and found.origin and Path(found.origin).is_file() else None
-
-
-def source_checksum(target: str) -> str | None:
-    """Return the XXH3-128 of a program's file; None if there is no file."""
-    file = source_of(target)
-    return checksum(Path(file)) if file else None
 
 
 def place_of(what: Any) -> str:
@@ -224,7 +208,7 @@ def mistakes_told(program: object, kind: type[OocError] = WorkFailed) -> Iterato
 @lru_cache
 def _files(program: type) -> set[str]:
     """Return the files of a program and its base classes, except those of ooc."""
-    theirs = [each for each in program.__mro__ if each.__module__.partition(".")[0] not in (*_OURS, "builtins")]
+    theirs = [each for each in program.__mro__ if each.__module__.partition(".")[0] not in (*OURS, "builtins")]
     return {inspect.getfile(each) for each in theirs if each.__module__ in sys.modules}
 
 

@@ -22,12 +22,15 @@ from ooc.runs.run import Run
 from ooc.workers.worker import ProgramSpec
 from samplers.programs import computes_alike
 
+_SOURCES = "source files of the program"
+
 
 def check_same(ring: Ring, run: Run, options: dict[str, Any] | None = None) -> None:
     """Raise RequestError on all ranks unless each has its part of the same training.
 
     options: the program's options that must be equal on all ranks; None if all must be.
     """
+    check_alike(ring, {_SOURCES: run.spec.source_checksum()})
     dataset = run.dataset(open_any)
     if any(gather_values(ring, dataset.shards > 1)):
         check_shards(ring, dataset)
@@ -102,7 +105,7 @@ def check_ranks_share(ring: Ring, dataset: Store, spec: ProgramSpec) -> None:
 
     Either each rank has its shard of one dataset, in order, or each has the whole dataset; options must be equal.
     """
-    options = {"program": spec.target, **spec.options}
+    options = {"program": spec.target, _SOURCES: spec.source_checksum(), **spec.options}
     if any(gather_values(ring, dataset.shards > 1)):
         check_shards(ring, dataset)
         check_alike(ring, options)

@@ -79,8 +79,8 @@ def test_a_program_of_ones_own_goes_on_where_it_is_named(run: Path, ooc: Ooc, mo
     (run.parent / "mine.py").write_text(OWN.format(body="changed = True"))
     done = ooc("resume", "own", "--program", "mine:Own", "--iterations", 4)
     assert done.returncode == 0, done.stderr
-    assert "warning: the source file of mine:Own has changed since own was started" in done.stderr
-    assert "the source file of mine:Own has changed since" in (run.parent / "own" / "log.txt").read_text()
+    assert "warning: the source files of mine:Own have changed since own was started" in done.stderr
+    assert "the source files of mine:Own have changed since" in (run.parent / "own" / "log.txt").read_text()
     (run.parent / "mine.py").unlink()
     gone = ooc("resume", "own", "--program", "mine:Own", "--iterations", 6)
     assert gone.returncode == 2

@@ -244,7 +244,7 @@ def test_a_run_whose_program_was_changed_is_told_of_or_refused(matrix, program, 
     file.write_text(f"{PROGRAM}# changed\n")
     done = ooc(*resume, 4)
     assert done.returncode == 0, done.stderr
-    assert f"warning: the source file of {spec.target} has changed since run was started" in done.stderr
+    assert f"warning: the source files of {spec.target} have changed since run was started" in done.stderr
     before = (tmp_path / "run" / "state" / "manifest.json").read_bytes()
     for old, new, told in (
         ("self.dataset.rows", "7", "'sums' is 30 float64 in the run, but 7 float64 in the program"),

@@ -116,11 +116,11 @@ class Run:
         return f"ooc resume {self.path}{'' if spec.is_known else f' --program {spec.target}'}"
 
     def warn_of_changed_program(self) -> None:
-        """Warn on standard error and in log.txt if the file of a user's program has changed since the run was
-        started."""
+        """Warn on standard error and in log.txt if the file of a user's program, or a file that it imports, has changed
+        since the run was started."""
         noted = self.config.get("program_source")
         if noted is not None and noted != self.spec.source_checksum():
-            warning = f"the source file of {self.config['program']} has changed since {self.path} was started"
+            warning = f"the source files of {self.config['program']} have changed since {self.path} was started"
             stderr.warn(warning)
             self.log(warning)
 

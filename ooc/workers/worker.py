@@ -19,6 +19,7 @@ from blocks.kinds import open_rows
 from blocks.store import Store, parts
 from ooc import user_programs
 from ooc.program import Job, Phase, StaticProgram
+from ooc.program_sources import source_checksum
 from ooc.ring.packets import SLOTS, PacketSlots, Passage
 from ooc.state.layout import Layout
 from ooc.state.passes import RESIDENT
@@ -77,8 +78,8 @@ class ProgramSpec(NamedTuple):
             raise WorkFailed(f"the options {wrong}: {error}", REMEDY) from error
 
     def source_checksum(self) -> str | None:
-        """Return the XXH3-128 of a user's program file, without running it; None for programs of ooc."""
-        return None if self.is_known else user_programs.source_checksum(self.target)
+        """Return the XXH3-128 of the files of a user's program, without running it; None for programs of ooc."""
+        return None if self.is_known else source_checksum(self.target.partition(":")[0])
 
 
 def _types_of(program: type) -> dict[str, Any]:
