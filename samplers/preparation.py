@@ -73,7 +73,7 @@ def fits(dataset: Store, spec: ProgramSpec, resources: Resources, *, evaluators:
 
 
 def _plan(dataset: Store, spec: ProgramSpec, resources: Resources, budget: int, *, evaluators: bool) -> Plan:
-    in_process = resources.workers is None and spec.is_known and dataset.samples <= SMALL
+    in_process = resources.workers in (None, 1) and spec.is_known and dataset.samples <= SMALL
     one = in_process or spec.options.get("update") == "immediate"
     count = resources.workers or (1 if one else cores())
     beside = processes_bytes(count) if evaluators else 0
