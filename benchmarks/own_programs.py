@@ -172,7 +172,8 @@ def trained(target: str, data: Any, directory: Path, given: dict[str, Any]) -> C
             if line["iteration"] in (FEW, FEW + iterations):
                 marks[line["iteration"]] = used()
 
-        path, count = directory / f"run-{time.monotonic_ns()}", FEW + iterations
+        # The last iteration does not count, either, since the objective is computed after it.
+        path, count = directory / f"run-{time.monotonic_ns()}", FEW + iterations + 1
         training: dict[str, Any] = {
             "options": given,
             "iterations": count,

@@ -11,7 +11,7 @@ import psutil
 from blocks.control_groups import memory_limit
 from blocks.errors import RequestError
 
-_REST = 50  # pause between two measurements, relative to the duration of one
+_REST = 200  # pause between two measurements, relative to the duration of one
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
@@ -56,7 +56,7 @@ def held(pids: list[int]) -> int:
 
 
 class Held:
-    """Memory of processes, measured so rarely that measuring takes at most 2 percent of the time.
+    """Memory of processes, measured so rarely that measuring takes at most half a percent of the time.
 
     For each measurement the kernel walks all pages of the processes.
     """

@@ -14,6 +14,8 @@ import gc
 import importlib
 import math
 import os
+import pickle
+import select
 import signal
 import socket
 import subprocess
@@ -26,8 +28,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
-from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import ForkingPickler, recv_handle, send_handle
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, NoReturn
 
 from blocks import interpreters, stderr
@@ -95,8 +97,7 @@ class Workers:
         A large message is sent by a thread, as the worker may be sending an answer that must be read meanwhile.
         """
         self._asked[worker].append(message)
-        # A copy: Python 3.12 may collect the object behind this view before the view, and crash at exit.
-        packed, before = bytes(ForkingPickler.dumps(message)), self._sending[worker]
+        packed, before = pickle.dumps(message, protocol=-1), self._sending[worker]
         if len(packed) > _AT_ONCE or (before and not before.done()):
             self._sending[worker] = self._senders[worker].submit(self._connections[worker].send_bytes, packed)
             return
@@ -118,7 +119,7 @@ class Workers:
         makes progress within `timeout` seconds (after printing the stacks of all workers).
         """
         sources, known, left = [*self._connections, *([wake] if wake else [])], None, timeout
-        while not (ready := wait(sources, glance := min(left, _GLANCE))) and left > 0:
+        while not (ready := _readable(sources, glance := min(left, _GLANCE))) and left > 0:
             left -= glance
             if known != (now := progress()):
                 known, left = now, timeout
@@ -133,7 +134,7 @@ class Workers:
             if connection is wake:
                 wake.recv_bytes()
                 continue
-            worker = self._connections.index(connection)  # type: ignore[arg-type]
+            worker = self._connections.index(connection)
             try:
                 answer = self._connections[worker].recv()
             except _GONE:
@@ -220,6 +221,17 @@ class Workers:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _readable(connections: Collection[Connection], timeout: float) -> list[Connection]:
+    """Return the connections that can be read, after up to `timeout` seconds.
+
+    `multiprocessing.connection.wait` does the same in 60 microseconds rather than 5.
+    """
+    by_descriptor, poll = {each.fileno(): each for each in connections}, select.poll()
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.POLLIN)
+    return [by_descriptor[descriptor] for descriptor, _ in poll.poll(1000 * timeout)]
 
 
 def cores() -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from blocks.corpus.dataset import Dataset
 from blocks.errors import Diverged, WorkFailed
 from ooc import user_functions
 from ooc.program import Arrays, Job
@@ -30,6 +31,7 @@ from ooc.stochastic.variable_arrays import (
     variable_of,
 )
 from ooc.stochastic.variables import FULL, KEPT, LOST, SCALE, STATE, WEIGHTS, Queue, begin, place_of
+from ooc.workers.mapped_units import kept
 
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
@@ -60,7 +62,10 @@ class ElementJobs:
         self._work = {name: x.spec(0).zeros() for name, x in program.locals.items() if x.per == "work"}
         self._loops = element_loops.load(program, self._names())
         self._sole = program.most == 1 and only_adds(program)
-        self._block = lru_cache(maxsize=2)(lambda number: elements_of(program.dataset.block(number)))
+        dataset = program.dataset
+        copies = isinstance(dataset, Dataset)  # the words of documents, which are in memory
+        cached = lru_cache(maxsize=2) if copies else partial(kept, dataset=dataset)
+        self._block = cached(lambda number: elements_of(dataset.block(number)))
 
     def _names(self) -> element_loops.DeclaredNames:
         program = self._program

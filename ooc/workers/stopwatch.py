@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 
-_SCHEDULED = Path("/proc/self/schedstat")  # nanoseconds for which a thread ran, and for which it waited to run
+_SCHEDULED = "/proc/self/schedstat"  # nanoseconds for which a thread ran, and for which it waited to run
 
 
 class Stopwatch:
@@ -54,7 +54,11 @@ def still_seconds() -> float:
     0 if the system does not measure scheduling times.
     """
     try:
-        waited = int(_SCHEDULED.read_text().split()[1]) / 1e9
+        file = os.open(_SCHEDULED, os.O_RDONLY)
     except OSError:
         return 0.0
+    try:
+        waited = int(os.read(file, 100).split()[1]) / 1e9
+    finally:
+        os.close(file)
     return time.perf_counter() - time.process_time() - waited

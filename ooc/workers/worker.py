@@ -23,15 +23,13 @@ from ooc.program_sources import source_checksum
 from ooc.ring.packets import SLOTS, PacketSlots, Passage
 from ooc.state.layout import Layout
 from ooc.state.passes import RESIDENT
+from ooc.workers.mapped_units import kept
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays
 from ooc.workers.stopwatch import still_seconds
 from ooc.workers.work_queue import Claims
 
 _NOTHING = np.empty((0, 0), np.uint8)
 OVERLAPPING = -1  # stage number of a message about several stages, see `Phase.overlaps`
-# Bytes of blocks and slices that a worker keeps mapped. Mapping them again in each iteration costs 1.4 us per page,
-# 5 percent of the time of an assignment in k-means. The pages are clean pages of files, which the kernel can drop.
-_MAPPED = 64 << 20
 STOOD_STILL = "stood_still"  # float64 (1,) for each worker: `still_seconds` while processing parts
 
 
@@ -171,8 +169,7 @@ class JobHandler:
         self._number = 0
         self._delta: dict[str, np.ndarray] = {}
         self._stood_still = np.zeros(1)
-        units = dataset.block_count + dataset.slice_count
-        self.unit = lru_cache(max(4, _MAPPED * units // dataset.data_bytes))(self._unit)
+        self.unit = kept(self._unit, dataset)
         self._starts = lru_cache(maxsize=3)(self._first_rows)
         self._buffer_bases = lru_cache(maxsize=4)(self._layout.buffer_bases)
 
