@@ -108,10 +108,29 @@ class Machines:
         """Cut a machine off from all others, or not any more."""
         ip("-n", self._switch, "link", "set", f"to-{self.names[number]}", "up" if in_ else "down")
 
-    def let_through(self, number: int, other: int, *, goes: bool) -> None:
-        """Have nothing go from one machine to another, though both reach all others, or not any more."""
+    def let_through(self, machine: int | str, other: int, *, goes: bool) -> None:
+        """Have nothing go from one machine to another, though both reach all others, or not any more.
+
+        machine: number of a machine, or "launcher".
+        """
+        name = machine if isinstance(machine, str) else self.names[machine]
         route = ["route", "del" if goes else "add", "unreachable", self.addresses[other]]
-        ip("-n", f"{self._prefix}-{self.names[number]}", *route)
+        ip("-n", f"{self._prefix}-{name}", *route)
+
+    @contextlib.contextmanager
+    def firewall(self) -> Iterator[None]:
+        """Let nothing but ssh go from any machine to another."""
+        rules: tuple[list[object], ...] = (
+            ["sport", PORT, "lookup", "main"],
+            ["dport", PORT, "lookup", "main"],
+            ["unreachable"],
+        )
+        with ExitStack() as stack:
+            for name, (number, rule) in itertools.product([*self.names, "launcher"], enumerate(rules, 1)):
+                own = ["-n", f"{self._prefix}-{name}", "rule"]
+                ip(*own, "add", "priority", number, "ipproto", "tcp", *rule)
+                stack.callback(ip, *own, "del", "priority", number)
+            yield
 
     @contextlib.contextmanager
     def small_disk(self, number: int, name: str, size: str) -> Iterator[Path]:

@@ -28,15 +28,20 @@ def make_keys(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def serve(folder: Path, address: str, port: int, prefix: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
-    """sshd with the keys in a folder, started by a command that begins with `prefix`; it ends with all its sessions."""
+def serve(
+    folder: Path, address: str, port: int, prefix: Sequence[str] = (), more: str = ""
+) -> Iterator[subprocess.Popen[bytes]]:
+    """sshd with the keys in a folder, started by a command that begins with `prefix`; it ends with all its sessions.
+
+    more: lines of its configuration.
+    """
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
     kept = {name: os.environ[name] for name in ("XDG_CACHE_HOME",) if name in os.environ}
     config = folder / f"sshd-{address}-{port}"
     config.write_text(
         f"Port {port}\nListenAddress {address}\nHostKey {folder}/host\nAuthorizedKeysFile {folder}/user.pub\n"
-        "PidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nMaxStartups 100\n"
+        f"PidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nMaxStartups 100\n{more}"
         + "".join(f"SetEnv {name}={value}\n" for name, value in kept.items())
     )
     process = subprocess.Popen([*prefix, str(SSHD), "-D", "-e", "-f", str(config)], stderr=subprocess.DEVNULL)

@@ -5,6 +5,7 @@ Machines are network namespaces, which need root: see `benchmarks.namespaces`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from corpora import model_bytes
 from launches import (
@@ -28,7 +30,7 @@ from launches import (
 )
 
 from benchmarks.namespaces import Machines, possible
-from benchmarks.sshd import SSHD
+from benchmarks.sshd import SSHD, client_config, serve, wait_for
 
 pytestmark = [
     pytest.mark.ring,
@@ -110,7 +112,8 @@ def test_a_machine_whose_processes_are_all_killed(machines, model, launch):
     training = launch(*TRAIN)
     training.until_trained(machines.places[2] / "run")
     for process in processes_in(machines.places[2]):
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it ends with the one before
+            process.kill()
     assert_failed(
         training, ["rank 2 (host-2) lost its connection or was killed", "rank 2 (host-2) was killed by SIGKILL"]
     )
@@ -125,7 +128,7 @@ def test_a_rank_that_hangs(machines, model, launch, guard):
     rank = rank_in(machines.places[1])
     for process in [rank, *([rank.parent()] if guard else [])]:
         process.suspend()
-    assert_failed(training, ["rank 1 (10.77.0.2) has not responded for 8 s"])
+    assert_failed(training, ["rank 1 (host-1) has not responded for 8 s"])
     assert_goes_on(launch, machines, model)
 
 
@@ -143,18 +146,91 @@ def test_a_launch_that_restarts_outlives_an_outage(machines, model, launch):
     assert model_bytes(machines.places[0] / "run") == model
 
 
+def assert_unreachable(launch: Launch, pairs: list[str], remedy: str) -> None:
+    done = launch.done()
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-2:] == [f"ooc: {'; '.join(pairs)}", remedy]
+
+
 def test_two_ranks_that_cannot_reach_each_other(machines, model, launch):
     """As behind a firewall: both are named, with the port, and not who waits in vain for the other."""
     machines.let_through(0, 1, goes=False)
     try:
-        done = launch("--ports", "40000-40010", *TRAIN).done()
+        assert_unreachable(
+            launch("--ports", "40000-40010", *TRAIN),
+            ["rank 0 (host-0) cannot reach rank 1 (host-1) at 10.77.0.2 port 40000: no route to host"],
+            "Open TCP ports 40000-40010 on rank 1 (host-1), or use --tunnel. If an address is wrong, give address=IP on"
+            " the host's line of --hosts.",
+        )
     finally:
         machines.let_through(0, 1, goes=True)
-    assert done.returncode == 1
-    what, remedy = done.stderr.strip().splitlines()[-2:]
-    assert what.startswith("ooc: rank 0 (host-0): rank 1 (10.77.0.2) could not be reached by rank 0 for "), done.stderr
-    assert "s at 10.77.0.2 port 40000: " in what
-    assert "open this port of rank 1 for rank 0, or choose open ports with: ooc launch --ports" in remedy
+
+
+def test_where_only_ssh_is_open_every_pair_is_named_and_a_tunnel_helps(machines, model, launch):
+    """One host is reached through another: the launcher has no way to it."""
+    machines.write_hosts(host_0="port=40000", host_1="port=40001", host_2="port=40002")
+    jump = machines.folder / "jump"
+    jump.write_text(f"Host host-1\nProxyJump host-0\n{(machines.folder / 'config').read_text()}")
+    machines.let_through("launcher", 1, goes=False)
+    try:
+        with machines.firewall():
+            pairs = [
+                f"rank {rank} (host-{rank}) cannot reach rank {after} (host-{after}) at 10.77.0.{after + 1}"
+                f" port 4000{after}: network is unreachable"
+                for rank, after in ((0, 1), (1, 2), (2, 0))
+            ]
+            assert_unreachable(
+                launch("--ssh-config", jump, *TRAIN),
+                pairs,
+                "Open TCP ports 40000, 40001, 40002 on rank 1 (host-1), rank 2 (host-2), rank 0 (host-0), or use"
+                " --tunnel. If an address is wrong, give address=IP on the host's line of --hosts.",
+            )
+            done = launch("--ssh-config", jump, "--tunnel", *TRAIN).done()
+    finally:
+        machines.write_hosts()
+        machines.let_through("launcher", 1, goes=True)
+    assert done.returncode == 0, done.stderr
+    assert model_bytes(machines.places[0] / "run") == model
+
+
+def test_a_rank_that_is_killed_behind_a_tunnel(machines, model, launch):
+    with machines.firewall():
+        training = launch("--tunnel", *TRAIN)
+        training.until_trained(machines.places[1] / "run")
+        rank_in(machines.places[1]).kill()
+        assert_failed(training, ["rank 1 (host-1) was killed by SIGKILL"])
+        done = launch("--tunnel", "--", "resume", "run").done()
+    assert done.returncode == 0, done.stderr
+    assert model_bytes(machines.places[0] / "run") == model
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "what"),
+    [
+        ("AllowTcpForwarding no", "--tunnel: the sshd of rank 2 (strict) does not forward ports: "),
+        pytest.param(
+            "PermitOpen none",
+            "rank 1 (host-1) cannot reach rank 2 (strict) at 127.0.0.1 port ",
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_a_host_that_forwards_no_ports_is_named(machines, model, launch, forbidden, what):
+    hosts = dict(zip(machines.names, [(address, 22) for address in machines.addresses], strict=False))
+    strict = (machines.addresses[2], 2222)
+    with serve(machines.folder, *strict, machines.inside(2), f"{forbidden}\n"):
+        wait_for(client_config(machines.folder, {**hosts, "strict": strict}), ["strict"], machines.launcher)
+        text = (machines.folder / "hosts.txt").read_text()
+        (machines.folder / "hosts.txt").write_text(text.replace("host-2 dir", "strict dir"))
+        try:
+            done = launch("--tunnel", *TRAIN).done()
+        finally:
+            machines.write_hosts()
+            client_config(machines.folder, hosts)
+    assert done.returncode == 1, done.stderr
+    said, remedy = done.stderr.strip().splitlines()[-2:]
+    assert said.startswith(f"ooc: {what}"), done.stderr
+    assert "AllowTcpForwarding yes" in remedy
 
 
 def test_a_rank_that_is_cut_off(machines, model, launch):
@@ -163,7 +239,7 @@ def test_a_rank_that_is_cut_off(machines, model, launch):
     machines.plug(1, in_=False)
     try:
         assert_failed(
-            training, ["rank 1 (10.77.0.2) has not responded for", "rank 1 (host-1) lost its connection or was killed"]
+            training, ["rank 1 (host-1) has not responded for", "rank 1 (host-1) lost its connection or was killed"]
         )
         with nobody_left(machines.places[1], within=60):  # it cannot be told
             pass

@@ -17,8 +17,8 @@ from rings import until
 
 from blocks import RequestError, WorkFailed
 from ooc.launch.hosts import Host, read_hosts
-from ooc.launch.launcher import RankReport, cause
-from ooc.launch.preflight import Hello, check, own_packages, own_version
+from ooc.launch.preflight import Hello, check, check_addresses, own_packages, own_version
+from ooc.launch.reports import RankReport, cause
 
 # Files of hosts
 
@@ -34,13 +34,15 @@ def test_a_file_of_hosts(tmp_path):
     big.example:2222 dir='/data/my run' cores=16 memory=64GB
     me@10.0.0.7 address=192.168.1.7 python=.venv/bin/python  # behind a router
     [fe80::1]:22
-    big.example
+    big.example port=40000
+    little.example port=40000-40010
     """
     assert hosts_of(tmp_path, text) == [
         Host("big.example", port=2222, directory="/data/my run", cores=16, memory=64 * 10**9),
         Host("10.0.0.7", "me", address="192.168.1.7", python=".venv/bin/python"),
         Host("fe80::1", port=22),
-        Host("big.example"),
+        Host("big.example", ports=range(40000, 40001)),
+        Host("little.example", ports=range(40000, 40011)),
     ]
 
 
@@ -58,6 +60,8 @@ def test_a_file_of_hosts(tmp_path):
         ("host cores=x", "cores=x"),
         ("host cores=1 cores=2", "is given twice"),
         ("host memory=much", "memory="),
+        ("host port=0", "port= 0: expected a port or two ports"),
+        ("host port=2-1", "port= 2-1: expected a port or two ports"),
         ("host address=nowhere", "address=nowhere"),
         ("host dir='", "closing quotation"),
     ],
@@ -105,6 +109,13 @@ def test_the_command_needs_no_dashes_before_it(ooc, tmp_path):
     done = ooc("launch", "--hosts", "hosts.txt", "train", "lda", "data", "run", "--topics", "3", "--watch")
     assert done.returncode == 2
     assert "--watch can only be used on one machine" in done.stderr
+
+
+def test_a_tunnel_needs_no_ports(ooc, tmp_path):
+    (tmp_path / "hosts.txt").write_text("nowhere.invalid\n")
+    done = ooc("launch", "--hosts", "hosts.txt", "--tunnel", "--ports", "40000-40010", "--", "resume", "run")
+    assert done.returncode == 2
+    assert "--tunnel and --ports are mutually exclusive" in done.stderr
 
 
 def test_staleness_is_for_rings(ooc):
@@ -158,10 +169,22 @@ def test_who_does_not():
     assert "rank 0 (host0): data is shard 1" in refusal(second, first)
     assert "shard 1 of 2 is missing" in refusal(first)
     assert "expected a shard" in refusal(first, hello())
-    assert "rank 0 (host0) is at 127.0.0.1" in refusal(first._replace(address="127.0.0.1"), second)
-    at_home = [each._replace(address="127.0.0.1") for each in (first, second)]
-    assert "rank 0 (host0) is at 127.0.0.1" in refusal(at_home[0], at_home[1]._replace(hostname="other"))
     assert "the clock of rank 0 (host0) is 7200 s ahead" in refusal(first, second, clocks=(7200.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("addresses", "hostnames", "is_refused"),
+    [
+        (["127.0.0.1", "10.0.0.1"], ["a", "b"], True),
+        (["127.0.0.1", "127.0.0.1"], ["a", "b"], True),
+        (["127.0.0.1", "127.0.0.1"], ["a", "a"], False),
+        (["10.0.0.1", "10.0.0.2"], ["a", "b"], False),
+    ],
+)
+def test_addresses_that_other_machines_cannot_reach(addresses, hostnames, is_refused):
+    refusing = pytest.raises(RequestError, match=r"^rank 0 is at 127\.0\.0\.1, which other machines cannot reach$")
+    with refusing if is_refused else contextlib.nullcontext():
+        check_addresses(addresses, hostnames, ["rank 0", "rank 1"], "")
 
 
 # What the others failed by

@@ -136,7 +136,7 @@ def test_workers_that_somebody_has_stopped_are_named(place):
             process.suspend()
         done = launch.done()
     assert done.returncode == 1
-    assert "(127.0.0.1) failed: its worker process " in done.stderr, done.stderr
+    assert "(one) failed: its worker process " in done.stderr, done.stderr
     assert "has been stopped (SIGSTOP) for 2 s" in done.stderr
     assert "-- resume still-{rank}" in done.stderr
 

@@ -122,7 +122,7 @@ def test_a_pod_that_is_killed_ends_all_and_the_job_goes_on(folder, model):
         job.processes[1].kill()
         killed = job.done()
     assert codes(killed) == [1, -signal.SIGKILL]
-    assert "rank 1 (127.0.0.1) closed the connection" in killed[0].stderr, killed[0].stderr
+    assert f"rank 1 ({socket.gethostname()}) closed the connection" in killed[0].stderr, killed[0].stderr
     assert "continue with: ooc resume pod-{rank} --rendezvous 127.0.0.1:" in killed[0].stderr
     assert "--key-file ring.key --ring-rank 0 --ring-size 2" in killed[0].stderr
     again = Job(folder, KUBERNETES, *command).done()
@@ -153,11 +153,26 @@ def test_different_commands_are_named_on_all_ranks(folder):
         (["--rendezvous", "here", "--key-file", "ring.key"], "--rendezvous here: expected HOST:PORT"),
         (["--rendezvous", "2001:db8::1", "--key-file", "ring.key"], "--rendezvous 2001:db8::1: expected HOST:PORT"),
         (["--rendezvous", "here:1"], "--rendezvous needs the key that all ranks share"),
+        (
+            [
+                "--rendezvous",
+                "here:1",
+                "--key-file",
+                "ring.key",
+                "--ring-rank",
+                "0",
+                "--ring-size",
+                "2",
+                "--ports",
+                "5-4",
+            ],
+            "--ports 5-4: expected a port or two ports, from 1 to 65535",
+        ),
         (["--ring-size", "2"], "--ring-size can only be used with --rendezvous"),
         (["--rendezvous", "here:1", "--transport", "mpi"], "--rendezvous and --transport are mutually exclusive"),
         (["--rendezvous", "here:1", "--watch"], "--watch can only be used on one machine"),
     ],
-    ids=["address", "brackets", "key", "alone", "transport", "watch"],
+    ids=["address", "brackets", "key", "ports", "alone", "transport", "watch"],
 )
 def test_requests_that_cannot_be_are_refused(folder, ooc_in, options, what):
     write_key(folder / "ring.key")
@@ -167,8 +182,9 @@ def test_requests_that_cannot_be_are_refused(folder, ooc_in, options, what):
     assert not (folder / "refused").exists()
 
 
-def test_the_variable_for_launch_is_no_request_to_meet(folder, ooc_in, monkeypatch):
+def test_the_variables_for_launch_are_no_request_to_meet(folder, ooc_in, monkeypatch):
     monkeypatch.setenv("OOC_PATIENCE", "30")
+    monkeypatch.setenv("OOC_PORTS", "40000-40010")
     monkeypatch.setenv("RANK", "x")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert "--topics must be from 1" in ooc_in(folder)("train", "lda", "shard-0", "alone", "--topics", 0).stderr
@@ -302,7 +318,7 @@ def test_a_function_that_fails_ends_all_ranks(threads, tmp_path):
         return failed.value.what
 
     assert in_all([lambda rank=rank: call(rank) for rank in range(2)]) == [
-        "rank 1 (127.0.0.1) stopped: the reason",
+        f"rank 1 ({socket.gethostname()}) stopped: the reason",
         "the reason",
     ]
 

@@ -20,11 +20,14 @@ from rings import HOST, in_all, nothing_left, pass_slices, until
 
 from benchmarks.sshd import free_port
 from blocks import RequestError, WorkFailed
+from ooc.launch import meeting as meeting_place
 from ooc.launch import place as places
-from ooc.launch import rendezvous as meeting_place
+from ooc.launch import rendezvous as joining
 from ooc.launch import rendezvous_messages as messages
-from ooc.launch.rendezvous import Rendezvous, join
+from ooc.launch.meeting import Rendezvous
+from ooc.launch.rendezvous import join
 from ooc.ring import handshake, tcp
+from ooc.ring.credentials import of_holders
 from ooc.ring.handshake import MAX_PENDING
 
 VARIABLES = [name for pair in places._VARIABLES for name in pair if name]
@@ -50,8 +53,8 @@ def meetings(ranks: int, host: str = HOST, **options: Any) -> list[Rendezvous]:
 @contextmanager
 def holder(meeting: Rendezvous) -> Iterator[ssl.SSLSocket]:
     """A connection to rank 0 of a process that has the key, and may be anything else."""
-    shared = meeting_place.of_holders(meeting.key, "rendezvous")
-    context = meeting_place._at_any_time(shared.context(ssl.PROTOCOL_TLS_CLIENT))
+    shared = of_holders(meeting.key, "rendezvous")
+    context = meeting_place.at_any_time(shared.context(ssl.PROTOCOL_TLS_CLIENT))
     with socket.socket() as plain:
         until(lambda: plain.connect_ex((HOST, meeting.port)) == 0)
         with context.wrap_socket(plain, server_hostname="rendezvous") as connection:
@@ -92,7 +95,7 @@ def test_a_rank_that_does_not_come_is_named_everywhere(threads):
 
 
 def test_a_rank_0_that_does_not_come_is_missed(threads, monkeypatch):
-    monkeypatch.setattr(meeting_place, "_LONGER", 0.0)
+    monkeypatch.setattr(joining, "LONGER", 0.0)
     assert "Connection refused" in told(meetings(2, join_timeout=1.0)[1])
 
 
@@ -113,26 +116,26 @@ def test_other_numbers_of_ranks_are_named_everywhere(threads):
 
 @pytest.mark.parametrize("package", ["ooc", "numpy"])
 def test_other_versions_are_named_everywhere(threads, monkeypatch, package):
-    own = meeting_place._own
+    own = Rendezvous.introduction
 
     def other(meeting: Rendezvous, address: str, port: int) -> Any:
         found = own(meeting, address, port)
         return found._replace(packages=found.packages | ({package: "0.0"} if meeting.rank else {}))
 
-    monkeypatch.setattr(meeting_place, "_own", other)
+    monkeypatch.setattr(Rendezvous, "introduction", other)
     found = all_told(*meetings(2))
     assert len(set(found)) == 1
     assert f"has {package} 0.0, rank 0" in found[0]
 
 
 def test_a_clock_that_is_far_off_is_named_everywhere(threads, monkeypatch):
-    own = meeting_place._own
+    own = Rendezvous.introduction
 
     def other(meeting: Rendezvous, address: str, port: int) -> Any:
         found = own(meeting, address, port)
         return found._replace(clock=found.clock + 7200 * meeting.rank)
 
-    monkeypatch.setattr(meeting_place, "_own", other)
+    monkeypatch.setattr(Rendezvous, "introduction", other)
     found = all_told(*meetings(2))
     assert found == [f"the clock of rank 1 ({socket.gethostname()}) is 7200 s ahead of this machine"] * 2
 
@@ -157,39 +160,78 @@ def test_a_rank_that_was_started_again_takes_its_place(threads):
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(told, ranks[0])
         with holder(ranks[1]) as connection:
-            messages.send(connection, meeting_place._own(ranks[1], HOST, 1)._asdict())
+            messages.send(connection, ranks[1].introduction(HOST, 1)._asdict())
             time.sleep(0.5)
         others = [pool.submit(told, each) for each in ranks[1:]]
         assert [future.result() for future in (first, *others)] == ["nothing"] * 3
 
 
 def test_a_rank_of_the_next_start_waits_while_those_of_this_one_connect(threads, monkeypatch):
-    monkeypatch.setattr(meeting_place, "_LONGER", 0.0)
+    monkeypatch.setattr(joining, "LONGER", 0.0)
     first, second = meetings(2)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(told, first)
         listening = handshake.listen(HOST)
         with holder(first) as connection:
-            messages.send(connection, meeting_place._own(second, HOST, listening.getsockname()[1])._asdict())
-            addresses, credentials = messages.read_answer(connection, 2, time.monotonic() + LONG)
-        late = told(second._replace(join_timeout=2.0))
-        with closing(tcp.join(1, addresses, listening, credentials)) as ring:
-            pass_slices(ring, [0, 100_000])
+            messages.send(connection, second.introduction(HOST, listening.getsockname()[1])._asdict())
+            addresses, _, credentials = messages.read_answer(connection, 2, time.monotonic() + LONG)
+            late = told(second._replace(join_timeout=2.0))
+
+            def agree(problem: str) -> None:
+                messages.send(connection, messages.reached(problem))
+                messages.read_go(connection, time.monotonic() + LONG)
+
+            with closing(tcp.join(1, addresses, listening, credentials, agree=agree)) as ring:
+                pass_slices(ring, [0, 100_000])
         assert waiting.result() == "nothing"
     assert late.startswith(f"rank 1 could not join the ring at {first.at} within 2 s: the ranks of another start are")
 
 
-def test_a_next_rank_that_cannot_be_reached_is_named_with_what_helps(threads, monkeypatch):
+def test_pairs_that_cannot_reach_each_other_are_named_everywhere_with_what_helps(threads, monkeypatch):
     monkeypatch.setattr(tcp, "join", partial(tcp.join, deadline=1.5))
+    introduction = Rendezvous.introduction
+
+    def elsewhere(meeting: Rendezvous, address: str, port: int) -> Any:
+        return introduction(meeting, address, port if meeting.rank == 0 else meeting.rank)  # where nobody listens
+
+    monkeypatch.setattr(Rendezvous, "introduction", elsewhere)
+    ranks = meetings(3)
+
+    def refused(meeting: Rendezvous) -> tuple[str, str]:
+        with pytest.raises(WorkFailed) as failed:
+            join(meeting)
+        return failed.value.what, failed.value.remedy
+
+    found = in_all([lambda each=each: refused(each) for each in ranks])
+    here = socket.gethostname()
+    pairs = [
+        f"rank {rank} ({here}) cannot reach rank {rank + 1} ({here}) at 127.0.0.1 port {rank + 1}: connection refused"
+        for rank in range(2)
+    ]
+    remedy = (
+        f"Open TCP port 1, 2 on rank 1 ({here}), rank 2 ({here}); --ports FIRST-LAST chooses the ports on which ranks"
+        " listen. If an address is wrong, give --rendezvous an address of rank 0 in the network of all ranks."
+    )
+    assert found == [("; ".join(pairs), remedy)] * 3
+
+
+def test_a_rank_that_is_lost_before_all_are_connected_is_named(threads, monkeypatch):
+    monkeypatch.setattr(tcp, "join", partial(tcp.join, deadline=0.5))
     first, second = meetings(2)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(join, first)
-        with holder(first) as connection:
-            messages.send(connection, meeting_place._own(second, HOST, 1)._asdict())
-            with pytest.raises(WorkFailed, match=r"rank 1 \(127.0.0.1\) could not be reached by rank 0 for") as failed:
-                waiting.result()
-    assert "open this port of rank 1 for rank 0. Each rank listens at the port of --rendezvous" in failed.value.remedy
-    assert "ooc launch" not in failed.value.remedy
+        waiting = pool.submit(told, first)
+        with handshake.listen(HOST) as listening, holder(first) as connection:
+            messages.send(connection, second.introduction(HOST, listening.getsockname()[1])._asdict())
+            messages.read_answer(connection, 2, time.monotonic() + LONG)
+        lost = f"rank 1 ({socket.gethostname()}) was lost before all ranks were connected: it closed the connection"
+        assert waiting.result() == lost
+
+
+def test_ranks_listen_on_given_ports(threads):
+    _, second = meetings(2)
+    port = free_port()
+    with socket.create_server((HOST, second.port)), socket.create_server((HOST, port)):
+        assert told(second._replace(ports=range(port, port + 1))) == f"port {port} is not free at {HOST}"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +254,7 @@ def test_an_introduction_that_is_not_understood_ends_all(threads, change):
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(told, each) for each in (first, second)]
         with holder(third) as connection:
-            messages.send(connection, meeting_place._own(third, HOST, 1)._asdict() | change)
+            messages.send(connection, third.introduction(HOST, 1)._asdict() | change)
             with pytest.raises(RequestError, match="introduces itself as another version of ooc does"):
                 messages.read_answer(connection, 3, time.monotonic() + LONG)
         found = [future.result() for future in waiting]
@@ -249,7 +291,7 @@ def test_what_is_no_message_is_refused(threads, data):
 @pytest.mark.few(2)
 def test_an_answer_that_is_not_understood_is_an_error(threads, reply):
     first, second = meetings(2)
-    shared = meeting_place.of_holders(first.key, "rendezvous")
+    shared = of_holders(first.key, "rendezvous")
     context = shared.context(ssl.PROTOCOL_TLS_SERVER)
     with socket.create_server((HOST, first.port)) as listening, ThreadPoolExecutor(1) as pool:
         asking = pool.submit(told, second)

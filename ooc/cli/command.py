@@ -31,7 +31,7 @@ from samplers.options import GENERAL, OUTPUT
 
 _NOT_NOTED = {  # options that only affect how a run is started and reported
     *("overwrite", "resume", "quiet", "json", "watch", "transport"),
-    *("rendezvous", "key-file", "ring-rank", "ring-size", "join-timeout", "patience"),
+    *("rendezvous", "key-file", "ring-rank", "ring-size", "join-timeout", "patience", "ports"),
 }
 TYPED_ONLY = ("program", "ssh-config", "trust-pickle")  # these let other code run: no file or variable may set them
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import shutil
 import sys
@@ -38,6 +37,10 @@ Ports = Annotated[
         metavar="FIRST-LAST", help="Ports on which ranks listen; the firewall must allow them [default: any]."
     ),
 ]
+Tunnel = Annotated[
+    bool,
+    typer.Option("--tunnel", help="Connect the ranks through ssh, where the firewall allows nothing else."),
+]
 SshConfig = Annotated[
     Path | None,
     typer.Option(
@@ -59,6 +62,7 @@ def launch(
     restarts: Restarts = 0,
     insecure: Insecure = False,
     ports: Ports = None,
+    tunnel: Tunnel = False,
     ssh_config: SshConfig = None,
 ) -> None:
     """Run a command on several machines together, over ssh.
@@ -73,12 +77,15 @@ def launch(
     from ooc.launch.hosts import read_hosts
     from ooc.launch.launcher import LaunchRequest
     from ooc.launch.launcher import launch as start
+    from ooc.launch.ports import parse_ports
 
     if not 1 <= patience <= 3600:
         raise RequestError(f"--patience must be from 1 to 3600 seconds, got {patience:g}")
     chosen = choose(command)
     if restarts and chosen.ingests:
         raise RequestError("--restarts can only be used with trainings", "Run the ingestion again.")
+    if tunnel and ports:
+        raise RequestError("--tunnel and --ports are mutually exclusive", "With --tunnel, only ssh has to be open.")
     places = read_hosts(hosts)
     if insecure:
         stderr.warn(
@@ -93,7 +100,8 @@ def launch(
             again=lambda elapsed: _arguments("resume", chosen.to_go_on(elapsed)),
             restarts=restarts,
             insecure=insecure,
-            ports=_ports(ports) if ports else None,
+            ports=parse_ports(ports, "--ports") if ports else None,
+            tunnel=tunnel,
             patience=patience,
             ssh_config=ssh_config,
             columns=shutil.get_terminal_size().columns if terminal else 0,
@@ -107,21 +115,11 @@ def _arguments(name: str, rest: Sequence[str]) -> list[str]:
     return [*name.split(), *(["--log-format=json"] if stderr.is_json() else []), *rest]
 
 
-def _ports(text: str) -> tuple[int, int]:
-    """Parse a range of ports FIRST-LAST."""
-    found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", text, re.ASCII)
-    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
-    if not 0 < first <= last < 1 << 16:
-        raise RequestError(
-            f"--ports {text}: expected two numbers from 1 to 65535", "Give a range such as --ports 40000-40010."
-        )
-    return first, last
-
-
 def _resume(options: dict[str, Any], run: Path) -> str:
     """Return the command that continues a run."""
     words = ["ooc", "launch", "--hosts", str(options["hosts"])]
     words += ["--ssh-config", str(options["ssh_config"])] if options["ssh_config"] else []
     words += ["--insecure"] if options["insecure"] else []
     words += ["--ports", options["ports"]] if options["ports"] else []
+    words += ["--tunnel"] if options["tunnel"] else []
     return f"{shlex.join([*words, '--', 'resume'])} {quoted_run(run)}"

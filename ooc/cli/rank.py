@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from blocks.errors import RequestError
 from ooc.cli.console import explained
 from ooc.cli.session import RingCommand, Session, choose, launched, placed
 from ooc.cli.variables import forget_options
@@ -26,10 +25,6 @@ if TYPE_CHECKING:
 
 
 _MEETING = 30.0  # seconds for neighbours to connect; all of them are listening by then
-_REMEDY = (
-    ", or choose open ports with: ooc launch --ports FIRST-LAST. If the address is wrong, give address=IP on the host's"
-    " line of --hosts."
-)
 
 
 def rank() -> None:
@@ -102,13 +97,19 @@ def _failed(
 
 def _join(launcher: LauncherConnection, task: dict[str, Any], chosen: RingCommand, run: Path) -> Ring:
     """Send this rank's description to the launcher, and connect to the other ranks."""
+    from ooc.launch.ports import listen_on
     from ooc.ring import tcp
     from ooc.ring.credentials import Credentials
 
+    def agree(problem: str) -> None:
+        launcher.send(reached=problem)
+        launcher.receive()  # if a rank has a problem, the launcher ends all ranks instead
+
     address = task["address"] or os.environ.get("SSH_CONNECTION", "127.0.0.1 0 127.0.0.1 0").split()[2]
-    listening = _listen(address, task["ports"])
+    listening = listen_on(address, range(task["ports"][0], task["ports"][1] + 1))
     launcher.send(hello=_hello(task, chosen, run, address, listening.getsockname()[1]))
-    addresses = [(str(host), int(port)) for host, port in launcher.receive()["addresses"]]
+    told = launcher.receive()
+    addresses = [(str(host), int(port)) for host, port in told["addresses"]]
     credentials = Credentials(**task["credentials"])
     return tcp.join(
         task["rank"],
@@ -118,21 +119,9 @@ def _join(launcher: LauncherConnection, task: dict[str, Any], chosen: RingComman
         insecure=task["insecure"],
         patience=task["patience"],
         deadline=_MEETING,
-        remedy=_REMEDY,
+        names=told["names"],
+        agree=agree,
     )
-
-
-def _listen(address: str, ports: list[int] | None) -> socket.socket:
-    """Return the socket on which this rank listens, on one of the given ports if there are any."""
-    from ooc.ring.handshake import listen_at
-
-    first, last = ports or (0, 0)
-    if (listening := listen_at(address, range(first, last + 1))) is None:
-        raise RequestError(
-            f"--ports {first}-{last}: none of these ports is free at {address}",
-            "Give at least as many ports as a host has ranks.",
-        )
-    return listening
 
 
 def _hello(task: dict[str, Any], chosen: RingCommand, run: Path, address: str, port: int) -> dict[str, Any]:

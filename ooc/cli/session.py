@@ -44,6 +44,9 @@ RING = (  # options of the processes that a scheduler starts, one on each machin
     _option("join_timeout", float, "SECONDS", "How long to wait for all ranks to join, in seconds [default: 600]."),
     _option("patience", float, "SECONDS", "Stop when a rank has not responded for this many seconds [default: 8]."),
     _option(
+        "ports", str, "FIRST-LAST", "Ports on which this rank listens [default: the port of --rendezvous, or any port]."
+    ),
+    _option(
         TRANSPORT,
         str,
         "mpi",
@@ -169,12 +172,13 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
         )
 
 
-_OF_RENDEZVOUS = ("key_file", "ring_rank", "ring_size", "join_timeout", "patience")
+_OF_RENDEZVOUS = ("key_file", "ring_rank", "ring_size", "join_timeout", "patience", "ports")
+_OF_LAUNCH = ("patience", "ports")  # options of `ooc launch`, too, for which their variables may be meant
 
 
 def _alone() -> list[str]:
-    """Return the options that need --rendezvous. OOC_PATIENCE may be meant for `ooc launch`."""
-    return [name for name in _OF_RENDEZVOUS if name != "patience" or variable(name) not in os.environ]
+    """Return the options that need --rendezvous, except those that variables may have set for `ooc launch`."""
+    return [name for name in _OF_RENDEZVOUS if name not in _OF_LAUNCH or variable(name) not in os.environ]
 
 
 def _meet(given: Mapping[str, Any]) -> Ring:
@@ -186,8 +190,8 @@ def _meet(given: Mapping[str, Any]) -> Ring:
             "--rendezvous needs the key that all ranks share",
             "Create one: (umask 077; openssl rand -hex 32 > ring.key), and give it to all ranks: --key-file ring.key",
         )
-    times = {name: given[name] for name in ("join_timeout", "patience") if given[name] is not None}
-    return join(rendezvous(given["rendezvous"], given["key_file"], given["ring_rank"], given["ring_size"], **times))
+    more = {name: given[name] for name in ("join_timeout", "patience", "ports") if given[name] is not None}
+    return join(rendezvous(given["rendezvous"], given["key_file"], given["ring_rank"], given["ring_size"], **more))
 
 
 def _options_to_meet(given: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """Read the hosts file, which has one line per rank, in rank order.
 
-    [user@]host[:port] [dir=PATH] [cores=N] [memory=SIZE] [address=IP] [python=PATH]    # a comment
+    [user@]host[:port] [dir=PATH] [cores=N] [memory=SIZE] [address=IP] [port=PORT] [python=PATH]    # a comment
 
 The host is passed to ssh, so entries in ~/.ssh/config apply. A host that is on several lines runs several ranks.
 """
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from blocks.errors import RequestError
 from blocks.memory import parse_size
+from ooc.launch.ports import parse_ports
 
 _PLACE = re.compile(
     r"(?:(?P<user>[^\s@:-][^\s@:]*)@)?(?P<name>[^\s@:\[\]-][^\s@:\[\]]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d+))?"
@@ -27,7 +28,8 @@ class Host(NamedTuple):
 
     directory: working directory; by default, the launcher's. cores: number of cores for this rank. memory: bytes for
     this rank. address: IP address at which other ranks can reach this rank; by default, the address that ssh uses.
-    python: Python interpreter that has ooc; by default, the path of the launcher's interpreter.
+    ports: ports on which this rank may listen for other ranks (port: the port of sshd). python: Python interpreter that
+    has ooc; by default, the path of the launcher's interpreter.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Host(NamedTuple):
     cores: int | None = None
     memory: int | None = None
     address: str = ""
+    ports: range | None = None
     python: str = ""
 
     @property
@@ -104,6 +107,10 @@ def _address(where: str, value: str) -> str:
         raise RequestError(f"{where}{value}: expected an IP address") from None
 
 
+def _ports(where: str, value: str) -> range:
+    return parse_ports(value, where)
+
+
 def _size(where: str, value: str) -> int:
     return parse_size(value, where)
 
@@ -113,5 +120,6 @@ _FIELDS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "cores": ("cores", _count),
     "memory": ("memory", _size),
     "address": ("address", _address),
+    "port": ("ports", _ports),
     "python": ("python", _text),
 }

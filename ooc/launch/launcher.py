@@ -22,12 +22,16 @@ from blocks import stderr
 from blocks.errors import STOPPED, Interrupted, OocError, WorkFailed, error_of
 from blocks.interpreters import ENDING
 from ooc.launch.hosts import Host
-from ooc.launch.preflight import Hello, check
+from ooc.launch.ports import format_ports
+from ooc.launch.preflight import Hello, check, check_addresses, check_reached, listed
 from ooc.launch.remote import Remote, Ssh, end_all, pack
+from ooc.launch.reports import RankReport, cause
 from ooc.launch.supervisor import ALIVE, END, STOP
+from ooc.launch.tunnel import FORBIDDEN, LOOPBACK, Tunnels
 from ooc.ring.credentials import issue
 
 START = 120.0  # seconds for all ranks to send their descriptions
+REACHED = 45.0  # seconds for ranks to connect to each other
 GRACE = 10.0  # seconds for the other ranks to end after one has failed
 _END = 3.0  # seconds for ranks to end after an end message or a kill
 _LEAVE = 60.0  # seconds for the last rank to end after the first one, which ends only when all ranks are done
@@ -43,8 +47,9 @@ class LaunchRequest(NamedTuple):
 
     arguments: arguments of `ooc`. resume: command that continues the run, for messages. again: function that takes the
     seconds since the start and returns the arguments that continue the run. restarts: maximum number of automatic
-    restarts. ports: first and last port on which ranks may listen; None for any port. patience: seconds without a
-    heartbeat after which a rank counts as lost. columns: width of the terminal, 0 if there is none.
+    restarts. ports: ports on which ranks may listen; None for any port. tunnel: whether ranks connect to each other
+    through ssh (`ooc.launch.tunnel`). patience: seconds without a heartbeat after which a rank counts as lost. columns:
+    width of the terminal, 0 if there is none.
     """
 
     hosts: Sequence[Host]
@@ -53,26 +58,12 @@ class LaunchRequest(NamedTuple):
     again: Callable[[float], Sequence[str]]
     restarts: int
     insecure: bool
-    ports: tuple[int, int] | None
+    ports: range | None
+    tunnel: bool
     patience: float
     ssh_config: Path | None
     columns: int
     debug: bool
-
-
-class RankReport(NamedTuple):
-    """Report of a rank about its own end.
-
-    ring: whether the rank failed because of another rank. transient: whether a restart may succeed. begun: whether
-    there is a run that can be continued.
-    """
-
-    code: int
-    what: str = ""
-    remedy: str = ""
-    ring: bool = False
-    transient: bool = False
-    begun: bool = False
 
 
 def launch(request: LaunchRequest) -> None:
@@ -107,11 +98,18 @@ class Launcher:
         self._hellos: dict[int, tuple[Hello, float]] = {}  # by rank; with the seconds by which its clock is ahead
         self._reports: dict[int, RankReport] = {}
         self._failed: list[tuple[Remote, RankReport | None]] = []  # in order of time; None: without a report
-        self._joined = self._signalled = self._stopping = self._ended = self._killed = False
+        self._problems: dict[int, str] = {}  # by rank: why it cannot reach the next rank; "" if it can
+        self._asked = self._joined = self._signalled = self._stopping = self._ended = self._killed = False
         self._until = time.monotonic() + START
         self._beat = 0.0
-        ssh = Ssh(request.patience, request.ssh_config)
-        self._remotes = [Remote(rank, host, ssh, self._events) for rank, host in enumerate(request.hosts)]
+        self._tunnels = Tunnels() if request.tunnel else None
+        ssh, control = (
+            Ssh(request.patience, request.ssh_config),
+            self._tunnels.control if self._tunnels else lambda _: None,
+        )
+        self._remotes = [
+            Remote(rank, host, ssh, self._events, control(rank)) for rank, host in enumerate(request.hosts)
+        ]
         self._tasks = [pack(task) for task in self._told_at_start()]
         self._pending = deque(self._remotes)  # not started yet
         self._connecting: set[Remote] = set()  # started, but not authenticated yet
@@ -124,13 +122,15 @@ class Launcher:
         credentials = issue(len(request.hosts), insecure=request.insecure)
         at_home = Counter(host.name for host in request.hosts)
         for rank, host in enumerate(request.hosts):
+            ports = host.ports or request.ports or range(1)  # 0: the kernel chooses
             yield {
                 "rank": rank,
                 "credentials": credentials[rank]._asdict(),
                 "workers": host.cores,
                 "memory": host.memory,
                 "share": at_home[host.name],
-                "address": host.address,
+                "address": LOOPBACK if request.tunnel else host.address,
+                "ports": [ports[0], ports[-1]],
                 **{name: getattr(request, name) for name in _TOLD},
             }
 
@@ -157,8 +157,11 @@ class Launcher:
         while self._present or self._pending:
             self._start_some()
             self._listen()
-            if len(self._hellos) == len(self._remotes) and not (self._joined or self._stopping or self._ended):
-                self._join()
+            if not (self._joined or self._stopping or self._ended):
+                if len(self._hellos) == len(self._remotes) and not self._asked:
+                    self._connect()
+                if len(self._problems) == len(self._remotes):
+                    self._join()
             if time.monotonic() > self._until:
                 self._press()
 
@@ -190,6 +193,8 @@ class Launcher:
             if "hello" in told:
                 hello = Hello(**told["hello"])
                 self._hellos[remote.rank] = hello, float(hello.clock) - time.time()
+            elif "reached" in told:
+                self._problems[remote.rank] = str(told["reached"])
             elif "ended" in told:
                 self._reports[remote.rank] = report = RankReport(**told["ended"])
                 if report.code:
@@ -203,14 +208,52 @@ class Launcher:
         except (TypeError, ValueError, KeyError):
             self._fail(remote, RankReport(1, "sent an invalid message to the launcher"))
 
-    def _join(self) -> None:
-        """Check the descriptions of all ranks, and send the addresses of all ranks to each of them."""
+    def _connect(self) -> None:
+        """Check the descriptions of all ranks, and have each rank connect to the next one."""
         told = [self._hellos[remote.rank] for remote in self._remotes]
-        hellos = [hello for hello, _ in told]
-        for warning in check(hellos, [remote.name for remote in self._remotes], [ahead for _, ahead in told]):
+        hellos, names = [hello for hello, _ in told], [remote.name for remote in self._remotes]
+        for warning in check(hellos, names, [ahead for _, ahead in told]):
             stderr.warn(warning)
-        self._tell_all(pack({"addresses": [(hello.address, hello.port) for hello in hellos]}))
+        addresses = [[(hello.address, hello.port) for hello in hellos]] * len(hellos)
+        if self._tunnels and len(hellos) > 1:
+            after = self._tunnels.open(self._remotes, [hello.port for hello in hellos])
+            addresses = [[each] * len(hellos) for each in after]
+        else:
+            remedy = "Give an address that they can reach on its line of --hosts: address=IP"
+            check_addresses([hello.address for hello in hellos], [hello.hostname for hello in hellos], names, remedy)
+        hosts = [remote.host.name for remote in self._remotes]
+        for remote, reachable in zip(self._remotes, addresses, strict=True):
+            remote.send(pack({"addresses": reachable, "names": hosts}))
+        self._asked, self._until = True, time.monotonic() + REACHED
+
+    def _join(self) -> None:
+        """Let the ranks start, unless some cannot reach the next one."""
+        problems = [self._problems[remote.rank] for remote in self._remotes]
+        try:
+            check_reached([remote.name for remote in self._remotes], problems, self._to_open)
+        except WorkFailed as error:
+            first = next(remote for remote in self._remotes if problems[remote.rank])
+            self._fail(first, RankReport(1, error.what, error.remedy, ring=True, transient=True))
+            return
+        if self._tunnels:
+            self._tunnels.close()
+        self._tell_all(pack({"go": True}))
         self._joined, self._until = True, float("inf")
+
+    def _to_open(self, ranks: Sequence[int]) -> str:
+        """Return what can be done if ranks cannot be reached."""
+        if self._tunnels:
+            return FORBIDDEN
+        where = listed([self._remotes[rank].name for rank in ranks])
+        given = [self._request.hosts[rank].ports or self._request.ports for rank in ranks]
+        if all(given):
+            ports = sorted({format_ports(each) for each in given if each})
+            opened = (
+                f"Open TCP {'ports' if len(ports) > 1 or '-' in ports[0] else 'port'} {', '.join(ports)} on {where}"
+            )
+        else:
+            opened = f"Choose ports with --ports FIRST-LAST and open them on {where}"
+        return f"{opened}, or use --tunnel. If an address is wrong, give address=IP on the host's line of --hosts."
 
     def _press(self) -> None:
         """Handle a missed deadline: first fail late ranks, then end all ranks, then kill them."""
@@ -231,12 +274,12 @@ class Launcher:
 
     def _late(self) -> tuple[Remote, RankReport] | None:
         """Return the first rank that did not start in time, or that did not exit in time after the others."""
-        what = (
-            f"did not exit within {_LEAVE:.0f} s of the other ranks"
-            if self._joined
-            else f"did not start within {START:.0f} s"
-        )
-        told = {*self._reports} if self._joined else {*self._hellos}
+        if self._joined:
+            told, what = {*self._reports}, f"did not exit within {_LEAVE:.0f} s of the other ranks"
+        elif self._asked:
+            told, what = {*self._problems}, f"did not try to reach the next rank within {REACHED:.0f} s"
+        else:
+            told, what = {*self._hellos}, f"did not start within {START:.0f} s"
         return next(((each, RankReport(1, what)) for each in self._remotes if each.rank not in told), None)
 
     def _fail(self, remote: Remote, report: RankReport | None) -> None:
@@ -277,6 +320,8 @@ class Launcher:
         if self._present:
             self._end()
             self.follow()
+        if self._tunnels:
+            self._tunnels.close()
         self._clear()
 
     def _log(self, remote: Remote, text: str) -> None:
@@ -309,7 +354,7 @@ class Launcher:
             begun = remote.rank in self._hellos
             return WorkFailed(f"{remote.name} {remote.ending(begun)}", self._go_on() if begun else remote.remedy)
         if report.ring:
-            return WorkFailed(report.what, self._go_on())
+            return WorkFailed(report.what, report.remedy if not self._joined else self._go_on())
         if report.code in STOPPED:
             return error_of(report.code)(report.what, report.remedy)
         remedy = report.remedy
@@ -334,22 +379,4 @@ class Launcher:
 
 
 # Fields of the request that are sent to all ranks.
-_TOLD = ("arguments", "resume", "insecure", "ports", "patience", "columns", "debug")
-
-
-def cause(
-    failed: Sequence[tuple[Remote, RankReport | None]], *, signalled: bool
-) -> tuple[Remote, RankReport | None] | None:
-    """Return the failure that caused the others.
-
-    A rank's report about itself, or an end without a report, takes precedence over the failure that most other ranks
-    report. failed: ranks and reports, in order of time. signalled: whether all ranks were told to stop.
-    """
-    for remote, report in failed:
-        if report is None or (report.code not in STOPPED and not report.ring):
-            return remote, report
-    asked = [(remote, report) for remote, report in failed if report and report.code in STOPPED]
-    if asked and (signalled or failed[0] == asked[0]):
-        return max(asked, key=lambda each: bool(each[1].remedy))
-    blamed = Counter(report.what for _, report in failed if report and report.ring)
-    return next((each for each in failed if each[1] and each[1].what == max(blamed, key=blamed.__getitem__)), None)
+_TOLD = ("arguments", "resume", "insecure", "patience", "columns", "debug")

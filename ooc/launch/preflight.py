@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import platform
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ooc.ring.ring import Ring
 
 _CLOCKS = 5.0  # seconds by which clocks may differ without a warning
+_MOST_PAIRS = 4  # pairs of ranks that a message names
 _MOST_CLOCKS = 1800.0  # maximum seconds by which clocks may differ, as certificates are valid from one hour ago
 
 
@@ -85,8 +86,6 @@ def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]
     if any(hello.shard for hello in hellos):
         places = [f"{name}: {hello.data}" for name, hello in zip(names, hellos, strict=True)]
         check_order(places, [hello.shard for hello in hellos])
-    remedy = "Give an address that they can reach on its line of --hosts: address=IP"
-    check_addresses([hello.address for hello in hellos], [hello.hostname for hello in hellos], names, remedy)
     return check_clocks(names, clocks)
 
 
@@ -151,6 +150,25 @@ def check_addresses(addresses: Sequence[str], hostnames: Sequence[str], names: S
     if any(local) and not (all(local) and len(set(hostnames)) == 1):
         first = local.index(True)
         raise RequestError(f"{names[first]} is at {addresses[first]}, which other machines cannot reach", remedy)
+
+
+def check_reached(names: Sequence[str], problems: Sequence[str], remedy: Callable[[Sequence[int]], str]) -> None:
+    """Raise WorkFailed that names every pair of ranks of which the first cannot connect to the second.
+
+    names: rank and host of each rank. problems: the reason that each rank has told (see `tcp.join`), "" if there is
+    none. remedy: function of the ranks that cannot be reached, which returns what can be done.
+    """
+    failed = [rank for rank, problem in enumerate(problems) if problem]
+    if failed:
+        pairs = [f"{names[rank]} {problems[rank]}" for rank in failed[:_MOST_PAIRS]]
+        more = f"; and {len(failed) - _MOST_PAIRS} other pairs" if len(failed) > _MOST_PAIRS else ""
+        raise WorkFailed("; ".join(pairs) + more, remedy([(rank + 1) % len(names) for rank in failed]))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as text; of many, the first few."""
+    first = names[:_MOST_PAIRS]
+    return ", ".join(first) + (" and others" if len(names) > len(first) else "")
 
 
 def check_clocks(names: Sequence[str], clocks: Sequence[float]) -> list[str]:

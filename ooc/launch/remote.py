@@ -41,13 +41,16 @@ class Ssh(NamedTuple):
     patience: float
     config: Path | None = None
 
-    def command(self, host: Host, remote: str) -> list[str]:
+    def command(self, host: Host, remote: str, control: Path | None = None) -> list[str]:
         """Return the ssh command that runs a command line on a host.
 
-        The command checks host keys and never asks for a password.
+        The command checks host keys and never asks for a password. control: socket by which `control_command` reaches
+        the ssh process; by default, it cannot be reached.
         """
         seconds = max(1, int(self.patience / _MISSED))
         options = {"BatchMode": "yes", "ConnectTimeout": _CONNECT}
+        if control:
+            options |= {"ControlMaster": "yes", "ControlPath": str(control), "ControlPersist": "no"}
         options |= {"ServerAliveInterval": seconds, "ServerAliveCountMax": _MISSED}
         words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         return [*self.call(host, "-T", *words), remote]
@@ -74,8 +77,9 @@ class Remote:
     for each message, (self, "log", str) for each line of text, and (self, "gone", None) when the process has ended.
     """
 
-    def __init__(self, rank: int, host: Host, ssh: Ssh, events: SimpleQueue[Any]) -> None:
+    def __init__(self, rank: int, host: Host, ssh: Ssh, events: SimpleQueue[Any], control: Path | None = None) -> None:
         self.rank, self.host = rank, host
+        self._control = control  # see `Ssh.command`
         self.last_words = ""  # last line on standard error
         self.code: int | None = None  # exit code, once ssh has ended
         self.tries = 0
@@ -91,7 +95,7 @@ class Remote:
         self.tries += 1
         try:
             process = self._process = subprocess.Popen(
-                self._ssh.command(self.host, self._remote),
+                self._ssh.command(self.host, self._remote, self._control),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -115,6 +119,10 @@ class Remote:
     @property
     def name(self) -> str:
         return f"rank {self.rank} ({self.host.name})"
+
+    def control_command(self, *words: str) -> list[str]:
+        """Return the command that gives an order to the ssh process of this rank, such as -O forward."""
+        return self._ssh.call(self.host, "-S", str(self._control), *words)
 
     def send(self, line: bytes) -> None:
         """Send a line to the rank; drops the line if the rank is gone or does not read."""

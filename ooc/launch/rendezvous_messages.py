@@ -19,6 +19,7 @@ from ooc.ring.handshake import MANNERS, Address, read_exactly
 _LENGTH = struct.Struct("<I")  # of a message
 _MOST_INTRODUCTION, _MOST_ANSWER = 1 << 14, 1 << 24  # bytes
 _LONGEST_NAME = 253  # characters of a host's name
+_LONGEST_PROBLEM = 1000  # characters
 OTHER_VERSION = "Install the same version of ooc on all ranks."
 
 
@@ -56,13 +57,13 @@ def read_introduction(connection: socket.socket, until: float) -> Introduction |
         return None
     valid = all(type(value) is kind for value, kind in zip(found, _KINDS, strict=True))
     valid = valid and all(type(version) is str for version in found.packages.values())
-    valid = valid and found.hostname.isprintable() and len(found.hostname) <= _LONGEST_NAME
+    valid = valid and _is_name(found.hostname)
     return found if valid and 0 < found.port < 1 << 16 else None
 
 
-def answer(addresses: Sequence[Address], credentials: Credentials) -> dict[str, Any]:
-    """Return the answer of rank 0 to a rank. addresses: of all ranks. credentials: of this rank."""
-    return {"addresses": [*addresses], "credentials": credentials._asdict()}
+def answer(addresses: Sequence[Address], names: Sequence[str], credentials: Credentials) -> dict[str, Any]:
+    """Return the answer of rank 0 to a rank. addresses, names: of the hosts of all ranks. credentials: of this rank."""
+    return {"addresses": [*addresses], "names": [*names], "credentials": credentials._asdict()}
 
 
 def refusal(error: OocError) -> dict[str, Any]:
@@ -70,25 +71,73 @@ def refusal(error: OocError) -> dict[str, Any]:
     return {"refused": [error.what, error.remedy], "code": error.exit_code}
 
 
-def read_answer(connection: socket.socket, ranks: int, until: float) -> tuple[list[Address], Credentials]:
-    """Return the addresses of all ranks and the credentials of this one, as rank 0 answers.
+def read_answer(connection: socket.socket, ranks: int, until: float) -> tuple[list[Address], list[str], Credentials]:
+    """Return the addresses and host names of all ranks and the credentials of this one, as rank 0 answers.
 
     Raises the error with which rank 0 refuses, RequestError if this version does not understand the answer, OSError if
     it is late or is no message.
     """
     message = _read(connection, _MOST_ANSWER, until)
+    _check_refused(message)
     try:
-        if "refused" in message:
-            what, remedy = map(str, message["refused"])
-            refused: OocError = error_of(message["code"])(what, remedy)
-        else:
-            addresses = [(str(ipaddress.ip_address(host)), int(port)) for host, port in message["addresses"]]
-            if len(addresses) == ranks:
-                return addresses, Credentials(**message["credentials"])
-            raise ValueError
+        addresses = [(str(ipaddress.ip_address(host)), int(port)) for host, port in message["addresses"]]
+        names = list(message["names"])
+        if len(addresses) == len(names) == ranks and all(map(_is_name, names)):
+            return addresses, names, Credentials(**message["credentials"])
     except (KeyError, TypeError, ValueError):
-        refused = RequestError("rank 0 answers as another version of ooc does", OTHER_VERSION)
-    raise refused
+        pass
+    raise _other_version()
+
+
+def reached(problem: str) -> dict[str, Any]:
+    """Return the message of a rank that has connected to the next rank, or could not. problem: see `tcp.join`."""
+    return {"reached": problem[:_LONGEST_PROBLEM]}
+
+
+def read_reached(connection: socket.socket, until: float) -> str:
+    """Return the problem in the message of a rank. Raises OSError if it is late, or is no message."""
+    problem = _read(connection, _MOST_INTRODUCTION, until).get("reached")
+    if not isinstance(problem, str) or not problem.isprintable() or len(problem) > _LONGEST_PROBLEM:
+        raise ConnectionError("it sent an invalid message")
+    return problem
+
+
+def go() -> dict[str, Any]:
+    """Return the message of rank 0 when all ranks are connected."""
+    return {"go": True}
+
+
+def read_go(connection: socket.socket, until: float) -> None:
+    """Wait until all ranks are connected.
+
+    Raises the error with which rank 0 refuses, RequestError if this version does not understand the message, OSError if
+    it is late or is no message.
+    """
+    message = _read(connection, _MOST_INTRODUCTION, until)
+    _check_refused(message)
+    if message != go():
+        raise _other_version()
+
+
+def _check_refused(message: dict[str, Any]) -> None:
+    """Raise the error in a message, if it has one."""
+    if "refused" not in message:
+        return
+    try:
+        what, remedy = map(str, message["refused"])
+        error: OocError = error_of(message["code"])(what, remedy)
+    except (KeyError, TypeError, ValueError):
+        raise _other_version() from None
+    raise error
+
+
+def _other_version() -> RequestError:
+    return RequestError("rank 0 answers as another version of ooc does", OTHER_VERSION)
+
+
+def _is_name(text: Any) -> bool:
+    """Return whether a value can be the name of a host."""
+    return isinstance(text, str) and text.isprintable() and len(text) <= _LONGEST_NAME
 
 
 def send(connection: socket.socket, message: dict[str, Any]) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from blocks.errors import error_of
-from ooc.launch.rendezvous import JOIN_TIMEOUT, Rendezvous, join
+from ooc.launch.meeting import JOIN_TIMEOUT, Rendezvous
+from ooc.launch.ports import format_ports
+from ooc.launch.rendezvous import join
 from ooc.launch.rendezvous import rendezvous as meeting_of
 from ooc.launch.supervised import run_supervised
 from ooc.ring.ring import PATIENCE, Ring, taking_part
@@ -22,6 +24,7 @@ def run(
     ranks: int | None = None,
     join_timeout: float = JOIN_TIMEOUT,
     patience: float = PATIENCE,
+    ports: str | None = None,
 ) -> Any:
     """Run a function or an ooc command as one rank of a ring; every rank calls this function.
 
@@ -42,6 +45,9 @@ def run(
         Seconds to wait for all ranks to join.
     patience : float
         Seconds without a heartbeat after which a rank counts as lost.
+    ports : str, optional
+        Ports on which this rank listens for the rank before it, such as "40000-40010"; by default, the port of rank 0,
+        or any port if that is taken.
 
     Returns
     -------
@@ -57,7 +63,7 @@ def run(
     Interrupted
         If the command saved its state and stopped, because of a signal or its time limit (TimeOver).
     """
-    meeting = meeting_of(rendezvous, key_file, rank, ranks, join_timeout=join_timeout, patience=patience)
+    meeting = meeting_of(rendezvous, key_file, rank, ranks, join_timeout=join_timeout, patience=patience, ports=ports)
     if callable(task):
         ring = join(meeting)
         with taking_part(ring):
@@ -79,4 +85,5 @@ def options_of(meeting: Rendezvous, key_file: str | Path) -> list[str]:
         "join-timeout": meeting.join_timeout,
         "patience": meeting.patience,
     }
+    told |= {"ports": format_ports(meeting.ports)} if meeting.ports else {}
     return [f"--{name}={value}" for name, value in told.items()]

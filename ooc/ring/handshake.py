@@ -22,12 +22,13 @@ from typing import NamedTuple, Protocol
 
 from ooc.ring.control import farewell
 from ooc.ring.credentials import NO_CHECK_TIME, Credentials, certified_name, rank_name
-from ooc.ring.ring import Failure, Unreachable
+from ooc.ring.ring import Failure
 
 CONTROL, SLICES = PURPOSES = (0, 1)  # purposes of connections
 MAX_PENDING = 32  # connections that are not authenticated yet
 MANNERS = 4.0  # seconds for a pending connection to authenticate itself
 _LONGER = 2.0  # seconds beyond the deadline in which the previous rank can still report why it cannot connect
+_CONNECT = 10.0  # seconds to reach a port; a busy rank only takes long to reply, and the kernel connects meanwhile
 _RETRY = 0.1  # seconds between attempts to connect
 _GLANCE = 0.1  # seconds until the acceptor notices that it is to close
 # Seconds of silence before the first probe, seconds between probes, number of probes.
@@ -48,7 +49,7 @@ class Links(NamedTuple):
 
 
 class Absent(Exception):
-    """A neighbour could not be reached. Arguments: its rank, the reason, and a remedy."""
+    """A neighbour could not be reached. Arguments: the rank to name, and what it failed to do."""
 
 
 def listen(host: str = "", port: int = 0) -> socket.socket:
@@ -76,54 +77,61 @@ def meet(
     addresses: Sequence[Address],
     failure: Failure,
     until: float,
-    remedy: str,
+    agree: Callable[[str], None],
 ) -> Links:
     """Connect to both neighbours. Raises RingFailed, also on connected neighbours, if one is not connected in time.
 
-    The error is Unreachable if it is about the next rank, of which this rank knows most. listening: socket, closed at
-    the end. addresses: addresses of all ranks. until: deadline, on the clock of `time.monotonic`. remedy: see
-    `tcp.join`.
+    listening: socket, closed at the end. addresses: addresses of all ranks. until: deadline, on the clock of
+    `time.monotonic`. agree: see `tcp.join`.
     """
     made: dict[int, socket.socket] = {}
     with ExitStack() as unused, Acceptor(listening, manners) as door:
         try:
-            for purpose in PURPOSES:
-                made[purpose] = unused.enter_context(_find(addresses[manners.next], manners, purpose, until, remedy))
-            if not door.wait(lambda inside: len(inside) == len(PURPOSES), until + _LONGER):
+            problem = ""
+            try:
+                for purpose in PURPOSES:
+                    made[purpose] = unused.enter_context(_find(addresses[manners.next], manners, purpose, until))
+            except OSError as error:
+                host, port = addresses[manners.next]
+                problem = f"cannot reach {failure.name(manners.next)} at {host} port {port}: {_why(error)}"
+            agree(problem)
+            if problem:
+                raise Absent(manners.rank, problem)
+            if not door.wait(lambda inside: len(inside) == len(PURPOSES), max(until, time.monotonic()) + _LONGER):
                 port = listening.getsockname()[1]
                 what = f"did not connect to port {port} of rank {manners.rank} in time{door.refusal}"
-                raise Absent(manners.previous, what, "")
+                raise Absent(manners.previous, what)
             links = Links(door.take(), made)
         except Absent as absent:
-            rank, reason, remedy = absent.args
-            failure.record(rank, reason)
+            failure.record(*absent.args)
             for control in filter(None, (door.inside.get(CONTROL), made.get(CONTROL))):
                 with contextlib.suppress(OSError):
                     control.sendall(farewell(failure))
-            if len(made) < len(PURPOSES):
-                raise Unreachable(failure.text, remedy) from None
             failure.check()
         unused.pop_all()
     return links
 
 
-def _find(address: Address, manners: Authentication, purpose: int, until: float, remedy: str) -> socket.socket:
-    """Connect to the next rank; retry until the deadline."""
-    began = time.monotonic()
-    obstacle: object = "timed out"
-    while (left := until - time.monotonic()) > 0:
+def _find(address: Address, manners: Authentication, purpose: int, until: float) -> socket.socket:
+    """Connect to the next rank, which is listening; retry for a while. Raises OSError."""
+    until_connected = min(until, time.monotonic() + _CONNECT)
+    while True:
+        now = time.monotonic()
         try:
-            patience = min(left, MANNERS)
-            return manners.introduce(socket.create_connection(address, patience), purpose, time.monotonic() + patience)
-        except OSError as error:
-            obstacle = error
-            time.sleep(min(_RETRY, left))
-    waited = f"{time.monotonic() - began:.0f} s at {address[0]} port {address[1]}"
-    raise Absent(
-        manners.next,
-        f"could not be reached by rank {manners.rank} for {waited}: {obstacle}",
-        f"If there is a firewall, open this port of rank {manners.next} for rank {manners.rank}{remedy or '.'}",
-    )
+            connection = socket.create_connection(address, max(min(until_connected - now, MANNERS), _RETRY))
+            until_connected = until
+            return manners.introduce(connection, purpose, min(until, time.monotonic() + MANNERS))
+        except OSError:
+            if time.monotonic() + _RETRY > until_connected:
+                raise
+        time.sleep(_RETRY)
+
+
+def _why(error: OSError) -> str:
+    """Return why a connection failed."""
+    if isinstance(error, ssl.SSLError) or not error.errno:
+        return "connection timed out" if isinstance(error, TimeoutError) else str(error)
+    return os.strerror(error.errno).lower()
 
 
 class Authentication:

@@ -32,10 +32,6 @@ class RingFailed(WorkFailed):
     """The ring has failed; `what` names the rank at fault, its host and the reason."""
 
 
-class Unreachable(RingFailed):
-    """This rank could not connect to the next rank."""
-
-
 class Ring(Protocol):
     """Protocol of the transports. Memory to be sent or filled is passed as a memoryview of bytes (format "B")."""
 
@@ -108,7 +104,11 @@ class Failure:
     def text(self) -> str:
         """Return the failure as text: the rank, its host and the reason."""
         rank, reason = self._first or (0, "")
-        return f"rank {rank} ({self._hosts[rank]}) {reason}"
+        return f"{self.name(rank)} {reason}"
+
+    def name(self, rank: int) -> str:
+        """Return a rank and its host, for messages."""
+        return f"rank {rank} ({self._hosts[rank]})"
 
     def packed(self) -> bytes:
         """Return the failure as bytes for other ranks; b"" if there is none."""

@@ -6,7 +6,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -32,24 +32,29 @@ def join(
     insecure: bool = False,
     patience: float = PATIENCE,
     deadline: float = DEADLINE,
-    remedy: str = "",
+    names: Sequence[str] | None = None,
+    agree: Callable[[str], None] = lambda problem: None,
 ) -> Ring:
     """Connect this rank to its neighbours and return the ring.
 
     addresses: addresses of all ranks. listening: this rank's socket, from `handshake.listen`; closed at the end.
     credentials: this rank's credentials, from `credentials.issue`. insecure: do not encrypt connections; must be equal
     on all ranks. patience: seconds without a heartbeat after which a rank counts as lost. deadline: seconds within
-    which the neighbours must be connected. Raises RingFailed if they are not. remedy: end of the advice to open a port
-    in the firewall, for a next rank that cannot be reached.
+    which the neighbours must be connected. names: host name of each rank, for messages; by default, the host of its
+    address. agree: function that is called with "" when this rank is connected to the next rank, or with the reason why
+    it is not, and that returns when all ranks are connected, or raises an error. Raises RingFailed if the neighbours
+    are not connected in time.
     """
     until = time.monotonic() + deadline
-    failure = Failure([host for host, _ in addresses])
+    failure = Failure(names or [host for host, _ in addresses])
     with listening:
         if len(addresses) == 1:
+            agree("")
             return LocalRing()
         manners = Authentication(rank, len(addresses), credentials, insecure=insecure)
-        links = meet(manners, listening, addresses, failure, until, remedy)
-    ring = TcpRing(manners, links, failure, checked=insecure, patience=patience, allowance=until - time.monotonic())
+        links = meet(manners, listening, addresses, failure, until, agree)
+    allowance = max(until - time.monotonic(), 0.0)
+    ring = TcpRing(manners, links, failure, checked=insecure, patience=patience, allowance=allowance)
     try:
         ring.barrier()
     except BaseException:
