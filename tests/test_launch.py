@@ -90,6 +90,7 @@ def test_what_is_no_file_of_hosts(tmp_path, line, said):
         (["train", "lda", "data", "run", "--topics", "3", "--transport", "mpi"], "--transport"),
         (["train", "lasso", "data", "run", "--transport", "mpi"], "--transport"),
         (["train", "lda", "data", "run"], "--topics"),
+        (["ingest", "text", "in", "out", "--skip-existing"], "--skip-existing can only be used on one machine"),
         (["train", "lda", "data", "run", "--topics", "3", "--watch"], "--watch can only be used on one machine"),
         (["train", "lda", "data", "run", "--config", "nowhere.toml"], "nowhere.toml: there is no such file"),
         (["resume", "run", "--nonsense"], "--nonsense"),

@@ -23,6 +23,8 @@ import ooc.ring
 from benchmarks.sshd import free_port
 from blocks import RequestError, WorkFailed
 from blocks.corpus.dataset import Dataset
+from blocks.corpus.ingestion import ingest
+from blocks.corpus.request import CorpusRequest
 from ooc.launch import place as places
 from ooc.launch.key_file import read_key
 from ooc.launch.place import place
@@ -134,6 +136,37 @@ def test_a_pod_that_is_killed_ends_all_and_the_job_goes_on(folder, model):
     assert (folder / "ring.key").read_text().strip() not in "".join(
         path.read_text(errors="replace") for path in folder.rglob("pod-*/*.t*")
     )
+
+
+def test_ranks_ingest_files_of_their_own_with_one_vocabulary(folder, tmp_path):
+    for rank, lines in enumerate(["blue red\nred sea\n" * 20, "red green\nblue tree\n" * 30]):
+        (folder / f"in-{rank}.txt").write_text(lines)
+    together = ("ingest", "text", "--lines", "in-{rank}.txt")
+    done = Job(folder, KUBERNETES, *together, "mine-{rank}").done()
+    assert codes(done) == [0, 0], done
+    assert [each.stdout.splitlines()[0] for each in done] == [
+        "mine-0: 40 documents, 80 tokens, vocabulary of 5 words",
+        "mine-1: 60 documents, 120 tokens, vocabulary of 5 words",
+    ]
+    files = [str(folder / f"in-{rank}.txt") for rank in range(2)]
+    whole = ingest(CorpusRequest(kind="text", inputs=files, out=str(tmp_path / "whole"), lines=True), workers=1)
+    shards = [Dataset(folder / f"mine-{rank}") for rank in range(2)]
+    assert [list(shard.vocabulary()) for shard in shards] == [list(whole.vocabulary())] * 2
+    assert [shard.whole[:2] for shard in shards] == [(100, 200)] * 2
+
+
+@pytest.mark.long
+def test_ranks_that_ingest_otherwise_are_named(folder):
+    for rank in range(2):
+        (folder / f"in-{rank}.txt").write_text("blue red\n")
+    variables = {"RANK": "{}", "WORLD_SIZE": "2", "OOC_SEED": "{}"}
+    done = Job(folder, variables, "ingest", "text", "--lines", "in-{rank}.txt", "seeds-{rank}").done()
+    assert codes(done) == [2, 2]
+    assert all("OOC_SEED is 0 on rank 0 (" in each.stderr for each in done), done
+    variables.pop("OOC_SEED")
+    done = Job(folder, variables, "ingest", "text", "--lines", "in-{rank}.txt", "same").done()
+    assert 0 not in codes(done)
+    assert all("ranks 0 and 1 would write to the same directory" in each.stderr for each in done), done
 
 
 def test_different_commands_are_named_on_all_ranks(folder):

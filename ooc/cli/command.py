@@ -162,7 +162,7 @@ def _is_there(ctx: Any) -> bool:
     """
     from blocks.files import is_free
 
-    for name in ("append", "overwrite"):
+    for name in ("append", "overwrite", "rendezvous", "transport"):
         if ctx.params.get(name):
             raise RequestError(f"--skip-existing cannot be used with --{name}", "Give only one of them.")
     out = Path(ctx.params["out"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,12 +15,13 @@ import typer
 
 from blocks.errors import RequestError
 from blocks.plurals import count_of
-from ooc.cli import design, shard
+from ooc.cli import design
 from ooc.cli import ingest_options as groups
 from ooc.cli.command import is_overruled
-from ooc.cli.console import JSON, note, print_json, progress_bar, say
+from ooc.cli.console import JSON, note, print_json
+from ooc.cli.new_datasets import create, resources, tell
 from ooc.cli.options import on_ring, options, parameter, takes
-from ooc.cli.session import Session, session
+from ooc.cli.session import RING, Session, session
 
 if TYPE_CHECKING:
     from blocks.corpus.dataset import Dataset
@@ -52,6 +53,7 @@ _TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, 
     INPUTS,
     OUT,
     options(groups.BagsOptions, groups.EncodedOptions, groups.StopWordsOptions, groups.VocabularyOptions, *_CORPUS),
+    *RING,
     JSON,
     CONTEXT,
 )
@@ -75,6 +77,7 @@ def ingest_uci(context: typer.Context, **given: Any) -> None:
     ),
     OUT,
     options(groups.TextFilesOptions, groups.EncodedOptions, *_TEXT),
+    *RING,
     JSON,
     CONTEXT,
 )
@@ -88,7 +91,7 @@ def ingest_text(context: typer.Context, **given: Any) -> None:
 
 @app.command("jsonl")
 @on_ring
-@takes(INPUTS, OUT, options(groups.JsonLinesOptions, groups.EncodedOptions, *_TEXT), JSON, CONTEXT)
+@takes(INPUTS, OUT, options(groups.JsonLinesOptions, groups.EncodedOptions, *_TEXT), *RING, JSON, CONTEXT)
 def ingest_jsonl(context: typer.Context, **given: Any) -> None:
     """Ingest JSON Lines: each line is an object with a document.
 
@@ -105,7 +108,7 @@ _TABLE = (groups.TextColumnsOptions, groups.TableOptions, groups.EncodedOptions,
 
 @app.command("csv")
 @on_ring
-@takes(INPUTS, OUT, options(*_NUMBERS, *_TABLE, *_TEXT), JSON, CONTEXT)
+@takes(INPUTS, OUT, options(*_NUMBERS, *_TABLE, *_TEXT), *RING, JSON, CONTEXT)
 def ingest_csv(context: typer.Context, **given: Any) -> None:
     """Ingest CSV, TSV, Parquet or Arrow: each row is a document.
 
@@ -117,6 +120,12 @@ def ingest_csv(context: typer.Context, **given: Any) -> None:
     ooc ingest csv houses.csv houses --target price --drop id
     """
     if given["target"] or given["columns_from"]:
+        with session() as here:
+            if here.ring:
+                raise RequestError(
+                    "a design matrix cannot be created on several machines",
+                    "Ingest on one machine, then split the dataset with `ooc shard`.",
+                )
         design.ingest_table(given)
         return
     numbers = {name: given.pop(name) for name in design.NUMBERS_ONLY}
@@ -165,7 +174,7 @@ def ingest_ratings(**given: Any) -> None:
     from blocks.ratings.ingestion import ingest_ratings as ingest
 
     started = time.monotonic()
-    as_json, shards, common = given.pop("json"), given.pop("shards"), _how(given)
+    as_json, shards, common = given.pop("json"), given.pop("shards"), resources(given)
     low, high = given.pop("lowest"), given.pop("highest")
     written = {name: given.pop(name) for name in ("delimiter", "quote")} | {"decimal": given.pop("decimal") or "."}
     written |= {side: given.pop(f"{side}_column") for side in ("user", "item", "rating")}
@@ -179,9 +188,9 @@ def ingest_ratings(**given: Any) -> None:
     def make(path: str) -> Matrix:
         return ingest(replace(request, out=path), **common)
 
-    matrices = _make(make, request.out, shards, overwrite=request.overwrite, **common)
+    matrices = create(make, request.out, shards, overwrite=request.overwrite, **common)
     _note_ratings_left_out(matrices[0].manifest["made"], request)
-    _tell(matrices, shards, started, as_json=as_json)
+    tell(matrices, shards, started, as_json=as_json)
 
 
 def _note_ratings_left_out(made: dict[str, Any], request: RatingsRequest) -> None:
@@ -205,26 +214,14 @@ def ingest_synthetic(**given: Any) -> None:
     from blocks.corpus.synthetic import Synthetic, synthesize
 
     started = time.monotonic()
-    as_json, shards, common = given.pop("json"), given.pop("shards"), _how(given)
+    as_json, shards, common = given.pop("json"), given.pop("shards"), resources(given)
     out, overwrite = given.pop("out"), given.pop("overwrite")
     request = Synthetic(**{name: value for name, value in given.items() if value is not None})
 
     def make(path: str) -> Dataset:
         return synthesize(request, path, overwrite=overwrite, **common)
 
-    _tell(_make(make, out, shards, overwrite=overwrite, **common), shards, started, as_json=as_json)
-
-
-def _how(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that every kind of dataset takes, from the parameters of a command."""
-    from blocks.memory import parse_size
-
-    memory = given.pop("memory_bytes")
-    return {
-        "workers": given.pop("workers"),
-        "memory": parse_size(memory) if memory else None,
-        "bar": progress_bar,
-    }
+    tell(create(make, out, shards, overwrite=overwrite, **common), shards, started, as_json=as_json)
 
 
 def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
@@ -233,15 +230,18 @@ def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
     from blocks.generations import identity_or_none
 
     started = time.monotonic()
+    asked = {"command": f"ingest {kind}", **_same_everywhere(given)}
+    joining = {each.name: given.pop(each.name) for each in RING}
     chosen = {name: given.pop(name, None) for name in Filters._fields}
     if given["vocab_from"]:
         chosen |= {name: None for name in chosen if is_overruled(context, name, "vocab_from")}
     documents = {name: _documents(chosen[name], f"--{name.replace('_', '-')}") for name in ("min_df", "max_df")}
     filters = Filters(**chosen | documents)
-    shards, as_json, common = given.pop("shards"), given.pop("json"), _how(given)
+    shards, as_json, common = given.pop("shards"), given.pop("json"), resources(given)
     hold_out = given.pop("hold_out", None)
-    asked = {name: value for name, value in given.items() if value is not None}
-    request = CorpusRequest(kind=kind, filters=filters, **asked)
+    request = CorpusRequest(
+        kind=kind, filters=filters, **{name: value for name, value in given.items() if value is not None}
+    )
     if shards and request.keep:
         raise RequestError(
             "--keep and --shards are mutually exclusive: shards have no table of documents",
@@ -253,9 +253,10 @@ def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
         )
     before = identity_or_none(Path(request.out)) if request.append else None
     if hold_out is not None:
-        _ingest_holding_out(request, hold_out, shards, started, common, as_json=as_json)
+        with session(joining, asked) as here:
+            _ingest_holding_out(request, hold_out, shards, here, started, common, as_json=as_json)
         return
-    with session() as here:
+    with session(joining, asked) as here:
         datasets = (_ingest_together if here.ring else _ingest_here)(request, shards, here, common)
     made = datasets[0].manifest["made"]
     batch = made.get("appended", [made])[-1]
@@ -264,22 +265,40 @@ def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
         _note_what_was_left_out(batch)
     else:
         note(f"nothing was added: {request.out} already has all documents")
-    _tell(datasets, shards, started, as_json=as_json, added=added if before else None)
+    tell(datasets, shards, started, as_json=as_json, added=added if before else None)
+
+
+_OF_RANK = {  # parameters in which ranks may differ
+    *("inputs", "out", "vocab", "vocab_from", "workers", "memory_bytes", "overwrite", "json"),
+    *(each.name for each in RING),
+}
+
+
+def _same_everywhere(given: dict[str, Any]) -> dict[str, str]:
+    """Return by name the parameters that must be equal on all ranks: all except paths and resources."""
+    named = {f"--{name.replace('_', '-')}": value for name, value in given.items() if name not in _OF_RANK}
+    return {name: "not given" if value is None else str(value) for name, value in named.items()}
 
 
 def _ingest_holding_out(
-    request: CorpusRequest, share: str, shards: int | None, started: float, common: dict[str, Any], *, as_json: bool
+    request: CorpusRequest,
+    share: str,
+    shards: int | None,
+    here: Session,
+    started: float,
+    common: dict[str, Any],
+    *,
+    as_json: bool,
 ) -> None:
     from blocks.corpus.held_out import ingest_holding_out
     from blocks.corpus.held_out_share import parse_share
 
-    with session() as here:
-        if shards or here.ring:
-            raise RequestError(
-                "--hold-out cannot be used with --shards or on several machines",
-                "Ingest on one machine, then split both datasets with `ooc shard`.",
-            )
-        both = ingest_holding_out(request, parse_share(share, "--hold-out"), **common)
+    if shards or here.ring:
+        raise RequestError(
+            "--hold-out cannot be used with --shards or on several machines",
+            "Ingest on one machine, then split both datasets with `ooc shard`.",
+        )
+    both = ingest_holding_out(request, parse_share(share, "--hold-out"), **common)
     _note_what_was_left_out(both[0].manifest["made"])
     if as_json:
         from blocks.describe import describe
@@ -288,7 +307,7 @@ def _ingest_holding_out(
         print_json(describe(both[0]) | {"held_out": describe(both[1]), "seconds": seconds})
         return
     for dataset in both:
-        _tell([dataset], None, started, as_json=False)
+        tell([dataset], None, started, as_json=False)
 
 
 def _note_what_was_left_out(batch: dict[str, Any]) -> None:
@@ -316,7 +335,7 @@ def _ingest_here(
     def make(path: str) -> Dataset:
         return ingest(replace(request, out=path), **common)
 
-    return _make(make, request.out, shards, overwrite=request.overwrite, **common)
+    return create(make, request.out, shards, overwrite=request.overwrite, **common)
 
 
 def _ingest_together(
@@ -339,39 +358,6 @@ def _ingest_together(
     check_apart(here.ring, out)
     common |= {"workers": here.workers or common["workers"], "memory": here.memory or common["memory"]}
     return [ingest(replace(request, out=str(out), inputs=inputs), others=Talk(here.ring), **common)]
-
-
-def _make(
-    make: Callable[[str], Dataset | Matrix], out: str, shards: int | None, **options: Any
-) -> Sequence[Dataset | Matrix]:
-    """Create a dataset, or several shards of it."""
-    if shards is None:
-        return [make(out)]
-    from blocks.shards.splitting import ingest_shards
-
-    return ingest_shards(make, out, shards, **options)
-
-
-def _tell(
-    made: Sequence[Dataset | Matrix], shards: int | None, started: float, *, as_json: bool, added: int | None = None
-) -> None:
-    """Print a summary of the datasets that were created. added: number of documents appended."""
-    from blocks.describe import describe, size_of
-
-    if shards is not None:
-        shard.tell(made, started, as_json=as_json)
-        return
-    (dataset,) = made
-    facts, seconds = describe(dataset), round(time.monotonic() - started, 3)
-    if as_json:
-        print_json(facts | ({} if added is None else {"added": added}) | {"seconds": seconds})
-        return
-    held = size_of(dataset)
-    if empty := facts.get("empty_documents"):
-        held += f" ({count_of(empty, 'document')} empty)"
-    held += "" if added is None else f"; {count_of(added, 'new document')}"
-    grid = f"{count_of(dataset.block_count, 'block')} x {count_of(dataset.slice_count, 'slice')}"
-    say(f"{dataset.path}: {held}\n{grid}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
 
 
 def _documents(text: str | None, option: str) -> int | float | None:

@@ -36,7 +36,7 @@ def _option(name: str, kind: Any, metavar: str, help: str) -> Parameter:
 TRANSPORT = "transport"
 RING = (  # options of the processes that a scheduler starts, one on each machine
     _option(
-        "rendezvous", str, "HOST:PORT", "Train on several machines; rank 0 listens here, and the others connect to it."
+        "rendezvous", str, "HOST:PORT", "Run on several machines; rank 0 listens here, and the others connect to it."
     ),
     _option("key_file", Path, "PATH", "File with the key that all ranks share (openssl rand -hex 32)."),
     _option("ring_rank", int, "N", "Number of this rank, from 0 [default: from RANK, SLURM_PROCID, PMI_RANK, ...]."),
@@ -50,7 +50,7 @@ RING = (  # options of the processes that a scheduler starts, one on each machin
         TRANSPORT,
         str,
         "mpi",
-        "Train on several machines with MPI; give this option to every rank that mpirun or srun starts.",
+        "Run on several machines with MPI; give this option to every rank that mpirun or srun starts.",
     ),
 )
 
@@ -138,7 +138,8 @@ def same_everywhere(kind: type[Options], given: Mapping[str, Any]) -> dict[str, 
 def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) -> Iterator[Session]:
     """Yield the session of a command; leave its ring, if any, at the end of the context.
 
-    given: parameters of the command, including `run` and the options of RING if a scheduler may start the command.
+    given: parameters of the command, including the options of RING if a scheduler may start the command, and `run` if
+    it trains.
     asked: values that must be equal on all ranks, by name.
     """
     transport, rendezvous = given.get(TRANSPORT), given.get("rendezvous")
@@ -149,7 +150,7 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
             raise RequestError("--rendezvous and --transport are mutually exclusive", "Give only one of them.")
         ring = _meet(given)
         how = _how(ring.ranks, "", _options_to_meet(given))
-        with _on_ring(ring, given["run"], how if given["ring_rank"] is None else ("", how[1]), asked) as here:
+        with _on_ring(ring, given.get("run"), how if given["ring_rank"] is None else ("", how[1]), asked) as here:
             yield here
     elif given_alone := next((name for name in _alone() if given.get(name) is not None), None):
         raise RequestError(
@@ -164,7 +165,7 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
 
         ring = mpi.join()
         slurm.check_ranks(ring.ranks)
-        with _on_ring(ring, given["run"], _how(ring.ranks, "mpirun", "--transport mpi"), asked) as here:
+        with _on_ring(ring, given.get("run"), _how(ring.ranks, "mpirun", "--transport mpi"), asked) as here:
             yield here
     else:
         raise RequestError(
@@ -211,8 +212,11 @@ def _how(ranks: int, starter: str, options: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _on_ring(ring: Ring, run: Path, how: tuple[str, str], asked: dict[str, str]) -> Iterator[Session]:
-    """Yield the session of a rank that a scheduler has started. how: result of `_how`, for the command that resumes."""
+def _on_ring(ring: Ring, run: Path | None, how: tuple[str, str], asked: dict[str, str]) -> Iterator[Session]:
+    """Yield the session of a rank that a scheduler has started.
+
+    run: run that the command trains, if any. how: result of `_how`, for the command that resumes.
+    """
     from ooc import slurm
     from ooc.launch.preflight import check_start
     from ooc.ring.ring import RingFailed, taking_part
@@ -220,12 +224,16 @@ def _on_ring(ring: Ring, run: Path, how: tuple[str, str], asked: dict[str, str])
     with closing(ring):
         check_start(ring, asked)  # all ranks raise the same error
         with taking_part(ring):
-            here = Session(ring, quiet=ring.rank > 0, time=slurm.time_to_train())
+            here = Session(ring, quiet=ring.rank > 0, time=slurm.time_to_train() if run else None)
             if here.time and here.is_first:
                 stderr.note(f"the time of this job is limited: training stops after {here.time:,.0f} s")
             try:
                 yield here
             except OocError as error:
+                if run is None:
+                    if type(error) is RingFailed:
+                        error.remedy = "All ranks stop. When the cause is fixed, run the command again."
+                    raise
                 mine, again = placed(run, ring.rank), f"{how[0]}ooc resume {quoted_run(run)} {how[1]}"
                 if of_several(ring):
                     error.remedy = error.remedy.replace(f"ooc resume {mine}", again)
@@ -295,6 +303,8 @@ def choose(arguments: Sequence[str]) -> RingCommand:
                         f"--{option} cannot be used with `ooc launch`, which connects the ranks itself",
                         f"Leave --{option} out.",
                     )
+            if parameters.get("skip_existing"):
+                raise RequestError("--skip-existing can only be used on one machine", "Leave --skip-existing out.")
             if parameters.get("watch"):
                 raise RequestError(
                     "--watch can only be used on one machine",

@@ -1,0 +1,60 @@
+"""What the commands of `ooc ingest` share: their resources, shards, and the summary of the new datasets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from blocks.plurals import count_of
+from ooc.cli import shard
+from ooc.cli.console import print_json, progress_bar, say
+
+if TYPE_CHECKING:
+    from blocks.corpus.dataset import Dataset
+    from blocks.ratings.matrix import Matrix
+
+
+def resources(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that every kind of dataset takes, from the parameters of a command."""
+    from blocks.memory import parse_size
+
+    memory = given.pop("memory_bytes")
+    return {
+        "workers": given.pop("workers"),
+        "memory": parse_size(memory) if memory else None,
+        "bar": progress_bar,
+    }
+
+
+def create(
+    make: Callable[[str], Dataset | Matrix], out: str, shards: int | None, **options: Any
+) -> Sequence[Dataset | Matrix]:
+    """Create a dataset, or several shards of it."""
+    if shards is None:
+        return [make(out)]
+    from blocks.shards.splitting import ingest_shards
+
+    return ingest_shards(make, out, shards, **options)
+
+
+def tell(
+    made: Sequence[Dataset | Matrix], shards: int | None, started: float, *, as_json: bool, added: int | None = None
+) -> None:
+    """Print a summary of the datasets that were created. added: number of documents appended."""
+    from blocks.describe import describe, size_of
+
+    if shards is not None:
+        shard.tell(made, started, as_json=as_json)
+        return
+    (dataset,) = made
+    facts, seconds = describe(dataset), round(time.monotonic() - started, 3)
+    if as_json:
+        print_json(facts | ({} if added is None else {"added": added}) | {"seconds": seconds})
+        return
+    held = size_of(dataset)
+    if empty := facts.get("empty_documents"):
+        held += f" ({count_of(empty, 'document')} empty)"
+    held += "" if added is None else f"; {count_of(added, 'new document')}"
+    grid = f"{count_of(dataset.block_count, 'block')} x {count_of(dataset.slice_count, 'slice')}"
+    say(f"{dataset.path}: {held}\n{grid}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
