@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
+from scipy.special import expit, xlogy
 from sklearn.exceptions import ConvergenceWarning
 
 from blocks.errors import RequestError
@@ -63,7 +64,12 @@ def scores(problem: Problem, model: LinearModel) -> np.ndarray:
 
 def objective(problem: Problem, model: LinearModel, lam: float) -> float:
     z, y, (l1, l2) = scores(problem, model), problem.y, problem.penalties
-    rows = 0.5 * (y - z) ** 2 if problem.loss == "squared" else np.logaddexp(0, z) - y * z
+    if problem.loss == "squared":
+        rows = 0.5 * (y - z) ** 2
+    elif problem.loss == "logistic":
+        rows = np.logaddexp(0, z) - y * z
+    else:
+        rows = np.exp(z) - y * z + xlogy(y, y) - y
     b = model.coefficients
     return float(problem.weights @ rows + lam * (l1 @ np.abs(b) + 0.5 * l2 @ b**2))
 
@@ -71,7 +77,7 @@ def objective(problem: Problem, model: LinearModel, lam: float) -> float:
 def slopes(problem: Problem, model: LinearModel) -> tuple[np.ndarray, np.ndarray]:
     """Minus the derivatives of the loss by the scores, and by the coefficients."""
     z = scores(problem, model)
-    fitted = z if problem.loss == "squared" else 1 / (1 + np.exp(-z))
+    fitted = {"squared": lambda: z, "logistic": lambda: expit(z), "poisson": lambda: np.exp(z)}[problem.loss]()
     by_score = problem.weights * (problem.y - fitted)
     return by_score, problem.x.T @ by_score
 
@@ -82,7 +88,10 @@ def violation(problem: Problem, model: LinearModel, lam: float) -> float:
     l1, l2 = (lam * penalty for penalty in problem.penalties)
     b = model.coefficients
     smooth = by_coefficient - l2 * b
-    away = np.where(b != 0, np.abs(smooth - l1 * np.sign(b)), np.maximum(np.abs(smooth) - l1, 0))
+    positive = problem.options.get("positive", False)
+    assert not positive or b.min() >= 0
+    free = smooth if positive else np.abs(smooth)
+    away = np.where(b != 0, np.abs(smooth - l1 * np.sign(b)), np.maximum(free - l1, 0))
     away[(l1 == 0) & (b == 0) & bool(problem.options.get("standardize"))] = 0  # constant columns are left out
     sizes = problem.weights * np.maximum(np.abs(problem.y), 1.0)
     of_intercept = abs(by_score.sum()) if problem.options.get("intercept", True) else 0.0
@@ -94,12 +103,16 @@ def gap(problem: Problem, model: LinearModel, lam: float) -> float:
     by_score, by_coefficient = slopes(problem, model)
     l1, l2 = (lam * penalty for penalty in problem.penalties)
     used = l1 > 0
-    steep = np.abs(by_coefficient - l2 * model.coefficients)[used] / l1[used]
+    slope = by_coefficient - l2 * model.coefficients
+    steep = (slope if problem.options.get("positive") else np.abs(slope))[used] / l1[used]
     scale = 1 / max(1.0, steep.max(initial=0.0))
     w, y, theta = problem.weights, problem.y, scale * by_score
     some = w > 0
     if problem.loss == "squared":
         dual = theta @ y - 0.5 * (theta[some] ** 2 / w[some]).sum()
+    elif problem.loss == "poisson":
+        q = np.maximum(y[some] - theta[some] / w[some], 0.0)
+        dual = (w[some] * (q - xlogy(q, q) + xlogy(y[some], y[some]) - y[some])).sum()
     else:
         q = np.clip(np.abs(theta[some]) / w[some], 1e-300, 1 - 1e-16)
         dual = -(w[some] * (q * np.log(q) + (1 - q) * np.log1p(-q))).sum()
@@ -109,7 +122,7 @@ def gap(problem: Problem, model: LinearModel, lam: float) -> float:
 @st.composite
 def problems(draw: st.DrawFn, loss: str = "squared") -> Problem:
     """Of every shape: more rows or more columns, one row, columns that are constant, zero, or there twice."""
-    n, p = draw(st.integers(1 if loss == "squared" else 2, 14)), draw(st.integers(1, 14))
+    n, p = draw(st.integers(2 if loss == "logistic" else 1, 14)), draw(st.integers(1, 14))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     x = random.standard_normal((n, p)) * (random.random((n, p)) < draw(st.sampled_from([0.3, 1.0])))
     for kind in draw(st.lists(st.sampled_from(["constant", "zero", "double", "shifted"]), max_size=3)):
@@ -120,6 +133,9 @@ def problems(draw: st.DrawFn, loss: str = "squared") -> Problem:
     if loss == "logistic":
         y = (y > np.median(y)).astype(float)
         y[0] = 1 - y[1]
+    elif loss == "poisson":
+        y = random.poisson(np.exp(y)).astype(float)
+        y[0] += 1
     options: dict[str, Any] = {
         "intercept": draw(st.booleans()),
         "standardize": draw(st.booleans()),
@@ -127,6 +143,8 @@ def problems(draw: st.DrawFn, loss: str = "squared") -> Problem:
     }
     if draw(st.booleans()):
         options["weights"] = random.random(n) + 0.1
+    if draw(st.booleans()):
+        options["positive"] = True
     if draw(st.booleans()):
         options["factors"] = random.choice([0.5, 1.0, 2.0], p)
     return Problem(x, y, loss, options)

@@ -22,8 +22,10 @@ from samplers.regression.solver.sparse_regression import LinearModel, SparseRegr
 from samplers.regression.solver.working_sets import Solution
 from samplers.regression.threads import thread_pool
 
+LOSSES = ["squared", "logistic", "poisson"]
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
+
+@pytest.mark.parametrize("loss", LOSSES)
 @settings(max_examples=40)
 @given(data=st.data())
 def test_solutions_are_optimal(loss, data):
@@ -98,7 +100,12 @@ def test_least_squares_agree_with_scikit_learn(problem):
     for lam, model in zip(*solve(problem), strict=True):
         alpha = lam / problem.weights.sum()
         peer = ElasticNet(
-            alpha=alpha, l1_ratio=share, fit_intercept=problem.options["intercept"], tol=1e-11, max_iter=10**4
+            alpha=alpha,
+            l1_ratio=share,
+            fit_intercept=problem.options["intercept"],
+            positive=problem.options.get("positive", False),
+            tol=1e-11,
+            max_iter=10**4,
         )
         fit(peer, problem.x, problem.y, sample_weight=weights)
         best = objective(problem, LinearModel(peer.intercept_, peer.coef_), lam)
@@ -216,10 +223,11 @@ def test_standardised_columns_have_coefficients_for_the_columns_as_they_are(gene
         np.testing.assert_allclose(one.coefficients * deviations, other.coefficients, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic"])
-def test_a_path_is_the_same_without_screening(genes, loss, monkeypatch):
-    y = genes.y if loss == "squared" else (genes.y > 0).astype(float)
-    problem = Problem(genes.x, y, loss, {})
+@pytest.mark.parametrize("options", [{}, {"positive": True}])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_path_is_the_same_without_screening(genes, loss, options, monkeypatch):
+    y = {"squared": genes.y, "logistic": (genes.y > 0).astype(float), "poisson": np.round(np.exp(genes.y / 4))}[loss]
+    problem = Problem(genes.x, y, loss, options)
     ratios = np.geomspace(1, 0.01, 20)
     lambdas, screened = solve(problem, ratios, 1e-12)
 
@@ -238,8 +246,10 @@ def test_the_strong_rule_is_repaired_where_it_is_wrong(genes, monkeypatch):
         np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
 
 
-@settings(max_examples=40)
-@given(problem=problems(), near=st.sampled_from([0.0, 0.01, 0.5]), seed=st.integers(0, 99))
+@settings(max_examples=60)
+@given(
+    problem=st.one_of(problems(), problems("poisson")), near=st.sampled_from([0.0, 0.01, 0.5]), seed=st.integers(0, 99)
+)
 def test_the_sphere_discards_no_column_that_has_a_coefficient(problem, near, seed):
     """Whatever coefficients it is drawn about."""
     found = solver(problem)
@@ -247,6 +257,7 @@ def test_the_sphere_discards_no_column_that_has_a_coefficient(problem, near, see
     regression = found.regression
     noise = near * np.random.default_rng(seed).standard_normal(best.coefficients.size)
     b = np.where(regression.penalty.l1 > 0, best.coefficients * (1 + noise) + 0.1 * noise, 0)
+    b = np.maximum(b, 0) if regression.positive else b
     fit = found.loss.fit(problem.x @ b, np.zeros(len(found.loss.free)))
     start = working_sets.Solution(lam, np.flatnonzero(b), b[b != 0], fit, 0.0, 0.0)
     working_set = working_sets.WorkingSet.beginning(regression, lam, start, 0.0)
@@ -363,6 +374,15 @@ REFUSED = [
         "y of a logistic regression must have the values 0 and 1, got 0, 1, 2, 3, 4",
     ),
     ({"y": np.ones(60), "loss": "logistic"}, "y of a logistic regression must have the values 0 and 1, got 1"),
+    ({"loss": "poisson"}, r"y of a Poisson regression must be at least 0, got -\d+\.?\d* in row \d+"),
+    (
+        {"y": np.zeros(60), "loss": "poisson"},
+        "y of a Poisson regression is 0 in all rows, so its mean has no logarithm",
+    ),
+    (
+        {"positive": True, "factors": np.r_[1, 1, 0, np.ones(297)]},
+        "coefficients cannot be restricted to at least 0 if column 2 has no penalty",
+    ),
     ({"loss": "hinge"}, "loss: unknown loss 'hinge'"),
     ({"share": 0.0}, "share must be above 0 and at most 1, got 0"),
     ({"weights": np.ones(59)}, "weights must have 60 elements, got 59"),
@@ -376,6 +396,34 @@ def test_what_cannot_be_solved_is_refused(genes, wrong, told):
     arguments = {"y": genes.y, **wrong}
     with pytest.raises(RequestError, match=told):
         _ = SparseRegression(features_of_matrix(np.asfortranarray(genes.x)), **arguments).largest
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e6, 1e12])
+def test_counts_of_any_size_have_the_null_model_that_they_must_have(genes, scale):
+    """The mean, from wherever Newton's method starts; rows without weight do not count, even with huge scores."""
+    y = scale * np.arange(60.0)
+    weights = np.r_[np.zeros(3), np.ones(57)]
+    x = np.asfortranarray(np.c_[np.r_[np.full(3, 1e8), np.arange(57) % 2], genes.x])
+    found = SparseRegression(features_of_matrix(x), y, "poisson", weights=weights)
+    (intercept,) = found.nothing.fit.free
+    assert intercept == pytest.approx(np.log(y[3:].mean()), rel=1e-12)
+    deviances = y[3:] * np.log(y[3:] / y[3:].mean()) - y[3:] + y[3:].mean()
+    assert found.nothing.fit.loss == pytest.approx(deviances.sum(), rel=1e-9)
+    (solution,) = found.path([0.1 * found.largest], 1e-8)
+    assert solution.gap <= 1e-8 * found.nothing.fit.loss
+    assert np.isfinite(found.model(solution).coefficients).all()
+
+
+def test_rates_with_exposures_as_weights_are_counts_with_offsets(genes):
+    """For the Poisson loss alone: e (exp(z) - y / e z) is exp(z + log e) - y (z + log e), plus a constant."""
+    exposures = np.exp(genes.x[:, 1])
+    counts = np.random.default_rng(3).poisson(exposures * np.exp(genes.x[:, 0] / 3)).astype(float)
+    problem = Problem(genes.x, counts / exposures, "poisson", {"weights": exposures})
+    for lam, model in zip(*solve(problem, tolerance=1e-12), strict=True):
+        slopes = genes.x.T @ (counts - np.exp(genes.x @ model.coefficients + model.intercept + np.log(exposures)))
+        assert np.abs(slopes).max() <= lam * (1 + 1e-4)
+        used = model.coefficients != 0
+        np.testing.assert_allclose(slopes[used], lam * np.sign(model.coefficients[used]), rtol=1e-3)
 
 
 def test_a_tolerance_below_rounding_is_told_with_the_lambda(genes):

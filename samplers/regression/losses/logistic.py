@@ -1,135 +1,57 @@
-"""The logistic loss: sum_i w_i (log(1 + exp(z_i)) - y_i z_i), where all y_i are 0 or 1.
-
-Its second-order approximation is weighted least squares, whose solution gives the direction of a step (proximal Newton:
-Lee, Sun and Saunders, SIAM J. Optim. 2014; subproblems as in GLMNET).
-"""
+"""The logistic loss: sum_i w_i (log(1 + exp(z_i)) - y_i z_i), where all y_i are 0 or 1."""
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
-from samplers.regression.linear_algebra.columns import combine, correlate, scaled
-from samplers.regression.linear_algebra.free_columns import orthonormal
-from samplers.regression.linear_algebra.vectors import combined, inner, project
-from samplers.regression.losses.logistic_kernels import EQUAL, entropy, find_target, fit_free, memory_for
-from samplers.regression.losses.loss import Fit, Part
-from samplers.regression.quadratic.descent import descend
-from samplers.regression.quadratic.problem import penalty_of, quadratic
+from blocks.compiled import reordered_inlined_kernel
+from samplers.regression.losses.loss import Fit
 
-_INEXACT = 0.2  # relative to the gap: the gap of the least-squares problem of a step
-_ARMIJO = 1e-4  # minimum ratio of a step's decrease to the decrease that the slope promises
-_HALVINGS = 40  # maximum number of halvings of a step
-_PATIENCE = 5  # maximum number of steps that lower the objective by no more than rounding
+_LEAST = 1e-18  # minimum curvature of a row of weight 1
 
 
-class DualPoint(NamedTuple):
-    """A dual feasible residual, and its lower bound on the objective."""
+class Labels(NamedTuple):
+    """Target of the logistic loss."""
 
-    bound: float
-    residual: np.ndarray  # float64 (n,)
+    y: np.ndarray  # float64 (n,), 0 or 1
 
-
-def better(one: DualPoint, other: DualPoint) -> DualPoint:
-    return other if other.bound > one.bound else one
-
-
-class Logistic:
-    """The `Loss` of logistic regression.
-
-    y: float64 (n,), 0 or 1. weights: float64 (n,), at least 0, or None for 1. free: float64 (k, n), unpenalized
-    columns. Attributes: `offset`, float64 (n,) or None, added to the scores of the rows; it may be set before a
-    regression is solved.
-    """
-
-    curvature = 0.25
-    offset: np.ndarray | None = None
-
-    def __init__(self, y: np.ndarray, weights: np.ndarray | None, free: np.ndarray) -> None:
-        self.roots = None if weights is None else np.sqrt(weights)
-        self.free = free if self.roots is None else free * self.roots
-        self._y, self._columns = y, free
-        self._roots = np.ones(y.size) if self.roots is None else self.roots
-
-    def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> Fit:
-        return self._fit(scores, coefficients)[0]
-
-    def _fit(self, scores: np.ndarray, free: np.ndarray) -> tuple[Fit, np.ndarray]:
-        """Return the fit, and the second derivative for each row, float64 (n,)."""
-        residual, curvatures, free = np.empty(scores.size), np.empty(scores.size), free.copy()
-        work = memory_for(self._columns)
-        moved = scores if self.offset is None else scores + self.offset
-        loss = fit_free(free, moved, self._columns, self._y, self._roots, residual, curvatures, work)
-        return Fit(scores, free, residual, loss), curvatures
-
-    def dual(self, residual: np.ndarray) -> float:
-        bound = float(entropy(residual, self._y, self._roots))
-        return bound if self.offset is None else bound - inner(residual * self._roots, self.offset)
-
-    def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
-        fit, curvatures = self._fit(fit.scores, fit.free)
-        objective = least = fit.loss + _penalty(part, coefficients)
-        best = own = self._dual_point(part, coefficients, fit.residual)
-        stalled = 0
-        while objective - best.bound > goal and stalled < _PATIENCE and not part.limit.reached:
-            new, free, reached = self._newton(part, coefficients, fit, curvatures, _INEXACT * (objective - best.bound))
-            if stalled:  # rounding errors of b may exceed the possible gain
-                best = better(best, self._dual_point(part, new, self.fit(reached, fit.free).residual))
-            found = self._search(part, coefficients, fit, objective, new, free)
-            lower = found[1].loss + _penalty(part, found[0])
-            point = self._dual_point(part, found[0], found[1].residual)
-            stalled = 0 if lower < least * (1 - EQUAL) else stalled + 1
-            best, least = better(best, point), min(lower, least)
-            if not stalled or point.bound >= own.bound:  # otherwise b is the same, with larger rounding errors
-                (coefficients, fit, curvatures), objective, own = found, lower, point
-        return coefficients, fit._replace(residual=best.residual)
-
-    def _dual_point(self, part: Part, coefficients: np.ndarray, residual: np.ndarray) -> DualPoint:
-        """Return the dual point of a residual for a problem on some columns."""
-        slopes = np.empty(coefficients.size)
-        correlate(part.columns, np.arange(slopes.size), residual * self._roots, slopes)
-        slopes -= part.l2 * coefficients
-        scale = 1.0 / np.max(np.abs(slopes) / part.l1, initial=1.0)
-        ridge = 0.5 * scale**2 * inner(part.l2, coefficients**2)
-        return DualPoint(self.dual(scale * residual) - ridge, residual)
-
-    def _newton(
-        self, part: Part, coefficients: np.ndarray, fit: Fit, curvatures: np.ndarray, goal: float
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the minimizers b and a of the second-order approximation, and their scores before b was rounded."""
-        roots, target = np.empty((2, fit.residual.size))
-        find_target(fit.residual, self._roots, curvatures, roots, target)
-        free = orthonormal(self._columns * roots)
-        left, new = target.copy(), coefficients.copy()
-        project(free.basis, left)
-        columns = scaled(part.columns, roots)
-        descend(quadratic(columns, free.basis, part.l1, part.l2), new, left, goal, part.limit, part.pool)
-        image = np.empty(left.size)
-        combine(columns, np.arange(new.size), new - coefficients, image)
-        change = np.divide(target - left, roots, out=np.zeros(left.size), where=roots > 0)
-        return new, fit.free + free.coefficients(target - image), fit.scores + change
-
-    def _search(
-        self, part: Part, coefficients: np.ndarray, fit: Fit, objective: float, new: np.ndarray, free: np.ndarray
-    ) -> tuple[np.ndarray, Fit, np.ndarray]:
-        """Search along the line towards b and a until the objective decreases enough; returns b, its fit and the second
-        derivatives.
-        """
-        scores, length = np.empty(fit.scores.size), 1.0
-        combine(part.columns, np.arange(new.size), new, scores)
-        change = scores - fit.scores + combined(free - fit.free, self._columns)
-        promise = inner(change, fit.residual * self._roots) - _penalty(part, new) + _penalty(part, coefficients)
-        for _ in range(_HALVINGS):
-            tried = coefficients + length * (new - coefficients)
-            found, curvatures = self._fit(
-                fit.scores + length * (scores - fit.scores), fit.free + length * (free - fit.free)
-            )
-            if found.loss + _penalty(part, tried) <= objective * (1 + EQUAL) - _ARMIJO * length * promise:
-                break
-            length *= 0.5
-        return tried, found, curvatures
+    def curvature(self, fit: Fit, scores: np.ndarray, roots: np.ndarray, gap: float) -> float:
+        """Return the maximum of p (1 - p)."""
+        return 0.25
 
 
-def _penalty(part: Part, coefficients: np.ndarray) -> float:
-    return float(penalty_of(part.l1, part.l2, coefficients))
+def logistic_derivatives(target, scores, roots, residual, curvatures):
+    """Compute the residual root w (y - p) and the second derivative w p (1 - p) of each row; returns the loss."""
+    y, loss = target.y, 0.0
+    for i in range(scores.size):
+        weight, margin = roots[i] * roots[i], scores[i] if y[i] == 1.0 else -scores[i]
+        small = math.exp(-abs(margin))
+        larger = 1.0 / (1.0 + small)  # the larger of both probabilities
+        wrong = small * larger if margin >= 0.0 else larger
+        loss += weight * (math.log1p(small) + max(-margin, 0.0))
+        residual[i] = roots[i] * (wrong if y[i] == 1.0 else -wrong)
+        curvatures[i] = weight * max(small * larger * larger, _LEAST)
+    return loss
+
+
+@reordered_inlined_kernel
+def entropy_of(p):
+    """Return -(p log p + (1 - p) log(1 - p)) for a probability from 0 to 1."""
+    return -(p * math.log(p) + (1.0 - p) * math.log1p(-p)) if 0.0 < p < 1.0 else 0.0
+
+
+def entropy(target, residual, roots):
+    """Return -sum_i w_i (q_i log q_i + (1 - q_i) log(1 - q_i)) with q_i = y_i - r_i / root w_i in [0, 1]."""
+    total = 0.0
+    for i in range(residual.size):
+        if roots[i] > 0.0:
+            total += roots[i] * roots[i] * entropy_of(abs(residual[i]) / roots[i])  # of the distance from y
+    return total
+
+
+def half_step(target, change):
+    """Return the length to try after a full Newton step, which changes a score by up to `change`, raised the loss."""
+    return 0.5

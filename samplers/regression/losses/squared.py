@@ -17,8 +17,6 @@ class Squared:
     unpenalized columns.
     """
 
-    curvature = 1.0
-
     def __init__(self, y: np.ndarray, weights: np.ndarray | None, free: np.ndarray) -> None:
         self.roots = None if weights is None else np.sqrt(weights)
         self.free = self._times_roots(free)
@@ -37,13 +35,16 @@ class Squared:
         project(self._free.basis, left)
         return Fit(scores, free, left, 0.5 * inner(left, left))
 
+    def curvature(self, fit: Fit, gap: float) -> float:
+        return 1.0
+
     def dual(self, residual: np.ndarray) -> float:
         return inner(residual, self._target) - 0.5 * inner(residual, residual)
 
     def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
         columns = part.columns if self.roots is None else scaled(part.columns, self.roots)
         found, residual = coefficients.copy(), fit.residual.copy()
-        problem = quadratic(columns, self._free.basis, part.l1, part.l2, part.norms)
+        problem = quadratic(columns, self._free.basis, part.l1, part.l2, part.norms, positive=part.positive)
         descend(problem, found, residual, goal, part.limit, part.pool)
         scores = np.empty(residual.size)
         combine(part.columns, np.arange(found.size), found, scores)

@@ -2,7 +2,8 @@
 
     b_j <- S(a_j . r + h_j b_j, l1_j) / h_j,   S(x, l) = sign(x) max(|x| - l, 0)
 
-with the curvature h_j, for l2 = 0 (Friedman, Hastie and Tibshirani, J. Stat. Softw. 2010, section 2).
+with the curvature h_j, for l2 = 0 (Friedman, Hastie and Tibshirani, J. Stat. Softw. 2010, section 2). If coefficients
+must be at least 0, it is max(S, 0) / h_j, since the objective is convex in b_j.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ def sweep(problem, chosen, coefficients, residual, shift):
         for m in range(shift.size):
             slope -= shift[m] * problem.along[m, j]
         new = soft_threshold(slope + curvature * old, problem.l1[j]) / curvature
+        if problem.positive:
+            new = max(new, 0.0)
         if new != old:
             coefficients[j] = new
             turned += new * old <= 0.0

@@ -1,13 +1,13 @@
 """Least squares with an l1 penalty on a few columns in memory: the problem that all solvers of this package solve.
 
-    minimise over b   1/2 |t - A b|^2 + sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2
+    minimise over b   1/2 |t - A b|^2 + sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2   [subject to b >= 0]
 
 where t and the columns of A are projected on the orthogonal complement of some unpenalized columns, including the
 intercept. A itself is not projected, since it would become dense; the inner products of its columns with an orthonormal
 basis of the unpenalized columns are kept instead. The residual is t - A b, projected.
 
 With r the residual and c_j = a_j . r - l2_j b_j, the point s r is feasible for the dual problem if s |c_j| <= l1_j for
-all j, and the gap between both objectives is a sum of nonnegative terms:
+all j (if s c_j <= l1_j, where b must be at least 0), and the gap between both objectives is a sum of nonnegative terms:
 
     1/2 (1 - s)^2 (|r|^2 + sum_j l2_j b_j^2) + sum_j (l1_j |b_j| - s b_j c_j)
 """
@@ -34,6 +34,7 @@ class Quadratic(NamedTuple):
     curvatures: np.ndarray  # (W,), squared norms of the projected columns, plus l2
     l1: np.ndarray  # (W,), positive
     l2: np.ndarray  # (W,)
+    positive: bool  # whether coefficients must be at least 0
 
 
 def quadratic(
@@ -42,6 +43,8 @@ def quadratic(
     l1: np.ndarray,
     l2: np.ndarray,
     norms: np.ndarray | None = None,
+    *,
+    positive: bool = False,
 ) -> Quadratic:
     """Return the problem on some columns; see `Quadratic` for the arguments. norms: float64 (W,), norms of the
     projected columns, if known.
@@ -56,7 +59,7 @@ def quadratic(
     else:
         curvatures = norms**2
     curvatures[curvatures == 0] = 1.0  # nothing depends on such a coefficient, which is 0 for any curvature
-    return Quadratic(columns, basis, along, curvatures + l2, l1, l2)
+    return Quadratic(columns, basis, along, curvatures + l2, l1, l2, positive)
 
 
 @reordered_kernel
@@ -85,7 +88,7 @@ def gap_of(member, problem, coefficients, residual, sums):
         for j in range(c * each, min((c + 1) * each, count)):
             b = coefficients[j]
             slope = dot(problem.columns, j, residual) - l2[j] * b
-            steepest = max(steepest, abs(slope) / l1[j])
+            steepest = max(steepest, (slope if problem.positive else abs(slope)) / l1[j])
             ridge += l2[j] * b * b
             absolute += l1[j] * abs(b)
             inner += slope * b

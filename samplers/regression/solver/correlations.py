@@ -17,6 +17,7 @@ import numpy as np
 
 from samplers.regression.data.features import Features
 from samplers.regression.linear_algebra.vectors import inner, products
+from samplers.regression.losses.loss import admitted
 from samplers.regression.solver.correlation_bounds import (
     NOTHING,
     Angles,
@@ -82,13 +83,15 @@ class Correlations:
     """Correlations of p columns with residuals.
 
     roots: sqrt(sample_weight), float64 (n,), or None. norms: float64 (p,), norms of the columns, projected like the
-    residuals. l1: float64 (p,), penalties, or (1,). Attributes: `usable`, int64, ascending, the nonzero penalized
-    columns; `columns_read`, the number of columns read so far; working memory `gains`, float32 (p,), and `kept`, int64
-    (p,).
+    residuals. l1: float64 (p,), penalties, or (1,). positive: whether coefficients must be at least 0. Attributes:
+    `usable`, int64, ascending, the nonzero penalized columns; `columns_read`, the number of columns read so far;
+    working memory `gains`, float32 (p,), and `kept`, int64 (p,).
     """
 
-    def __init__(self, features: Features, roots: np.ndarray | None, norms: np.ndarray, l1: np.ndarray) -> None:
-        self._features, self._roots, self._norms = features, roots, norms
+    def __init__(
+        self, features: Features, roots: np.ndarray | None, norms: np.ndarray, l1: np.ndarray, *, positive: bool = False
+    ) -> None:
+        self._features, self._roots, self._norms, self._positive = features, roots, norms, positive
         kinds = np.int64, np.int64, np.float64, np.float32, np.float32, np.float32, np.uint8, np.bool_
         memory = side_by_side(norms.size, *kinds)
         self.kept, self._chosen, self._values, self._limits, self.gains, *known, self._above = memory
@@ -219,10 +222,11 @@ class Correlations:
         likely = self._angles(residual)._replace(sines=np.zeros(_KEPT, np.float32))
         found = self._chosen[: candidates.size]
         found = self._those_above(residual, likely, candidates, found, strong_lambda(lam, before), 0.0)
-        if found.size <= most:
+        if found.size <= most and not self._positive:
             return found.copy()
         self._catch_up()
-        cosines = np.abs(likely.cosines[self._known.numbers[found]] * self._known.cosines[found])
+        cosines = likely.cosines[self._known.numbers[found]] * self._known.cosines[found]
+        cosines = np.abs(admitted(cosines, positive=self._positive))
         return largest(cosines / self._limits[found], found, most, self._features.pool)
 
     def arrays(self) -> dict[str, np.ndarray]:

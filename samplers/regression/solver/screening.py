@@ -7,7 +7,7 @@ import math
 
 def safe_radius(gap: float, curvature: float) -> float:
     """Return the radius of a ball around a dual point that contains the optimal dual point, from the duality gap and
-    the curvature of the loss.
+    the curvature of the loss, see `Loss.curvature`.
 
     A coefficient is 0 in every solution if scale |c| + radius |x| < lam l1, for the dual point residual * scale, and
     the correlation c of column x with the residual (Ndiaye, Fercoq, Gramfort and Salmon, JMLR 2017, theorem 6).

@@ -1,9 +1,10 @@
-"""Lasso, elastic net and l1-penalized logistic regression, in the usual parametrization, and paths of lambdas.
+"""Lasso, elastic net, and l1-penalized logistic and Poisson regression, in the usual parametrization, and paths of
+lambdas.
 
     minimise over b, a    loss(a + X b) + lambda sum_j f_j s_j (share |b_j| + (1 - share) / 2 s_j |b_j|^2)
 
-with the losses of `samplers.regression.losses.squared` and `samplers.regression.losses.logistic`, which are sums over
-the rows, not means. s_j is the standard deviation of column j if columns are standardized, else 1: coefficients are
+optionally subject to b >= 0, with the losses of `samplers.regression.losses.loss`, which are sums over the rows, not
+means. s_j is the standard deviation of column j if columns are standardized, else 1: coefficients are
 always on the scale of the original columns. The penalty factor f_j is 1 by default; columns with factor 0, and the
 intercept a, have no penalty.
 """
@@ -11,8 +12,8 @@ intercept a, have no penalty.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,12 +23,19 @@ from samplers.regression.data.shifted_features import shifted
 from samplers.regression.linear_algebra.columns import combine, dense
 from samplers.regression.linear_algebra.free_columns import DEPENDENT, orthonormal
 from samplers.regression.linear_algebra.vectors import combined, inner, project
-from samplers.regression.losses.logistic import Logistic
+from samplers.regression.losses.logistic import Labels
 from samplers.regression.losses.loss import Loss
+from samplers.regression.losses.newton import NewtonLoss
+from samplers.regression.losses.poisson import Counts
 from samplers.regression.losses.squared import Squared
+from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.working_sets import Penalty, Regression, Solution
 
-LOSSES: dict[str, Any] = {"squared": Squared, "logistic": Logistic}
+LOSSES: dict[str, Callable[[np.ndarray, np.ndarray | None, np.ndarray], Loss]] = {
+    "squared": Squared,
+    "logistic": lambda y, weights, free: NewtonLoss(Labels(y), weights, free),
+    "poisson": lambda y, weights, free: NewtonLoss(Counts.of(y), weights, free),
+}
 # ratio of mean to standard deviation: above it, sums of a column lose digits, and differences of squares more
 _FAR = 1e3
 _LEFT = 1e-6  # fraction of a square: a larger remainder after projecting out free columns is computed as a difference
@@ -70,10 +78,12 @@ class Moments(NamedTuple):
 class SparseRegression:
     """A regression of y, float64 (n,), on features.
 
-    loss: "squared", or "logistic", for which y is 0 or 1. weights: sample weights, float64 (n,), nonnegative. share: l1
-    ratio of the penalty, above 0, up to 1. factors: penalty factors f, float64 (p,), nonnegative. moments: moments of
-    the columns, if known. Raises RequestError. Attributes: `constant`, int64, columns that are left out because they
-    have equal values in all rows, except empty columns of sparse designs; `unpenalised`, int64, columns with factor 0.
+    loss: "squared"; "logistic", for which y is 0 or 1; or "poisson", for which y is at least 0. weights: sample
+    weights, float64 (n,), nonnegative. share: l1 ratio of the penalty, above 0, up to 1. factors: penalty factors f,
+    float64 (p,), nonnegative. moments: moments of the columns, if known. positive: whether coefficients must be at
+    least 0; then all columns must be penalized. Raises RequestError. Attributes: `constant`, int64, columns that are
+    left out because they have equal values in all rows, except empty columns of sparse designs; `unpenalised`, int64,
+    columns with factor 0.
     """
 
     def __init__(
@@ -88,8 +98,14 @@ class SparseRegression:
         share: float = 1.0,
         factors: np.ndarray | None = None,
         moments: Moments | None = None,
+        positive: bool = False,
     ) -> None:
         _check(features, y, loss, weights, share, factors)
+        if positive and factors is not None and not factors.all():
+            raise RequestError(
+                f"coefficients cannot be restricted to at least 0 if column {int(factors.argmin())} has no penalty",
+                "Give each column a penalty, or allow negative coefficients.",
+            )
         self.unpenalised = np.empty(0, np.int64) if factors is None else np.flatnonzero(factors == 0)
         factors = np.ones(1) if factors is None else factors
         if moments is None:
@@ -108,7 +124,8 @@ class SparseRegression:
         free = [np.ones((int(intercept), features.rows)), dense(features.gather(self.unpenalised), features.rows)]
         self.free = np.concatenate(free)
         self.loss: Loss = LOSSES[loss](y, weights, self.free)
-        self.regression = Regression(features, self.loss, penalty, _finite(self._norms(features, moments)))
+        norms = _finite(self._norms(features, moments))
+        self.regression = Regression(features, self.loss, penalty, norms, positive=positive)
         self._nothing: Solution | None = None
 
     def _constant(self, features: Features, moments: Moments) -> np.ndarray:
@@ -158,10 +175,19 @@ class SparseRegression:
         if self._nothing is None:
             self._nothing = self.regression.nothing()
         if self._nothing.lam == 0:
+            if self.regression.positive:
+                raise RequestError(
+                    "lambda_max is 0: no column correlates positively with y", "Allow negative coefficients."
+                )
             raise RequestError(
                 "lambda_max is 0: no column correlates with y", "Check that y and the columns are not constant."
             )
         return self._nothing
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of the solver."""
+        return self.regression.limit
 
     @property
     def largest(self) -> float:
@@ -170,7 +196,7 @@ class SparseRegression:
 
     def lambdas(self, number: int, ratio: float) -> np.ndarray:
         """Return `number` lambdas, float64, in geometric progression from lambda_max to lambda_max * ratio."""
-        return self.largest * np.geomspace(1.0, ratio, number) if number > 1 else np.array([self.largest * ratio])
+        return lambdas_below(self.largest, number, ratio)
 
     def path(self, lambdas: Iterable[float], tolerance: float) -> Iterator[Solution]:
         """Yield a solution for each lambda, each started from the previous solution.
@@ -203,6 +229,11 @@ class SparseRegression:
         coefficients = np.zeros(self.regression.features.count)
         coefficients[terms.columns] = terms.values
         return LinearModel(terms.intercept, coefficients)
+
+
+def lambdas_below(largest: float, number: int, ratio: float) -> np.ndarray:
+    """Return `number` lambdas, float64, in geometric progression from the largest to largest * ratio."""
+    return largest * np.geomspace(1.0, ratio, number) if number > 1 else np.array([largest * ratio])
 
 
 def needed_moments(features: Features, weights: np.ndarray | None, *, intercept: bool, standardize: bool) -> Moments:
@@ -303,10 +334,24 @@ def _check(
         raise RequestError("y has values that overflow when squared", "Scale y so that its values are about 1.")
     if loss not in LOSSES:
         raise RequestError(f"loss: unknown loss {loss!r}", f"Choose one of: {', '.join(LOSSES)}.")
+    _check_target(y, loss, weights)
+    if not 0 < share <= 1:
+        raise RequestError(f"share must be above 0 and at most 1, got {share:g}", "Use 1 for the Lasso.")
+
+
+def _check_target(y: np.ndarray, loss: str, weights: np.ndarray | None) -> None:
+    used = y if weights is None else y[weights > 0]
     if loss == "logistic":
-        values = np.unique(y if weights is None else y[weights > 0])
+        values = np.unique(used)
         if not np.array_equal(values, [0, 1]):
             found = ", ".join(f"{value:g}" for value in values[:5])
             raise RequestError(f"y of a logistic regression must have the values 0 and 1, got {found}")
-    if not 0 < share <= 1:
-        raise RequestError(f"share must be above 0 and at most 1, got {share:g}", "Use 1 for the Lasso.")
+    if loss == "poisson":
+        if (y < 0).any():
+            place = int(np.argmax(y < 0))
+            raise RequestError(f"y of a Poisson regression must be at least 0, got {y[place]:g} in row {place}")
+        if not used.any():
+            raise RequestError(
+                "y of a Poisson regression is 0 in all rows, so its mean has no logarithm",
+                "Check y and the weights, or use fewer folds.",
+            )

@@ -73,7 +73,7 @@ def _solve(columns: Columns, y: np.ndarray, loss: str, weights: np.ndarray | Non
 def _improve(regression: Regression, loss: str) -> None:
     """Run both solvers for a working set; with so few columns only one of them would be used."""
     columns, rows = regression.features.gather(np.arange(2)), regression.features.rows
-    if loss == "logistic" or regression.loss.roots is not None:
+    if loss != "squared" or regression.loss.roots is not None:
         columns = scaled(columns, np.ones(rows))
     problem = quadratic(columns, np.zeros((1, rows)), np.ones(2), np.zeros(2))
     work = work_for(problem, rows)

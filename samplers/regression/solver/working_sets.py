@@ -2,6 +2,9 @@
 
     minimise over b, a   loss(X b + U a) + lam * (sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2)
 
+optionally subject to b >= 0. Then only a positive slope can exceed a penalty; bounds of absolute correlations remain
+valid, and at most read more columns than needed.
+
 The problem is solved on a few columns, the working set; then the other columns are checked, and those that violate the
 optimality conditions most are added. This ends when a dual point shows that the objective is within `target` of the
 optimum. (The scheme of BLITZ, Johnson and Guestrin, ICML 2015, and of celer, Massias, Gramfort and Salmon, ICML 2018.)
@@ -20,7 +23,7 @@ from blocks.compiled import reordered_kernel
 from blocks.errors import WorkFailed
 from samplers.regression.data.features import Features
 from samplers.regression.linear_algebra.columns import entries
-from samplers.regression.losses.loss import Fit, Loss, Part
+from samplers.regression.losses.loss import Fit, Loss, Part, admitted
 from samplers.regression.solver.correlations import Correlations, Seen, Wanted
 from samplers.regression.solver.dual_gap import DualGap, dual_gap_of, slopes_of, steepest_slope
 from samplers.regression.solver.limit import Limit
@@ -78,13 +81,15 @@ class Solution(NamedTuple):
 class Regression:
     """A regression to solve for consecutive lambdas.
 
-    norms: float64 (p,), norms of the weighted columns after projecting out the unpenalized columns. Attributes: `limit`
-    of the solver.
+    norms: float64 (p,), norms of the weighted columns after projecting out the unpenalized columns. positive: whether
+    coefficients must be at least 0. Attributes: `limit` of the solver.
     """
 
-    def __init__(self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray) -> None:
-        self.features, self.loss, self.penalty, self.norms = features, loss, penalty, norms
-        self.correlations = Correlations(features, loss.roots, norms, penalty.l1)
+    def __init__(
+        self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray, *, positive: bool = False
+    ) -> None:
+        self.features, self.loss, self.penalty, self.norms, self.positive = features, loss, penalty, norms, positive
+        self.correlations = Correlations(features, loss.roots, norms, penalty.l1, positive=positive)
         self.usable, self.limit = self.correlations.usable, Limit()
 
     def nothing(self) -> Solution:
@@ -93,7 +98,10 @@ class Regression:
         seen = self.correlations.see(Wanted(fit.residual, 0.0, np.empty(0, np.int64)), self.usable)
 
         def work(begin: int, end: int) -> float:
-            return lambda_max_of(seen.chosen[begin:end], seen.values[begin:end], self.penalty.l1)
+            of_share = slice(begin, end)
+            return lambda_max_of(
+                seen.chosen[of_share], admitted(seen.values[of_share], positive=self.positive), self.penalty.l1
+            )
 
         lam = max(self.features.pool.share(seen.chosen.size, work))
         return Solution(lam, np.empty(0, np.int64), np.empty(0), fit, fit.loss, 0.0)
@@ -209,7 +217,8 @@ class WorkingSet:
         if self.working.size:
             working, features, limit = self.working, self.regression.features, self.regression.limit
             costs = self.regression.penalty.at(self.lam, working)
-            part = Part(features.gather(working), self.regression.norms[working], *costs, limit, features.pool)
+            norms, positive = self.regression.norms[working], self.regression.positive
+            part = Part(features.gather(working), norms, *costs, limit, positive, features.pool)
             small = entries(part.columns) < _SMALL * features.entries
             goal = max(_DEEPER * self.goal if small else self.goal, _ALMOST * self.target)
             before = np.zeros(working.size)
@@ -227,7 +236,8 @@ class WorkingSet:
 
         def work(begin: int, end: int) -> float:
             of_share = slice(begin, end)
-            some = seen.chosen[of_share], slopes[of_share], self._gains[of_share]
+            mine = admitted(slopes[of_share], positive=regression.positive)
+            some = seen.chosen[of_share], mine, self._gains[of_share]
             return steepest_slope(*some, self.lam, penalty.l1, regression.norms)
 
         steepest = max(regression.features.pool.share(seen.chosen.size, work))
@@ -250,7 +260,8 @@ class WorkingSet:
             return
         all_of_them = self.candidates is self.regression.usable  # other working sets begin with these columns, too
         self.screened, known = gap, self.regression.correlations
-        scale, radius = self.dual_gap.scale, safe_radius(self.dual_gap.gap, self.regression.loss.curvature)
+        curvature = self.regression.loss.curvature(self.fit, self.dual_gap.gap)
+        scale, radius = self.dual_gap.scale, safe_radius(self.dual_gap.gap, curvature)
         kept = known.kept if all_of_them else self.candidates
         self.candidates = known.possible(self.fit.residual, self.candidates, kept, self.lam / scale, radius / scale)
 

@@ -1,13 +1,14 @@
-"""The logistic loss, its derivatives with respect to the scores of the rows, and the optimal coefficients of
-unpenalized columns.
+"""Losses with second derivatives that depend on the scores of the rows: their derivatives, and the optimal coefficients
+of unpenalized columns.
 
-All arrays are float64. roots: square roots of the weights of the n rows. y: 0 or 1 for each row.
+All arrays are float64. roots: square roots of the weights of the n rows. target: y, as the loss needs it; its type says
+which loss it is.
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +20,16 @@ from samplers.regression.linear_algebra.free_columns import (
     orthonormalise,
     room_for_free,
 )
+from samplers.regression.linear_algebra.type_dispatch import by_kind
 from samplers.regression.linear_algebra.vectors import inner
+from samplers.regression.losses.logistic import Labels, entropy, half_step, logistic_derivatives
+from samplers.regression.losses.poisson import Counts, damped_step, poisson_derivatives, poisson_dual
 
-_LEAST = 1e-18  # minimum curvature of a row of weight 1
-_HALVINGS = 40  # maximum number of halvings of a step
+_OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False}
+derivatives = by_kind("target", ({Labels: logistic_derivatives, Counts: poisson_derivatives}, _OPTIONS))
+dual_of = by_kind("target", ({Labels: entropy, Counts: poisson_dual}, _OPTIONS))
+length_after = by_kind("target", ({Labels: half_step, Counts: damped_step}, _OPTIONS))
+HALVINGS = 40  # maximum number of lengths of a step that are tried
 _ROUNDING = 1e-12  # relative to the loss: the first Newton step that promises less is the last
 _STEPS = 100  # maximum number of Newton steps: ten are many
 EQUAL = 1e-14  # relative to the loss or the objective: rounding
@@ -48,21 +55,6 @@ def memory_for(columns: np.ndarray) -> FreeFitMemory:
 
 
 @reordered_kernel
-def derivatives(scores, y, roots, residual, curvatures):
-    """Compute the residual root w (y - p) and the second derivative w p (1 - p) of each row; returns the loss."""
-    loss = 0.0
-    for i in range(scores.size):
-        weight, margin = roots[i] * roots[i], scores[i] if y[i] == 1.0 else -scores[i]
-        small = math.exp(-abs(margin))
-        larger = 1.0 / (1.0 + small)  # the larger of both probabilities
-        wrong = small * larger if margin >= 0.0 else larger
-        loss += weight * (math.log1p(small) + max(-margin, 0.0))
-        residual[i] = roots[i] * (wrong if y[i] == 1.0 else -wrong)
-        curvatures[i] = weight * max(small * larger * larger, _LEAST)
-    return loss
-
-
-@reordered_kernel
 def find_target(residual, roots, curvatures, factors, target):
     """Compute the target and row factors of the least-squares problem of the second-order approximation."""
     for i in range(residual.size):
@@ -71,39 +63,51 @@ def find_target(residual, roots, curvatures, factors, target):
 
 
 @reordered_kernel
-def derivatives_with(free, scores, columns, y, roots, residual, curvatures, work):
+def derivatives_with(free, scores, columns, target, roots, residual, curvatures, work):
     """Compute `derivatives` with the product of coefficients (k,) and columns (k, n) added to the scores."""
     copy(scores, work.scores)
     for k in range(free.size):
         for i in range(scores.size):
             work.scores[i] += free[k] * columns[k, i]
-    return derivatives(work.scores, y, roots, residual, curvatures)
+    return derivatives(target, work.scores, roots, residual, curvatures)
 
 
 @reordered_kernel
-def take_step(free, loss, scores, columns, y, roots, residual, curvatures, work):
-    """Take a Newton step, halved until the loss does not increase; returns the loss, whether this was the last step,
+def take_step(free, loss, scores, columns, target, roots, residual, curvatures, work):
+    """Take a Newton step, shortened until the loss does not increase; returns the loss, whether this was the last step,
     and the rank of the columns.
     """
     find_target(residual, roots, curvatures, work.factors, work.target)
     rank = orthonormalise(columns, work.factors, work.free)
     work.step[:] = 0.0
     find_coefficients(work.free, rank, work.target, work.step)
-    promise, stays, new = 0.0, True, loss
+    promise, stays, new, length = 0.0, True, loss, 1.0
     for k in range(free.size):
         for i in range(scores.size):
             promise += work.step[k] * columns[k, i] * roots[i] * residual[i]
-    for _ in range(_HALVINGS):
+    for _ in range(HALVINGS):
         for k in range(free.size):
-            work.tried[k] = free[k] + work.step[k]
-            work.step[k] *= 0.5
-        new = derivatives_with(work.tried, scores, columns, y, roots, residual, curvatures, work)
+            work.tried[k] = free[k] + length * work.step[k]
+        new = derivatives_with(work.tried, scores, columns, target, roots, residual, curvatures, work)
         if new <= loss * (1.0 + EQUAL):
             break
+        length = 0.5 * length if length < 1.0 else length_after(target, largest_change(work.step, columns))
     for k in range(free.size):
         stays &= work.tried[k] == free[k]
         free[k] = work.tried[k]
     return new, stays or promise <= _ROUNDING * new, rank
+
+
+@reordered_kernel
+def largest_change(step, columns):
+    """Return the largest change of a score by a step, (k,), of the coefficients of columns, (k, n)."""
+    largest = 0.0
+    for i in range(columns.shape[1]):
+        change = 0.0
+        for k in range(step.size):
+            change += step[k] * columns[k, i]
+        largest = max(largest, abs(change))
+    return largest
 
 
 @reordered_kernel
@@ -120,29 +124,30 @@ def make_orthogonal(residual, roots, rank, work):
 
 
 @reordered_kernel
-def fit_free(free, scores, columns, y, roots, residual, curvatures, work):
+def fit_free(free, scores, columns, target, roots, residual, curvatures, work):
     """Fit the coefficients, (k,), of unpenalized columns, (k, n), by Newton's method, to full precision; returns the
     loss.
 
     Also sets the second derivatives, (n,), and the residual, (n,), which is made orthogonal to the columns even beyond
     that precision, as the duality gap requires.
     """
-    loss, last, rank = derivatives_with(free, scores, columns, y, roots, residual, curvatures, work), free.size == 0, 0
+    loss = derivatives_with(free, scores, columns, target, roots, residual, curvatures, work)
+    last, rank = free.size == 0, 0
     for _ in range(_STEPS):
         if last:
             break
-        loss, last, rank = take_step(free, loss, scores, columns, y, roots, residual, curvatures, work)
+        loss, last, rank = take_step(free, loss, scores, columns, target, roots, residual, curvatures, work)
     make_orthogonal(residual, roots, rank, work)
     return loss
 
 
 @reordered_kernel
-def entropy(residual, y, roots):
-    """Return -sum_i w_i (q_i log q_i + (1 - q_i) log(1 - q_i)) with q_i = y_i - r_i / root w_i in [0, 1]."""
-    total = 0.0
-    for i in range(residual.size):
-        if roots[i] > 0.0:
-            away = abs(residual[i]) / roots[i]  # distance from y
-            if 0.0 < away < 1.0:
-                total -= roots[i] * roots[i] * (away * math.log(away) + (1.0 - away) * math.log1p(-away))
-    return total
+def dual_objective(target, residual, roots):
+    """Return the dual objective of a residual without the penalty term."""
+    return dual_of(target, residual, roots)
+
+
+@reordered_kernel
+def next_length(target, change):
+    """Return the length to try after a full Newton step, which changes a score by up to `change`, raised the loss."""
+    return length_after(target, change)
