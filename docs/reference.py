@@ -35,6 +35,8 @@ ESTIMATORS = {  # by page
     "api/elastic_net_cv": "ElasticNetCV",
     "api/logistic": "LogisticRegression",
     "api/logistic_cv": "LogisticRegressionCV",
+    "api/poisson": "PoissonRegressor",
+    "api/poisson_cv": "PoissonRegressorCV",
     "api/softmax": "SoftmaxRegression",
 }
 SUBJECTS = {  # names of `ooc` and `blocks` by page
@@ -259,9 +261,9 @@ MODELS = (
     TrainedModel("train mf", (FactorizationOptions, Resources), (samplers.MatrixFactorization,)),
     TrainedModel("train softmax", (SoftmaxOptions, Resources), (samplers.SoftmaxRegression,)),
     TrainedModel(
-        "train lasso|logistic",
+        "train lasso|logistic|poisson",
         (RegressionOptions, Resources),
-        (samplers.Lasso, samplers.ElasticNet, samplers.LogisticRegression),
+        (samplers.Lasso, samplers.ElasticNet, samplers.LogisticRegression, samplers.PoissonRegressor),
     ),
 )
 

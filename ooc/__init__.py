@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from samplers.estimators.lasso import Lasso as Lasso
     from samplers.estimators.lda import LatentDirichletAllocation as LatentDirichletAllocation
     from samplers.estimators.logistic import LogisticRegression as LogisticRegression
+    from samplers.estimators.poisson import PoissonRegressor as PoissonRegressor
+    from samplers.estimators.poisson import PoissonRegressorCV as PoissonRegressorCV
     from samplers.estimators.softmax import SoftmaxRegression as SoftmaxRegression
 
 _MODULES = {
@@ -73,6 +75,8 @@ _MODULES = {
     "Matrix": "blocks.ratings.matrix",
     "MatrixFactorization": "samplers.estimators.factorization",
     "Phase": "ooc.program",
+    "PoissonRegressor": "samplers.estimators.poisson",
+    "PoissonRegressorCV": "samplers.estimators.poisson",
     "ProgramRun": "samplers.custom_program",
     "ProgramSpec": "ooc.workers.worker",
     "Run": "ooc.runs.run",

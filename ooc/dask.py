@@ -64,7 +64,8 @@ def train(
     client : distributed.Client
         Client of the cluster.
     model : str
-        "lda", "mf", "lasso", "logistic" or "softmax", as for ``ooc train``; "program MODULE:CLASS" for a program.
+        "lda", "mf", "lasso", "logistic", "poisson" or "softmax", as for ``ooc train``; "program MODULE:CLASS" for a
+        program.
     data, run : str or Path
         Dataset and run directory on the machines of the workers; ``{rank}`` stands for the number of the rank.
         Absolute paths are best: relative ones begin at the directory of the worker.

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from samplers.estimators.lasso import Lasso as Lasso
     from samplers.estimators.lda import LatentDirichletAllocation as LatentDirichletAllocation
     from samplers.estimators.logistic import LogisticRegression as LogisticRegression
+    from samplers.estimators.poisson import PoissonRegressor as PoissonRegressor
+    from samplers.estimators.poisson import PoissonRegressorCV as PoissonRegressorCV
     from samplers.estimators.softmax import SoftmaxRegression as SoftmaxRegression
 
 _MODULES = {
@@ -24,6 +26,8 @@ _MODULES = {
     "LogisticRegression": "samplers.estimators.logistic",
     "LogisticRegressionCV": "samplers.estimators.cross_validation",
     "MatrixFactorization": "samplers.estimators.factorization",
+    "PoissonRegressor": "samplers.estimators.poisson",
+    "PoissonRegressorCV": "samplers.estimators.poisson",
     "SoftmaxRegression": "samplers.estimators.softmax",
 }
 __all__ = list(_MODULES)

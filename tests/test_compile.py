@@ -25,6 +25,7 @@ LATER = {
     "softmax": ["ingest svmlight rows.svm data --by-rows", "train softmax data run --passes 3"],
     "lasso": ["ingest svmlight rows.svm data", "train lasso data run", "predict run data predictions.csv"],
     "logistic": ["ingest svmlight rows.svm data", "train logistic data run --cross-validate 3"],
+    "poisson": ["ingest svmlight rows.svm data", "train poisson data run --cross-validate 3 --positive"],
 }
 
 
@@ -54,4 +55,4 @@ def test_another_model_is_refused(ooc) -> None:  # type: ignore[no-untyped-def]
     done = ooc("compile", "lda", "svm")
     assert (done.returncode, done.stdout) == (2, "")
     assert "unknown model 'svm'" in done.stderr
-    assert "lda, mf, softmax, lasso, logistic" in done.stderr
+    assert "lda, mf, softmax, lasso, logistic, poisson" in done.stderr

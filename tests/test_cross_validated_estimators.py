@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,19 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn import linear_model
-from sklearn.metrics import log_loss
+from sklearn.metrics import log_loss, mean_poisson_deviance
 from sklearn.model_selection import GroupKFold, KFold
 
 from blocks import RequestError
-from samplers import ElasticNetCV, Lasso, LassoCV, LogisticRegression, LogisticRegressionCV
+from samplers import (
+    ElasticNetCV,
+    Lasso,
+    LassoCV,
+    LogisticRegression,
+    LogisticRegressionCV,
+    PoissonRegressor,
+    PoissonRegressorCV,
+)
 from samplers.regression.model import RegressionModel
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
@@ -24,6 +33,7 @@ RANDOM = np.random.default_rng(3)
 X = RANDOM.normal(size=(90, 20)) * (RANDOM.random((90, 20)) < 0.6)
 Y = X[:, :4] @ [2.0, -1.5, 1.0, 0.7] + RANDOM.normal(size=90) + 5
 LABELS = np.where(Y > 5, "high", "low")
+COUNTS = np.random.default_rng(4).poisson(np.exp(X[:, :3] @ [0.8, -0.5, 0.4] + 0.5)).astype(float)
 ALPHAS = np.geomspace(1, 0.01, 12)
 
 
@@ -73,26 +83,47 @@ def test_logistic_regression_cv_takes_the_loss_of_scikit_learn() -> None:
     assert ours.predict(X).tolist() == ours.classes_[(ours.predict_proba(X)[:, 1] > 0.5).astype(int)].tolist()
 
 
+def test_poisson_regression_cv_takes_the_deviance_of_scikit_learn() -> None:
+    folds = list(KFold(3, shuffle=True, random_state=0).split(X))
+    ours = PoissonRegressorCV(alphas=[0.1, 0.02], cv=folds, tol=1e-10).fit(X, COUNTS)
+    for place, alpha in enumerate(ours.alphas_):
+        for fold, (train, test) in enumerate(folds):
+            model = PoissonRegressor(alpha, tol=1e-10).fit(X[train], COUNTS[train])
+            deviance = mean_poisson_deviance(COUNTS[test], model.predict(X[test]))
+            assert ours.deviance_path_[place, fold] == pytest.approx(deviance, rel=1e-5)
+    assert ours.alpha_ == ours.alphas_[ours.mean_error_.argmin()]
+    np.testing.assert_allclose(ours.coef_, PoissonRegressor(ours.alpha_, tol=1e-10).fit(X, COUNTS).coef_, atol=1e-5)
+
+
+Y_OF = {"lasso": Y, "logistic": (Y > 5).astype(float), "poisson": COUNTS}
+CHOOSING: dict[str, Any] = {
+    "lasso": partial(LassoCV, alphas=30),
+    "logistic": partial(LogisticRegressionCV, Cs=30),
+    "poisson": partial(PoissonRegressorCV, alphas=30),
+}
+
+
 @pytest.mark.few(1)
-@pytest.mark.parametrize("loss", ["lasso", "logistic"])
-def test_the_command_makes_the_same_choice(loss: str, tmp_path: Path, ooc: Ooc) -> None:
+@pytest.mark.parametrize("positive", [False, True])
+@pytest.mark.parametrize("loss", Y_OF)
+def test_the_command_makes_the_same_choice(loss: str, positive: bool, tmp_path: Path, ooc: Ooc) -> None:
     """With the same folds, from a table in memory and from the dataset on the disk."""
-    y = Y if loss == "lasso" else (Y > 5).astype(float)
+    y = Y_OF[loss]
     rows = [",".join(map(repr, [float(target), *row])) for target, row in zip(y, X.tolist(), strict=True)]
     header = ",".join(["y", *(f"c{column}" for column in range(20))])
     (tmp_path / "table.csv").write_text("\n".join([header, *rows]) + "\n")
     assert ooc("ingest", "csv", "table.csv", "design", "--target", "y").returncode == 0
     path = ["--path", "30", "--lambda-min-ratio", "0.01", "--cross-validate", "5", "--seed", "7", "--json"]
+    path += ["--positive"] if positive else []
     done = ooc("train", loss, "design", "run", *path)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    options = {"cv": 5, "eps": 0.01, "random_state": 7, "rule": "1se", "standardize": True}
-    kind: Any = LassoCV(alphas=30, **options) if loss == "lasso" else LogisticRegressionCV(Cs=30, **options)
+    kind = CHOOSING[loss](cv=5, eps=0.01, random_state=7, rule="1se", standardize=True, positive=positive)
     for data in ((X, y), (str(tmp_path / "design"), None)):
         model = kind.fit(*data)
-        lam = model.alpha_ * 90 if loss == "lasso" else 1 / model.C_
+        lam = 1 / model.C_ if loss == "logistic" else model.alpha_ * 90
         assert lam == pytest.approx(told["chosen_lambda"], rel=1e-6)
-        least = model.alpha_min_ * 90 if loss == "lasso" else 1 / model.C_min_
+        least = 1 / model.C_min_ if loss == "logistic" else model.alpha_min_ * 90
         assert least == pytest.approx(told["best_lambda"], rel=1e-6)
         assert np.count_nonzero(model.coef_) == told["chosen_nonzeros"]
         theirs = RegressionModel(tmp_path / "run" / "model").coefficients()
@@ -102,7 +133,7 @@ def test_the_command_makes_the_same_choice(loss: str, tmp_path: Path, ooc: Ooc) 
         assert ooc("predict", "run", "design", f"{rule}.csv", "--lambda", rule).returncode == 0
         predicted = np.loadtxt(tmp_path / f"{rule}.csv", delimiter=",", skiprows=1)[:, 1]
         model = kind.set_params(rule=rule).fit(X, y)
-        wanted = model.predict(X) if loss == "lasso" else model.predict_proba(X)[:, 1]
+        wanted = model.predict_proba(X)[:, 1] if loss == "logistic" else model.predict(X)
         np.testing.assert_allclose(predicted, wanted, atol=1e-4)
 
 

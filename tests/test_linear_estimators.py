@@ -13,8 +13,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from scipy import sparse
+from scipy.optimize import minimize
 from sklearn import linear_model
 from sklearn.datasets import make_classification
+from sklearn.metrics import d2_tweedie_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.estimator_checks import check_estimator
@@ -28,6 +30,8 @@ from samplers import (
     LogisticRegression,
     LogisticRegressionCV,
     MatrixFactorization,
+    PoissonRegressor,
+    PoissonRegressorCV,
     SoftmaxRegression,
 )
 
@@ -35,6 +39,7 @@ RANDOM = np.random.default_rng(2)
 X = RANDOM.normal(size=(120, 30)) * (RANDOM.random((120, 30)) < 0.4) + 0.3
 TRUE = np.where(np.arange(30) < 5, RANDOM.normal(size=30) * 3, 0.0)
 Y = X @ TRUE + RANDOM.normal(size=120) / 4 + 7
+COUNTS = np.random.default_rng(4).poisson(np.exp(X[:, :3] @ [0.8, -0.5, 0.4] + 0.5)).astype(float)
 LABELS = np.where(Y + RANDOM.normal(size=120) > np.median(Y), "yes", "no")
 WEIGHTS = RANDOM.integers(0, 4, 120).astype(float)
 FORMS: dict[str, Callable[[], Any]] = {
@@ -51,6 +56,9 @@ CHECKED += [
     LassoCV(alphas=5, cv=2, n_jobs=1),
     ElasticNetCV(alphas=5, cv=2, l1_ratio=[0.5, 0.9], n_jobs=1),
     LogisticRegressionCV(Cs=5, cv=2, n_jobs=1),
+    PoissonRegressor(alpha=0.01, n_jobs=1),
+    PoissonRegressorCV(alphas=5, cv=2, n_jobs=1),
+    Lasso(alpha=0.01, positive=True, n_jobs=1),
 ]
 
 
@@ -96,6 +104,57 @@ def test_solutions_of_logistic_regression_are_those_of_scikit_learn(weights: Any
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-3)
     np.testing.assert_allclose(np.exp(ours.predict_log_proba(X)), ours.predict_proba(X))
     assert ours.score(X, LABELS, weights) == pytest.approx(theirs.score(X, LABELS, weights))
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
+@pytest.mark.parametrize(("intercept", "positive"), [(True, False), (False, True)])
+def test_solutions_of_poisson_regression_minimize_the_deviance(intercept: bool, positive: bool, weights: Any) -> None:
+    """By a general minimizer, of scikit-learn's objective with an l1 penalty besides its l2 penalty."""
+    options: dict[str, Any] = {"fit_intercept": intercept, "positive": positive, "l1_ratio": 0.7}
+    ours = PoissonRegressor(0.05, tol=1e-12, **options).fit(X, COUNTS, weights)
+    w = np.ones(120) if weights is None else weights
+
+    def objective(parts: np.ndarray) -> tuple[float, np.ndarray]:
+        a, b, signs = parts[0], parts[1:31] - parts[31:], np.r_[np.ones(30), -np.ones(30)]
+        mean = np.exp(X @ b + a)
+        loss = w @ (mean - COUNTS * np.log(mean)) / w.sum() + 0.05 * (0.7 * parts[1:].sum() + 0.15 * b @ b)
+        slopes = w * (mean - COUNTS) / w.sum()
+        slope = X.T @ slopes + 0.05 * 0.3 * b
+        return loss, np.r_[slopes.sum(), signs * np.r_[slope, slope] + 0.05 * 0.7]
+
+    bounds = [(None, None) if intercept else (0, 0), *[(0, None)] * 30, *[(0, 0) if positive else (0, None)] * 30]
+    stop = {"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9}
+    best = minimize(objective, np.zeros(61), jac=True, method="L-BFGS-B", bounds=bounds, options=stop)
+    parts = np.r_[ours.intercept_, np.maximum(ours.coef_, 0), np.maximum(-ours.coef_, 0)]
+    assert objective(parts)[0] <= best.fun + 1e-10
+    np.testing.assert_allclose(ours.coef_, best.x[1:31] - best.x[31:], atol=1e-4)
+    assert ours.dual_gap_ <= 1e-12 * ours.null_loss_
+    np.testing.assert_allclose(ours.predict(X), np.exp(X @ ours.coef_ + ours.intercept_))
+    expected = d2_tweedie_score(COUNTS, ours.predict(X), sample_weight=weights, power=1)
+    assert ours.score(X, COUNTS, weights) == pytest.approx(expected)
+
+
+def test_poisson_regression_with_little_l1_is_that_of_scikit_learn() -> None:
+    ours = PoissonRegressor(0.1, l1_ratio=1e-6, tol=1e-10).fit(X, COUNTS)
+    theirs = linear_model.PoissonRegressor(alpha=0.1, tol=1e-10, max_iter=10_000).fit(X, COUNTS)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-4)
+
+
+@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
+def test_nonnegative_solutions_are_those_of_scikit_learn(weights: Any) -> None:
+    for ours, theirs in (
+        (Lasso(0.02, positive=True, tol=1e-12), linear_model.Lasso(0.02, positive=True, tol=1e-12)),
+        (
+            ElasticNet(0.02, l1_ratio=0.3, positive=True, tol=1e-12),
+            linear_model.ElasticNet(0.02, l1_ratio=0.3, positive=True, tol=1e-12),
+        ),
+    ):
+        np.testing.assert_allclose(ours.fit(X, Y, weights).coef_, theirs.fit(X, Y, weights).coef_, atol=1e-6)
+        assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-6)
+        assert ours.coef_.min() == 0 < ours.coef_.max()
+    again = Lasso(0.02, tol=1e-12, warm_start=True).fit(X, Y, weights).set_params(positive=True).fit(X, Y, weights)
+    np.testing.assert_allclose(again.coef_, Lasso(0.02, positive=True, tol=1e-12).fit(X, Y, weights).coef_, atol=1e-6)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -17,7 +17,14 @@ from ooc.cli.command import options_of
 from ooc.cli.config import read_config
 from ooc.cli.options import read
 from ooc.cli.session import choose
-from samplers import ElasticNet, LatentDirichletAllocation, LogisticRegression, MatrixFactorization, SoftmaxRegression
+from samplers import (
+    ElasticNet,
+    LatentDirichletAllocation,
+    LogisticRegression,
+    MatrixFactorization,
+    PoissonRegressor,
+    SoftmaxRegression,
+)
 from samplers.factorization.options import FactorizationOptions
 from samplers.factorization.programs import METHODS
 from samplers.factorization.training import train_mf
@@ -36,6 +43,7 @@ MODELS: dict[str, tuple[type[Options], Callable[..., Any], type]] = {
     "softmax": (SoftmaxOptions, train_softmax, SoftmaxRegression),
     "lasso": (RegressionOptions, train_regression, ElasticNet),
     "logistic": (RegressionOptions, train_regression, LogisticRegression),
+    "poisson": (RegressionOptions, train_regression, PoissonRegressor),
 }
 OTHER_DEFAULTS = {  # of estimators: those of scikit-learn
     "n_components": "has none on the command line",
@@ -178,6 +186,7 @@ def test_the_table_of_options_has_no_blank_without_a_reason(monkeypatch: pytest.
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "docs")
     table = importlib.import_module("reference").options()
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `") or line.startswith("| (")]
-    assert len(rows) == sum(len(all_options(kind)) for name, (kind, _, _) in MODELS.items() if name != "logistic")
+    apart = [kind for name, (kind, _, _) in MODELS.items() if name not in ("logistic", "poisson")]
+    assert len(rows) == sum(len(all_options(kind)) for kind in apart)
     for row in rows:
         assert all(cell.strip("| ") for cell in row[:4]), row

@@ -1,4 +1,4 @@
-"""`ooc train lasso` and `logistic`: they solve what was asked for; runs are resumed, validated, used and checked."""
+"""`ooc train lasso|logistic|poisson`: they solve what was asked for; runs are resumed, validated, used and checked."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ import scipy.sparse
 from corpora import kill_while_resuming, leftovers, model_bytes
 from designs import ingested, read_back, write
 from regressions import Problem, gap, objective
+from scipy.special import expit
+from sklearn.metrics import d2_tweedie_score, log_loss, mean_poisson_deviance, mean_squared_error
 from test_cli_train import assert_refused
 
 from blocks import Design, Interrupted, RequestError
@@ -39,7 +41,8 @@ PATH: dict[str, Any] = {"length": 12, "least": 0.05, "tolerance": 1e-8, "quiet":
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sparse design in several blocks, with y for least squares, and the same with two values, 1 and 3, for y."""
+    """A sparse design in several blocks, with y for least squares; the same with two values, 1 and 3, for y; and with
+    counts."""
     path = tmp_path_factory.mktemp("designs")
     random = np.random.default_rng(5)
     x = random.standard_normal((ROWS, COLUMNS)) + random.standard_normal(COLUMNS)
@@ -48,7 +51,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x[:, 7], x[:, 8] = 0, 2.5
     x = x.astype(np.float32).astype(np.float64)
     y = x[:, 10:60:10] @ np.arange(1, 6) + random.standard_normal(ROWS)
-    for name, labels in (("lasso", y), ("logistic", np.where(y > np.median(y), 3.0, 1.0))):
+    counts = random.poisson(np.exp(y / 4)).astype(float)
+    for name, labels in (("lasso", y), ("logistic", np.where(y > np.median(y), 3.0, 1.0)), ("poisson", counts)):
         folder = path / f"{name}-input"
         folder.mkdir()
         source, options = write("npz-csc", x, labels, folder)
@@ -75,16 +79,18 @@ def dense_models(run: Path) -> Iterator[tuple[float, LinearModel]]:
 def problem_of(design: Path, loss: str, **options: Any) -> Problem:
     opened = Design(design)
     assert opened.y is not None
-    y = opened.y if loss == "squared" else (opened.y == 3).astype(float)
+    y = (opened.y == 3).astype(float) if loss == "logistic" else opened.y
     return Problem(read_back(opened), y, loss, {"standardize": True, **options})
 
 
-LOSS_OF = {"lasso": "squared", "logistic": "logistic"}
+LOSS_OF = {"lasso": "squared", "logistic": "logistic", "poisson": "poisson"}
 
 
 @pytest.mark.few(3)
 @pytest.mark.parametrize("kind", LOSS_OF)
-@pytest.mark.parametrize("given", [{}, {"share": 0.5}, {"intercept": False}, {"standardize": False}])
+@pytest.mark.parametrize(
+    "given", [{}, {"share": 0.5}, {"intercept": False}, {"standardize": False}, {"positive": True}]
+)
 def test_gaps_are_what_they_are_told_to_be(made, tmp_path, kind, given):
     """By an independent implementation, for the coefficients of the columns as they are."""
     loss = LOSS_OF[kind]
@@ -223,6 +229,13 @@ def test_a_damaged_generation_is_given_up_for_the_one_before(made, tmp_path, und
     assert model_bytes(tmp_path / "run") == undisturbed
 
 
+ERROR_OF = {
+    "squared": mean_squared_error,
+    "logistic": lambda y, z: log_loss(y, expit(z), labels=[0, 1]),
+    "poisson": lambda y, z: mean_poisson_deviance(y, np.exp(z)),
+}
+
+
 @pytest.mark.parametrize("kind", LOSS_OF)
 def test_cross_validation_is_that_of_regressions_without_each_fold(made, tmp_path, kind):
     loss = LOSS_OF[kind]
@@ -241,8 +254,7 @@ def test_cross_validation_is_that_of_regressions_without_each_fold(made, tmp_pat
         for number, solution in enumerate(alone.path(share * lambdas, 1e-10)):
             found = alone.model(solution)
             z, y = problem.x[own] @ found.coefficients + found.intercept, problem.y[own]
-            of_rows = (y - z) ** 2 if loss == "squared" else np.logaddexp(0, z) - y * z
-            errors[number, fold] = of_rows.mean()
+            errors[number, fold] = ERROR_OF[loss](y, z)
     sizes = np.bincount(drawn)
     mean = errors @ sizes / ROWS
     standard = np.sqrt((errors - mean[:, None]) ** 2 @ sizes / ROWS / 3)
@@ -291,6 +303,26 @@ def test_from_the_command_line_to_predictions(made, tmp_path, ooc):
     assert ooc("verify", "run").returncode == 1
 
 
+def test_counts_from_the_command_line_to_predictions(made, tmp_path, ooc):
+    """Killed on the way, with the same bytes at the end."""
+    path = ["--path", 8, "--cross-validate", 3, "--positive", "--workers", 1, "--quiet"]
+    assert ooc("train", "poisson", made / "poisson", "run", *path).returncode == 0
+    assert ooc("train", "poisson", made / "poisson", "stopped", *path, "--max-time", 1e-9).returncode == 75
+    kill_while_resuming(tmp_path / "stopped", "state/000003.h5")
+    assert ooc("resume", "stopped", "--quiet", "--workers", 2).returncode == 0
+    assert model_bytes(tmp_path / "stopped") == model_bytes(tmp_path / "run")
+    problem, found = problem_of(made / "poisson", "poisson"), model_of(tmp_path / "run")
+    model = dict(dense_models(tmp_path / "run"))[found.arrays["lambdas"][found.chosen]]
+    assert 0 == model.coefficients.min() < model.coefficients.max()
+    means = np.exp(problem.x @ model.coefficients + model.intercept)
+    assert ooc("predict", "run", made / "poisson", "out.csv").returncode == 0
+    assert (tmp_path / "out.csv").read_text().startswith("row,prediction\n")
+    np.testing.assert_allclose(np.loadtxt(tmp_path / "out.csv", delimiter=",", skiprows=1)[:, 1], means, rtol=1e-6)
+    told = json.loads(ooc("evaluate", "run", made / "poisson", "--json").stdout)
+    assert told["mean_deviance"] == pytest.approx(mean_poisson_deviance(problem.y, means))
+    assert told["deviance_explained"] == pytest.approx(d2_tweedie_score(problem.y, means, power=1))
+
+
 def test_an_interrupted_command_is_resumed(made, tmp_path, ooc):
     command = [sys.executable, "-m", "ooc", "train", "lasso", str(made / "lasso"), "run"]
     command += ["--path", "2000", "--lambda-min-ratio", "0.5"]
@@ -334,6 +366,15 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"workers": 0}, "--workers must be at least 1, got 0"),
     ({"memory_bytes": 10**8}, "is too small for 400 columns: it must be at least"),
     ({"loss": "logistic"}, "y must have 2 values for a logistic regression, got 80: "),
+    ({"loss": "poisson"}, "y must be at least 0 for a Poisson regression, but is -"),
+    (
+        {"positive": True, "unpenalized": ["3"]},
+        "--positive and --unpenalized are mutually exclusive: only penalized coefficients can be restricted",
+    ),
+    (
+        {"positive": True, "ratio": 0.5, "schedule": "cyclic"},
+        "--schedule cyclic cannot be used with --positive",
+    ),
 ]
 
 
@@ -351,6 +392,8 @@ def test_wrong_options_are_refused_before_anything_is_written(made, tmp_path, wr
         ([2.0, 2, 2], "squared", "y is 2 in all rows"),
         ([2.0, 2, 2], "logistic", "y must have 2 values for a logistic regression, got 1: 2"),
         ([1.0, 2, 3], "logistic", "y must have 2 values for a logistic regression, got 3: 1, 2, 3"),
+        ([0.0, 0, 0], "poisson", "y is 0 in all rows"),
+        ([4.0, 0, -2], "poisson", "y must be at least 0 for a Poisson regression, but is -2 in row 3 of "),
     ],
 )
 def test_labels_that_say_nothing_are_refused(tmp_path, y, loss, told):

@@ -1,4 +1,4 @@
-"""`train lasso` and `logistic` on a ring: the path of one machine, the same at all ranks, whatever happens."""
+"""`train lasso|logistic|poisson` on a ring: the path of one machine, the same at all ranks, whatever happens."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from samplers.regression.data.ring_moments import joined_moments, own_moments
 from samplers.regression.training import train_regression
 from samplers.resume import resume
 
-LOSS_OF = {"lasso": "squared", "logistic": "logistic"}
+LOSS_OF = {"lasso": "squared", "logistic": "logistic", "poisson": "poisson"}
 RANKS = 3
 REFUSED = (RequestError, RingFailed)  # by the rank itself, or by one that was sooner
 
@@ -58,6 +58,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
     ("lasso", {"weights": "weights.txt", "rows": "rows.npy", "folds": 2}),
     ("logistic", {"standardize": False, "unpenalized": ["3", "20"]}),
     ("logistic", {"folds": 3, "seed": 4}),
+    ("poisson", {"folds": 3, "weights": "weights.txt", "positive": True}),
 ]
 
 

@@ -73,6 +73,7 @@ _COMMANDS = {
     ],
     "lasso": [command.format("lasso") for command in _REGRESSION],
     "logistic": [command.format("logistic") for command in _REGRESSION],
+    "poisson": [command.format("poisson") for command in _REGRESSION],
 }
 
 

@@ -19,7 +19,9 @@ from ooc.cli.options import options, parameter, takes
 @takes(
     parameter(
         "run",
-        Annotated[Path, typer.Argument(help="Directory of a finished run of `ooc train lasso|logistic|softmax|mf`.")],
+        Annotated[
+            Path, typer.Argument(help="Directory of a finished run of `ooc train lasso|logistic|poisson|softmax|mf`.")
+        ],
     ),
     parameter(
         "data",
@@ -57,8 +59,8 @@ def predict(
     """Predict y of rows, classes of samples or ratings of pairs.
 
     Writes a line for each row, sample or user-item pair, in input order. A logistic regression predicts the probability
-    of the larger value of y. A softmax model predicts the class and, with --loss softmax, the probability of each
-    class.
+    of the larger value of y, a Poisson regression the mean. A softmax model predicts the class and, with --loss
+    softmax, the probability of each class.
 
     Pairs are read like the input of `ooc ingest ratings`; their ratings are ignored. If the user or item was not in the
     training data, the prediction is the mean rating, plus the bias of the known one if the model has biases.
@@ -90,7 +92,7 @@ def predict(
         return
     if level is not None:
         raise RequestError(
-            f"--lambda can only be used for runs of `ooc train lasso` and `logistic`, and {run} is not one",
+            f"--lambda can only be used for runs of `ooc train lasso`, `logistic` and `poisson`, and {run} is not one",
             "Leave --lambda out.",
         )
     if isinstance(model, SoftmaxModel):

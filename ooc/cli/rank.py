@@ -165,7 +165,7 @@ def _disk_needed(chosen: RingCommand, data: Path) -> int:
 
     if chosen.name == "train program":
         return custom_program.disk_needed(data, chosen.parameters["program"], chosen.parameters["settings"] or ())
-    if chosen.name in ("train lasso", "train logistic"):
+    if chosen.name in ("train lasso", "train logistic", "train poisson"):
         return path_plan.disk_needed(data, chosen.parameters["folds"] or 0)
     if chosen.name == "train softmax":
         return softmax_training.disk_needed(data)

@@ -119,6 +119,19 @@ def train_logistic(**given: Any) -> None:
     _train("logistic", train, RegressionOptions, given | {"loss": "logistic"})
 
 
+@trains("poisson", RegressionOptions, _DESIGN)
+def train_poisson(**given: Any) -> None:
+    """Train an l1-penalized Poisson regression of counts on a path of lambdas.
+
+    Minimizes sum_i (exp(z_i) - y_i z_i) + lambda |b|_1 with z = a + X b. y is at least 0; exp(z) is its mean.
+
+    Example: ooc train poisson claims run --path 100 --cross-validate 5
+    """
+    from samplers.regression.training import train
+
+    _train("poisson", train, RegressionOptions, given | {"loss": "poisson"})
+
+
 PROGRAM = parameter("program", Annotated[str, typer.Argument(metavar="MODULE:CLASS", help="Your program.")])
 _ROWS = parameter("data", Annotated[Path, typer.Argument(help="A corpus, a matrix of ratings, or samples.")])
 

@@ -164,8 +164,54 @@ def _require_classes(loss: str, y: np.ndarray, folds: list[Fold]) -> None:
             )
 
 
-@dataclass(eq=False, repr=False)
-class ElasticNetCV(_CrossValidated, ElasticNet):
+@dataclass(kw_only=True, eq=False, repr=False)
+class AlphaCV(_CrossValidated, ElasticNet):
+    """Base class of the estimators that choose alpha by cross-validation.
+
+    Parameters
+    ----------
+    alphas : int or array
+        Number of alphas, in geometric progression downwards from the smallest alpha with all coefficients 0; or the
+        alphas.
+
+    Attributes
+    ----------
+    alpha_ : float
+        Chosen value.
+    alphas_ : ndarray of float64 (N,)
+        Alphas in descending order.
+    alpha_min_, alpha_1se_ : float
+        Values chosen by the two rules.
+    """
+
+    alpha: float = field(init=False, default=1.0)
+    alphas: Any = 100
+    alpha_: float = field(init=False)
+    alpha_min_: float = field(init=False)
+    alpha_1se_: float = field(init=False)
+    alphas_: np.ndarray = field(init=False)
+
+    def _fit_alphas(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> np.ndarray:
+        """Fit the path, and return the errors, float64 (N, K), for N alphas and K folds."""
+        features, numbers, weights = self._read_numbers(X, y, sample_weight)
+        total = total_weight(features.rows, weights)
+        path, place = self._choose(
+            features,
+            numbers,
+            self._loss,
+            weights,
+            ("alphas", self.alphas, total),
+            (_rows_of(X, numbers), numbers, groups),
+        )
+        self.alphas_ = path.lambdas / total
+        self.alpha_min_, self.alpha_1se_ = (float(self.alphas_[path.chosen(rule)]) for rule in RULES)
+        self.alpha_ = float(self.alphas_[place])
+        self.coef_, self.intercept_ = self._model(place)
+        return path.errors
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class ElasticNetCV(AlphaCV):
     """`ElasticNet` with alpha, and l1_ratio if it is a list, chosen by cross-validation.
 
     Parameters
@@ -184,7 +230,7 @@ class ElasticNetCV(_CrossValidated, ElasticNet):
         of it (glmnet's lambda.1se).
     random_state : int, numpy.random.Generator, RandomState or None
         Seed of the folds.
-    fit_intercept, standardize, tol, max_iter, n_jobs, penalty_factor
+    fit_intercept, standardize, tol, max_iter, n_jobs, penalty_factor, positive
         See `samplers.estimators.linear.LinearEstimator`.
 
     Attributes
@@ -207,34 +253,14 @@ class ElasticNetCV(_CrossValidated, ElasticNet):
         See `ElasticNet`.
     """
 
-    alpha: float = field(init=False, default=1.0)
-    _: KW_ONLY
     l1_ratio: Any = 0.5
-    alphas: Any = 100
-    alpha_: float = field(init=False)
-    alpha_min_: float = field(init=False)
-    alpha_1se_: float = field(init=False)
-    alphas_: np.ndarray = field(init=False)
     mse_path_: np.ndarray = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
         """Fit the path on all rows and on the training rows of each fold. groups: passed to `cv.split`. Raises
         RequestError if an argument is invalid.
         """
-        features, numbers, weights = self._read_numbers(X, y, sample_weight)
-        total = total_weight(features.rows, weights)
-        path, place = self._choose(
-            features,
-            numbers,
-            "squared",
-            weights,
-            ("alphas", self.alphas, total),
-            (_rows_of(X, numbers), numbers, groups),
-        )
-        self.alphas_, self.mse_path_ = path.lambdas / total, path.errors
-        self.alpha_min_, self.alpha_1se_ = (float(self.alphas_[path.chosen(rule)]) for rule in RULES)
-        self.alpha_ = float(self.alphas_[place])
-        self.coef_, self.intercept_ = self._model(place)
+        self.mse_path_ = self._fit_alphas(X, y, sample_weight, groups)
         return self
 
 
@@ -267,7 +293,7 @@ class LogisticRegressionCV(_CrossValidated, LogisticRegression):
         error of it (glmnet's lambda.1se).
     random_state : int, numpy.random.Generator, RandomState or None
         Seed of the folds.
-    class_weight, fit_intercept, standardize, tol, max_iter, n_jobs, penalty_factor
+    class_weight, fit_intercept, standardize, tol, max_iter, n_jobs, penalty_factor, positive
         See `LogisticRegression`.
 
     Attributes

@@ -27,7 +27,7 @@ class ElasticNet(LinearEstimator):
         Strength of the penalty.
     l1_ratio : float
         Mixing parameter, above 0 and up to 1; 1 is the Lasso.
-    fit_intercept, standardize, tol, max_iter, n_jobs, warm_start, penalty_factor
+    fit_intercept, standardize, tol, max_iter, n_jobs, warm_start, penalty_factor, positive
         See `samplers.estimators.linear.LinearEstimator`.
 
     Attributes
@@ -39,6 +39,8 @@ class ElasticNet(LinearEstimator):
     n_iter_, dual_gap_, objective_, null_loss_, constant_features_, n_features_in_, feature_names_in_
         See `samplers.estimators.linear.LinearEstimator`.
     """
+
+    _loss = "squared"
 
     alpha: float = 1.0
     _: KW_ONLY
@@ -56,7 +58,7 @@ class ElasticNet(LinearEstimator):
         """Fit the coefficients and the intercept. Raises RequestError if an argument is invalid."""
         features, numbers, weights = self._read_numbers(X, y, sample_weight)
         lam = self.alpha * total_weight(features.rows, weights)
-        self.coef_, self.intercept_ = self._solve(features, numbers, "squared", lam, self.l1_ratio, weights)
+        self.coef_, self.intercept_ = self._solve(features, numbers, self._loss, lam, self.l1_ratio, weights)
         return self
 
     def _read_numbers(self, X: Any, y: Any, sample_weight: Any) -> tuple[BlockFeatures, np.ndarray, np.ndarray | None]:
@@ -83,7 +85,7 @@ class ElasticNet(LinearEstimator):
             ``alphas``, ``coefs`` (p, N), ``intercepts`` and ``dual_gaps``. This method does not fit the estimator.
         """
         features, numbers, weights = self._read_numbers(X, y, sample_weight)
-        problem = self._problem(features, numbers, "squared", self._one_l1_ratio(), weights)
+        problem = self._problem(features, numbers, self._loss, self._one_l1_ratio(), weights)
         total = total_weight(features.rows, weights)
         lambdas = penalties("alphas", alphas, eps, problem, total)
         return path_of(lambdas / total, models_of(problem, lambdas, self.tol, self.max_iter), features.count)

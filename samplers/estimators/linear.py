@@ -53,6 +53,8 @@ class LinearEstimator(Estimator):
     penalty_factor : array-like (p,), optional
         Nonnegative factor for the penalty on each column; 0 leaves a column unpenalized, the default is 1. Unlike in
         glmnet, the factors are not scaled to mean 1.
+    positive : bool
+        Restrict coefficients to at least 0; all columns must be penalized then.
 
     Attributes
     ----------
@@ -76,6 +78,7 @@ class LinearEstimator(Estimator):
     n_jobs: int | None = -1
     warm_start: bool = False
     penalty_factor: Any = None
+    positive: bool = False
     n_iter_: int = field(init=False)
     dual_gap_: float = field(init=False)
     objective_: float = field(init=False)
@@ -155,6 +158,7 @@ class LinearEstimator(Estimator):
             share=share,
             factors=read_factors(self.penalty_factor, features.count),
             moments=moments,
+            positive=self.positive,
         )
 
     def _one_l1_ratio(self) -> float:
@@ -191,6 +195,8 @@ class LinearEstimator(Estimator):
             return nothing
         coefficients = np.array(before, np.float64).reshape(-1)
         coefficients[problem.unpenalised] = 0.0  # these are recomputed
+        if self.positive:
+            coefficients = np.maximum(coefficients, 0.0)
         fit = problem.loss.fit(scores_of(problem.regression.features, coefficients), nothing.fit.free)
         support = np.flatnonzero(coefficients)
         return Solution(nothing.lam, support, coefficients[support], fit, fit.loss, np.inf)

@@ -41,7 +41,7 @@ class LogisticRegression(LinearEstimator):
         Mixing parameter, above 0 and up to 1; 1 is the l1 penalty.
     class_weight : dict or "balanced", optional
         Weights of the rows by class; "balanced" is n / (K n_k) for the n_k rows of a class.
-    fit_intercept, standardize, tol, max_iter, n_jobs, warm_start, penalty_factor
+    fit_intercept, standardize, tol, max_iter, n_jobs, warm_start, penalty_factor, positive
         See `samplers.estimators.linear.LinearEstimator`.
 
     Attributes
@@ -100,6 +100,11 @@ class LogisticRegression(LinearEstimator):
         return features, labels, weights
 
     def _fit_classes(self, features: BlockFeatures, labels: np.ndarray, weights: np.ndarray | None) -> Self:
+        if self.positive:
+            raise RequestError(
+                f"positive=True can only be used with two classes, got {self.classes_.size}",
+                "Leave positive out, or fit one class against the others.",
+            )
         problem, lam = self._class_problem(features, labels, weights, self.max_iter), 1 / self.C
         target = self.tol * self.null_loss_
         found = problem.nothing

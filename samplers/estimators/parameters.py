@@ -158,6 +158,7 @@ _RULES: dict[str, Rule] = {
     "min_npmi": _association,
     "n_jobs": lambda _, value: job_count(value),
     "ngram_range": _ngrams,
+    "positive": _flag,
     "random_state": _seed,
     "regularization": _from_0,
     "rule": _text,

@@ -1,4 +1,4 @@
-"""A trained Lasso or l1 logistic regression on disk: its coefficients for each lambda of the path.
+"""A trained Lasso, or l1 logistic or Poisson regression, on disk: its coefficients for each lambda of the path.
 
     model.json        schema, loss, classes, columns, dataset identity, index of the chosen lambda, constant columns
                       that were left out (names, or indices without names), table of the files: the commit point
@@ -65,7 +65,7 @@ class RegressionFiles(TypedDict):
 class RegressionManifest(ModelManifest):
     """Manifest of a regression."""
 
-    loss: Literal["squared", "logistic"]
+    loss: Literal["squared", "logistic", "poisson"]
     classes: list[float]
     columns: Count
     first_column: Count
@@ -78,8 +78,8 @@ class RegressionManifest(ModelManifest):
 class RegressionModel(ModelFiles):
     """A regression opened for reading.
 
-    Attributes: `loss`, "squared" or "logistic"; `classes`, the values of y for 0 and 1; `columns`, the number of
-    columns; `chosen`, the index of the chosen lambda; `arrays` of coefficients.h5; `manifest`.
+    Attributes: `loss`, "squared", "logistic" or "poisson"; `classes`, the values of y for 0 and 1; `columns`, the
+    number of columns; `chosen`, the index of the chosen lambda; `arrays` of coefficients.h5; `manifest`.
     """
 
     kind = KIND

@@ -8,19 +8,19 @@ from typing import Annotated
 from samplers.factorization.options import parallelism_of
 from samplers.options import ADVANCED, EVALUATION, MODEL, SEED_HELP, TRAINING, Option, Options, Seed
 
-_PATH = {"estimator": "has one penalty; `path` has several, and LassoCV, ElasticNetCV and LogisticRegressionCV choose"}
+_PATH = {"estimator": "has one penalty; `path` has several, and the estimators whose names end with CV choose"}
 _ROUNDS = {"estimator": "solves by working sets"}
 _SINGLE = {"estimator": "trains in its own process, with one worker"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionOptions(Options):
-    """Options of `ooc train lasso` and `ooc train logistic`."""
+    """Options of `ooc train lasso`, `ooc train logistic` and `ooc train poisson`."""
 
     group = MODEL
 
     loss: Annotated[
-        str, Option(choices="squared|logistic", without={"command": "is its name", "estimator": "is its name"})
+        str, Option(choices="squared|logistic|poisson", without={"command": "is its name", "estimator": "is its name"})
     ] = "squared"
     level: Annotated[
         float | None,
@@ -90,6 +90,9 @@ class RegressionOptions(Options):
     standardize: Annotated[
         bool, Option("Penalize coefficients of columns scaled to standard deviation 1 (glmnet's standardize).")
     ] = True
+    positive: Annotated[
+        bool, Option("Restrict coefficients to at least 0 (scikit-learn's positive, glmnet's lower.limits).")
+    ] = False
     folds: Annotated[
         int | None,
         Option(

@@ -12,6 +12,7 @@ from blocks.errors import RequestError
 from samplers.regression.data.features import block_columns
 from samplers.regression.linear_algebra.columns import combine, gathered
 from samplers.regression.linear_algebra.vectors import inner
+from samplers.regression.losses.poisson import mean_counts, poisson_deviances
 from samplers.regression.model import Coefficients, RegressionModel
 
 
@@ -47,14 +48,15 @@ def probability(scores: np.ndarray) -> np.ndarray:
 
 
 def write_predictions(model: RegressionModel, coefficients: Coefficients, design: Design, out: TextIO) -> None:
-    """Write one line per row, with row numbers starting at 1: the prediction; or the probability of the larger class,
-    and the more probable class.
+    """Write one line per row, with row numbers starting at 1: the prediction, for a Poisson regression of the mean; or
+    the probability of the larger class, and the more probable class.
     """
     scores, writer = score(coefficients, design), csv.writer(out)
     numbers = range(1, design.rows + 1)
-    if model.loss == "squared":
+    if model.loss != "logistic":
+        predicted = scores if model.loss == "squared" else mean_counts(scores)
         writer.writerow(["row", "prediction"])
-        writer.writerows(zip(numbers, (f"{one:.9g}" for one in scores.tolist()), strict=True))
+        writer.writerows(zip(numbers, (f"{one:.9g}" for one in predicted.tolist()), strict=True))
         return
     writer.writerow(["row", "probability", "class"])
     likelier = np.where(scores > 0, model.classes[1], model.classes[0])
@@ -63,7 +65,9 @@ def write_predictions(model: RegressionModel, coefficients: Coefficients, design
 
 
 def evaluate_regression(model: RegressionModel, coefficients: Coefficients, design: Design) -> dict[str, float]:
-    """Return `rmse` and `r2`, or `log_loss` and `accuracy`, of the predictions of y. Raises RequestError."""
+    """Return errors of the predictions of y: `rmse` and `r2`; `log_loss` and `accuracy`; or `mean_deviance` and
+    `deviance_explained`. Raises RequestError.
+    """
     check_columns(model, design)
     if design.y is None:
         raise RequestError(f"{design.path} has no target y", "Ingest it again with --target.")
@@ -71,6 +75,12 @@ def evaluate_regression(model: RegressionModel, coefficients: Coefficients, desi
     if model.loss == "squared":
         error, spread = float(np.mean((y - scores) ** 2)), float(np.var(y))
         return {"rmse": error**0.5, "r2": 1 - error / spread if spread else float("nan")}
+    if model.loss == "poisson":
+        if (y < 0).any():
+            raise RequestError(f"y of {design.path} has the value {y.min():g}; expected values of at least 0")
+        deviance = float(np.mean(poisson_deviances(y, scores)))
+        null = float(np.mean(poisson_deviances(y, np.log(np.mean(y))))) if y.any() else 0.0
+        return {"mean_deviance": deviance, "deviance_explained": 1 - deviance / null if null else float("nan")}
     if unknown := sorted(set(np.unique(y).tolist()) - set(model.classes)):
         raise RequestError(f"y of {design.path} has the value {unknown[0]:g}; expected one of {model.classes}")
     ones = (y == model.classes[1]).astype(np.float64)

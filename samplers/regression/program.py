@@ -1,5 +1,5 @@
-"""A Lasso or l1 logistic regression on a design matrix: the options that a run stores, and the target, weights, folds
-and regressions built from them.
+"""A Lasso, or an l1 logistic or Poisson regression, on a design matrix: the options that a run stores, and the target,
+weights, folds and regressions built from them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from samplers.regression.solver.sparse_regression import SparseRegression, shift
 from samplers.regression.solver.working_sets import AHEAD
 
 _OF_COLUMN = 117 + 8 * AHEAD  # bytes that a regression holds per column, of which 8 for each lambda in a pass
+_OF_SLOPE = 8  # additional bytes per column if coefficients must be at least 0, for a copy of the slopes
 _OF_ROW = 600  # bytes that a regression holds per row
 _NEAR_LABELS = 5  # number of names in a message
 
@@ -53,7 +54,8 @@ def row_file(path: Path) -> RowFile:
 class RegressionProgram:
     """A regression of a design's y along a path of lambdas.
 
-    loss: "squared" or "logistic". levels: see `Levels`. share, intercept, standardize: see `SparseRegression`.
+    loss: "squared", "logistic" or "poisson". levels: see `Levels`. share, intercept, standardize, positive: see
+    `SparseRegression`.
     unpenalized: column indices. weights, rows: a `RowFile` each; None for all rows with weight 1. folds: number of
     cross-validation folds, or 0.
     """
@@ -72,11 +74,13 @@ class RegressionProgram:
         rows: RowFile | None,
         folds: int,
         seed: int,
+        positive: bool = False,
     ) -> None:
         self.design, self.loss, self.levels, self.tolerance = design, loss, levels, tolerance
         self.folds = folds
         self.share, self.intercept, self._standardize = share, intercept, standardize
         self.unpenalized, self._weights, self._rows, self.seed = unpenalized, weights, rows, seed
+        self.positive = positive
 
     def local_state(self) -> LocalState:
         """Return no local state: blocks are only read."""
@@ -94,7 +98,8 @@ class RegressionProgram:
     def bytes(self) -> int:
         """Return the size of the regressions in bytes, without their working sets."""
         free = 16 * (len(self.unpenalized) + 1) * self.design.rows
-        each = _OF_COLUMN * self.design.columns + _OF_ROW * self.design.rows + free
+        of_column = _OF_COLUMN + (_OF_SLOPE if self.positive else 0)
+        each = of_column * self.design.columns + _OF_ROW * self.design.rows + free
         return self.regressions * each
 
     @cached_property
@@ -121,9 +126,15 @@ class RegressionProgram:
             raise RequestError(
                 f"y is {y[wrong[0]]} in row {wrong[0] + 1} of {self.design.path}", "Leave the row out with --rows."
             )
-        if self.loss == "squared":
+        if self.loss != "logistic":
             if np.ptp(y[used]) == 0 and (self.intercept or y[used][0] == 0):
                 raise RequestError(f"y is {y[used][0]:g} in all rows", "Choose a target that is not constant.")
+            if self.loss == "poisson" and (wrong := np.flatnonzero(used & (y < 0)).tolist()):
+                raise RequestError(
+                    f"y must be at least 0 for a Poisson regression, but is {y[wrong[0]]:g} in row {wrong[0] + 1} of"
+                    f" {self.design.path}",
+                    "For other targets use `ooc train lasso`.",
+                )
             return np.where(used, y, 0.0), np.empty(0)
         classes, counts = np.unique(y[used], return_counts=True)
         if classes.size != 2:
@@ -155,7 +166,13 @@ class RegressionProgram:
         if not self.folds:
             return []
         every = np.ones(self.design.rows) if self.weights is None else self.weights
-        return held_out_weights(every, self.folds, self.seed, self.y if self.loss == "logistic" else None)
+        found = held_out_weights(every, self.folds, self.seed, self.y if self.loss == "logistic" else None)
+        if self.loss == "poisson" and not all(self.y[every > held_out].any() for held_out in found):
+            raise RequestError(
+                "--cross-validate: y is 0 in all rows to train on for one of the folds",
+                "Choose another --seed, or leave --cross-validate out.",
+            )
+        return found
 
     def build(
         self, threads: int, room: int, limit: Limit, ring: Ring | None
@@ -181,7 +198,7 @@ class RegressionProgram:
             at_once = min(threads, self.regressions)
             each = threads // at_once, room // at_once
             scaled = [
-                self.loss == "logistic"
+                self.loss != "squared"
                 or of_rows is not None
                 or shifts_of(self.design.offsets, moments, intercept=self.intercept) is not None
                 for of_rows, moments in zip(weights, all_moments, strict=True)
@@ -198,6 +215,7 @@ class RegressionProgram:
                 share=self.share,
                 factors=factors,
                 moments=moments,
+                positive=self.positive,
             )
             for own, of_rows, moments in zip(features, weights, all_moments, strict=True)
         ]

@@ -1,5 +1,5 @@
-"""Train or resume a Lasso or l1 logistic regression: from options to a run, on one machine or on a ring of machines
-that each have some of the rows.
+"""Train or resume a Lasso, or an l1 logistic or Poisson regression: from options to a run, on one machine or on a ring
+of machines that each have some of the rows.
 """
 
 from __future__ import annotations
@@ -110,6 +110,11 @@ def _program_options(options: RegressionOptions, design: Design) -> dict[str, An
         raise RequestError(f"--l1-ratio must be above 0 and at most 1, got {options.share:g}", "Use 1 for the Lasso.")
     if options.folds is not None and options.folds < 2:
         raise RequestError(f"--cross-validate must be at least 2, got {options.folds}")
+    if options.positive and options.unpenalized:
+        raise RequestError(
+            "--positive and --unpenalized are mutually exclusive: only penalized coefficients can be restricted",
+            "Leave one of them out.",
+        )
     return {
         "loss": options.loss,
         "levels": _levels(options),
@@ -122,6 +127,7 @@ def _program_options(options: RegressionOptions, design: Design) -> dict[str, An
         "rows": row_file(options.rows) if options.rows else None,
         "folds": options.folds or 0,
         "seed": options.seed,
+        "positive": options.positive,
     }
 
 
@@ -157,6 +163,8 @@ def _rounds(program: RegressionProgram, options: RegressionOptions) -> dict[str,
         "--cross-validate": program.folds > 0,
         "--weights and --rows": program.weights is not None,
         "--unpenalized": bool(program.unpenalized),
+        "--positive": program.positive,
+        "a Poisson regression": program.loss == "poisson",
         "an intercept of a logistic regression": program.loss == "logistic" and program.intercept,
         "--l1-ratio of a logistic regression": program.loss == "logistic" and program.share < 1,
     }

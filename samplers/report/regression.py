@@ -1,4 +1,6 @@
-"""Report section of a Lasso or l1 logistic regression: regularization path, duality gap, cross-validation."""
+"""Report section of a Lasso, or an l1 logistic or Poisson regression: regularization path, duality gap,
+cross-validation.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from samplers.report.section import Section
 
 MOST_COLUMNS = 20  # columns in the chart of the path: the first to enter the model
 MOST_LISTED = 100  # largest coefficients listed for each lambda
-_LOSSES = {"squared": "least squares", "logistic": "logistic regression"}
+_LOSSES = {"squared": "least squares", "logistic": "logistic regression", "poisson": "Poisson regression"}
 
 
 def section(model: RegressionModel) -> Section:

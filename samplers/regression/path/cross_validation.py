@@ -8,6 +8,7 @@ import numpy as np
 
 from blocks.design.row_files import draw_folds
 from samplers.regression.linear_algebra.vectors import inner, products
+from samplers.regression.losses.poisson import poisson_deviances
 
 RULES = ("min", "1se")  # how to choose a penalty: the smallest error, or the one-standard-error rule
 
@@ -34,11 +35,16 @@ def held_out_weights(weights: np.ndarray, folds: int, seed: int, classes: np.nda
 
 
 def held_out_error(loss: str, y: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:
-    """Return the mean squared error, or for "logistic" the mean negative log-likelihood.
+    """Return the mean squared error; for "logistic" the mean negative log-likelihood, for "poisson" the mean deviance.
 
     weights: weights of the rows, 0 for rows that are not held out.
     """
-    of_rows = (y - scores) ** 2 if loss == "squared" else np.logaddexp(0, scores) - y * scores
+    if loss == "squared":
+        of_rows = (y - scores) ** 2
+    elif loss == "logistic":
+        of_rows = np.logaddexp(0, scores) - y * scores
+    else:
+        of_rows = poisson_deviances(y, scores)
     return inner(weights, of_rows) / float(weights.sum())
 
 
