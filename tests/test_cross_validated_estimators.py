@@ -164,7 +164,7 @@ def test_a_path_has_the_models_of_single_fits() -> None:
         (
             LogisticRegressionCV(cv=[(range(45), range(45, 90)), (range(45, 90), range(45))]),
             np.sort(LABELS),
-            "one class",
+            "without the rows of fold 1 there are rows of only 1 of 2 classes",
         ),
     ],
 )

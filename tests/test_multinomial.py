@@ -11,10 +11,11 @@ from scipy import sparse
 from scipy.special import logsumexp, softmax
 from sklearn import linear_model
 from sklearn.datasets import load_digits, load_iris
-from sklearn.model_selection import cross_val_score
+from sklearn.metrics import log_loss
+from sklearn.model_selection import KFold, StratifiedKFold, cross_val_score
 from sklearn.utils.class_weight import compute_sample_weight
 
-from blocks import DesignRequest, RequestError, ingest_design
+from blocks import DesignRequest, RequestError, WorkFailed, ingest_design
 from samplers import LogisticRegression, LogisticRegressionCV
 
 RANDOM = np.random.default_rng(7)
@@ -95,6 +96,40 @@ def test_every_form_and_parameter(tmp_path: Path) -> None:
     np.testing.assert_allclose(standardised.predict_proba(x), scaled.predict_proba(x / deviations), atol=1e-3)
 
 
+def test_a_path_has_the_models_of_single_fits() -> None:
+    path = LogisticRegression(tol=1e-7).path(X, Y, Cs=6, eps=0.01)
+    assert path.coefs.shape == (3, X.shape[1], 6)
+    assert not path.coefs[:, :, 0].any()
+    assert path.dual_gaps.max() <= 1e-7 * len(Y) * np.log(3)
+    for place, c in enumerate(path.alphas):
+        single = LogisticRegression(C=c, tol=1e-7).fit(X, Y)
+        np.testing.assert_allclose(path.coefs[:, :, place], single.coef_, atol=1e-3)
+        np.testing.assert_allclose(path.intercepts[:, place], single.intercept_, atol=1e-3)
+    np.testing.assert_allclose(path.intercepts.sum(axis=0), 0, atol=1e-8)
+    with pytest.warns(UserWarning, match="did not converge: the duality gap stays at .*, above the target 1.65e-"):
+        exact = LogisticRegression(tol=1e-15).path(X, Y, Cs=[0.05])
+    assert 0 < exact.dual_gaps[0] < 1e-5
+
+
+def test_cross_validation_takes_the_loss_of_scikit_learn() -> None:
+    """With folds of fewer rows, for which C is divided by their share of all rows."""
+    folds = list(StratifiedKFold(3, shuffle=True, random_state=0).split(X, Y))
+    ours = LogisticRegressionCV(Cs=[0.05, 0.3], l1_ratio=[0.5, 1.0], cv=folds, tol=1e-8).fit(X, Y)
+    for place, c in enumerate(ours.Cs_):
+        for fold, (train, test) in enumerate(folds):
+            peer = linear_model.LogisticRegression(
+                C=c * len(Y) / train.size, l1_ratio=ours.l1_ratio_, solver="saga", tol=1e-8, max_iter=50_000
+            )
+            loss = log_loss(Y[test], peer.fit(X[train], Y[train]).predict_proba(X[test]))
+            assert ours.loss_path_[place, fold] == pytest.approx(loss, rel=1e-3)
+    assert ours.Cs_[ours.mean_error_.argmin()] == ours.C_
+    assert ours.coef_path_.shape == (3, X.shape[1], 2)
+    single = LogisticRegression(C=ours.C_, l1_ratio=ours.l1_ratio_, tol=1e-8).fit(X, Y)
+    np.testing.assert_allclose(ours.coef_, single.coef_, atol=1e-3)
+    np.testing.assert_allclose(ours.predict_proba(X), single.predict_proba(X), atol=1e-3)
+    assert ours.score(X, Y) == single.score(X, Y) > 0.9
+
+
 def test_classes_are_weighted() -> None:
     """Compare balanced class weights with the sample weights that they stand for."""
     rows = np.r_[0:50, 50:70, 100:110]
@@ -108,12 +143,12 @@ def test_classes_are_weighted() -> None:
 def test_what_cannot_be_solved_is_told() -> None:
     with pytest.raises(RequestError, match="y must have 3 classes among the rows whose weight is above 0, got 2"):
         LogisticRegression().fit(X, Y, (Y != "setosa").astype(float))
-    with pytest.raises(
-        RequestError, match=r"Only binary classification is supported by a path of penalties.* 3 classes"
-    ):
-        LogisticRegression().path(X, Y)
-    with pytest.raises(RequestError, match="3 classes"):
-        LogisticRegressionCV().fit(X, Y)
+    with pytest.raises(RequestError, match="positive=True can only be used with two classes, got 3"):
+        LogisticRegression(positive=True).path(X, Y)
+    with pytest.raises(RequestError, match="without the rows of fold 0 there are rows of only 2 of 3 classes"):
+        LogisticRegressionCV(cv=KFold(3)).fit(X, Y)
+    with pytest.raises(WorkFailed, match=r"max_iter=1 rounds per penalty solved only \d of the 20 penalties"):
+        LogisticRegression(max_iter=1).path(X, Y, Cs=20, eps=1e-4)
     with pytest.warns(UserWarning, match="did not converge: the duality gap is .* after max_iter=2 iterations"):
         LogisticRegression(C=10.0, max_iter=2).fit(X, Y)
     empty = LogisticRegression(C=1e-6).fit(X, Y)

@@ -12,11 +12,19 @@ from blocks.errors import RequestError
 from samplers.estimators.lasso import ElasticNet
 from samplers.estimators.linear import LinearEstimator
 from samplers.estimators.logistic import LogisticRegression
-from samplers.estimators.paths import Fold, fold_errors, folds_of, models_of, path_of, penalties, total_weight
+from samplers.estimators.paths import (
+    ClassModels,
+    Fold,
+    fold_errors,
+    folds_of,
+    models_of,
+    path_of,
+    penalties,
+    total_weight,
+)
 from samplers.estimators.tables import is_path
 from samplers.regression.data.features import BlockFeatures
 from samplers.regression.path.cross_validation import RULES, Validation, validate
-from samplers.regression.path.solver import Found
 from samplers.regression.solver.sparse_regression import Moments
 
 
@@ -26,7 +34,7 @@ class Validated(NamedTuple):
     l1_ratio: float
     rounds: int  # number of solver rounds, for the path on all rows
     lambdas: np.ndarray
-    models: list[Found]
+    models: list[ClassModels]
     errors: np.ndarray
     validation: Validation
     constant: np.ndarray  # int64, columns that are left out
@@ -57,9 +65,10 @@ class _CrossValidated(LinearEstimator):
     l1_ratio_ : float
         Chosen l1_ratio.
     coef_path_ : ndarray of float64 (p, N)
-        Coefficients of the models fitted to all rows, by penalty.
+        Coefficients of the models fitted to all rows, by penalty; for K > 2 classes (K, p, N).
     intercept_path_ : ndarray of float64 (N,)
-        Intercepts of the models fitted to all rows, by penalty. The final model is the one with the chosen penalty.
+        Intercepts of the models fitted to all rows, by penalty; for K > 2 classes (K, N). The final model is the
+        one with the chosen penalty.
     """
 
     _several = ("l1_ratio",)
@@ -73,7 +82,7 @@ class _CrossValidated(LinearEstimator):
     standard_error_: np.ndarray = field(init=False)
     l1_ratio_: float = field(init=False)
     _columns: int = field(init=False)
-    _models: list[Found] = field(init=False)
+    _models: list[ClassModels] = field(init=False)
 
     def _choose(
         self,
@@ -91,8 +100,10 @@ class _CrossValidated(LinearEstimator):
         if self.rule not in RULES:
             raise RequestError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
         every = np.ones(features.rows) if weights is None else weights
-        folds = folds_of(self.cv, every, y if loss == "logistic" else None, self.random_state, given)
-        _require_classes(loss, y, folds)
+        classes = y if loss in ("logistic", "multinomial") else None
+        folds = folds_of(self.cv, every, classes, self.random_state, given)
+        if classes is not None:
+            _require_classes(classes, folds)
         ratios = self.l1_ratio if np.ndim(self.l1_ratio) else [self.l1_ratio]  # type: ignore[attr-defined]
         moments = [self._moments(features, each) for each in (weights, *(fold.trained for fold in folds))]
         paths = [self._validated(features, y, loss, weights, grid, folds, moments, float(ratio)) for ratio in ratios]
@@ -101,7 +112,7 @@ class _CrossValidated(LinearEstimator):
         self.mean_error_, self.standard_error_ = best.validation.errors, best.validation.standard_errors
         self.l1_ratio_, self._models, self._columns = best.l1_ratio, best.models, features.count
         place, self.n_iter_ = best.chosen(self.rule), best.rounds
-        self.dual_gap_, self.objective_ = best.models[place].gap, best.models[place].objective
+        self.dual_gap_, self.objective_ = best.models[place][0].gap, best.models[place][0].objective
         return best, place
 
     def _validated(
@@ -118,13 +129,13 @@ class _CrossValidated(LinearEstimator):
         """Solve the path on all rows and on the training rows of each fold. moments: moments of all rows, then of the
         rows of each fold.
         """
-        whole = self._problem(features, y, loss, ratio, weights, moments[0])
+        whole = self._path_problem(features, y, loss, ratio, weights, moments[0])
         name, values, total = grid
         lambdas = penalties(name, values, self.eps, whole, total)
-        self.null_loss_ = whole.nothing.fit.loss
+        self.null_loss_ = whole.nothing.objective
         models = models_of(whole, lambdas, self.tol, self.max_iter)
-        rounds = max(whole.regression.limit.taken, 1)
-        problem = partial(self._problem, features, y, loss, ratio)
+        rounds = max(whole.limit.taken, 1)
+        problem = partial(self._path_problem, features, y, loss, ratio)
         errors = np.array(
             [
                 fold_errors(problem(fold.trained, known), loss, y, fold, lambdas, self.tol, self.max_iter)
@@ -136,19 +147,20 @@ class _CrossValidated(LinearEstimator):
 
     @property
     def coef_path_(self) -> np.ndarray:
-        """Return the coefficients for each penalty, float64 (p, N)."""
+        """Return the coefficients for each penalty, float64 (p, N); for K > 2 classes (K, p, N)."""
         self._require_fitted()
         return path_of(np.empty(0), self._models, self._columns).coefs
 
     @property
     def intercept_path_(self) -> np.ndarray:
-        """Return the intercept for each penalty, float64 (N,)."""
+        """Return the intercept for each penalty, float64 (N,); for K > 2 classes (K, N)."""
         self._require_fitted()
-        return np.array([model.intercept for model in self._models])
+        return path_of(np.empty(0), self._models, self._columns).intercepts
 
-    def _model(self, place: int) -> tuple[np.ndarray, float]:
+    def _model(self, place: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the coefficients, float64 (p,) or (K, p), and the intercepts, () or (K,), for one penalty."""
         found = path_of(np.empty(0), self._models[place : place + 1], self._columns)
-        return found.coefs[:, 0], float(found.intercepts[0])
+        return found.coefs[..., 0], found.intercepts[..., 0]
 
 
 def _rows_of(X: Any, y: np.ndarray) -> Any:
@@ -156,11 +168,14 @@ def _rows_of(X: Any, y: np.ndarray) -> Any:
     return y if is_path(X) else X
 
 
-def _require_classes(loss: str, y: np.ndarray, folds: list[Fold]) -> None:
+def _require_classes(classes: np.ndarray, folds: list[Fold]) -> None:
+    """Raise RequestError unless the training rows of each fold have all classes."""
+    count = np.unique(classes).size
     for number, fold in enumerate(folds):
-        if loss == "logistic" and np.unique(y[fold.trained > 0]).size < 2:
+        if (left := np.unique(classes[fold.trained > 0]).size) < count:
             raise RequestError(
-                f"without the rows of fold {number} all rows are of one class", "Use fewer folds, or stratified ones."
+                f"without the rows of fold {number} there are rows of only {left} of {count} classes",
+                "Use fewer folds, or stratified ones.",
             )
 
 
@@ -206,7 +221,8 @@ class AlphaCV(_CrossValidated, ElasticNet):
         self.alphas_ = path.lambdas / total
         self.alpha_min_, self.alpha_1se_ = (float(self.alphas_[path.chosen(rule)]) for rule in RULES)
         self.alpha_ = float(self.alphas_[place])
-        self.coef_, self.intercept_ = self._model(place)
+        self.coef_, intercept = self._model(place)
+        self.intercept_ = float(intercept)
         return path.errors
 
 
@@ -273,7 +289,7 @@ class LassoCV(ElasticNetCV):
 
 @dataclass(eq=False, repr=False)
 class LogisticRegressionCV(_CrossValidated, LogisticRegression):
-    """`LogisticRegression` for two classes with C, and l1_ratio if it is a list, chosen by cross-validation.
+    """`LogisticRegression` with C, and l1_ratio if it is a list, chosen by cross-validation.
 
     For the training rows of a fold, C is divided by their fraction of all rows, so that the penalty relative to the
     mean loss stays the same (as in glmnet; scikit-learn keeps C).
@@ -309,14 +325,12 @@ class LogisticRegressionCV(_CrossValidated, LogisticRegression):
     C_min_, C_1se_ : float
         Values chosen by the two rules.
     coef_path_ : ndarray of float64 (p, N)
-        Coefficients of the models fitted to all rows, by penalty.
+        Coefficients of the models fitted to all rows, by penalty; for K > 2 classes (K, p, N).
     intercept_path_ : ndarray of float64 (N,)
-        Intercepts of the models fitted to all rows, by penalty.
+        Intercepts of the models fitted to all rows, by penalty; for K > 2 classes (K, N).
     coef_, intercept_, classes_, ...
         See `LogisticRegression`.
     """
-
-    _multi_class = False
 
     C: float = field(init=False, default=1.0)
     _: KW_ONLY
@@ -332,13 +346,13 @@ class LogisticRegressionCV(_CrossValidated, LogisticRegression):
         """Fit the path on all rows and on the training rows of each fold. groups: passed to `cv.split`. Raises
         RequestError if an argument is invalid.
         """
-        features, labels, weights = self._read_two_classes(X, y, sample_weight)
+        features, labels, weights = self._read_classes(X, y, sample_weight)
         path, place = self._choose(
-            features, labels, "logistic", weights, ("Cs", self.Cs, None), (_rows_of(X, labels), labels, groups)
+            features, labels, self._loss, weights, ("Cs", self.Cs, None), (_rows_of(X, labels), labels, groups)
         )
         self.Cs_, self.loss_path_ = 1 / path.lambdas, path.errors
         self.C_min_, self.C_1se_ = (float(self.Cs_[path.chosen(rule)]) for rule in RULES)
         self.C_ = float(self.Cs_[place])
-        coefficients, intercept = self._model(place)
-        self.coef_, self.intercept_ = coefficients[None], np.array([intercept])
+        coefficients, intercepts = self._model(place)
+        self.coef_, self.intercept_ = np.atleast_2d(coefficients), np.atleast_1d(intercepts)
         return self

@@ -12,6 +12,7 @@ from blocks.design.design import Design
 from blocks.errors import RequestError
 from samplers.estimators.base import Estimator, convergence_warning, job_count
 from samplers.estimators.parameters import checked_parameters
+from samplers.estimators.paths import Problem
 from samplers.estimators.tables import FeatureTable, dataset_path, is_path, products, read_table
 from samplers.estimators.targets import read_factors
 from samplers.regression.data.features import BlockFeatures, block_columns, features_of_matrix
@@ -148,18 +149,32 @@ class LinearEstimator(Estimator):
         moments: Moments | None = None,
     ) -> SparseRegression:
         """Return the regression problem for y, float64 (n,), with the parameters of the estimator."""
-        return SparseRegression(
-            features,
-            y,
-            loss,
-            weights=weights,
-            intercept=self.fit_intercept,
-            standardize=self.standardize,
-            share=share,
-            factors=read_factors(self.penalty_factor, features.count),
-            moments=moments,
-            positive=self.positive,
-        )
+        options = self._problem_options(features, share, weights, moments)
+        return SparseRegression(features, y, loss, positive=self.positive, **options)
+
+    def _path_problem(
+        self,
+        features: BlockFeatures,
+        y: np.ndarray,
+        loss: str,
+        share: float,
+        weights: np.ndarray | None,
+        moments: Moments | None = None,
+    ) -> Problem:
+        """Return the regression of a path; for "multinomial" y has the class of each row, int64 (n,)."""
+        return self._problem(features, y, loss, share, weights, moments)
+
+    def _problem_options(
+        self, features: BlockFeatures, share: float, weights: np.ndarray | None, moments: Moments | None
+    ) -> dict[str, Any]:
+        return {
+            "weights": weights,
+            "intercept": self.fit_intercept,
+            "standardize": self.standardize,
+            "share": share,
+            "factors": read_factors(self.penalty_factor, features.count),
+            "moments": moments,
+        }
 
     def _one_l1_ratio(self) -> float:
         """Return the l1_ratio of a path. Raises RequestError if l1_ratio is a list, which needs cross-validation."""

@@ -12,11 +12,12 @@ from blocks.errors import RequestError
 from samplers.estimators.base import convergence_warning
 from samplers.estimators.labels import accuracy, classes_of
 from samplers.estimators.linear import LinearEstimator
-from samplers.estimators.paths import Path, models_of, path_of, penalties
-from samplers.estimators.targets import class_weights, read_factors, read_target, read_weights
+from samplers.estimators.paths import Path, Problem, models_of, path_of, penalties
+from samplers.estimators.targets import class_weights, read_target, read_weights
 from samplers.regression.data.features import BlockFeatures
 from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.multinomial import MultinomialRegression
+from samplers.regression.solver.sparse_regression import Moments
 
 
 @dataclass(eq=False, repr=False)
@@ -56,8 +57,6 @@ class LogisticRegression(LinearEstimator):
         See `samplers.estimators.linear.LinearEstimator`.
     """
 
-    _multi_class = True
-
     C: float = 1.0
     _: KW_ONLY
     l1_ratio: float = 1.0
@@ -70,7 +69,7 @@ class LogisticRegression(LinearEstimator):
         from sklearn.utils import ClassifierTags
 
         super()._describe(tags)
-        tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags(multi_class=self._multi_class)
+        tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the coefficients and intercepts. y: classes, numbers or strings. Raises RequestError if an argument is
@@ -100,12 +99,9 @@ class LogisticRegression(LinearEstimator):
         return features, labels, weights
 
     def _fit_classes(self, features: BlockFeatures, labels: np.ndarray, weights: np.ndarray | None) -> Self:
-        if self.positive:
-            raise RequestError(
-                f"positive=True can only be used with two classes, got {self.classes_.size}",
-                "Leave positive out, or fit one class against the others.",
-            )
-        problem, lam = self._class_problem(features, labels, weights, self.max_iter), 1 / self.C
+        problem, lam = self._class_problem(features, labels, self._one_l1_ratio(), weights), 1 / self.C
+        self._note_constant(problem.constant)
+        self.null_loss_, problem.limit = problem.nothing.objective, Limit(self.max_iter * self.classes_.size)
         target = self.tol * self.null_loss_
         found = problem.nothing
         if lam < problem.largest:
@@ -123,26 +119,40 @@ class LogisticRegression(LinearEstimator):
         return self
 
     def _class_problem(
-        self, features: BlockFeatures, labels: np.ndarray, weights: np.ndarray | None, rounds: int
+        self,
+        features: BlockFeatures,
+        labels: np.ndarray,
+        share: float,
+        weights: np.ndarray | None,
+        moments: Moments | None = None,
     ) -> MultinomialRegression:
-        """Return the regression of labels, int64 (n,), with at most `rounds` rounds for each class. Stores the loss of
-        the null model.
-        """
-        problem = MultinomialRegression(
-            features,
-            labels,
-            weights=weights,
-            intercept=self.fit_intercept,
-            standardize=self.standardize,
-            share=self._one_l1_ratio(),
-            factors=read_factors(self.penalty_factor, features.count),
-        )
-        self._note_constant(problem.constant)
-        self.null_loss_, problem.limit = problem.nothing.objective, Limit(rounds * self.classes_.size)
-        return problem
+        """Return the regression of labels, int64 (n,), of more than two classes."""
+        if self.positive:
+            raise RequestError(
+                f"positive=True can only be used with two classes, got {self.classes_.size}",
+                "Leave positive out, or fit one class against the others.",
+            )
+        return MultinomialRegression(features, labels, **self._problem_options(features, share, weights, moments))
+
+    def _path_problem(
+        self,
+        features: BlockFeatures,
+        y: np.ndarray,
+        loss: str,
+        share: float,
+        weights: np.ndarray | None,
+        moments: Moments | None = None,
+    ) -> Problem:
+        if loss == "multinomial":
+            return self._class_problem(features, y, share, weights, moments)
+        return self._problem(features, y.astype(np.float64), loss, share, weights, moments)
+
+    @property
+    def _loss(self) -> str:
+        return "logistic" if self.classes_.size == 2 else "multinomial"
 
     def path(self, X: Any, y: Any = None, *, Cs: Any = 100, eps: float = 1e-3, sample_weight: Any = None) -> Path:
-        """Compute the regularization path for ascending Cs, each started from the previous solution. y: two classes.
+        """Compute the regularization path for ascending Cs, each started from the previous solution.
 
         Parameters
         ----------
@@ -156,28 +166,13 @@ class LogisticRegression(LinearEstimator):
         Returns
         -------
         Path
-            ``alphas`` (the Cs), ``coefs`` (p, N), ``intercepts`` and ``dual_gaps``. This method does not fit the
-            estimator.
-        """
-        features, labels, weights = self._read_two_classes(X, y, sample_weight)
-        problem = self._problem(features, labels, "logistic", self._one_l1_ratio(), weights)
-        lambdas = penalties("Cs", Cs, eps, problem, None)
-        return path_of(1 / lambdas, models_of(problem, lambdas, self.tol, self.max_iter), features.count)
-
-    def _read_two_classes(
-        self, X: Any, y: Any, sample_weight: Any
-    ) -> tuple[BlockFeatures, np.ndarray, np.ndarray | None]:
-        """Return X, y with labels 0 and 1 as float64, and the weights. Raises RequestError if there are more than two
-        classes.
+            ``alphas`` (the Cs), ``coefs`` (p, N), or (K, p, N) for K > 2 classes, ``intercepts`` and ``dual_gaps``.
+            This method does not fit the estimator.
         """
         features, labels, weights = self._read_classes(X, y, sample_weight)
-        if self.classes_.size > 2:
-            raise RequestError(
-                "Only binary classification is supported by a path of penalties. The type of the target is multiclass:"
-                f" {self.classes_.size} classes",
-                "Fit LogisticRegression for each C, as GridSearchCV of scikit-learn does.",
-            )
-        return features, labels.astype(np.float64), weights
+        problem = self._path_problem(features, labels, self._loss, self._one_l1_ratio(), weights)
+        lambdas = penalties("Cs", Cs, eps, problem, None)
+        return path_of(1 / lambdas, models_of(problem, lambdas, self.tol, self.max_iter), features.count)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores, float64 (n, K); with two classes (n,), positive for the second class."""

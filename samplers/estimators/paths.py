@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from blocks.errors import RequestError, WorkFailed
-from samplers.estimators.base import seed_of, whole
+from samplers.estimators.base import convergence_warning, seed_of, whole
 from samplers.regression.path.cross_validation import held_out_error, held_out_weights
 from samplers.regression.path.solver import Found, PathFit, found_model
 from samplers.regression.solver.limit import Limit, LimitReached
+from samplers.regression.solver.multinomial import MultinomialRegression, Solutions
 from samplers.regression.solver.sparse_regression import SparseRegression
 from samplers.regression.solver.working_sets import Solution
 
@@ -24,9 +26,9 @@ class Path(NamedTuple):
     alphas : ndarray of float64 (N,)
         Penalties in descending order; for `LogisticRegression` the Cs, in ascending order.
     coefs : ndarray of float64 (p, N)
-        Coefficients.
+        Coefficients; for K > 2 classes (K, p, N).
     intercepts : ndarray of float64 (N,)
-        Intercepts.
+        Intercepts; for K > 2 classes (K, N).
     dual_gaps : ndarray of float64 (N,)
         Duality gaps.
     """
@@ -37,12 +39,20 @@ class Path(NamedTuple):
     dual_gaps: np.ndarray
 
 
-def path_of(penalties: np.ndarray, found: list[Found], columns: int) -> Path:
+Problem = SparseRegression | MultinomialRegression
+ClassModels = list[Found]  # the models of all classes for one lambda; one model, except for more than two classes
+
+
+def path_of(penalties: np.ndarray, found: list[ClassModels], columns: int) -> Path:
     """Return the models of a path as dense arrays. penalties: in the estimator's parametrization."""
-    coefs = np.zeros((columns, len(found)))
-    for place, model in enumerate(found):
-        coefs[model.columns, place] = model.values
-    intercepts, gaps = (np.array([getattr(model, name) for model in found]) for name in ("intercept", "gap"))
+    coefs = np.zeros((len(found[0]), columns, len(found)))
+    for place, models in enumerate(found):
+        for mine, model in zip(coefs, models, strict=True):
+            mine[model.columns, place] = model.values
+    intercepts = np.array([[model.intercept for model in models] for models in found]).T
+    gaps = np.array([models[0].gap for models in found])
+    if len(coefs) == 1:
+        coefs, intercepts = coefs[0], intercepts[0]
     return Path(penalties, coefs, intercepts, gaps)
 
 
@@ -50,16 +60,20 @@ def total_weight(rows: int, weights: np.ndarray | None) -> float:
     return float(rows if weights is None else weights.sum())
 
 
-def penalties(name: str, given: Any, eps: float, problem: SparseRegression, total: float | None) -> np.ndarray:
+def penalties(name: str, given: Any, eps: float, problem: Problem, total: float | None) -> np.ndarray:
     """Return the lambdas of a path in descending order, float64 (N,).
 
     name, given: name of the parameter, and its value: a number of lambdas, or the values. eps: last lambda relative to
     the first, if a number is given. total: sum of the weights, for alphas; None for Cs, which are 1 / lambda. Raises
     RequestError if the parameter is invalid.
     """
-    if problem.regression.nothing().lam == 0:
+    if isinstance(problem, MultinomialRegression):
+        largest, features = problem.largest, problem.of[0].regression.features
+    else:
+        largest, features = problem.regression.nothing().lam, problem.regression.features
+    if largest == 0:
         raise RequestError(
-            f"no column of X (n_features={problem.regression.features.count}) correlates with y: there is no path",
+            f"no column of X (n_features={features.count}) correlates with y: there is no path",
             "Check that y and the columns are not constant.",
         )
     if isinstance(given, int | np.integer):
@@ -76,35 +90,71 @@ def penalties(name: str, given: Any, eps: float, problem: SparseRegression, tota
 
 
 def follow(
-    regression: SparseRegression, lambdas: np.ndarray, share: float, tol: float, max_iter: int
-) -> Iterator[Solution]:
+    problem: Problem, lambdas: np.ndarray, share: float, tol: float, max_iter: int
+) -> Iterator[Solution | Solutions]:
     """Solve a regression for descending lambdas, float64 (N,), each started from the previous solution (warm start).
 
     share: the regression's fraction of the total weight, by which each lambda is multiplied. tol: maximum duality gap,
     relative to the loss of the null model. max_iter: maximum number of rounds per lambda, on average. Raises WorkFailed
     if more rounds are needed.
     """
-    if (empty := regression.regression.nothing()).lam == 0:  # no column varies, or none correlates with y
+    if isinstance(problem, MultinomialRegression):
+        yield from _follow_classes(problem, lambdas, share, tol, max_iter)
+        return
+    if (empty := problem.regression.nothing()).lam == 0:  # no column varies, or none correlates with y
         yield from [empty] * lambdas.size
         return
-    regression.regression.limit = Limit(max_iter * lambdas.size)
-    fit, solved = PathFit(regression, share, tol), 0
+    problem.regression.limit = Limit(max_iter * lambdas.size)
+    fit, solved = PathFit(problem, share, tol), 0
     fit.begin(float(lambdas[0]))
     while solved < lambdas.size:
         try:
             solutions = fit.step(lambdas[solved:])
         except LimitReached:
-            raise WorkFailed(
-                f"max_iter={max_iter} rounds per penalty solved only {solved} of the {lambdas.size} penalties",
-                "Increase max_iter or tol, or let the path end at a larger penalty.",
-            ) from None
+            raise _too_few_rounds(max_iter, solved, lambdas.size) from None
         solved += len(solutions)
         yield from solutions
 
 
-def models_of(regression: SparseRegression, lambdas: np.ndarray, tol: float, max_iter: int) -> list[Found]:
+def _follow_classes(
+    problem: MultinomialRegression, lambdas: np.ndarray, share: float, tol: float, max_iter: int
+) -> Iterator[Solutions]:
+    """Do `follow` for several classes; warn, and yield the best solution, if cycles over the classes stall."""
+    problem.limit, target = Limit(max_iter * lambdas.size * len(problem.of)), tol * problem.nothing.objective
+    found = problem.nothing
+    for solved, lam in enumerate((share * lambdas).tolist()):
+        found = problem.best(lam, found, target) if lam < problem.largest else problem.nothing
+        if found.gap > target and problem.limit.reached:
+            raise _too_few_rounds(max_iter, solved, lambdas.size)
+        if found.gap > target:
+            warnings.warn(
+                f"lambda {lam:g}: did not converge: the duality gap stays at {found.gap:.3g}, above the target"
+                f" {target:.3g}. Increase tol, or let the path end at a larger penalty.",
+                convergence_warning(),
+                stacklevel=6,
+            )
+        yield found
+
+
+def _too_few_rounds(max_iter: int, solved: int, penalties: int) -> WorkFailed:
+    return WorkFailed(
+        f"max_iter={max_iter} rounds per penalty solved only {solved} of the {penalties} penalties",
+        "Increase max_iter or tol, or let the path end at a larger penalty.",
+    )
+
+
+def models_of(problem: Problem, lambdas: np.ndarray, tol: float, max_iter: int) -> list[ClassModels]:
     """Return the models of a regression on all rows, for descending lambdas."""
-    return [found_model(regression, solution) for solution in follow(regression, lambdas, 1.0, tol, max_iter)]
+    solutions = follow(problem, lambdas, 1.0, tol, max_iter)
+    return [_models(problem, lam, found) for lam, found in zip(lambdas.tolist(), solutions, strict=True)]
+
+
+def _models(problem: Problem, lam: float, found: Solution | Solutions) -> ClassModels:
+    if isinstance(problem, MultinomialRegression):
+        assert isinstance(found, Solutions)
+        return [Found(lam, *terms, found.objective, found.gap) for terms in problem.terms(found)]
+    assert isinstance(found, Solution)
+    return [found_model(problem, found)]
 
 
 class Fold(NamedTuple):
@@ -153,9 +203,10 @@ def _only(every: np.ndarray, rows: Any) -> np.ndarray:
 
 
 def fold_errors(
-    regression: SparseRegression, loss: str, y: np.ndarray, fold: Fold, lambdas: np.ndarray, tol: float, max_iter: int
+    problem: Problem, loss: str, y: np.ndarray, fold: Fold, lambdas: np.ndarray, tol: float, max_iter: int
 ) -> list[float]:
     """Return the errors, on the test rows of a fold, of the models fitted to its training rows."""
     share = float(fold.trained.sum() / (fold.trained + fold.held_out).sum())
-    solutions = follow(regression, lambdas, share, tol, max_iter)
-    return [held_out_error(loss, y, regression.scores(solution), fold.held_out) for solution in solutions]
+    solutions = follow(problem, lambdas, share, tol, max_iter)
+    scores = (problem.scores(solution) for solution in solutions)  # type: ignore[arg-type]
+    return [held_out_error(loss, y, each, fold.held_out) for each in scores]

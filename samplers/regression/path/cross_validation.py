@@ -35,7 +35,10 @@ def held_out_weights(weights: np.ndarray, folds: int, seed: int, classes: np.nda
 
 
 def held_out_error(loss: str, y: np.ndarray, scores: np.ndarray, weights: np.ndarray) -> float:
-    """Return the mean squared error; for "logistic" the mean negative log-likelihood, for "poisson" the mean deviance.
+    """Return the mean squared error; for "logistic" and "multinomial" the mean negative log-likelihood, for "poisson"
+    the mean deviance.
+
+    y: float64 (n,); for "multinomial" the class of each row, int64 (n,). scores: (n,); for "multinomial" (K, n).
 
     weights: weights of the rows, 0 for rows that are not held out.
     """
@@ -43,8 +46,10 @@ def held_out_error(loss: str, y: np.ndarray, scores: np.ndarray, weights: np.nda
         of_rows = (y - scores) ** 2
     elif loss == "logistic":
         of_rows = np.logaddexp(0, scores) - y * scores
-    else:
+    elif loss == "poisson":
         of_rows = poisson_deviances(y, scores)
+    else:
+        of_rows = np.logaddexp.reduce(scores, axis=0) - scores[y, np.arange(y.size)]
     return inner(weights, of_rows) / float(weights.sum())
 
 

@@ -19,7 +19,14 @@ import numpy as np
 
 from samplers.regression.data.features import Features
 from samplers.regression.solver.limit import Limit
-from samplers.regression.solver.sparse_regression import SparseRegression, needed_moments, scores_of
+from samplers.regression.solver.sparse_regression import (
+    Moments,
+    SparseRegression,
+    Terms,
+    lambdas_below,
+    needed_moments,
+    scores_of,
+)
 from samplers.regression.solver.working_sets import Solution
 
 _INEXACT = 0.1  # fraction of the gap, divided among the classes, that the first cycle may leave in each class's problem
@@ -44,7 +51,8 @@ class MultinomialRegression:
     """A regression of labels, int64 (n,), from 0 to K - 1, all of which occur, on features.
 
     For the other arguments see `SparseRegression`; they have one entry per column for all classes. Raises RequestError.
-    Attributes: `limit`, for the solvers of all classes; `constant`, see `SparseRegression`.
+    Attributes: `of`, the regression of each class against all others; `limit`, for the solvers of all classes;
+    `constant`, see `SparseRegression`.
     """
 
     def __init__(
@@ -57,16 +65,18 @@ class MultinomialRegression:
         standardize: bool = False,
         share: float = 1.0,
         factors: np.ndarray | None = None,
+        moments: Moments | None = None,
     ) -> None:
-        moments = needed_moments(features, weights, intercept=intercept, standardize=standardize)
+        if moments is None:
+            moments = needed_moments(features, weights, intercept=intercept, standardize=standardize)
         count = int(labels.max()) + 1
         options: dict[str, Any] = {"intercept": intercept, "standardize": standardize, "share": share}
         options |= {"factors": factors, "moments": moments, "weights": weights}
-        self._of = [
+        self.of = [
             SparseRegression(features, (labels == each).astype(np.float64), "logistic", **options)
             for each in range(count)
         ]
-        first = self._of[0]
+        first = self.of[0]
         self._free, self.constant, self._intercept = first.free, first.constant, intercept
         self._weights = np.ones(features.rows) if weights is None else weights
         self._targets = (labels == np.arange(count)[:, None]).astype(np.float64)
@@ -80,7 +90,7 @@ class MultinomialRegression:
     @limit.setter
     def limit(self, limit: Limit) -> None:
         self._limit = limit
-        for each in self._of:
+        for each in self.of:
             each.regression.limit = limit
 
     def _begin(self) -> Solutions:
@@ -91,7 +101,7 @@ class MultinomialRegression:
         empty = np.empty(0, np.int64)
         classes = [
             Solution(steepest, empty, np.empty(0), each.loss.fit(scores[0], mine), loss, 0.0)
-            for each, mine in zip(self._of, free, strict=True)
+            for each, mine in zip(self.of, free, strict=True)
         ]
         return self._with_free(classes, free, loss, 0.0)
 
@@ -100,6 +110,10 @@ class MultinomialRegression:
         """Return lambda_max, the smallest lambda for which all penalized coefficients are 0."""
         return self.nothing.classes[0].lam
 
+    def lambdas(self, number: int, ratio: float) -> np.ndarray:
+        """Return `number` lambdas, float64, in geometric progression from lambda_max to lambda_max * ratio."""
+        return lambdas_below(self.largest, number, ratio)
+
     def best(self, lam: float, start: Solutions, target: float) -> Solutions:
         """Return the solution for a lambda, starting from another solution; its gap is at most `target`, unless the
         limit is reached or nothing improves.
@@ -107,7 +121,7 @@ class MultinomialRegression:
         found = self._judged(lam, start.classes, -np.inf)
         inexact, least, stalled = _INEXACT, found.gap, 0
         while found.gap > target and stalled < _PATIENCE and not self._limit.reached:
-            before, goal = found, inexact * found.gap / len(self._of)
+            before, goal = found, inexact * found.gap / len(self.of)
             found = self._judged(lam, self._cycle(lam, before.classes, goal), before.objective - before.gap)
             if found.gap > 0.5 * least:
                 inexact = max(_DEEPER * inexact, _DEEPEST)
@@ -118,7 +132,7 @@ class MultinomialRegression:
     def _cycle(self, lam: float, classes: list[Solution], goal: float) -> list[Solution]:
         """Solve for each class in turn, with the others fixed."""
         scores, classes = self._scores(classes), list(classes)
-        for k, each in enumerate(self._of):
+        for k, each in enumerate(self.of):
             if self._limit.reached:
                 break
             others = np.delete(scores, k, axis=0)
@@ -129,8 +143,11 @@ class MultinomialRegression:
             scores[k] = each.scores(classes[k])
         return classes
 
+    def scores(self, found: Solutions) -> np.ndarray:
+        """Return the scores of all rows for each class, float64 (K, n)."""
+        return self._scores(found.classes)
+
     def _scores(self, classes: list[Solution]) -> np.ndarray:
-        """Return the scores, float64 (K, n)."""
         return np.stack([solution.fit.scores for solution in classes]) + _free_of(classes) @ self._free
 
     def _judged(self, lam: float, classes: list[Solution], bound: float) -> Solutions:
@@ -140,7 +157,7 @@ class MultinomialRegression:
         """
         fixed = np.stack([solution.fit.scores for solution in classes])
         loss, residuals, free = self._fit_free(fixed, _free_of(classes))
-        costs = [each.regression.penalty.at(lam, of.support) for each, of in zip(self._of, classes, strict=True)]
+        costs = [each.regression.penalty.at(lam, of.support) for each, of in zip(self.of, classes, strict=True)]
         absolute = sum(float(cost.l1 @ np.abs(of.values)) for cost, of in zip(costs, classes, strict=True))
         ridge = sum(float(cost.l2 @ of.values**2) for cost, of in zip(costs, classes, strict=True))
         scale = 1.0 / max(self._steepest(lam, residuals, classes), 1.0)
@@ -159,7 +176,7 @@ class MultinomialRegression:
 
         residuals: float64 (K, n), weighted by row. classes: solutions whose ridge penalty is added to the slopes.
         """
-        regression = self._of[0].regression
+        regression = self.of[0].regression
         slopes = regression.features.several_correlations(regression.features.every, residuals)
         for mine, of in zip(slopes, classes, strict=False):
             mine[of.support] -= regression.penalty.at(lam, of.support).l2 * of.values
@@ -222,7 +239,7 @@ class MultinomialRegression:
     def start(self, coefficients: np.ndarray) -> Solutions:
         """Return a starting point from coefficients of the original columns, float64 (K, p)."""
         classes = []
-        for each, given, before in zip(self._of, coefficients, self.nothing.classes, strict=True):
+        for each, given, before in zip(self.of, coefficients, self.nothing.classes, strict=True):
             known = np.array(given, np.float64)
             known[each.unpenalised] = 0.0  # these are computed anew
             support, scores = np.flatnonzero(known), scores_of(each.regression.features, known)
@@ -230,16 +247,24 @@ class MultinomialRegression:
             classes.append(before._replace(support=support, values=known[support], fit=fit))
         return Solutions(classes, np.inf, np.inf)
 
-    def model(self, found: Solutions) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients, float64 (K, p), and intercepts, (K,); intercepts and unpenalized coefficients sum to 0
-        over classes.
+    def terms(self, found: Solutions) -> list[Terms]:
+        """Return the nonzero and unpenalized coefficients of each class; intercepts and unpenalized coefficients sum to
+        0 over classes.
         """
         free = _free_of(found.classes)
         centred = self._with_free(found.classes, free - free.mean(axis=0), found.objective, found.gap)
-        models = [each.model(of) for each, of in zip(self._of, centred.classes, strict=True)]
-        intercepts = np.array([model.intercept for model in models])
-        moved = intercepts.mean() if self._intercept else 0.0  # column offsets have been subtracted from the columns
-        return np.stack([model.coefficients for model in models]), intercepts - moved
+        models = [each.terms(of) for each, of in zip(self.of, centred.classes, strict=True)]
+        # column offsets have been subtracted from the columns
+        moved = float(np.mean([model.intercept for model in models])) if self._intercept else 0.0
+        return [model._replace(intercept=model.intercept - moved) for model in models]
+
+    def model(self, found: Solutions) -> tuple[np.ndarray, np.ndarray]:
+        """Return coefficients, float64 (K, p), and intercepts, (K,), of `terms`."""
+        terms = self.terms(found)
+        coefficients = np.zeros((len(terms), self.of[0].regression.features.count))
+        for mine, model in zip(coefficients, terms, strict=True):
+            mine[model.columns] = model.values
+        return coefficients, np.array([model.intercept for model in terms])
 
 
 def _free_of(classes: Sequence[Solution]) -> np.ndarray:
