@@ -65,7 +65,7 @@ def test_ports_may_be_given(place):
     assert done.returncode == 0, done.stderr
     refused = Launch(place, "--ports", ports, *train_on, "--overwrite").done()
     assert refused.returncode == 2
-    assert f"--ports {ports}-{ports}: none of these ports is free at 127.0.0.1" in refused.stderr
+    assert f"(one): port {ports} is not free at 127.0.0.1\nChoose at least as many free ports" in refused.stderr
 
 
 def test_ranks_speak_json_and_only_the_first_tells_of_its_progress(place, tmp_path):

@@ -27,7 +27,7 @@ from ooc.launch.preflight import Hello, check, check_addresses, check_reached, l
 from ooc.launch.remote import Remote, Ssh, end_all, pack
 from ooc.launch.reports import RankReport, cause
 from ooc.launch.supervisor import ALIVE, END, STOP
-from ooc.launch.tunnel import FORBIDDEN, LOOPBACK, Tunnels
+from ooc.launch.tunnel import LOOPBACK, Tunnels, to_allow
 from ooc.ring.credentials import issue
 
 START = 120.0  # seconds for all ranks to send their descriptions
@@ -242,9 +242,9 @@ class Launcher:
 
     def _to_open(self, ranks: Sequence[int]) -> str:
         """Return what can be done if ranks cannot be reached."""
-        if self._tunnels:
-            return FORBIDDEN
         where = listed([self._remotes[rank].name for rank in ranks])
+        if self._tunnels:
+            return to_allow(where)
         given = [self._request.hosts[rank].ports or self._request.ports for rank in ranks]
         if all(given):
             ports = sorted({format_ports(each) for each in given if each})

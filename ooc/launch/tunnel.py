@@ -21,10 +21,6 @@ from ooc.ring.handshake import Address
 LOOPBACK = "127.0.0.1"
 _SECONDS = 30.0  # for one ssh to set up the forwarding
 _AT_ONCE = 8  # commands at a time
-FORBIDDEN = (
-    "The sshd of this host must allow forwarding: AllowTcpForwarding yes (and neither DisableForwarding, PermitOpen nor"
-    " PermitListen against it) in its sshd_config. Otherwise, open ports between the hosts and leave --tunnel out."
-)
 
 
 class Tunnels:
@@ -75,4 +71,12 @@ def _allocated_port(remote: Remote, words: Sequence[str]) -> int:
         why = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
     except (subprocess.TimeoutExpired, ValueError):
         why = ["no reply"]
-    raise WorkFailed(f"--tunnel: the sshd of {remote.name} does not forward ports: {why[0]}", FORBIDDEN)
+    raise WorkFailed(f"--tunnel: the sshd of {remote.name} does not forward ports: {why[0]}", to_allow(remote.name))
+
+
+def to_allow(names: str) -> str:
+    """Return what can be done on hosts that do not forward ports. names: ranks on these hosts."""
+    return (
+        f"The sshd of {names} must allow forwarding in its sshd_config: AllowTcpForwarding yes, and no PermitOpen,"
+        " PermitListen or DisableForwarding against it. Otherwise, open ports between the hosts and leave --tunnel out."
+    )
