@@ -130,7 +130,8 @@ def test_a_killed_rank_is_named(place, model):
 
 def test_workers_that_somebody_has_stopped_are_named(place):
     with nobody_left(place):
-        launch = Launch(place, "--patience", 2, "--", "train", "lda", "shard-{rank}", "still-{rank}", *OPTIONS)
+        words = ("train", "lda", "shard-{rank}", "still-{rank}", *OPTIONS, "--workers", 2, "--iterations", 100_000)
+        launch = Launch(place, "--patience", 2, "--", *words)
         launch.until_trained(place / "still-0")
         for process in rank_in(place).children(recursive=True):
             process.suspend()
