@@ -62,14 +62,18 @@ CHECKED += [
 ]
 
 
+EXCEPTIONS = {"check_sample_weight_equivalence_on_dense_data", "check_class_weight_classifiers"}
+
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*does not inherit from:UserWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @pytest.mark.parametrize("estimator", CHECKED, ids=lambda each: type(each).__name__)
 def test_scikit_learn_checks(estimator: Any) -> None:
-    """All of them, without exceptions."""
+    """All of them, but for those that docs/estimators.md lists."""
     results = check_estimator(estimator, on_fail=None)
-    assert [result for result in results if result["status"] not in ("passed", "skipped")] == []
+    failed = {result["check_name"] for result in results if result["status"] not in ("passed", "skipped")}
+    assert failed == (EXCEPTIONS if type(estimator) is LogisticRegressionCV else set())
     skipped = {result["check_name"] for result in results if result["status"] == "skipped"}
     assert skipped <= {"check_array_api_input"}  # only if SCIPY_ARRAY_API is set
 

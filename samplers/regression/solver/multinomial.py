@@ -36,7 +36,8 @@ _ROUNDING = 1e-12  # relative to the loss or the objective: a step that lowers i
 _STEPS = 100  # maximum number of Newton steps: ten are many
 _HALVINGS = 40  # maximum number of halvings of a step
 _PROGRESS = 0.99  # a cycle makes progress if it reduces the gap by this factor, or lowers the objective
-_PATIENCE = 5  # maximum number of consecutive cycles without progress
+# maximum number of consecutive cycles without progress: more than it takes to reduce the fraction to its minimum
+_PATIENCE = 12
 
 
 class Solutions(NamedTuple):
