@@ -22,10 +22,10 @@ from typing import Any
 from benchmarks import ratings as drawn
 from benchmarks.report import describe_machine, machine, table
 from blocks import memory
+from blocks.control_groups import cores
 from blocks.errors import WorkFailed
 from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 from blocks.ratings.matrix import Matrix
-from blocks.workers import cores
 from ooc.plan.memory_plan import make_plan
 from ooc.runs.new_run import create_run
 from ooc.training import train

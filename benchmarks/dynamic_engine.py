@@ -31,8 +31,8 @@ import numpy as np
 from benchmarks import designs, dynamic_report
 from benchmarks.report import describe_machine, machine
 from benchmarks.rounds import LASSO, LOGISTIC, Curve, Problem, penalised, run, shotgun, solved
+from blocks.control_groups import cores
 from blocks.errors import OocError
-from blocks.workers import cores
 from ooc.dynamic.rounds import Pipeline
 from ooc.dynamic.schedules import Rule
 

@@ -33,8 +33,8 @@ from benchmarks.sampler_figures import draw
 from benchmarks.sampler_report import Result, describe
 from benchmarks.simulated_workers import MODES, mode_spec, write_for_workers
 from blocks import Dataset, memory, write_corpus
+from blocks.control_groups import cores
 from blocks.errors import Interrupted, OocError
-from blocks.workers import cores
 from ooc.plan.memory_plan import make_plan
 from ooc.runs.new_run import create_run
 from ooc.training import train

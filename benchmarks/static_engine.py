@@ -27,8 +27,8 @@ import numpy as np
 from benchmarks import corpus as corpora
 from benchmarks.report import describe_machine, machine
 from blocks import Dataset, memory, write_corpus
+from blocks.control_groups import cores
 from blocks.errors import OocError
-from blocks.workers import cores
 from ooc.engine import StaticEngine
 from ooc.loop import CHECKPOINT_S
 from ooc.plan.memory_plan import make_plan

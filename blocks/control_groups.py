@@ -3,6 +3,8 @@ applies."""
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -90,3 +92,14 @@ def _groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
                 yield directory, 1 if controllers else 2
                 if directory == top:
                     break
+
+
+def cores() -> int:
+    """Return the number of usable cores, limited by control groups, rounded up."""
+    limit = cpu_limit()
+    return min(usable_cores(), math.ceil(limit.amount)) if limit else usable_cores()
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

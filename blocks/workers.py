@@ -12,7 +12,6 @@ import contextlib
 import faulthandler
 import gc
 import importlib
-import math
 import os
 import pickle
 import select
@@ -33,7 +32,6 @@ from multiprocessing.reduction import recv_handle, send_handle
 from typing import Any, NoReturn
 
 from blocks import interpreters, stderr
-from blocks.control_groups import cpu_limit
 from blocks.errors import OocError, WorkFailed, out_of_memory
 
 _DEADLINE = 600.0  # seconds without any answer after which the workers count as hung
@@ -232,17 +230,6 @@ def _readable(connections: Collection[Connection], timeout: float) -> list[Conne
     for descriptor in by_descriptor:
         poll.register(descriptor, select.POLLIN)
     return [by_descriptor[descriptor] for descriptor, _ in poll.poll(1000 * timeout)]
-
-
-def cores() -> int:
-    """Return the number of usable cores, limited by control groups, rounded up."""
-    limit = cpu_limit()
-    return min(usable_cores(), math.ceil(limit.amount)) if limit else usable_cores()
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def let_all_go_on() -> None:

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from blocks.control_groups import cpu_limit, memory_limit
+from blocks.control_groups import cores, cpu_limit, memory_limit, usable_cores
 from blocks.errors import OocError
 from blocks.kernel_cache import kept
 from blocks.memory import available
-from blocks.workers import cores, usable_cores
 from ooc.plan.disk_speed import measure_disk
 
 REQUIRED = ("numpy", "numba", "h5py", "psutil")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from blocks.control_groups import cores
 from blocks.store import Store
-from blocks.workers import cores
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run
 from ooc.training import Callback

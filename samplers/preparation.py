@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from blocks import memory, stderr
+from blocks.control_groups import cores
 from blocks.describe import size_of
 from blocks.errors import RequestError, WorkFailed
 from blocks.kinds import open_any
 from blocks.plurals import count_of
 from blocks.store import Store, check_file
-from blocks.workers import cores
 from ooc.plan.memory_plan import Plan, make_plan, processes_bytes
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run

@@ -167,7 +167,7 @@ class Dataset(Store):
         """Write a new corpus document by document, in memory that does not grow with the corpus.
 
         Used in a ``with`` block: the corpus appears at `path` when the block ends, but not if it raises. The files
-        are those of `ooc ingest jsonl` for the same documents, byte for byte, but for the record of their origin.
+        are byte for byte what `ooc ingest jsonl` writes for the same documents, except for the record of the input.
 
         Parameters
         ----------

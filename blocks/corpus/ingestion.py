@@ -20,6 +20,7 @@ import numpy as np
 from blocks.append import Target, append_to, new_dataset
 from blocks.arrow_tables import MEMORY as ARROW_BYTES
 from blocks.arrow_tables import arrow_bytes
+from blocks.control_groups import cores
 from blocks.corpus import known, uci
 from blocks.corpus.advice import advice_on
 from blocks.corpus.chunks import UciFile, chunks_of, pieces_of, without_lines
@@ -43,7 +44,7 @@ from blocks.progress_bar import Bar, no_bar
 from blocks.shards.together import FoundWords, Others, Together
 from blocks.sources import LONGEST_RECORD, Opening, size_of
 from blocks.store import write_lines
-from blocks.workers import Workers, cores
+from blocks.workers import Workers
 
 _BYTES_OF_TOKEN = 20  # memory for each token of a block or run while it is sorted and written
 _BYTES_OF_DOCUMENT = 64  # memory for each document: 50M documents, most without tokens, took 3.2 GB

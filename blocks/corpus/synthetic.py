@@ -22,6 +22,7 @@ import numpy as np
 
 from blocks.append import Target, new_dataset
 from blocks.arrays import write_arrays
+from blocks.control_groups import cores
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS, rank_words, slice_count
 from blocks.corpus.writer import finish
@@ -29,7 +30,7 @@ from blocks.errors import RequestError
 from blocks.files import require_new
 from blocks.progress_bar import Bar, no_bar
 from blocks.store import write_lines
-from blocks.workers import Workers, cores
+from blocks.workers import Workers
 
 SHIFT = 2.7  # added to ranks in the power law
 RANKS = "spill/ranks"  # uint32 (V,): where the main process tells the workers the rank of each word

@@ -162,7 +162,7 @@ class Design(Store):
         """Write a new design matrix for regressions row by row, in memory that does not grow with the number of rows.
 
         Used in a ``with`` block: the design appears at `path` when the block ends, but not if it raises. The files
-        are those of `ooc ingest npz` for the same matrix, byte for byte, but for the record of their origin.
+        are byte for byte what `ooc ingest npz` writes for the same matrix, except for the record of the input.
 
         Parameters
         ----------

@@ -22,6 +22,7 @@ import numpy as np
 
 from blocks.append import Target, new_dataset
 from blocks.arrow_tables import arrow_bytes
+from blocks.control_groups import cores
 from blocks.design.dense_spill import Panel, write_panel
 from blocks.design.design import FLOATS, GENOTYPES, MIXED, ONES, SPARSE, Design
 from blocks.design.messages import (
@@ -48,7 +49,7 @@ from blocks.plurals import count_of
 from blocks.progress_bar import Bar, no_bar
 from blocks.sources import input_facts, size_of
 from blocks.store import parts, write_lines
-from blocks.workers import Workers, cores
+from blocks.workers import Workers
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = 16 << 20, 1 << 16
 _BYTES_OF_COLUMN = 72  # memory for each column of a block being written, besides entries: offsets, moments twice

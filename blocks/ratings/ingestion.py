@@ -22,6 +22,7 @@ import numpy as np
 
 from blocks.append import Target, new_dataset, require_replaceable
 from blocks.arrow_tables import arrow_bytes
+from blocks.control_groups import cores
 from blocks.corpus.partition import DROPPED, bucket_count, rank_words
 from blocks.directories import table_files
 from blocks.encodings import require_encoding
@@ -40,7 +41,7 @@ from blocks.ratings.worker import SIDES, ParsedRatings, RatingsReading
 from blocks.ratings.writer import finish_matrix
 from blocks.sources import Opening, Progress, input_facts, size_of
 from blocks.store import write_lines
-from blocks.workers import Workers, cores
+from blocks.workers import Workers
 
 BLOCK_ENTRIES = 1 << 20  # entries in a block of a large matrix
 LEAST_BLOCKS = 16  # minimum number of blocks and of slices, and so of cells that can be processed in parallel

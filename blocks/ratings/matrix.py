@@ -166,7 +166,7 @@ class Matrix(Store):
         """Write a new matrix of ratings in memory that does not grow with the number of ratings.
 
         Used in a ``with`` block: the matrix appears at `path` when the block ends, but not if it raises. The files
-        are those of `ooc ingest ratings` for the same ratings, byte for byte, but for the record of their origin.
+        are byte for byte what `ooc ingest ratings` writes for the same ratings, except for the record of the input.
         Of several ratings of an item by a user, the last counts.
 
         Parameters

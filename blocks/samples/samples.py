@@ -124,8 +124,8 @@ class Samples(Store):
         """Write new labelled samples row by row, in memory that does not grow with the number of samples.
 
         Used in a ``with`` block: the samples appear at `path` when the block ends, but not if it raises. The files
-        are those of `ooc ingest svmlight --by-rows` for the same samples, byte for byte, but for the record of
-        their origin.
+        are byte for byte what `ooc ingest svmlight --by-rows` writes for the same samples, except for the record of
+        the input.
 
         Parameters
         ----------

@@ -21,6 +21,7 @@ import numpy as np
 
 from blocks.append import Target, require_replaceable
 from blocks.arrays import Pieces, map_arrays, write_arrays
+from blocks.control_groups import cores
 from blocks.corpus.dataset import Block, Dataset
 from blocks.corpus.partition import least_slices, rank_words
 from blocks.corpus.writer import finish
@@ -40,7 +41,7 @@ from blocks.samples.shards import split_samples
 from blocks.shards.dealing import Runs, deal_documents
 from blocks.shards.whole import RankedColumns, columns_hash, columns_of
 from blocks.store import check_file, write_lines
-from blocks.workers import Workers, cores
+from blocks.workers import Workers
 
 RANK = "{rank}"  # placeholder in a path for the index of the shard
 _CHUNK = 1 << 20  # number of documents processed at a time

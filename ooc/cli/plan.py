@@ -141,9 +141,9 @@ def _of_design(design: Design, asked: PlanOptions) -> tuple[dict[str, Any], Iter
 
 def _of_corpus(data: Path | None, asked: PlanOptions) -> tuple[dict[str, Any], Iterable[str]]:
     """Return the estimate for a topic model on a dataset or a hypothetical corpus, as facts and as lines of text."""
+    from blocks.control_groups import cores
     from blocks.corpus.dataset import Dataset
     from blocks.corpus.hypothetical import HypotheticalCorpus
-    from blocks.workers import cores
     from samplers.planning import plan_lda, told
 
     share = round((asked.tokens or 0) / asked.machines)

@@ -179,8 +179,8 @@ def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Se
 
     Ranks on the same machine share its cores and memory equally, unless options or the hosts file say otherwise.
     """
+    from blocks.control_groups import cores
     from blocks.memory import available, parse_size
-    from blocks.workers import cores
     from samplers.preparation import MEMORY_SHARE
 
     share, workers = task["share"], task["workers"] or parameters["workers"]

@@ -92,10 +92,10 @@ def infer(
 
     ooc infer run corpus appended.csv --batch new
     """
+    from blocks.control_groups import cores
     from blocks.corpus.batches import all_batches, chosen_batches
     from blocks.corpus.dataset import Dataset
     from blocks.outputs import output, require_free, scratch_for
-    from blocks.workers import cores
     from samplers.models import open_model
     from samplers.topics import inference, mixtures
     from samplers.topics.labels import label_list
@@ -158,11 +158,11 @@ def evaluate(
 
     Example: ooc evaluate run held-out --metrics completion,npmi
     """
+    from blocks.control_groups import cores
     from blocks.corpus.dataset import Dataset
     from blocks.design.design import Design
     from blocks.ratings.matrix import Matrix
     from blocks.samples.samples import Samples
-    from blocks.workers import cores
     from samplers.factorization.model import FactorModel
     from samplers.factorization.rating_errors import evaluate_ratings
     from samplers.models import open_any_model

@@ -45,10 +45,10 @@ def sweep(
 
     Example: ooc sweep corpus sweep --topics 10,20,50,100 --seeds 3 --plot sweep.png
     """
+    from blocks.control_groups import cores
     from blocks.corpus.dataset import Dataset
     from blocks.corpus.held_out import held_out_dataset
     from blocks.outputs import output
-    from blocks.workers import cores
     from ooc.runs.curves import check_plot
     from ooc.runs.run import Run
     from samplers.topics.sweep import advice, evaluated_once, plot_sweep, summary, sweep_table, write_sweep

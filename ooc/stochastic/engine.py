@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from blocks import memory
+from blocks.control_groups import cores
 from blocks.files import temporary_directory
 from blocks.store import Store
-from blocks.workers import cores
 from ooc.engine import StaticEngine
 from ooc.plan.memory_plan import make_plan
 from ooc.state.generations import Generations

@@ -17,9 +17,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from blocks.control_groups import cores
 from blocks.errors import Interrupted, RequestError, WorkFailed, in_parameters, reworded
 from blocks.memory import parse_size
-from blocks.workers import cores
 from samplers.estimators.tables import Names
 from samplers.options import Options
 

@@ -11,8 +11,7 @@ from blocks.errors import RequestError
 from samplers.estimators.cross_validation import AlphaCV
 from samplers.estimators.lasso import ElasticNet
 from samplers.estimators.targets import read_numbers, read_weights
-from samplers.regression.data.features import BlockFeatures
-from samplers.regression.losses.poisson import mean_counts, poisson_deviances
+from samplers.regression.losses.poisson import mean_counts, poisson_deviances, require_counts
 
 
 @dataclass(eq=False, repr=False)
@@ -55,10 +54,6 @@ class PoissonRegressor(ElasticNet):
         super()._describe(tags)
         tags.target_tags.positive_only = True
 
-    def _read_numbers(self, X: Any, y: Any, sample_weight: Any) -> tuple[BlockFeatures, np.ndarray, np.ndarray | None]:
-        features, numbers, weights = super()._read_numbers(X, y, sample_weight)
-        return features, _counts(numbers), weights
-
     def predict(self, X: Any) -> np.ndarray:
         """Return the means exp(X b + intercept), float64 (n,)."""
         return mean_counts(super().predict(X))
@@ -66,7 +61,7 @@ class PoissonRegressor(ElasticNet):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the fraction of deviance explained, D^2 (scikit-learn's d2_tweedie_score with power 1)."""
         scores = super().predict(X)
-        y = _counts(read_numbers(y, scores.size))
+        require_counts(y := read_numbers(y, scores.size))
         weights = read_weights(sample_weight, y.size)
         weights = np.ones(y.size) if weights is None else weights
         mean = np.average(y, weights=weights)
@@ -128,13 +123,3 @@ class PoissonRegressorCV(AlphaCV, PoissonRegressor):
         """
         self.deviance_path_ = self._fit_alphas(X, y, sample_weight, groups)
         return self
-
-
-def _counts(y: np.ndarray) -> np.ndarray:
-    """Return y, float64 (n,). Raises RequestError for a value below 0."""
-    if (y < 0).any():
-        place = int(np.argmax(y < 0))
-        raise RequestError(
-            f"y of a Poisson regression must be at least 0, got {y[place]:g} in row {place} (counted from 0)"
-        )
-    return y

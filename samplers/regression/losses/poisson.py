@@ -21,6 +21,7 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from blocks.compiled import reordered_inlined_kernel
+from blocks.errors import RequestError
 from samplers.regression.losses.loss import Fit
 
 _LEAST = 1e-18  # minimum curvature of a row of weight 1
@@ -42,8 +43,8 @@ class Counts(NamedTuple):
 
         The dual objective has the second derivatives -w_i / q_i. If M is at least every q_i on the segment from a dual
         point r to the solution r*, the objective rises by at least |r - r*|^2 / (2 M), so |r - r*|^2 <= 2 M gap.
-        q is between m' = y - u and y at r, and the means m* at r*. Since the gap is at least the Bregman divergence
-        sum_i w_i (m_i - m*_i - m*_i log(m_i / m*_i)) of the scores from those of the solution, and x - 1 - log x >=
+        q is between m' = y - u and y at r, and the means m* at r*. The gap is at least the Bregman divergence between
+        the scores of the fit and of the solution, sum_i w_i (m_i - m*_i - m*_i log(m_i / m*_i)). As x - 1 - log x >=
         (root x - 1)^2, each row has w_i (root m_i - root m*_i)^2 <= gap, so root m*_i <= root m_i + root(gap / w_i).
         """
         used = roots > 0
@@ -51,6 +52,16 @@ class Counts(NamedTuple):
         of_residual = self.y[used] - fit.residual[used] / roots[used]
         solution = (np.sqrt(means) + math.sqrt(max(gap, 0.0)) / roots[used]) ** 2
         return float(max(solution.max(), self.y[used].max(), of_residual.max()))
+
+
+def require_counts(y: np.ndarray) -> None:
+    """Raise RequestError if a value of y, float64 (n,), is below 0."""
+    if (y < 0).any():
+        place = int(np.argmax(y < 0))
+        raise RequestError(
+            f"y of a Poisson regression must be at least 0, got {y[place]:g} in row {place} (counted from 0)",
+            "For other targets use Lasso or ElasticNet.",
+        )
 
 
 def mean_counts(scores: np.ndarray) -> np.ndarray:

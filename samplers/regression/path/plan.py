@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from blocks.control_groups import cores
 from blocks.design.row_shards import shard_or_whole
 from blocks.errors import RequestError
 from blocks.plurals import count_of
-from blocks.workers import cores
 from ooc.dynamic.schedules import Rule
 from samplers.preparation import budget_of
 from samplers.regression.program import RegressionProgram

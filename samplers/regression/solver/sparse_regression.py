@@ -26,7 +26,7 @@ from samplers.regression.linear_algebra.vectors import combined, inner, project
 from samplers.regression.losses.logistic import Labels
 from samplers.regression.losses.loss import Loss
 from samplers.regression.losses.newton import NewtonLoss
-from samplers.regression.losses.poisson import Counts
+from samplers.regression.losses.poisson import Counts, require_counts
 from samplers.regression.losses.squared import Squared
 from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.working_sets import Penalty, Regression, Solution
@@ -347,9 +347,7 @@ def _check_target(y: np.ndarray, loss: str, weights: np.ndarray | None) -> None:
             found = ", ".join(f"{value:g}" for value in values[:5])
             raise RequestError(f"y of a logistic regression must have the values 0 and 1, got {found}")
     if loss == "poisson":
-        if (y < 0).any():
-            place = int(np.argmax(y < 0))
-            raise RequestError(f"y of a Poisson regression must be at least 0, got {y[place]:g} in row {place}")
+        require_counts(y)
         if not used.any():
             raise RequestError(
                 "y of a Poisson regression is 0 in all rows, so its mean has no logarithm",
