@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from blocks.errors import RequestError
-from ooc.program_sources import PACKAGES, PARSING, dispatcher_of, referenced
+from ooc.program_sources import PACKAGES, PARSING, dependencies, dispatcher_of, referenced
 from ooc.user_programs import place_in, reason
 
+_IS_PLAIN = "Cannot determine Numba type of <class 'function'>"
 Known = Mapping[str, tuple[str, Collection[str]]]  # per parameter: the term for its attributes, and their names
 
 
@@ -91,14 +94,35 @@ def names_used(function: Callable[..., Any], *given: Any) -> set[str] | None:
 
 @contextmanager
 def reported(program: type, functions: Collection[str]) -> Iterator[None]:
-    """Report numba errors in the functions of a program with file and line."""
+    """Report numba errors in the functions of a program, and in functions that these call, with file and line."""
     from numba.core.errors import NumbaError
 
     try:
         yield
-    except NumbaError as error:
-        files = {read(program, name).file for name in functions}
-        where, line = place_in(str(error), files) or (min(files), 0)
+    except (NumbaError, AttributeError) as error:
+        files = {str(file): None for file in dependencies([getattr(program, name) for name in functions]).files}
+        if isinstance(error, NumbaError):
+            place = place_in(str(error), files)
+        elif _raised_by_numba(error):  # for a name that a module does not have
+            place = _place_of_attribute(error.name or "", files)
+        else:
+            raise
+        where, line = place or (read(program, min(functions)).file, 0)
         text = Path(where).read_text(encoding="utf-8").splitlines()[line - 1].strip() if line else ""
         what = f"{where}, line {line}: `{text}` cannot be compiled" if line else f"{where} cannot be compiled"
-        raise RequestError(f"{what}: {reason(str(error))}") from error
+        remedy = "Decorate the function with @numba.njit." if _IS_PLAIN in str(error) else ""
+        raise RequestError(f"{what}: {reason(str(error))}", remedy) from error
+
+
+def _raised_by_numba(error: Exception) -> bool:
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(str(frame.f_globals.get("__name__")).startswith("numba.") for frame in frames)
+
+
+def _place_of_attribute(name: str, files: Iterable[str]) -> tuple[str, int] | None:
+    """Return file and line of the first use of an attribute."""
+    for file in files:
+        for line, text in enumerate(Path(file).read_text(encoding="utf-8").splitlines(), start=1):
+            if re.search(rf"\.{name}\b", text):
+                return file, line
+    return None

@@ -247,4 +247,6 @@ def reason(message: str) -> str:
     """Return the line of a numba message that gives the reason."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Failed in", "During:", "File ", "- Resolution"))]
+    if telling and telling[0].endswith("found for signature:"):
+        return " ".join(telling[:2])
     return telling[0] if telling else lines[0]

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from rings import mpiexec
 
-from blocks import Design, Matrix
+from blocks import Design, Matrix, RequestError
 from ooc import ProgramRun
 from ooc.program_sources import dependencies, files_of, source_checksum
+from ooc.workers.worker import ProgramSpec
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -142,6 +143,40 @@ def test_a_change_of_a_function_in_another_file_counts_in_the_next_run(kind: str
         assert done.returncode == 0, done.stderr
         warning = f"warning: the source files of own:Program have changed since run-{number} was started"
         assert (warning in done.stderr) == changed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says", "remedy"),
+    [
+        ("return times(x)", "return times(x[0])", "scale.py, line 13: `return times(x[0]) * TABLE[0]` cannot be", ""),
+        (
+            "TABLE[0]",
+            "np.absent(x)",
+            "line 13: `return times(x) * np.absent(x)` cannot be compiled: module 'numpy'",
+            "",
+        ),
+        ("@numba.njit(cache=True)\n", "", "cannot be compiled: Untyped global name 'scaled'", "Decorate the function"),
+    ],
+)
+@pytest.mark.few(1)
+def test_a_mistake_in_another_file_is_told_with_its_line(
+    old: str, new: str, says: str, remedy: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(data)
+    write(
+        data,
+        STOCHASTIC.replace("parts.scale.scaled", "scaled").replace("import parts", "from parts.scale import scaled"),
+        "2.0",
+        1.0,
+    )
+    scale = data / "parts" / "scale.py"
+    scale.write_text(scale.read_text().replace(old, new))
+    for name in [each for each in sys.modules if each == "own" or each.partition(".")[0] == "parts"]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(RequestError) as told:
+        ProgramSpec("own:Program", {"parallelism": 1}).build(Matrix(data / "ratings")).warm_up()
+    assert says in told.value.what
+    assert told.value.remedy.startswith(remedy)
 
 
 FORMS = {  # what a function uses, of which file
