@@ -206,6 +206,9 @@ def _how(made: dict[str, Any], title: str, held: str = "") -> Iterator[str]:
     for why in ("duplicates", "unknown"):
         if made.get(why):
             yield f"            {count_of(made[why], 'rating')} left out: {_WHY[why]}"
+    for kind, why in (("exact", "the same tokens as"), ("near", "nearly the same tokens as")):
+        if made.get(f"{kind}_duplicates"):
+            yield f"            {count_of(made[f'{kind}_duplicates'], 'document')} left out, with {why} an earlier one"
     if made.get("known"):
         yield f"            {count_of(made['known'], 'document')} left out, which the dataset already had"
     if made.get("without_y"):

@@ -63,6 +63,8 @@ class IngestedBatch(TypedDict, total=False):
     left_out: dict[str, Count]
     advice: list[str]
     known: Count  # number of documents skipped because the dataset already had them
+    exact_duplicates: Count  # number of documents left out that have the same tokens as an earlier one
+    near_duplicates: Count  # number of documents left out that are similar to an earlier one
     duplicates: Count
     unknown: Count
 

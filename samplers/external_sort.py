@@ -1,8 +1,7 @@
-"""External sort: write numbers or rows to a file as they arrive, and read them in another order."""
+"""External sort: read rows of a file in another order than the stored one."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -17,34 +16,6 @@ from blocks.files import disk_errors
 
 RUN = 1 << 22  # bytes of rows to sort at a time
 _LINES = 1 << 13  # number of lines to sort at a time
-
-
-class NumberSpool:
-    """Numbers of one dtype in an anonymous file in `directory`. Use as a context manager."""
-
-    def __init__(self, directory: Path, dtype: str) -> None:
-        self._directory, self._dtype = directory, np.dtype(dtype)
-        with disk_errors(directory):
-            self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115, closed by `__exit__`
-
-    def __enter__(self) -> NumberSpool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def add(self, numbers: np.ndarray) -> None:
-        with disk_errors(self._directory):
-            self._file.write(np.ascontiguousarray(numbers, self._dtype).data)
-
-    def mapped(self, *shape: int) -> np.ndarray:
-        """Return all added numbers as a mapped array, valid after closing. Raises WorkFailed if the disk is full."""
-        with disk_errors(self._directory):
-            self._file.flush()
-            os.fdatasync(self._file.fileno())  # dirty pages would count as memory
-        size = os.fstat(self._file.fileno()).st_size // self._dtype.itemsize
-        flat: np.ndarray[Any, Any] = np.memmap(self._file, self._dtype, "r") if size else np.empty(0, self._dtype)
-        return np.asarray(flat).reshape(shape)
 
 
 class RowsInOrder:

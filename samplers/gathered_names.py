@@ -10,7 +10,7 @@ import numpy as np
 
 from blocks.corpus.dataset import Dataset
 from blocks.ratings.matrix import Matrix
-from samplers.external_sort import NumberSpool
+from blocks.spool import NumberSpool
 
 
 def names_of_block(dataset: Dataset | Matrix, text: str, block: int) -> tuple[np.ndarray, np.ndarray]:

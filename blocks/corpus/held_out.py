@@ -59,7 +59,7 @@ def ingest_holding_out(request: CorpusRequest, share: float, **how: Any) -> tupl
         made = root / "made"
         ingest(replace(request, out=str(made), share=HeldOutShare(share, request.seed, held=False)), **how)
         side = HeldOutShare(share, request.seed, held=True)
-        words = {"filters": Filters(), "vocab_from": str(made), "vocab_told": str(out)}
+        words = {"filters": Filters(), "vocab_from": str(made), "vocab_told": str(out), "duplicates_file": None}
         ingest(replace(request, out=str(held_out), share=side, overwrite=overwrite, **words), **how)  # type: ignore[arg-type]
         for path in made.iterdir():
             path.rename(root / path.name)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,9 @@ from blocks.corpus import known, uci
 from blocks.corpus.advice import advice_on
 from blocks.corpus.chunks import UciFile, chunks_of, pieces_of, without_lines
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.messages import WORDS, Parsed, Reading
+from blocks.corpus.duplicates import LEFT_OUT, DuplicateSearch, write_list
+from blocks.corpus.messages import WORDS, ChunkToSign, Parsed, Reading
+from blocks.corpus.minhash import SIZE
 from blocks.corpus.partition import bucket_count
 from blocks.corpus.request import CorpusRequest, Settled, inputs_told, settled
 from blocks.corpus.vocabulary import ChosenVocabulary, choose, keep_fixed, select
@@ -38,7 +41,7 @@ from blocks.ingestion.manifest import how_made
 from blocks.ingestion.memory import NAME_BYTES, Budget
 from blocks.ingestion.messages import spill_file
 from blocks.ingestion.names import Merged, merge, write_places
-from blocks.ingestion.pipeline import RUN, IngestionPipeline
+from blocks.ingestion.pipeline import RUN, IngestionPipeline, in_order
 from blocks.plurals import count_of
 from blocks.progress_bar import Bar, no_bar
 from blocks.shards.together import FoundWords, Others, Together
@@ -53,6 +56,14 @@ _LEAST_RECORD = 4 << 20  # size of a record that is always allowed: `ONE_WORKER`
 _WORKER_WORD_BYTES = 48  # memory for each word of a UCI file in a worker: three counters, while the arrays grow
 
 
+class FoundDuplicates(NamedTuple):
+    """Documents that are left out. exact: number of those with the same tokens as an earlier one. listed: rows of the
+    list of all."""
+
+    exact: int
+    listed: list[list[Any]]
+
+
 class ReadCorpus(NamedTuple):
     """Result of reading the inputs."""
 
@@ -60,6 +71,7 @@ class ReadCorpus(NamedTuple):
     empty: list[int]  # number of documents without lines in a UCI file before each chunk, and after the last
     merged: Merged
     left_out: dict[str, int]  # number of files left out of directories, by reason
+    duplicates: FoundDuplicates | None = None
 
     @property
     def documents(self) -> int:
@@ -99,12 +111,15 @@ def ingest(
         reading = reading_of(asked, budget, target)
         with Workers("blocks.corpus.worker:start", reading, count) as pool:
             pipeline = IngestionPipeline(pool, target, bar)
-            read = _read(pipeline, asked, reading)
+            duplicates = _find_duplicates(pool, pipeline, asked, reading) if request.deduplicate else None
+            read = _read(pipeline, asked, reading)._replace(duplicates=duplicates)
             if target.old and not read.documents and read.total("known"):
                 return target.old
             table = write_table(pipeline, asked, read)
             chosen, blocks = choose_and_shuffle(pipeline, asked, budget, reading, read, together)
         finish_corpus(target, asked, inputs, read, chosen, blocks, table, together)
+    if duplicates and request.duplicates_file:
+        write_list(duplicates.listed, Path(request.duplicates_file))
     return Dataset(request.out)
 
 
@@ -160,6 +175,7 @@ def reading_of(asked: Settled, budget: Budget, target: Target) -> Reading:
         skip_known=request.skip_known,
         kept=asked.kept,
         share=request.share,
+        left_out=str(target.spill / LEFT_OUT) if request.deduplicate else None,
     )
 
 
@@ -179,6 +195,22 @@ def _block_bytes(request: CorpusRequest, read: ReadCorpus) -> int:
     largest = min(tokens, max(request.block_tokens, RUN))
     documents = read.documents // bucket_count(tokens, request.block_tokens)
     return max(_BYTES_OF_TOKEN * largest, _BYTES_OF_DOCUMENT * documents)
+
+
+def _find_duplicates(pool: Workers, pipeline: IngestionPipeline, asked: Settled, reading: Reading) -> FoundDuplicates:
+    """Read the inputs to find duplicates, and write the file that tells the workers which documents to leave out."""
+    request, spill = asked.request, pipeline.target.spill
+    similarity = request.deduplicate or 1.0
+    size = SIZE if similarity < 1.0 else 0
+    total = sum(map(size_of, [path for path, _ in asked.files.found] or request.inputs))
+    with DuplicateSearch(spill, similarity) as search:
+        with pipeline.reading(total, "comparing") as progress:
+            chunks = chunks_of(asked, 0, [], reading.opening, progress)
+            for signed in in_order(pool.map_unordered(ChunkToSign(chunk.number, chunk, size) for chunk in chunks)):
+                search.add(signed)
+        found = search.find()
+        search.write_left_out(found, spill / LEFT_OUT)
+        return FoundDuplicates(found.exact, search.listed(found))
 
 
 def _read(pipeline: IngestionPipeline, asked: Settled, reading: Reading) -> ReadCorpus:
@@ -319,6 +351,12 @@ def write_table(pipeline: IngestionPipeline, asked: Settled, read: ReadCorpus) -
     return {"columns": listed, "text": text if text in kinds else None, "files": files}
 
 
+def _duplicates_told(found: FoundDuplicates | None) -> dict[str, int]:
+    if found is None:
+        return {}
+    return {"exact_duplicates": found.exact, "near_duplicates": len(found.listed) - found.exact}
+
+
 def _all_names(target: Target, read: ReadCorpus) -> Iterator[str]:
     """Yield the name of each document; empty if it has none."""
     if target.old:
@@ -355,5 +393,6 @@ def _made(
         **({"known": read.total("known")} if read.total("known") else {}),
         dropped=chosen.dropped,
         **({"left_out": read.left_out} if read.left_out else {}),
+        **_duplicates_told(read.duplicates),
         **({"advice": advice} if advice else {}),
     )

@@ -34,6 +34,7 @@ class Reading(NamedTuple):
     skip_known: bool = False
     kept: Kept | None = None  # columns of the document table
     share: HeldOutShare | None = None  # the documents to read, None for all
+    left_out: str | None = None  # file with the duplicates to leave out, see `blocks.corpus.duplicates`
 
 
 @dataclass
@@ -80,6 +81,15 @@ class BagsChunk:
 
 
 Chunk = LinesChunk | FilesChunk | MembersChunk | TextsChunk
+
+
+@dataclass
+class ChunkToSign:
+    """Message: hash the documents of a chunk, to find duplicates. size: number of values of a signature."""
+
+    number: int
+    chunk: Chunk = field(repr=False)
+    size: int
 
 
 class Parsed(NamedTuple):

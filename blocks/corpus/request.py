@@ -17,11 +17,12 @@ from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, checked_r
 from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.vocabulary import Filters, require_ngrams
 from blocks.directories import Files, find_files, require_outside, table_files
-from blocks.documents.kept import ALL, TEXT, Kept
+from blocks.documents.kept import ALL, TEXT, UNKNOWN, Kept
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
 from blocks.files import checksum, is_free
-from blocks.sources import STANDARD_INPUT, Progress, ReadErrors, input_facts, size_of
+from blocks.outputs import require_free
+from blocks.sources import STANDARD_INPUT, Progress, ReadErrors, input_facts, is_stream, size_of
 
 KINDS = ("uci", "text", "jsonl", "csv")
 PYTHON = "python"  # documents given to `Dataset.create`
@@ -61,6 +62,8 @@ class CorpusRequest:
     skip_known: bool = False  # append: skip documents and inputs that the dataset already has
     keep: Sequence[str] = ()  # columns of the document table, see `blocks.documents.kept`
     share: HeldOutShare | None = None  # the documents to ingest, None for all
+    deduplicate: float | None = None  # similarity of duplicates to leave out, 1 for exact ones; None for none
+    duplicates_file: str | None = None  # where to list them
     seed: int = 0
     block_tokens: int = BLOCK_TOKENS
     part_tokens: int = PART_TOKENS
@@ -104,6 +107,11 @@ def settled(request: CorpusRequest, *, together: bool) -> Settled:
             "--keep cannot be used on several machines: shards have no table of documents",
             "Ingest on one machine, split the dataset with `ooc shard`, and read its documents there.",
         )
+    if together and request.deduplicate is not None:
+        raise RequestError(
+            "--deduplicate cannot be used on several machines, each of which reads documents of its own",
+            "Ingest on one machine, then split the dataset with `ooc shard`.",
+        )
     if together and (request.append or request.vocab_from):
         raise RequestError(
             "--append and --vocab-from cannot be used on several machines, which choose a vocabulary together",
@@ -136,6 +144,7 @@ def _check(request: CorpusRequest) -> None:
             "--append and --overwrite are mutually exclusive: one adds to a dataset, the other replaces it",
             "Give only one of them.",
         )
+    _check_deduplicate(request)
     if request.skip_known and not request.append:
         raise RequestError("--skip-known can only be used with --append", "Add --append, or leave --skip-known out.")
     if request.vocab_from and request.vocabulary is not None:
@@ -156,6 +165,28 @@ def _check(request: CorpusRequest) -> None:
                     f"{path} is a directory; expected a file", "Only `ooc ingest text` reads directories of files."
                 )
             size_of(path)
+
+
+def _check_deduplicate(request: CorpusRequest) -> None:
+    """Raise RequestError if duplicates are to be left out, but cannot be found."""
+    if request.deduplicate is None:
+        return
+    if request.kind == "uci":
+        raise RequestError(
+            "--deduplicate cannot be used for bags of words, which do not have the order of the words",
+            "Leave --deduplicate out, or ingest the texts.",
+        )
+    if request.append:
+        raise RequestError(
+            "--deduplicate and --append are mutually exclusive: a dataset does not keep the hashes of its documents",
+            "Ingest all documents again with --deduplicate.",
+        )
+    if once := next((path for path in request.inputs if is_stream(path) and not Path(path).is_dir()), None):
+        raise RequestError(
+            f"--deduplicate reads the inputs twice, and {once} can be read only once", "Write it to a file first."
+        )
+    if request.duplicates_file:
+        require_free(Path(request.duplicates_file), overwrite=request.overwrite)
 
 
 def _base_of(request: CorpusRequest) -> Dataset | None:
@@ -210,7 +241,8 @@ def _named(request: CorpusRequest) -> Kept:
     names = [name.strip() for given in request.keep for name in given.split(",") if name.strip()]
     if request.keep and not names:
         raise RequestError("--keep names no column", "For example: --keep text,date")
-    return Kept(tuple(dict.fromkeys(text if name == TEXT else name for name in names)), text)
+    kept = dict.fromkeys(text if name == TEXT else name for name in names if name != UNKNOWN)
+    return Kept(tuple(kept), text, UNKNOWN in names)
 
 
 def _kept_of(request: CorpusRequest, base: Dataset | None) -> Kept | None:
@@ -218,11 +250,16 @@ def _kept_of(request: CorpusRequest, base: Dataset | None) -> Kept | None:
     kept = _named(request)
     if base and request.append:
         kept = _kept_before(kept, base)
-    if not kept.names:
+    if not kept.told:
         return None
+    if kept.unknown and not base and request.vocabulary is None:
+        raise RequestError(
+            f"--keep {UNKNOWN} needs a given vocabulary: without one, no token is unknown",
+            f"Add --vocab-from DATASET, or leave {UNKNOWN} out.",
+        )
     if request.kind == "uci":
         raise RequestError(
-            f"{', '.join(kept.names)} cannot be kept for bags of words, which have no texts or columns",
+            f"{', '.join(kept.told)} cannot be kept for bags of words, which have no texts or columns",
             "Ingest texts, JSON Lines, CSV or Parquet.",
         )
     if request.kind == "text" and not set(kept.names) <= {ALL, TEXT}:
@@ -243,13 +280,13 @@ def _kept_before(asked: Kept, base: Dataset) -> Kept:
             f"{base.path} keeps texts as column {table.text!r}, but the new documents use {asked.text!r}",
             f"Name the text of the new documents {table.text!r}, too.",
         )
-    if {*asked.names} != {*there} and asked.names not in ((), (ALL,) if there else ()):
+    if {*asked.told} != {*there} and asked.told not in ((), (ALL,) if there else ()):
         raise RequestError(
-            f"--keep {','.join(asked.names)}: an append cannot change what {base.path} keeps, which is "
+            f"--keep {','.join(asked.told)}: an append cannot change what {base.path} keeps, which is "
             f"{', '.join(there) or 'nothing'}",
             "Leave --keep out.",
         )
-    return Kept(there, asked.text)
+    return Kept(tuple(name for name in there if name != UNKNOWN), asked.text, UNKNOWN in there)
 
 
 def _options_told(request: CorpusRequest, rules: Rules) -> dict[str, Any]:
@@ -261,7 +298,8 @@ def _options_told(request: CorpusRequest, rules: Rules) -> dict[str, Any]:
         options |= rules._asdict()
     options |= {"stop_words": _stop_words_told(rules)}
     options |= request.filters._asdict()
-    options |= {"keep": list(_named(request).names)} if request.keep else {}
+    options |= {"keep": list(_named(request).told)} if request.keep else {}
+    options |= {"deduplicate": request.deduplicate} if request.deduplicate else {}
     options |= {"hold_out": request.share.share, "held": request.share.held} if request.share else {}
     options |= {
         "vocab_from": request.vocab_told or request.vocab_from,

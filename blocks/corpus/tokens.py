@@ -9,6 +9,7 @@ from itertools import groupby
 
 import numpy as np
 
+from blocks.corpus.minhash import MULTIPLIERS, sign_documents
 from blocks.corpus.records import Text
 from blocks.corpus.rules import TOKEN_PATTERN, Rules, compiled_pattern, normalized
 from blocks.corpus.segmentation import separated
@@ -35,24 +36,42 @@ class Tokenizer:
             word = next((word for word, times in Counter(fixed).items() if times > 1), "")
             raise RequestError(f"the vocabulary has {f'the word {word!r} twice' if word else 'an empty word'}")
 
-    def __call__(self, texts: Iterable[Text]) -> tuple[np.ndarray, np.ndarray, int, int]:
-        """Return word ids uint32 (N,), lengths uint32 (D,), and the numbers of dropped stop words and unknown tokens.
+    def __call__(self, texts: Iterable[Text]) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
+        """Return word ids uint32 (N,), lengths uint32 (D,), the number of dropped stop words, and the number of dropped
+        unknown tokens of each document, uint32 (D,).
 
         Lists of tokens are used as they are, with stop words. Raises RequestError if a token has a line break.
         """
-        ids, lengths = [np.empty(0, np.uint32)], [np.empty(0, np.uint32)]
-        stopped = unknown = 0
+        ids, lengths, unknown = ([np.empty(0, np.uint32)] for _ in range(3))
+        stopped = 0
+        for given, text, letters, shortest in self._split_all(texts):
+            of_words, of_documents, stops, others = self.table.add(
+                text, letters, shortest, stop=not given and self._rules.ngrams == 1
+            )
+            for parts, part in zip((ids, lengths, unknown), (of_words, of_documents, others), strict=True):
+                parts.append(part)
+            stopped += stops
+        return np.concatenate(ids), np.concatenate(lengths), stopped, np.concatenate(unknown)
+
+    def sign(self, texts: Iterable[Text], size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return hashes, uint64 (D, 2), and MinHash signatures, uint16 (D, size), of the tokens of texts, with stop
+        words. See `blocks.corpus.minhash`."""
+        hashes, signatures = [np.empty((0, 2), np.uint64)], [np.empty((0, size), np.uint16)]
+        for _, text, letters, shortest in self._split_all(texts):
+            documents = text.count(END_BYTE)
+            hashes.append(np.empty((documents, 2), np.uint64))
+            signatures.append(np.empty((documents, size), np.uint16))
+            buffer = np.frombuffer(text.translate(letters), np.uint8)
+            sign_documents(buffer, shortest, MULTIPLIERS[:size], hashes[-1], signatures[-1])
+        return np.concatenate(hashes), np.concatenate(signatures)
+
+    def _split_all(self, texts: Iterable[Text]) -> Iterator[tuple[bool, bytes, bytes, int]]:
+        """Yield texts of one kind at a time: whether they are lists of tokens, and the first three arguments of
+        `WordTable.add` for them."""
         for given, group in groupby(texts, lambda text: isinstance(text, list)):
             letters = LINES if given or not self._plain else LOWER_WORDS if self._rules.lower else WORDS
             text = b"".join(self._split(text).encode("utf-8", "replace") + END_BYTE for text in group)
-            *arrays, stops, others = self.table.add(
-                text, letters, 1 if letters is LINES else 2, stop=not given and self._rules.ngrams == 1
-            )
-            for parts, part in zip((ids, lengths), arrays, strict=True):
-                parts.append(part)
-            stopped += stops
-            unknown += others
-        return np.concatenate(ids), np.concatenate(lengths), stopped, unknown
+            yield given, text, letters, 1 if letters is LINES else 2
 
     @cached_property
     def _find(self) -> Callable[[str], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import compress
 from typing import Any
 
@@ -11,12 +12,24 @@ import numpy as np
 from blocks.compiler import prepare
 from blocks.corpus import ldac, records, uci_bags
 from blocks.corpus.block_writer import word_major, write_block
+from blocks.corpus.duplicates import Signed
 from blocks.corpus.known import KnownNames
-from blocks.corpus.messages import WORDS, BagsChunk, Chunk, FilesChunk, MembersChunk, Parsed, Reading, TextsChunk
+from blocks.corpus.messages import (
+    WORDS,
+    BagsChunk,
+    Chunk,
+    ChunkToSign,
+    FilesChunk,
+    MembersChunk,
+    Parsed,
+    Reading,
+    TextsChunk,
+)
 from blocks.corpus.rules import Rules
 from blocks.corpus.tokens import Tokenizer
 from blocks.corpus.uci import Header
-from blocks.documents.cells import Column
+from blocks.documents.cells import Column, column_of_values
+from blocks.documents.kept import UNKNOWN
 from blocks.documents.writing import SpilledTable, TableFile, packed, write_table_file
 from blocks.errors import RequestError
 from blocks.ingestion.counts import WordCounter
@@ -45,6 +58,7 @@ class IngestWorker(SortingWorker):
         self._known = KnownNames(reading.known, skip=reading.skip_known) if reading.known else None
         self.tasks |= dict.fromkeys((LinesChunk, FilesChunk, MembersChunk, TextsChunk), self._parse)
         self.tasks[BagsChunk] = self._leave_bags
+        self.tasks[ChunkToSign] = self._sign
         self.tasks[TableFile] = lambda message: write_table_file(self.root, self.spill, message)
         if reading.bags:
             self.tasks[LinesChunk] = self._parse_bags
@@ -70,17 +84,28 @@ class IngestWorker(SortingWorker):
                 f"the vocabulary does not fit in memory: {words} distinct words so far, at {chunk.source}",
                 "Give a larger --memory, fewer --workers, or a narrower --token-pattern or --ngrams 1.",
             )
-        return self._leave_named(ids, lengths, found.names, found.columns(typed=typed))._replace(
+        columns = found.columns(typed=typed)
+        if self._reading.kept and self._reading.kept.unknown:
+            columns[UNKNOWN] = column_of_values(unknown.tolist())
+        return self._leave_named(ids, lengths, found.names, columns)._replace(
             skipped=found.skipped,
             first_problem=found.first_problem,
             stop_words=stopped,
             known=known,
-            unknown=unknown,
+            unknown=int(unknown.sum()),
         )
+
+    def _sign(self, message: ChunkToSign) -> Signed:
+        found = records.ParsedDocuments(self._reading.skip)
+        self._read(message.chunk, found)
+        names = found.names if records.any_names(found.names) else None
+        return Signed(*self._tokenizer.sign(found.texts, message.size), names)
 
     def _leave_bags(self, chunk: BagsChunk) -> Parsed:
         self._counts.add(chunk.ids, chunk.lengths, len(self._tokenizer.table))
         columns = self._reading.kept.columns(chunk.rows, typed=True) if self._reading.kept else {}
+        if self._reading.kept and self._reading.kept.unknown:
+            columns[UNKNOWN] = column_of_values([0] * len(chunk.names))
         return self._leave_named(chunk.ids, chunk.lengths, chunk.names, columns)
 
     def _leave_named(
@@ -115,6 +140,9 @@ class IngestWorker(SortingWorker):
         found = records.ParsedDocuments(self._reading.skip, self._reading.kept)
         if self._known is None:
             self._read(chunk, found)
+            if self._reading.left_out:
+                left_out, starts = self._left_out
+                found.only((~left_out[starts[chunk.number] : starts[chunk.number + 1]]).tolist())
             if self._reading.share:
                 found.only(self._reading.share.has(found.texts))
             return found, 0
@@ -128,6 +156,12 @@ class IngestWorker(SortingWorker):
         read = len(found.names)
         found.only(self._known.are_new(found.names, chunk.source))
         return found, files + read - len(found.names)
+
+    @cached_property
+    def _left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return which documents are duplicates, bool (D,), and the first document of each chunk, int64 (C+1,)."""
+        with np.load(str(self._reading.left_out)) as file:
+            return file["left_out"], file["starts"]
 
     def _read(self, chunk: Chunk, found: records.ParsedDocuments) -> None:
         match chunk:

@@ -9,15 +9,22 @@ from blocks.documents.cells import Column, column_of_strings, column_of_values, 
 from blocks.errors import RequestError
 
 ALL = "all"
+UNKNOWN = "unknown_tokens"  # how --keep calls the number of a document's tokens that are not in a given vocabulary
 TEXT = "text"  # how --keep calls the text of a document, whatever its column is
 
 
 class Kept(NamedTuple):
     """Columns to keep. names: of columns or fields; only `ALL` for all. text: column with the text of a document, TEXT
-    in inputs without columns."""
+    in inputs without columns. unknown: whether the column UNKNOWN is added."""
 
     names: tuple[str, ...]
     text: str
+    unknown: bool = False
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Return all names, as given to --keep."""
+        return (*self.names, *((UNKNOWN,) if self.unknown else ()))
 
     def names_of(self, source: str, columns: Sequence[str]) -> list[str]:
         """Return the columns of an input to keep. Raises RequestError, with the existing columns, for a missing one."""
@@ -26,6 +33,10 @@ class Kept(NamedTuple):
             there = ", ".join(map(repr, columns)) or "none"
             raise RequestError(
                 f"{source} has no column {missing[0]!r}; its columns are {there}", "Choose columns with --keep."
+            )
+        if self.unknown and UNKNOWN in columns:
+            raise RequestError(
+                f"{source} has a column {UNKNOWN!r}, as the number of unknown tokens is called", "Rename the column."
             )
         if twice := [name for name in names if columns.count(name) > 1]:
             raise RequestError(

@@ -38,12 +38,12 @@ class IngestionPipeline:
         self.pool, self.target, self._bar = pool, target, bar
 
     @contextmanager
-    def reading(self, total: int | None) -> Iterator[Progress]:
+    def reading(self, total: int | None, title: str = "reading") -> Iterator[Progress]:
         """Show the progress of reading; yield a function to be called with the number of bytes just read.
 
         total: bytes, None if unknown.
         """
-        progress = self._bar("reading", total or None, "B")
+        progress = self._bar(title, total or None, "B")
         yield progress.update
         progress.close()
 
@@ -92,6 +92,18 @@ class IngestionPipeline:
         answers = self.pool.map_numbered(messages, lambda: progress.update(1))
         progress.close()
         return answers
+
+
+def in_order(answers: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
+    """Yield the answers to messages that are numbered from 0 in numerical order, each as soon as possible. answers:
+    messages with their answers, in any order."""
+    waiting: dict[int, Any] = {}
+    following = 0
+    for message, answer in answers:
+        waiting[message.number] = answer
+        while following in waiting:
+            yield waiting.pop(following)
+            following += 1
 
 
 def _runs(pieces: Iterable[SpilledPiece], first: int, seed: int, buckets: int) -> Iterator[PieceRun]:

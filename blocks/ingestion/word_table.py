@@ -65,25 +65,25 @@ class WordTable:
 
     def add(
         self, text: bytes, letters: bytes, shortest: int, *, stop: bool = True
-    ) -> tuple[np.ndarray, np.ndarray, int, int]:
+    ) -> tuple[np.ndarray, np.ndarray, int, np.ndarray]:
         """Assign ids to the words of documents.
 
         text: UTF-8, END_BYTE after each document. letters: map of each byte (WORDS, LOWER_WORDS or LINES). shortest:
         minimum number of bytes in a word. stop: drop stop words, rather than treating them like other words. Returns
-        the ids of the tokens uint32 (N,), the number of tokens of each document uint32 (D,), and how many tokens were
-        dropped as stop words and as unknown.
+        the ids of the tokens uint32 (N,), the number of tokens of each document uint32 (D,), how many tokens were
+        dropped as stop words, and how many of each document as unknown, uint32 (D,).
         """
         buffer = np.frombuffer(text.translate(letters), np.uint8)
         ids = np.empty(buffer.size // (shortest + 1) + 1, np.uint32)
-        ends = np.zeros(text.count(END_BYTE) + 1, np.int64)
+        ends = np.zeros((text.count(END_BYTE) + 1, 3), np.int64)
         self._state[:] = 0, self._numbered, 0, 0, 0, 0
         rules = (shortest, *(self._stops if stop or self._closed else (0, 0)), self._closed)
         while not number_words(buffer, rules, self._slots, self._letters, self._ends, ids, ends, self._state):
             self._grow()
-        _, _, tokens, _, stopped, unknown = self._state.tolist()
+        lengths, stopped, unknown = np.diff(ends, axis=0).astype(np.uint32).T
         if not stop:  # stop words count as unknown words if the vocabulary is fixed
-            stopped, unknown = 0, stopped + unknown
-        return ids[:tokens], np.diff(ends).astype(np.uint32), stopped, unknown
+            stopped, unknown = np.zeros_like(stopped), stopped + unknown
+        return ids[: ends[-1, 0]], lengths.copy(), int(stopped.sum()), unknown
 
     def _grow(self) -> None:
         if self._numbered + 2 <= self._ends.size:
@@ -163,8 +163,8 @@ def number_words(text, rules, slots, letters, ends, ids, document_ends, state):
 
     text: uint8, see `WordTable.add`, translated. rules: (minimum word length, first and last (exclusive) id of stop
     words, closed). Updated: slots uint64 (length a power of two, twice that of ends), letters uint8, ends int64 (end of
-    each word's letters, after a leading 0), ids uint32 (N,), document_ends int64 (D+1,) and state int64 (6,), from
-    which the kernel resumes.
+    each word's letters, after a leading 0), ids uint32 (N,), document_ends int64 (D+1, 3) (numbers of tokens, stop
+    words and unknown words up to the end of each document) and state int64 (6,), from which the kernel resumes.
     """
     shortest, first_stop, after_stops, closed = rules
     at, words, tokens, documents, stopped, unknown = state
@@ -196,7 +196,9 @@ def number_words(text, rules, slots, letters, ends, ids, document_ends, state):
                 tokens += 1
         if text[at] == END:
             documents += 1
-            document_ends[documents] = tokens
+            document_ends[documents, 0] = tokens
+            document_ends[documents, 1] = stopped
+            document_ends[documents, 2] = unknown
         at += 1
     state[:] = at, words, tokens, documents, stopped, unknown
     return True

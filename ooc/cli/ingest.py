@@ -225,6 +225,7 @@ def ingest_synthetic(**given: Any) -> None:
 
 
 def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
+    from blocks.corpus.duplicates import duplicates_path, parse_similarity
     from blocks.corpus.request import CorpusRequest
     from blocks.corpus.vocabulary import Filters
     from blocks.generations import identity_or_none
@@ -239,6 +240,9 @@ def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
     filters = Filters(**chosen | documents)
     shards, as_json, common = given.pop("shards"), given.pop("json"), resources(given)
     hold_out = given.pop("hold_out", None)
+    if given.get("deduplicate"):
+        given["deduplicate"] = parse_similarity(given["deduplicate"])
+        given["duplicates_file"] = duplicates_path(given["out"])
     request = CorpusRequest(
         kind=kind, filters=filters, **{name: value for name, value in given.items() if value is not None}
     )
@@ -262,7 +266,7 @@ def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
     batch = made.get("appended", [made])[-1]
     added = batch["documents"] if datasets[0].identity != before else 0
     if added:
-        _note_what_was_left_out(batch)
+        _note_what_was_left_out(batch, request.out)
     else:
         note(f"nothing was added: {request.out} already has all documents")
     tell(datasets, shards, started, as_json=as_json, added=added if before else None)
@@ -299,7 +303,7 @@ def _ingest_holding_out(
             "Ingest on one machine, then split both datasets with `ooc shard`.",
         )
     both = ingest_holding_out(request, parse_share(share, "--hold-out"), **common)
-    _note_what_was_left_out(both[0].manifest["made"])
+    _note_what_was_left_out(both[0].manifest["made"], request.out)
     if as_json:
         from blocks.describe import describe
 
@@ -310,7 +314,12 @@ def _ingest_holding_out(
         tell([dataset], None, started, as_json=False)
 
 
-def _note_what_was_left_out(batch: dict[str, Any]) -> None:
+def _note_what_was_left_out(batch: dict[str, Any], out: str) -> None:
+    duplicates = {kind: batch.get(f"{kind}_duplicates", 0) for kind in ("exact", "near")}
+    if any(duplicates.values()):
+        counted = " and ".join(f"{number:,} {kind}" for kind, number in duplicates.items() if number)
+        noun = "duplicate" if sum(duplicates.values()) == 1 else "duplicates"
+        note(f"left out {counted} {noun}, which {out}-duplicates.csv lists")
     for what, files in batch.get("left_out", {}).items():
         note(f"left out {files:,} {what} in the directories")
     if batch.get("known"):

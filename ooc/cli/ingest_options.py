@@ -182,10 +182,19 @@ class KeptOptions:
         Sequence[str],
         Option(
             "Keep these columns or fields of the documents, separated by commas, such as text,date,category: text is "
-            "the text of a document; all keeps everything.",
+            "the text of a document; all keeps everything. unknown_tokens, with --vocab-from, is the number of a "
+            "document's tokens that are not in the vocabulary.",
             metavar="COLUMNS",
         ),
     ] = ()
+    deduplicate: Annotated[
+        str | None,
+        Option(
+            "Leave out documents with the tokens of an earlier one (exact), or also similar ones: with at least this "
+            "Jaccard similarity of their runs of three words, such as 80%. OUT-duplicates.csv lists them.",
+            metavar="exact|SIMILARITY",
+        ),
+    ] = None
     hold_out: Annotated[
         str | None,
         Option(

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from blocks.ratings.matrix import RowBlock
+from blocks.spool import NumberSpool
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
-from samplers.external_sort import NumberSpool, lines_in_order
+from samplers.external_sort import lines_in_order
 from samplers.factorization.model import Trained, place_of_line, trained_columns
 from samplers.gathered_names import gather_names, names_of_block
 

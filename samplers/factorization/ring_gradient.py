@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.ratings.matrix import Matrix, RowBlock
+from blocks.spool import NumberSpool
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.ring.packets import Passage
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.external_sort import NumberSpool
 from samplers.factorization import sgd
 from samplers.factorization.gathered_rows import GatheredRows
 from samplers.factorization.gradient_programs import GradientDescent

@@ -31,8 +31,9 @@ from blocks.compiled import kernel
 from blocks.corpus.dataset import Dataset
 from blocks.files import publish
 from blocks.schemas import ArrayFile, Count, File
+from blocks.spool import NumberSpool
 from blocks.store import write_lines
-from samplers.external_sort import NumberSpool, RowsInOrder
+from samplers.external_sort import RowsInOrder
 from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
 
 KIND = "topic model"
@@ -67,7 +68,8 @@ class TopicModel:
     """A topic model, in memory or mapped.
 
     Attributes: `alpha` float64 (K,), `beta`, `topic_counts` int64 or float64 (K,), `words` and `documents`
-    (`TopicCountRows`), `states`, number of summed states of the chain.
+    (`TopicCountRows`), `states`, number of summed states of the chain, and `averaged`, the iterations of these states,
+    empty for a single state.
     """
 
     def __init__(
@@ -81,9 +83,11 @@ class TopicModel:
         vocabulary: list[str],
         document_names: list[str] | None = None,
         states: int = 1,
+        averaged: Sequence[int] = (),
     ) -> None:
         self.alpha, self.beta, self.topic_counts = alpha, beta, topic_counts
         self.words, self.documents, self.states = words, documents, states
+        self.averaged: Sequence[int] = averaged
         self._vocabulary, self._document_names = vocabulary, document_names
 
     @property
@@ -134,6 +138,7 @@ class TopicModel:
             vocabulary=self.vocabulary(),
             document_names=self.document_names(),
             states=self.states,
+            averaged=self.averaged,
         )
 
 
@@ -185,7 +190,7 @@ class Model(ModelFiles, TopicModel):
         super().__init__(path)
         self.beta: float = self.manifest["beta"]
         self.dataset: str = self.manifest["dataset"]
-        self.averaged: list[int] = self.manifest["averaged"]
+        self.averaged = self.manifest["averaged"]
         self.states = max(len(self.averaged), 1)
         topics = TopicArrays(**self.map("topics", TopicArrays))
         sizes = {array.size for array in topics}
@@ -261,7 +266,7 @@ def write_model(
 
 
 def write_topic_model(directory: Path, model: TopicModel) -> None:
-    """Write a model of a single state and an unknown dataset to an empty directory."""
+    """Write a model of an unknown dataset to an empty directory."""
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": model.alpha, "topic_counts": model.topic_counts}),
         "words": write_arrays(directory, "words.h5", model.words._asdict()),
@@ -270,7 +275,18 @@ def write_topic_model(directory: Path, model: TopicModel) -> None:
     write_lines(directory, "vocabulary.txt", model.vocabulary())
     if names := model.document_names():
         write_lines(directory, "documents.txt", names)
-    _write_manifest(directory, files, "", model.topics, model.beta, ())
+    _write_manifest(directory, files, "", model.topics, model.beta, model.averaged)
+
+
+def write_derived_model(directory: Path, model: Model, files: dict[str, Any], topics: int) -> None:
+    """Complete a directory with the rows of a model derived from another: texts and manifest.
+
+    files: entries of topics.h5, words.h5 and documents.h5. topics: number of topics.
+    """
+    for path in model.path.glob("*.txt"):
+        with publish(directory / path.name) as beside:
+            shutil.copyfile(path, beside)
+    _write_manifest(directory, files, model.dataset, topics, model.beta, model.averaged)
 
 
 def _write_manifest(
@@ -294,8 +310,8 @@ def _write_rows(
         for sizes, packed in rows:
             all_sizes.add(sizes)
             spool.add(packed)
-        starts = _starts(all_sizes.mapped(-1))
-        source = np.arange(starts.size - 1) if order is None else _inverse(order, starts.size - 1)
+        starts = row_starts(all_sizes.mapped(-1))
+        source = np.arange(starts.size - 1) if order is None else inverse_order(order, starts.size - 1)
         with RowsInOrder(directory, spool.mapped(-1), starts, source) as ordered:
             topics = ((run >> np.uint64(32)).astype(topic_type) for _, _, run in ordered.runs())
             counts = (run.astype(np.uint32).view(count_type) for _, _, run in ordered.runs())
@@ -307,14 +323,14 @@ def _write_rows(
             return write_arrays(directory, f"{name}.h5", arrays)
 
 
-def _starts(sizes: np.ndarray) -> np.ndarray:
+def row_starts(sizes: np.ndarray) -> np.ndarray:
     """Return the start of each row, and the end of the last row, int64 (n+1,), from row sizes."""
     starts = np.zeros(sizes.size + 1, np.int64)
     np.cumsum(sizes, out=starts[1:])
     return starts
 
 
-def _inverse(order: Iterable[np.ndarray], size: int) -> np.ndarray:
+def inverse_order(order: Iterable[np.ndarray], size: int) -> np.ndarray:
     """Return the position of each index in an order given in pieces, int64 (size,)."""
     places, first = np.empty(size, np.int64), 0
     for numbers in order:

@@ -14,7 +14,7 @@ import numpy as np
 from blocks.compiled import kernel
 from blocks.errors import RequestError
 from blocks.samples.samples import Samples
-from samplers.external_sort import NumberSpool
+from blocks.spool import NumberSpool
 from samplers.regression.softmax.model import SoftmaxModel
 from samplers.regression.softmax.program import LOSSES, turn_to_gradients
 
