@@ -34,8 +34,8 @@ from benchmarks.lda import say
 from blocks import write_corpus
 from blocks.workers import Workers
 from samplers.lda.training import train_lda
-from samplers.topics import fold_in
-from samplers.topics.inference import model_topics
+from samplers.topics.infer_kernels import infer_documents
+from samplers.topics.inference import inferred_arrays, model_topics
 from samplers.topics.model import Model
 
 PARTS_PER_WORKER = 4
@@ -63,9 +63,11 @@ def attach(task: tuple[str, str, str]) -> Callable[[tuple[int, int]], None]:
         np.arange(observed.documents, dtype=np.uint64),
     )
 
+    found = inferred_arrays({"mixtures": mixtures}, topics)
+
     def infer(part: tuple[int, int]) -> None:
         first, last = part
-        fold_in.document_mixtures(offsets[first : last + 1], words, word_ids, topics, mixtures, numbers[first:last])
+        infer_documents(offsets[first : last + 1], words, word_ids, topics, found, numbers[first:last])
 
     infer((0, observed.documents))
     return infer

@@ -96,9 +96,10 @@ def held_out_likelihood(counts: Path, spec: Spec, held_out: Corpus, vocabulary_s
     matrix = _matrix(counts, spec, vocabulary_size)
     topics = _topics(matrix, spec)
     word_ids = np.arange(vocabulary_size, dtype=np.uint32)
-    likelihood, predicted = fold_in.completion_likelihood(
+    likelihoods, counts_predicted = fold_in.completion_likelihood(
         held_out.offsets, held_out.words, word_ids, topics, held_out.numbers, stream_key(0)
     )
+    likelihood, predicted = math.fsum(likelihoods), int(counts_predicted.sum())
     if not predicted or not math.isfinite(likelihood):
         raise ContestantFailed(f"the held-out likelihood of {counts.name} is {likelihood} for {predicted} tokens")
     by_em = likelihood_by_em(matrix, np.full(spec.topics, spec.alpha), spec.beta, held_out)

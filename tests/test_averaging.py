@@ -101,7 +101,7 @@ def test_what_an_average_is_used_for(averaged, states, data, tmp_path):
 
     offsets, words = random_documents(np.random.default_rng(5), 40, 200, 30)
     new = write_corpus(tmp_path / "new", offsets, words, names_of_words(200), vocab_from=data.path)
-    (mixtures,) = infer(model, new, tmp_path, workers=1)
+    mixtures = infer(model, new, tmp_path, workers=1)["mixtures"]
     alpha = np.mean([state.alpha for state in states], axis=0)
     unseen = model.beta / (model.topic_counts + 200 * model.beta)
     for document, tokens in enumerate(documents_of(new)):

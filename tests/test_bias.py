@@ -67,7 +67,7 @@ def predict(program: InProcess, data: Data, directory: Path) -> float:
         found = completion_likelihood(
             documents.offsets, documents.ranks, word_ids, topics, documents.numbers, stream_key(0)
         )
-        likelihood, predicted = likelihood + found[0], predicted + found[1]
+        likelihood, predicted = likelihood + found[0].sum(), predicted + found[1].sum()
     return likelihood / predicted
 
 

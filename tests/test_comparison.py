@@ -173,6 +173,36 @@ def test_differences_have_the_p_values_of_welch(folder: Path) -> None:
         compare_groups(model, groups[1:])
 
 
+def test_topics_are_regressed_on_several_columns(folder: Path, ooc_in: Callable[[Path], Ooc]) -> None:
+    """Against the least squares of numpy, and with another condition on the documents."""
+    ooc, (theta, tokens), lines = ooc_in(folder), mixtures_of(folder), read_lines(folder)
+    years = np.array([int(line["date"][:4]) for line in lines])
+    groups = np.array([str(line["group"]) for line in lines])
+    used = (tokens > 0) & (groups != "None") & (years > 2010)
+    terms = ["--regress", "group + factor(year(date))", "--where", "year(date) > 2010"]
+    done = ooc("compare", "run", *terms, "--csv", "effects.csv", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    names = ["(intercept)", "group: y", "group: z", "year(date): 2012", "year(date): 2013"]
+    x = np.column_stack((groups == "y", groups == "z", years == 2012, years == 2013))[used]
+    expected = np.linalg.lstsq(np.column_stack((np.ones(used.sum()), x)), theta[used], rcond=None)[0]
+    assert told["documents"] == used.sum()
+    for topic in told["topics"]:
+        assert [term["term"] for term in topic["terms"]] == names
+        found = [term["estimate"] for term in topic["terms"]]
+        np.testing.assert_allclose(found, expected[:, topic["topic"]], rtol=1e-6, atol=1e-9)
+    with (folder / "effects.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 15
+    for wrong, said in (
+        ("group * date", "ooc: --regress 'group * date': group * date is not a term; terms are joined by + only"),
+        ("date", "ooc: --regress: date is a date"),
+        ("group + group", "ooc: --regress 'group + group': the term group would appear twice"),
+        ("year(date) + (", "ooc: --regress 'year(date) + (' is not a formula"),
+    ):
+        done = ooc("compare", "run", "--regress", wrong)
+        assert (done.returncode, done.stderr.splitlines()[0]) == (2, said)
+
+
 def test_the_t_distribution_is_that_of_scipy() -> None:
     freedom = np.array([1, 1.5, 2, 3.7, 10, 29, 100, 1e4, 1e7])
     for t in (0.0, 1e-3, 0.5, 2.0, 5.0, 12.0):

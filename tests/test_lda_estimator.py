@@ -205,7 +205,7 @@ def test_what_is_learnt_is_what_the_counts_say(fitted: LatentDirichletAllocation
 def test_mixtures_and_scores_are_those_of_the_command_line(run: Path, tmp_path: Path) -> None:
     model, dataset = open_model(run), Dataset(run.parent / "data")
     estimator = LatentDirichletAllocation.from_run(run)
-    [expected] = infer(model, dataset, tmp_path, workers=1)
+    expected = infer(model, dataset, tmp_path, workers=1)["mixtures"]
     for documents in (TOKENS, COUNTS.tolist(), pd.DataFrame(COUNTS, columns=WORDS), dataset.path):
         if not isinstance(documents, list) or documents is TOKENS:
             np.testing.assert_allclose(estimator.transform(documents), expected, rtol=1e-5)

@@ -116,14 +116,15 @@ def test_labels_on_the_map_have_room() -> None:
         {"topic": slot, "label": "", "top": ["a"], "share": 1 / 400, "largest": 1, "x": x, "y": y}
         for slot, (x, y) in enumerate(rng.normal(size=(400, 2)).tolist())
     ]
-    rows = charts(topics, np.eye(400))["map"]["data"]["values"]
+    rows = charts(topics, np.eye(400), np.ones((400, 400)))["map"]["data"]["values"]
     labelled = np.array([(row["x"], row["y"]) for row in rows if row["labelled"]])
     assert rows[0]["labelled"]
     assert 30 <= len(labelled) <= 60
     extent = np.ptp([(row["x"], row["y"]) for row in rows], axis=0)
     apart = np.abs(labelled[:, None] - labelled) / extent >= [28 / 300, 13 / 380]
     assert (apart.any(axis=2) | np.eye(len(labelled), dtype=bool)).all()
-    point = charts([topic | {"x": 0.0, "y": 0.0} for topic in topics], np.eye(400))["map"]["data"]["values"]
+    alike = [topic | {"x": 0.0, "y": 0.0} for topic in topics]
+    point = charts(alike, np.eye(400), np.ones((400, 400)))["map"]["data"]["values"]
     assert [row["labelled"] for row in point].count(True) == 1
 
 

@@ -11,7 +11,8 @@ import pyarrow.parquet
 import pytest
 
 from blocks import RequestError, write_corpus
-from samplers.topics.mixtures import check_format, write_mixtures
+from samplers.topics.document_files import check_format
+from samplers.topics.mixtures import write_mixtures
 from samplers.topics.model import Model
 from samplers.topics.results import describe_topics, export_npz, topics_table
 from tests.corpora import InProcess, program_spec, random_documents
@@ -76,7 +77,7 @@ def test_mixtures_are_written_alike_in_every_format(tmp_path: Path) -> None:
     mixtures, tokens = np.array([[0.25, 0.75], [1.0, 4.5e-8]], np.float32), np.array([7, 0])
     names = ["a, b", "c"]
     for suffix in (".npz", ".csv", ".jsonl", ".parquet"):
-        write_mixtures(tmp_path / f"out{suffix}", suffix, [mixtures], tokens, names)
+        write_mixtures(tmp_path / f"out{suffix}", suffix, {"mixtures": mixtures}, tokens, names)
     with np.load(tmp_path / "out.npz") as found:
         np.testing.assert_array_equal(found["mixtures"], mixtures)
         assert found["names"].tolist() == names
@@ -94,7 +95,8 @@ def test_mixtures_are_written_alike_in_every_format(tmp_path: Path) -> None:
 
 
 def test_top_topics_are_written_with_their_weights_and_the_rest(tmp_path: Path) -> None:
-    result, tokens = [np.array([[3, 1]], np.uint32), np.array([[0.5, 0.125]], np.float32)], np.array([4])
+    topics, weights = np.array([[3, 1]], np.uint32), np.array([[0.5, 0.125]], np.float32)
+    result, tokens = {"topics": topics, "weights": weights}, np.array([4])
     write_mixtures(tmp_path / "out.csv", ".csv", result, tokens, None)
     assert (tmp_path / "out.csv").read_text().splitlines() == [
         "name,tokens,topic_1,weight_1,topic_2,weight_2,rest",

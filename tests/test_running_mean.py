@@ -106,7 +106,7 @@ def test_what_a_mean_is_used_for(data, tmp_path):
         held_out[name] = evaluate(model, data, workers=1, quiet=True)["predictive_log_likelihood_per_token"]
     assert held_out["mean"] > held_out["state"]
     model = Model(tmp_path / "mean" / "model")
-    (mixtures,) = infer(model, data, tmp_path, workers=1)
+    mixtures = infer(model, data, tmp_path, workers=1)["mixtures"]
     assert np.allclose(mixtures.sum(axis=1), 1, atol=1e-5)
     shares = [topic["share"] for topic in describe_topics(model, top=3, documents=0)]
     assert sum(shares) == pytest.approx(1, abs=1e-9)

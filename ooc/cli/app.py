@@ -65,6 +65,7 @@ for command in (
     documents.documents,
     documents.compare,
     documents.label,
+    documents.view,
     sweep.sweep,
     results.infer,
     results.evaluate,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from blocks.plurals import count_of
 from ooc.cli.console import Json, Overwrite, print_json, say
 from ooc.cli.results import DataOfRun, RunPath
 
@@ -47,12 +48,20 @@ def documents(
 def compare(
     run: RunPath,
     by: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="COLUMN",
             help="Column to group the documents by, or year(COLUMN), quarter(COLUMN), month(COLUMN), decade(COLUMN).",
         ),
-    ],
+    ] = None,
+    regress: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TERMS",
+            help="Instead of groups: regress the shares of topics on these terms, such as 'category + year(date)'; "
+            "factor(TERM) for numbers that are categories.",
+        ),
+    ] = None,
     where: Where = None,
     topic: Annotated[
         list[int] | None, typer.Option(min=0, metavar="N", help="Show only this topic; can be repeated.")
@@ -75,19 +84,70 @@ def compare(
     Examples: ooc compare run --by category
 
     ooc compare run --by 'year(date)' --topic 7 --csv years.csv
+
+    ooc compare run --regress 'category + year(date)'
     """
+    from blocks.errors import RequestError
     from blocks.outputs import output, require_free
     from samplers.models import open_model
-    from samplers.topics.compare import chosen_topics, comparison_table, training_comparison, write_comparison
+    from samplers.topics import compare as groups
+    from samplers.topics import regress as effects
 
+    if (by is None) == (regress is None):
+        raise RequestError("expected either --by or --regress", "For example: --by category")
     if csv:
         require_free(csv, overwrite=overwrite)
-    told = training_comparison(open_model(run), by, where, level, data)
+    model = open_model(run)
+    groups.listed_topics(model, topic)
+    found: Any
+    if by is not None:
+        found = groups.training_comparison(model, by, where, level, data)
+        write, describe, table = groups.write_comparison, groups.described, groups.comparison_table
+    else:
+        found = effects.training_regression(model, regress or "", where, level, data)
+        write, describe, table = effects.write_effects, effects.described_effects, effects.effects_table  # type: ignore[assignment]
     if csv:
         with output(csv) as beside, beside.open("w", encoding="utf-8", newline="") as file:
-            write_comparison(told, file)
-    told = chosen_topics(told, topic, largest)
-    print_json(told) if json else print(comparison_table(told))
+            write(model, found, file)
+    told = describe(model, found, topic, largest)
+    print_json(told) if json else print(table(told))
+
+
+def view(
+    run: RunPath,
+    out: Annotated[Path, typer.Argument(help="Directory of the view; commands use it like a run.")],
+    merge: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPICS", help="Merge these topics, separated by commas, into one; can be repeated."),
+    ] = None,
+    hide: Annotated[
+        str | None,
+        typer.Option(metavar="TOPICS", help="Merge these topics into a last one with the label 'hidden topics'."),
+    ] = None,
+    sort: Annotated[
+        str, typer.Option(metavar="number|size|label", help="Order in which the topics are numbered.")
+    ] = "number",
+    overwrite: Overwrite = False,
+    json: Json = False,
+) -> None:
+    """Write a view of a topic model with topics merged, hidden or sorted; the run does not change.
+
+    The view has the labels of the run; those of merged topics are joined. All commands that read a model accept it.
+
+    Example: ooc view run view --merge 3,17 --merge 4,8,11 --hide 2,30 --sort size
+    """
+    from samplers.models import open_model
+    from samplers.topics.view import parse_topics, write_view
+
+    merged = [parse_topics(topics, "--merge") for topics in merge or ()]
+    hidden = parse_topics(hide, "--hide") if hide else []
+    model = open_model(run)
+    made = write_view(model, out, merged=merged, hidden=hidden, sort=sort, overwrite=overwrite)
+    if json:
+        print_json({"path": str(out), "topics": made.topics})
+        return
+    say(f"{out}: {count_of(made.topics, 'topic')} from {model.topics:,}")
+    say(f"See the topics with: ooc topics {out}")
 
 
 def label(

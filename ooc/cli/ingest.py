@@ -315,11 +315,13 @@ def _ingest_holding_out(
 
 
 def _note_what_was_left_out(batch: dict[str, Any], out: str) -> None:
+    from blocks.corpus.duplicates import duplicates_path
+
     duplicates = {kind: batch.get(f"{kind}_duplicates", 0) for kind in ("exact", "near")}
     if any(duplicates.values()):
         counted = " and ".join(f"{number:,} {kind}" for kind, number in duplicates.items() if number)
         noun = "duplicate" if sum(duplicates.values()) == 1 else "duplicates"
-        note(f"left out {counted} {noun}, which {out}-duplicates.csv lists")
+        note(f"left out {counted} {noun}, which {duplicates_path(out)} lists")
     for what, files in batch.get("left_out", {}).items():
         note(f"left out {files:,} {what} in the directories")
     if batch.get("known"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,6 +18,10 @@ DataOfRun = Annotated[
     typer.Option(
         metavar="DATASET", help="Dataset of the training, if it has moved, or if the run was trained on its shards."
     ),
+]
+Spread = Annotated[
+    bool,
+    typer.Option("--spread", help="For mixtures: also write the posterior standard deviation of each share."),
 ]
 Top = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="For mixtures: write only the N largest topics of each document.")
@@ -42,22 +46,52 @@ def topics(
         ),
     ] = 0,
     largest: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N largest topics.")] = None,
+    ranking: Annotated[
+        str,
+        typer.Option(
+            "--rank-words-by",
+            metavar="probability|frex|lift",
+            help="Ranking of the words: probability in the topic; lift, the probability relative to that in all "
+            "tokens; frex, the harmonic mean of the ranks of probability and exclusivity.",
+        ),
+    ] = "probability",
+    correlated: Annotated[
+        int,
+        typer.Option(
+            min=0, metavar="N", help="Number of topics with the largest correlations over documents to show for each."
+        ),
+    ] = 0,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Write the topics to this CSV file, instead of printing them.")
+    ] = None,
     data: DataOfRun = None,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Print the topics with their top words, largest first.
 
-    Example: ooc topics run --top 8 --documents 3 --largest 20
+    Examples: ooc topics run --top 8 --documents 3 --largest 20
+
+    ooc topics run --rank-words-by frex --csv topics.csv
     """
+    from blocks.outputs import output, require_free
     from samplers.models import open_model
-    from samplers.topics.results import describe_topics, topics_table
+    from samplers.topics.results import describe_topics, topics_table, write_topics
     from samplers.topics.strongest import add_texts
 
+    if csv:
+        require_free(csv, overwrite=overwrite)
     model = open_model(run)
-    described = describe_topics(model, top=top, documents=documents)[:largest]
+    ranked: dict[str, Any] = {"ranking": ranking, "correlated": correlated}
+    described = describe_topics(model, top=top, documents=documents, **ranked)[:largest]
     if documents or data:
         add_texts(model, described, data)
-    print_json(described) if json else print(topics_table(described))
+    if csv:
+        with output(csv) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+            write_topics(described, file)
+        say(f"{csv}: {count_of(len(described), 'topic')}")
+    if json or not csv:
+        print_json(described) if json else print(topics_table(described, ranking))
     if (live := int(model.live.sum())) < model.topics:
         note(
             f"{live:,} of {count_of(model.topics, 'topic')} live: the others have less than a tenth of the mean tokens"
@@ -78,6 +112,21 @@ def infer(
         ),
     ] = None,
     top: Top = None,
+    spread: Spread = False,
+    likelihood: Annotated[
+        bool,
+        typer.Option(
+            "--log-likelihood", help="Also write the log-likelihood of each document's tokens under its mixture."
+        ),
+    ] = False,
+    assignments: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Also write a table of the most probable topic of each word of each document: .csv, .jsonl or "
+            ".parquet.",
+        ),
+    ] = None,
     workers: Workers = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -95,23 +144,34 @@ def infer(
     from blocks.control_groups import cores
     from blocks.corpus.batches import all_batches, chosen_batches
     from blocks.corpus.dataset import Dataset
+    from blocks.errors import RequestError
     from blocks.outputs import output, require_free, scratch_for
     from samplers.models import open_model
-    from samplers.topics import inference, mixtures
+    from samplers.topics import inference, word_topics
+    from samplers.topics.document_files import check_format, columns_beside, suffix_of
     from samplers.topics.labels import label_list
+    from samplers.topics.mixtures import write_mixtures
 
-    mixtures.check_format(out)
+    check_format(out)
     require_free(out, overwrite=overwrite)
+    if assignments:
+        if assignments == out:
+            raise RequestError(f"{out} is named twice, as OUT and by --assignments", "Name two files.")
+        word_topics.check_table_format(assignments)
+        require_free(assignments, overwrite=overwrite)
     dataset, model = Dataset(data), open_model(run)
     batches = chosen_batches(dataset, batch, model.dataset) if batch else all_batches(dataset)
     tokens, names = batches.lengths(dataset), batches.names(dataset)
+    wanted = inference.PerDocument(spread, likelihood, assignments is not None)
+    how: dict[str, Any] = {"batches": batches, "top": top, "wanted": wanted, "quiet": console.quiet}
     with scratch_for(out) as scratch, output(out) as beside:
-        result = inference.infer(
-            model, dataset, scratch, workers=workers or cores(), batches=batches, top=top, quiet=console.quiet
-        )
-        columns = mixtures.columns_beside(dataset.table(), batches.documents)
-        labels = label_list(model)
-        mixtures.write_mixtures(beside, mixtures.suffix_of(out), result, tokens, names, columns, labels)
+        found = inference.infer(model, dataset, scratch, workers=workers or cores(), **how)
+        columns = columns_beside(dataset.table(), batches.documents)
+        write_mixtures(beside, suffix_of(out), found, tokens, names, columns, label_list(model))
+        if assignments:
+            with output(assignments) as words:
+                rows = word_topics.inferred_rows(found, names, model.vocabulary())
+                word_topics.write_words(words, suffix_of(assignments), rows)
     if model.dataset == dataset.identity and tokens.size:
         note(
             f"{run} was trained on {data}: these are newly inferred mixtures, not the trained ones\n"
@@ -147,7 +207,15 @@ def evaluate(
         int, typer.Option(metavar="N", help="Number of words of each topic for npmi, c_v and diversity.")
     ] = 10,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of completion and left-to-right.")] = 0,
+    documents: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="Write completion and left-to-right of each document to this .csv, .jsonl, .parquet or .npz file.",
+        ),
+    ] = None,
     workers: Workers = None,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Evaluate a model on held-out data.
@@ -161,6 +229,7 @@ def evaluate(
     from blocks.control_groups import cores
     from blocks.corpus.dataset import Dataset
     from blocks.design.design import Design
+    from blocks.errors import RequestError
     from blocks.ratings.matrix import Matrix
     from blocks.samples.samples import Samples
     from samplers.factorization.model import FactorModel
@@ -170,9 +239,12 @@ def evaluate(
     from samplers.regression.predictions import evaluate_regression
     from samplers.regression.softmax.model import SoftmaxModel
     from samplers.regression.softmax.predictions import evaluate_softmax
-    from samplers.topics.metrics import MetricsRequest, evaluate_metrics, lines, parse_metrics
+    from samplers.topics.metrics import MetricsRequest, evaluate_documents, evaluate_metrics, lines, parse_metrics
+    from samplers.topics.model import Model
 
     model = open_any_model(run)
+    if documents and not isinstance(model, Model):
+        raise RequestError("--documents can only be used for topic models", "Leave --documents out.")
     if isinstance(model, RegressionModel):
         found = evaluate_regression(model, model.coefficients(), Design(held_out))
         print_json(found) if json else print(", ".join(f"{name} {value:.6g}" for name, value in found.items()))
@@ -188,7 +260,11 @@ def evaluate(
         )
         return
     request = MetricsRequest(parse_metrics(metrics), seed, particles, top, console.quiet)
-    found = evaluate_metrics(model, Dataset(held_out), request, workers=workers or cores())
+    how: dict[str, Any] = {"workers": workers or cores()}
+    if documents:
+        found = evaluate_documents(model, Dataset(held_out), request, documents, overwrite=overwrite, **how)
+    else:
+        found = evaluate_metrics(model, Dataset(held_out), request, **how)
     print_json(found) if json else print("\n".join(lines(found)))
 
 
@@ -198,11 +274,12 @@ def export(
     format: Annotated[
         str,
         typer.Option(
-            metavar="npz|mixtures|scipy|parquet|pyldavis|gensim|mallet|tomotopy|word2vec",
+            metavar="npz|mixtures|words|scipy|parquet|pyldavis|gensim|mallet|tomotopy|word2vec",
             help="Format: npz and parquet for all models, word2vec for factorizations, the others for topic models.",
         ),
     ] = "npz",
     top: Top = None,
+    spread: Spread = False,
     data: DataOfRun = None,
     overwrite: Overwrite = False,
     json: Json = False,
@@ -211,7 +288,8 @@ def export(
 
     Words and documents are in their original order. --format mixtures writes a table (.npz, .csv, .jsonl or .parquet)
     of the training documents: name, number of tokens, the columns that `ooc ingest --keep` kept except the text, and
-    trained topic mixture. For new documents, use `ooc infer`.
+    trained topic mixture. --format words writes a table (.csv, .jsonl or .parquet) of the topics of the tokens at the
+    end of the training. For new documents, use `ooc infer`.
 
     Examples: ooc export run model --format gensim
 
@@ -219,7 +297,7 @@ def export(
     """
     from samplers.interchange import formats as interchange
 
-    size = interchange.export(run, out, format, top=top, data=data, overwrite=overwrite)
+    size = interchange.export(run, out, format, top=top, spread=spread, data=data, overwrite=overwrite)
     print_json({"path": str(out), "bytes": size}) if json else say(f"{out}: {size / 1e6:,.1f} MB")
 
 

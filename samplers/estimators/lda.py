@@ -16,30 +16,28 @@ import xxhash
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.from_memory import write_corpus
 from blocks.errors import RequestError
-from blocks.given_tables import values_of
 from ooc.rng import stream_key
 from samplers.estimators.base import byte_count, job_count, told_as
-from samplers.estimators.by_run import RunEstimator, options_of, parameters_of
+from samplers.estimators.by_run import options_of, parameters_of
 from samplers.estimators.documents import DOCUMENTS
 from samplers.estimators.parameters import checked_parameters
 from samplers.estimators.tables import dataset_path, is_path
 from samplers.estimators.token_memory import budget_of, folding_threads, require_memory_to_fit
+from samplers.estimators.topic_outputs import TopicOutputs
 from samplers.estimators.word_counts import WordCounts, read_documents, rules_of
 from samplers.lda.options import LdaOptions
 from samplers.lda.training import train
 from samplers.models import open_model
 from samplers.topics import fold_in
-from samplers.topics.compare import compare_groups
 from samplers.topics.document_parts import Documents
 from samplers.topics.document_sources import DocumentsInMemory, DocumentsOfDataset
-from samplers.topics.inference import model_topics
-from samplers.topics.mixtures import publish_trained
+from samplers.topics.infer_kernels import infer_documents
+from samplers.topics.inference import inferred_arrays, model_topics
 from samplers.topics.model import Model, TopicModel
-from samplers.topics.prevalence import Comparison
 
 
 @dataclass(eq=False, repr=False)
-class LatentDirichletAllocation(RunEstimator):
+class LatentDirichletAllocation(TopicOutputs):
     """Latent Dirichlet allocation (topic model) trained by Gibbs sampling.
 
     X can be word counts (D, V) as a sparse matrix, an array or a data frame; D texts, or lists of tokens, in an
@@ -200,16 +198,6 @@ class LatentDirichletAllocation(RunEstimator):
         self._require_fitted()
         return self.model_.document_shares()
 
-    def write_doc_topic(self, path: str | Path, *, top: int | None = None) -> None:
-        """Write `doc_topic_`, with the names and token counts of the documents, row by row.
-
-        path: a .npz, .csv, .jsonl or .parquet file; overwritten if it exists. top: write only the largest topics of
-        each document. Same as `ooc export --format mixtures`.
-        """
-        self._require_fitted()
-        with told_as({}):
-            publish_trained(self.model_, Path(path), top)
-
     @property
     def live_components_(self) -> np.ndarray:
         """Return which topics are live, bool (K,): a dead topic has less than a tenth of the mean number of tokens per
@@ -227,20 +215,40 @@ class LatentDirichletAllocation(RunEstimator):
     def _outputs(self) -> int:
         return self.model_.topics
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: Any, return_std: bool = False) -> Any:
         """Return the inferred topic mixtures of documents, float32 (D, K); documents without known words have the
         prior.
 
-        For training documents they differ from the trained mixtures, `doc_topic_`.
+        For training documents they differ from the trained mixtures, `doc_topic_`. return_std: return a tuple of the
+        mixtures and the posterior standard deviations of the shares, float32 (D, K), as `ooc infer --spread` computes
+        them.
         """
         documents, topics = self._documents(X), model_topics(self.model_)
-        mixtures = np.empty((documents.count, self.model_.topics), np.float32)
+        shape = (documents.count, self.model_.topics)
+        arrays = {name: np.empty(shape, np.float32) for name in ("mixtures", "deviations")[: 1 + return_std]}
+        self._infer(documents, topics, arrays)
+        return tuple(arrays.values()) if return_std else arrays["mixtures"]
 
-        def mix(some: Documents) -> None:
-            fold_in.document_mixtures(some.offsets, some.ranks, documents.word_ids, topics, mixtures, some.numbers)
+    def score_samples(self, X: Any) -> np.ndarray:
+        """Return the log-likelihood of the known tokens of each document under its inferred mixture, float64 (D,), as
+        `ooc infer --log-likelihood` does; 0 for documents without known words."""
+        documents, topics = self._documents(X), model_topics(self.model_)
+        likelihoods = np.empty(documents.count)
+        self._infer(documents, topics, {"likelihoods": likelihoods})
+        return likelihoods
 
-        self._deal(mix, documents)
-        return mixtures
+    def _infer(
+        self,
+        documents: DocumentsOfDataset | DocumentsInMemory,
+        topics: fold_in.FoldInModel,
+        arrays: dict[str, np.ndarray],
+    ) -> None:
+        found = inferred_arrays(arrays, topics)
+
+        def infer(some: Documents) -> None:
+            infer_documents(some.offsets, some.ranks, documents.word_ids, topics, found, some.numbers)
+
+        self._deal(infer, documents)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Return the predictive log-likelihood per token by document completion: half of each document's distinct
@@ -250,7 +258,8 @@ class LatentDirichletAllocation(RunEstimator):
 
         def predict(some: Documents) -> tuple[float, int]:
             of_part = some.offsets, some.ranks, documents.word_ids, topics, some.numbers
-            return fold_in.completion_likelihood(*of_part, stream_key(0))
+            likelihoods, predicted = fold_in.completion_likelihood(*of_part, stream_key(0))
+            return math.fsum(likelihoods), int(predicted.sum())
 
         likelihoods, predicted = zip(*self._deal(predict, documents), strict=True)
         if not sum(predicted):
@@ -258,30 +267,6 @@ class LatentDirichletAllocation(RunEstimator):
                 "X has no document with two distinct words of the vocabulary, so there is nothing to predict"
             )
         return math.fsum(likelihoods) / sum(predicted)
-
-    def compare(self, groups: Any, level: float = 0.95) -> Comparison:
-        """Return the prevalence of topics in groups of the training documents, with intervals and differences.
-
-        Parameters
-        ----------
-        groups : iterable
-            A value for each training document, such as a column of a data frame; documents with None or NaN are left
-            out.
-        level : float
-            Confidence level of the intervals.
-
-        Returns
-        -------
-        samplers.topics.prevalence.Comparison
-            Arrays (groups, topics), and ``rows()``. The method is described in `samplers.topics.prevalence`.
-
-        Raises
-        ------
-        RequestError
-            If `groups` does not have a value for each document.
-        """
-        self._require_fitted()
-        return compare_groups(self.model_, values_of(groups), level=level)
 
     def perplexity(self, X: Any) -> float:
         """Return exp(-score)."""

@@ -23,9 +23,11 @@ from samplers.models import open_any_model
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax.model import SoftmaxModel
 from samplers.topics.assignments import Assignments, read_assignments
-from samplers.topics.mixtures import check_format, suffix_of, write_trained
+from samplers.topics.document_files import check_format, suffix_of
+from samplers.topics.mixtures import write_trained
 from samplers.topics.model import TopicModel, write_topic_model
 from samplers.topics.results import export_npz
+from samplers.topics.word_topics import check_table_format, write_trained_words
 
 _TOPICS, _FACTORS = (TopicModel,), (Factorization,)
 _ANY = (*_TOPICS, *_FACTORS, RegressionModel, SoftmaxModel)
@@ -34,13 +36,14 @@ _ANY = (*_TOPICS, *_FACTORS, RegressionModel, SoftmaxModel)
 class ExportFormat(NamedTuple):
     """An export format. write: function of a model, a path and, if needed, the topics of tokens. models: kinds of
     models that it supports. directory: whether it writes several files to a directory. mixtures: whether it writes
-    topic mixtures in the format of the file extension."""
+    topic mixtures in the format of the file extension. words: whether it writes the topics of words likewise."""
 
     write: Callable[..., None]
     models: tuple[type, ...]
     directory: bool
     tokens: bool = False
     mixtures: bool = False
+    words: bool = False
 
 
 FORMATS = {
@@ -48,6 +51,7 @@ FORMATS = {
     "scipy": ExportFormat(write_scipy, _TOPICS, directory=True),
     "parquet": ExportFormat(write_parquet, _TOPICS + _FACTORS, directory=True),
     "mixtures": ExportFormat(write_trained, _TOPICS, directory=False, mixtures=True),
+    "words": ExportFormat(write_trained_words, _TOPICS, directory=False, words=True),
     "word2vec": ExportFormat(write_word2vec, _FACTORS, directory=True),
     "pyldavis": ExportFormat(write_pyldavis, _TOPICS, directory=False),
     "gensim": ExportFormat(write_gensim, _TOPICS, directory=True),
@@ -62,24 +66,58 @@ IMPORTS: dict[str, Callable[[Path], TopicModel]] = {
 
 
 def export(
-    run: Path, out: Path, name: str, *, top: int | None = None, data: Path | None = None, overwrite: bool = False
+    run: Path,
+    out: Path,
+    name: str,
+    *,
+    top: int | None = None,
+    spread: bool = False,
+    data: Path | None = None,
+    overwrite: bool = False,
 ) -> int:
     """Write the model of a run, or of a model directory, in a format; returns the number of bytes written.
 
-    top: maximum number of topics per document in exported mixtures, the largest ones. data: training dataset of the
-    mixtures, if it has moved. Raises RequestError.
+    top: maximum number of topics per document in exported mixtures, the largest ones. spread: whether mixtures have
+    standard deviations. data: training dataset of the mixtures, if it has moved. Raises RequestError.
     """
-    form = _named(FORMATS, name)
-    if form.mixtures:
-        check_format(out)
-    elif option := "--top" if top is not None else "--data" if data is not None else "":
-        raise RequestError(
-            f"{option} cannot be used with --format {name}", f"Leave {option} out, or choose --format mixtures."
-        )
+    form = _form(name, out, top=top, spread=spread, data=data)
     model = open_any_model(run)
     if not isinstance(model, form.models):
         of = [each for each, other in FORMATS.items() if isinstance(model, other.models)]
         raise RequestError(f"--format {name} cannot be used for the model of {run}", f"Choose one of: {', '.join(of)}.")
+    more: dict[str, Any] = {"top": top, "data": data, "spread": spread} if form.mixtures else {}
+    more |= {"run": run} if form.words else {"tokens": _tokens(run)} if form.tokens else {}
+    return _write(form, model, out, name, more, overwrite=overwrite)
+
+
+def export_model(model: TopicModel, out: Path, name: str, *, top: int | None = None, overwrite: bool = False) -> int:
+    """Write a topic model in memory in a format; returns the number of bytes written. Raises RequestError."""
+    form = _form(name, out, top=top, spread=False, data=None)
+    if form.words or not isinstance(model, form.models):
+        of = [each for each, other in FORMATS.items() if other.models != _FACTORS and not other.words]
+        raise RequestError(
+            f"--format {name} cannot be used for a topic model in memory", f"Choose one of: {', '.join(of)}."
+        )
+    more: dict[str, Any] = {"top": top} if form.mixtures else {"tokens": None} if form.tokens else {}
+    return _write(form, model, out, name, more, overwrite=overwrite)
+
+
+def _form(name: str, out: Path, *, top: int | None, spread: bool, data: Path | None) -> ExportFormat:
+    """Return a format. Raises RequestError if it is unknown, or options or the file extension do not fit it."""
+    form = _named(FORMATS, name)
+    if form.mixtures:
+        check_format(out)
+    elif option := "--top" if top is not None else "--spread" if spread else "--data" if data is not None else "":
+        raise RequestError(
+            f"{option} cannot be used with --format {name}", f"Leave {option} out, or choose --format mixtures."
+        )
+    if form.words:
+        check_table_format(out)
+    return form
+
+
+def _write(form: ExportFormat, model: Any, out: Path, name: str, more: dict[str, Any], *, overwrite: bool) -> int:
+    """Write a model; returns the number of bytes written. more: additional arguments of the format's function."""
     if form.directory:
         require_new(out, overwrite=overwrite, directory=True)
     else:
@@ -88,9 +126,10 @@ def export(
         raise RequestError(
             f"{out} already exists, and --format {name} writes a directory", "Choose another name, or remove it."
         )
-    more: list[Any] = [_tokens(run)] if form.tokens else [suffix_of(out), top, data] if form.mixtures else []
+    if form.mixtures or form.words:
+        more = {"suffix": suffix_of(out), **more}
     with disk_errors(out), publish_directory(out) if form.directory else output(out) as beside:
-        form.write(model, beside, *more)
+        form.write(model, beside, **more)
         return sum(file.stat().st_size for file in (beside.iterdir() if form.directory else [beside]))
 
 

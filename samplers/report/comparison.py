@@ -7,7 +7,8 @@ from typing import Any
 from samplers.report.charts import category, drawn, quantity, values
 from samplers.report.section import Section
 
-_SERIES, _TOPICS, _GROUPS = 12, 40, 60  # maximum numbers of curves, and of topics and groups in the heat map
+MOST_TOPICS = 40  # maximum number of topics in the heat map
+_SERIES, _GROUPS = 12, 60  # maximum numbers of curves, and of groups in the heat map
 
 
 def section(told: dict[str, Any]) -> Section:
@@ -15,7 +16,7 @@ def section(told: dict[str, Any]) -> Section:
     groups = sorted(told["groups"], key=lambda each: -each["documents"])[:_GROUPS]
     kept = {each["group"] for each in groups}
     shown = [each["group"] for each in told["groups"] if each["group"] in kept]
-    charts = {"groups": _heat_map(told["topics"][:_TOPICS], shown)}
+    charts = {"groups": _heat_map(told["topics"][:MOST_TOPICS], shown)}
     curves: dict[str, str] = {}
     if len(told["groups"]) > 2 and all(isinstance(group["group"], int) for group in told["groups"]):
         for topic in told["topics"][:_SERIES]:
@@ -31,7 +32,7 @@ def section(told: dict[str, Any]) -> Section:
         "level": f"{told['level']:.0%}",
         "method": told["method"],
         "curves": curves,
-        "shown": (min(len(told["topics"]), _TOPICS), len(shown)),
+        "shown": (min(len(told["topics"]), MOST_TOPICS), len(shown)),
     }
     return Section("comparison", f"Topics by {told['by']}", data, charts)
 

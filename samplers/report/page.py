@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from blocks.errors import RequestError
+from blocks.errors import OocError, RequestError
+from blocks.generations import generation_of
+from blocks.kinds import open_any
 from blocks.outputs import output
 from ooc.runs.chains import chain_paths, is_chains, read_chains
 from ooc.runs.run import Run
 from ooc.runs.status import value_text
 from samplers.factorization import model as factor_model
+from samplers.model_files import MANIFEST
 from samplers.models import is_own, open_any_model
 from samplers.regression import model as regression_model
 from samplers.regression.softmax import model as softmax_model
@@ -20,13 +24,14 @@ from samplers.report import comparison, factors, regression, softmax, topics, tr
 from samplers.report.charts import CONFIG, library
 from samplers.report.section import Section
 from samplers.topics import model
-from samplers.topics.compare import training_comparison
+from samplers.topics.compare import described, training_comparison
 
 VIEWS: dict[str, Callable[[Any], Section]] = {  # section function by kind of model
     factor_model.KIND: factors.section,
     regression_model.KIND: regression.section,
     softmax_model.KIND: softmax.section,
 }
+_TOLD = ("options", "made")
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -37,23 +42,74 @@ def write_report(path: Path, out: Path, *, by: str | None = None, data: Path | N
     `samplers.topics.compare`). data: path of the training dataset, if it has been moved. Raises RequestError if no
     iteration is finished yet or a library is missing.
     """
-    environment, script = _environment(), library()
+    require_libraries()
+    if not is_chains(path) and (path / MANIFEST).exists():
+        return _write_model_report(path, out, by, data)
     chosen = _chosen(path)
-    sections = _sections(path, chosen, by, data)
-    page = environment.get_template("page.html").render(
-        name=path.resolve().name,
-        version=chosen.config["version"],
-        options={name: text for name, value in _options(chosen).items() if (text := value_text(value))},
-        program=chosen.config["program"].rpartition(":")[2],
-        dataset=Path(chosen.config["dataset"]["path"]).name,
-        identity=chosen.config["dataset"]["identity"],
-        sections=sections,
-        library=script,
-        config_of_charts=CONFIG,
+    facts = {
+        "name": path.resolve().name,
+        "version": chosen.config["version"],
+        "options": _options(chosen),
+        "program": chosen.config["program"].rpartition(":")[2],
+        "dataset": Path(chosen.config["dataset"]["path"]).name,
+        "identity": chosen.config["dataset"]["identity"],
+        "made": _made(chosen, data),
+    }
+    return write_page(out, _sections(path, chosen, by, data), facts)
+
+
+def _write_model_report(path: Path, out: Path, by: str | None, data: Path | None) -> int:
+    """Write the report of a model directory, such as a view of a run or an imported model."""
+    opened = open_any_model(path)
+    if isinstance(opened, model.Model):
+        sections = [topics.section(opened, data), *([_compared(opened, by, data)] if by else [])]
+    elif by or not (view := VIEWS.get(opened.manifest["kind"])):
+        raise RequestError(f"{path} has no trained topic model to compare by {by}", "Leave --by out.")
+    else:
+        sections = [view(opened)]
+    facts = {"name": path.resolve().name, "version": version("ooc"), "program": "Model", "options": {}, "made": {}}
+    identity = opened.manifest["dataset"]
+    return write_page(out, sections, {**facts, "dataset": data.name if data else "a dataset", "identity": identity})
+
+
+def _compared(opened: model.Model, by: str, data: Path | None) -> Section:
+    found = training_comparison(opened, by, None, 0.95, data)
+    return comparison.section(described(opened, found, largest=comparison.MOST_TOPICS))
+
+
+def write_page(out: Path, sections: Sequence[Section], facts: Mapping[str, Any]) -> int:
+    """Write a report page, and return its size in bytes.
+
+    facts: name; program, dataset and identity that the model was trained by and on, and version of ooc; options of the
+    training, and made, options of the ingestion, by name.
+    """
+    shown = {each: {name: text for name, value in facts[each].items() if (text := value_text(value))} for each in _TOLD}
+    page = (
+        _environment()
+        .get_template("page.html")
+        .render(**{**facts, **shown}, sections=sections, library=library(), config_of_charts=CONFIG)
     )
     with output(out) as beside:
         beside.write_text(page, encoding="utf-8")
         return beside.stat().st_size
+
+
+def require_libraries() -> None:
+    """Raise RequestError if a library that reports need is missing."""
+    _environment()
+    library()
+
+
+def _made(run: Run, data: Path | None) -> dict[str, Any]:
+    """Return how the dataset of a run was made, by name of the option; nothing if it is no longer there."""
+    try:
+        dataset = open_any(generation_of(data or run.dataset_path, run.config["dataset"]["identity"]))
+    except OocError:
+        return {}
+    made = dataset.manifest["made"]
+    inputs = ", ".join(entry["name"] for entry in made.get("inputs", []))
+    options = {name: value for name, value in made.get("options", {}).items() if value is not False}
+    return {"made from": f"{made.get('kind', '')} {inputs}".strip(), **options}
 
 
 def _options(run: Run) -> dict[str, Any]:
@@ -74,7 +130,7 @@ def _chosen(path: Path) -> Run:
 
 def _sections(path: Path, chosen: Run, by: str | None, data: Path | None) -> list[Section]:
     runs = [Run(chain) for chain in chain_paths(path)] if is_chains(path) else [chosen]
-    lines = {run.path.name: [_finite(line) for line in found] for run in runs if (found := run.metrics())}
+    lines = {run.path.name: [finite(line) for line in found] for run in runs if (found := run.metrics())}
     if not lines:
         raise RequestError(f"{path} has no finished iteration yet", f"Continue the run with: ooc resume {path}")
     sections = [training.section(lines, chosen.config["iterations"])]
@@ -83,7 +139,7 @@ def _sections(path: Path, chosen: Run, by: str | None, data: Path | None) -> lis
         if isinstance(opened, model.Model):
             sections.insert(0, topics.section(opened, data))
             if by:
-                sections.insert(1, comparison.section(training_comparison(opened, by, None, 0.95, data)))
+                sections.insert(1, _compared(opened, by, data))
             return sections
         if view := VIEWS.get(opened.manifest["kind"]):
             sections.insert(0, view(opened))
@@ -92,7 +148,7 @@ def _sections(path: Path, chosen: Run, by: str | None, data: Path | None) -> lis
     return sections
 
 
-def _finite(line: dict[str, Any]) -> dict[str, Any]:
+def finite(line: dict[str, Any]) -> dict[str, Any]:
     """Return a line of the metrics without NaN and infinite values, which a diverged training has."""
     return {name: value for name, value in line.items() if not isinstance(value, float) or math.isfinite(value)}
 

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 
 from samplers.report.charts import category, drawn, quantity, values
+from samplers.topics.hierarchy import average_linkage, tree_of
 
 MOST_CORRELATED = 40  # maximum number of topics in the chart of correlations
+MOST_JOINED = 60  # maximum number of topics in the hierarchy
 MOST_LABELLED = 60  # maximum number of topics with a label on the map
 _MAP, _LABEL = (300, 380), (28, 13)  # width and height in pixels of a narrow map and of one label
 _LARGEST, _ALL = 1400, 100_000  # square pixels: maximum area of a circle on the map, and of it times the topics
 _PARITY = {"labelOverlap": "parity"}  # drop every second label until none overlap: evenly spaced, unlike "greedy"
 
 
-def charts(topics: list[dict[str, Any]], correlations: np.ndarray) -> dict[str, dict[str, Any]]:
+def charts(topics: list[dict[str, Any]], correlations: np.ndarray, distances: np.ndarray) -> dict[str, dict[str, Any]]:
     """Return the charts of topics, given in the form of `samplers.report.topics`.
 
-    correlations: float64 (S, S), correlations of the topic shares over documents.
+    correlations: float64 (S, S), correlations of the topic shares over documents. distances: float64 (S, S), Hellinger
+    distances of topics.
     """
     found = {
         "map": _map(topics),
         "sizes": _bars(topics, "share", "percentage of all tokens", 100.0),
         "largest": _bars(topics, "largest", "documents where dominant", 1.0),
     }
-    return found | ({"correlations": _correlations(topics, correlations)} if len(topics) > 2 else {})
+    if len(topics) > 2:
+        found |= {"correlations": _correlations(topics, correlations), "tree": _tree(topics, distances)}
+    return found
 
 
 def _named(topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -116,6 +122,63 @@ def _bars(topics: list[dict[str, Any]], field: str, told: str, factor: float) ->
             },
             "tooltip": [category("topic"), quantity("value", told, format=",.4~g"), category("words")],
         },
+    )
+
+
+def _tree(topics: list[dict[str, Any]], distances: np.ndarray) -> dict[str, Any]:
+    """Chart the hierarchy of the largest topics."""
+    size = min(len(topics), MOST_JOINED)
+    tree = tree_of(average_linkage(distances[:size, :size]))
+    named = _named([topics[slot] for slot in tree.order.tolist()])
+    lines = [dict(zip(("x", "y", "x2", "y2"), map(float, line), strict=True)) for line in tree.lines.round(4)]
+    leaves = [
+        {"slot": slot, "topic": row["topic"], "words": row["words"], "x": 0, "y": place}
+        for place, (slot, row) in enumerate(zip(tree.order.tolist(), named, strict=True))
+    ]
+    titles = [f"{row['topic']}: {row['words']}" for row in named]
+    axis: dict[str, Any] = {
+        "values": list(range(size)),
+        "labelExpr": f"({json.dumps(titles)})[datum.value]",
+        "title": None,
+    }
+    axis |= {
+        "grid": False,
+        "domain": False,
+        "ticks": False,
+        "labelLimit": 170,
+        "labelOverlap": False,
+        "labelPadding": 8,
+    }
+    axis |= {"tickCount": size, "labelSeparation": 0}
+    places = {"scale": {"domain": [size - 0.5, -0.5], "nice": False}}
+    rules = {
+        "data": values(lines),
+        "mark": {"type": "rule", "color": "var(--series-1)", "tooltip": None},
+        "encoding": {
+            "x": quantity("x", "Hellinger distance", scale={"domainMin": 0}),
+            "x2": {"field": "x2"},
+            "y": quantity("y", "", axis=axis, **places),
+            "y2": {"field": "y2"},
+        },
+    }
+    points = {
+        "data": values(leaves),
+        "mark": {"type": "circle", "size": 60, "opacity": 1, "cursor": "pointer"},
+        "encoding": {
+            "x": quantity("x", "Hellinger distance"),
+            "y": {"field": "y", "type": "quantitative"},
+            "color": {
+                "condition": {"test": "datum.slot === chosen", "value": "var(--series-2)"},
+                "value": "var(--series-1)",
+            },
+            "tooltip": [category("topic"), category("words")],
+        },
+    }
+    return drawn(
+        description="Hierarchy of the topics: average linkage of the distances of their words",
+        height=17 * size,
+        params=[{"name": "chosen", "value": 0}],
+        layer=[rules, points],
     )
 
 

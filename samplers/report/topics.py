@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from samplers.report.section import Section
-from samplers.report.topic_charts import MOST_CORRELATED, charts
+from samplers.report.topic_charts import MOST_CORRELATED, MOST_JOINED, charts
 from samplers.topics.excerpts import Pieces
 from samplers.topics.labels import labels_of
-from samplers.topics.model import Model
+from samplers.topics.model import Model, TopicModel
 from samplers.topics.relevance import LEVELS, Relevant, relevant_words, word_totals
 from samplers.topics.results import top_entries
 from samplers.topics.strongest import add_texts
@@ -23,7 +23,7 @@ HOLDERS = 8  # topics shown per word
 _DIGITS = 6
 
 
-def section(model: Model, data: Path | None = None) -> Section:
+def section(model: TopicModel, data: Path | None = None) -> Section:
     """Return the section of a trained topic model. data: path of the training dataset, if it has been moved.
 
     A slot is the rank of a topic in descending order of tokens.
@@ -33,7 +33,8 @@ def section(model: Model, data: Path | None = None) -> Section:
     slots[order] = np.arange(order.size)
     relevant = relevant_words(model, slots, WORDS)
     shares = document_shares(model.documents, slots)
-    mapped = plane(similarities(model, slots))
+    similar = similarities(model, slots)
+    mapped = plane(similar)
     listed = np.unique(np.concatenate(relevant.words))
     words = _words(model, slots, listed)
     topics = _topics(model, order, relevant, listed, shares, mapped.places)
@@ -51,13 +52,16 @@ def section(model: Model, data: Path | None = None) -> Section:
         "beta": model.beta,
         "states": model.states,
         "correlated": min(order.size, MOST_CORRELATED),
+        "joined": min(order.size, MOST_JOINED),
         **words,
         "topics": topics,
     }
-    return Section("topics", "Topics", found, charts(topics, shares.correlations))
+    return Section(
+        "topics", "Topics", found, charts(topics, shares.correlations, np.sqrt(np.maximum(1.0 - similar, 0.0)))
+    )
 
 
-def _tiles(model: Model) -> list[tuple[str, str]]:
+def _tiles(model: TopicModel) -> list[tuple[str, str]]:
     return [
         ("topics", f"{model.topics:,}"),
         *([("live topics", f"{live:,}")] if (live := int(model.live.sum())) < model.topics else []),
@@ -67,7 +71,7 @@ def _tiles(model: Model) -> list[tuple[str, str]]:
     ]
 
 
-def _words(model: Model, slots: np.ndarray, listed: np.ndarray) -> dict[str, Any]:
+def _words(model: TopicModel, slots: np.ndarray, listed: np.ndarray) -> dict[str, Any]:
     """Return the listed words, their tokens, the topics with most of their tokens, and the tokens of all words."""
     totals, vocabulary = word_totals(model), model.vocabulary()
     return {
@@ -79,7 +83,7 @@ def _words(model: Model, slots: np.ndarray, listed: np.ndarray) -> dict[str, Any
 
 
 def _topics(
-    model: Model, order: np.ndarray, relevant: Relevant, listed: np.ndarray, shares: Shares, places: np.ndarray
+    model: TopicModel, order: np.ndarray, relevant: Relevant, listed: np.ndarray, shares: Shares, places: np.ndarray
 ) -> list[dict[str, Any]]:
     """Return, for each topic, its number, size, words (as indices into `listed`), map position and neighbours."""
     total = max(float(model.topic_counts.sum()), 1.0)
@@ -106,7 +110,7 @@ def _neighbours(correlations: np.ndarray, slot: int) -> list[tuple[int, float]]:
     return [(other, round(float(correlations[other]), 3)) for other in order[:NEIGHBOURS] if correlations[other] > 0]
 
 
-def _documents(model: Model, order: np.ndarray, data: Path | None) -> list[list[tuple[str, float, int, Pieces]]]:
+def _documents(model: TopicModel, order: np.ndarray, data: Path | None) -> list[list[tuple[str, float, int, Pieces]]]:
     """Return, for each topic, the documents with its largest shares: name, share in the trained mixture, number of
     tokens, and the pieces of an excerpt of the text, if texts were kept."""
     names, lengths = model.document_names(), model.document_lengths()
@@ -115,7 +119,8 @@ def _documents(model: Model, order: np.ndarray, data: Path | None) -> list[list[
     listed: list[dict[str, Any]] = [
         {"topic": k, "documents": [{"document": row} for row in rows[k].tolist() if row >= 0]} for k in topics
     ]
-    add_texts(model, listed, data)
+    if isinstance(model, Model):
+        add_texts(model, listed, data)
     return [
         [
             (
@@ -130,7 +135,7 @@ def _documents(model: Model, order: np.ndarray, data: Path | None) -> list[list[
     ]
 
 
-def _holders(model: Model, slots: np.ndarray, listed: np.ndarray) -> list[list[tuple[int, float]]]:
+def _holders(model: TopicModel, slots: np.ndarray, listed: np.ndarray) -> list[list[tuple[int, float]]]:
     """Return, for each listed word, the topics with most of its tokens, as slot and fraction of the word's tokens."""
     offsets, topics, counts = model.words
     found = []

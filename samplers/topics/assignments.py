@@ -1,19 +1,24 @@
-"""Read the topic of each token from the final state of a run, to export it to other samplers."""
+"""Read the topic of each token from the final state of a run: to export it to other samplers, or as a table."""
 
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from blocks.corpus.dataset import Dataset
+from blocks.corpus.dataset import Block, Dataset
 from blocks.errors import RequestError
+from blocks.spool import NumberSpool
 from ooc.runs.run import Run
 from ooc.state.cell_file import CellFile
 from ooc.state.generations import Generations, committed_local_state
 from ooc.state.layout import Layout
+from samplers.external_sort import RowsInOrder
+from samplers.topics.model import inverse_order, row_starts
 
 
 class Assignments(NamedTuple):
@@ -26,9 +31,19 @@ class Assignments(NamedTuple):
     beta: float
 
 
-def read_assignments(path: Path) -> Assignments:
-    """Return the tokens and topics of a topic model's run (8 bytes per token). Raises RequestError if the run has no
-    state."""
+class _State(NamedTuple):
+    """The final state of a run."""
+
+    dataset: Dataset
+    layout: Layout
+    cells: CellFile
+    alpha: np.ndarray  # float64 (K,)
+    beta: float
+
+
+@contextmanager
+def _final_state(path: Path) -> Iterator[_State]:
+    """Open the final state of a run. Raises RequestError if the run has none."""
     run = Run(path)
     dataset = run.dataset(Dataset)
     state = run.scratch / "state"
@@ -41,10 +56,49 @@ def read_assignments(path: Path) -> Assignments:
         alpha, beta = (np.array(generations.arrays()[name]) for name in ("alpha", "beta"))
         cells = generations.open()
         try:
-            tokens = _read_tokens(dataset, layout, cells)
+            yield _State(dataset, layout, cells, np.broadcast_to(alpha, run.spec.options["topics"]), float(beta[0]))
         finally:
             cells.close()
-    return Assignments(*tokens, np.broadcast_to(alpha, run.spec.options["topics"]), float(beta[0]))
+
+
+def read_assignments(path: Path) -> Assignments:
+    """Return the tokens and topics of a topic model's run (8 bytes per token). Raises RequestError if the run has no
+    state."""
+    with _final_state(path) as state:
+        return Assignments(*_read_tokens(state.dataset, state.layout, state.cells), state.alpha, state.beta)
+
+
+def trained_topics(path: Path, directory: Path) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the tokens of a topic model's run, some documents at a time, in original order.
+
+    directory: where to create anonymous files. Yields the index of the first document, the number of tokens of each
+    document, int64 (D,), and the words, uint32 (N,), and topics, uint32 (N,), of these tokens. Raises RequestError if
+    the run has no state.
+    """
+    with (
+        _final_state(path) as state,
+        NumberSpool(directory, "uint64") as spool,
+        NumberSpool(directory, "uint32") as all_sizes,
+    ):
+        for block, words, topics in _blocks(state.dataset, state.layout, state.cells):
+            all_sizes.add(np.diff(block.offsets))
+            spool.add(topics.astype(np.uint64) << np.uint64(32) | words)
+        order = (state.dataset.block(number).documents for number in range(state.dataset.block_count))
+        source = inverse_order(order, state.dataset.documents)
+        with RowsInOrder(directory, spool.mapped(-1), row_starts(all_sizes.mapped(-1)), source) as ordered:
+            for first, last, numbers in ordered.runs():
+                sizes = np.diff(ordered.offsets[first : last + 1])
+                yield first, sizes, numbers.astype(np.uint32), (numbers >> np.uint64(32)).astype(np.uint32)
+
+
+def _blocks(dataset: Dataset, layout: Layout, cells: CellFile) -> Iterator[tuple[Block, np.ndarray, np.ndarray]]:
+    """Yield each block with the words, uint32, and topics of its tokens in the order of its documents."""
+    for stripe in range(layout.stripes):
+        state, first = _read_stripe(layout, cells, stripe), layout.block_rows[layout.stripe_bounds[stripe]]
+        for number in layout.section_units("block", stripe):
+            block, mine = dataset.block(number), slice(*layout.block_rows[number : number + 2] - first)
+            ranks = np.repeat(block.words, np.diff(block.word_offsets))[block.positions]
+            yield block, dataset.index.word_ids[ranks], state[mine][block.positions]
 
 
 def _read_tokens(dataset: Dataset, layout: Layout, cells: CellFile) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -54,14 +108,9 @@ def _read_tokens(dataset: Dataset, layout: Layout, cells: CellFile) -> tuple[np.
         lengths[block.documents.astype(np.int64)] = np.diff(block.offsets)
     offsets = np.concatenate(([0], np.cumsum(lengths)))
     words, topics = np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], layout.local.dtype)
-    for stripe in range(layout.stripes):
-        state, first = _read_stripe(layout, cells, stripe), layout.block_rows[layout.stripe_bounds[stripe]]
-        for number in layout.section_units("block", stripe):
-            block, mine = dataset.block(number), slice(*layout.block_rows[number : number + 2] - first)
-            places = _places(offsets, block.documents.astype(np.int64), block.offsets)
-            topics[places] = state[mine][block.positions]
-            ranks = np.repeat(block.words, np.diff(block.word_offsets))[block.positions]
-            words[places] = dataset.index.word_ids[ranks]
+    for block, of_words, of_topics in _blocks(dataset, layout, cells):
+        places = _places(offsets, block.documents.astype(np.int64), block.offsets)
+        words[places], topics[places] = of_words, of_topics
     return offsets, words, topics
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -14,9 +15,8 @@ from blocks.documents.expressions import Expression, selected
 from blocks.documents.table import DocumentTable
 from blocks.errors import RequestError
 from blocks.plurals import count_of
-from samplers.topics.labels import labels_of
 from samplers.topics.model import Model, TopicModel
-from samplers.topics.prevalence import Comparison, GroupMoments, batches_of, compared
+from samplers.topics.prevalence import NUMBERS, Comparison, GroupMoments, batches_of, compared
 from samplers.topics.results import describe_topics, one_line
 from samplers.topics.run_documents import training_table
 
@@ -101,23 +101,11 @@ def _in_order(moments: GroupMoments, codes: _Codes, by: str, missing: int, level
     return compared(moments, by, values, level=level, without_value=missing, order=there)
 
 
-def described(model: Model, found: Comparison) -> dict[str, Any]:
-    """Return a comparison as JSON types: topics in descending order of size, with their groups."""
-    labels, rows = labels_of(model), list(found.rows())
-    topics = []
-    for topic in describe_topics(model, top=5, documents=0):
-        of_topic = rows[topic["topic"] * len(found.groups) : (topic["topic"] + 1) * len(found.groups)]
-        groups = [{name: _json(value) for name, value in row.items() if name != "topic"} for row in of_topic]
-        words = [word["word"] for word in topic["words"]]
-        topics.append(
-            {
-                "topic": topic["topic"],
-                "label": labels.get(topic["topic"]),
-                "words": words,
-                "share": topic["share"],
-                "groups": groups,
-            }
-        )
+def described(
+    model: TopicModel, found: Comparison, topics: Sequence[int] | None = None, largest: int | None = None
+) -> dict[str, Any]:
+    """Return a comparison as JSON types: topics in descending order of size, with their groups. topics, largest: see
+    `listed_topics`."""
     return {
         "by": found.by,
         "method": METHOD,
@@ -128,8 +116,36 @@ def described(model: Model, found: Comparison) -> dict[str, Any]:
         ],
         "without_value": found.without_value,
         "without_tokens": found.without_tokens,
-        "topics": topics,
+        "topics": [
+            topic
+            | {
+                "groups": [
+                    {name: _json(value) for name, value in row.items() if name != "topic"}
+                    for row in found.rows([topic["topic"]])
+                ]
+            }
+            for topic in listed_topics(model, topics, largest)
+        ],
     }
+
+
+def listed_topics(
+    model: TopicModel, topics: Sequence[int] | None = None, largest: int | None = None
+) -> list[dict[str, Any]]:
+    """Return topics in descending order of size: topic, label, words, share.
+
+    topics: topics to list, None for all. largest: number of topics to list, None for all. Raises RequestError for
+    unknown topics.
+    """
+    if unknown := [topic for topic in topics or () if not 0 <= topic < model.topics]:
+        raise RequestError(f"there is no topic {unknown[0]}", f"Topics have numbers from 0 to {model.topics - 1}.")
+    listed = [
+        {name: topic[name] for name in ("topic", "label", "share")}
+        | {"words": [word["word"] for word in topic["words"]]}
+        for topic in describe_topics(model, top=5, documents=0)
+        if not topics or topic["topic"] in topics
+    ]
+    return listed[:largest]
 
 
 def _json(value: Any) -> Any:
@@ -168,28 +184,21 @@ def _numbers(group: dict[str, Any]) -> str:
     return f"{share}  {interval:<16}  {difference:<10} {number:>9} {noun}"
 
 
-def write_comparison(told: dict[str, Any], file: IO[str]) -> None:
-    """Write a comparison as CSV: a row for each topic and group."""
-    names = ("documents", "prevalence", "low", "high", "difference", "difference_low", "difference_high", "p", "q")
+def write_comparison(model: TopicModel, found: Comparison, file: IO[str]) -> None:
+    """Write a comparison of all topics as CSV, topics in descending order of size: a row for each topic and group."""
     writer = csv.writer(file)
-    writer.writerow(["topic", "label", "words", "group", *names])
-    for topic in told["topics"]:
-        for group in topic["groups"]:
-            numbers = [f"{group[name]:.6g}" if isinstance(group[name], float) else group[name] for name in names]
-            writer.writerow([topic["topic"], topic["label"] or "", " ".join(topic["words"]), group["group"], *numbers])
+    writer.writerow(["topic", "label", "words", "group", "documents", *NUMBERS])
+    groups, sizes = [_json(group) for group in found.groups], found.documents.tolist()
+    for topic in listed_topics(model):
+        first = [topic["topic"], topic["label"] or "", " ".join(topic["words"])]
+        columns = [[_number(value) for value in getattr(found, name)[:, topic["topic"]].tolist()] for name in NUMBERS]
+        writer.writerows([*first, *row] for row in zip(groups, sizes, *columns, strict=True))
 
 
-def chosen_topics(told: dict[str, Any], topics: Sequence[int] | None, largest: int | None) -> dict[str, Any]:
-    """Return a described comparison of some topics. Raises RequestError for unknown ones."""
-    there = {topic["topic"] for topic in told["topics"]}
-    if unknown := [topic for topic in topics or () if topic not in there]:
-        raise RequestError(f"there is no topic {unknown[0]}", f"Topics have numbers from 0 to {len(there) - 1}.")
-    chosen = [topic for topic in told["topics"] if not topics or topic["topic"] in topics]
-    return told | {"topics": chosen[:largest]}
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.6g}"
 
 
-def training_comparison(
-    run_model: Model, by: str, where: str | None, level: float, data: Path | None
-) -> dict[str, Any]:
-    """Return the described comparison of the documents that a model was trained on."""
-    return described(run_model, compare_by(run_model, training_table(run_model, data), by, where=where, level=level))
+def training_comparison(run_model: Model, by: str, where: str | None, level: float, data: Path | None) -> Comparison:
+    """Return the comparison of the documents that a model was trained on."""
+    return compare_by(run_model, training_table(run_model, data), by, where=where, level=level)

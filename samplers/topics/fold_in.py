@@ -154,12 +154,12 @@ def drop_topics(work, active):
 
 
 @kernel
-def fold_in(words, times, model, scratch):
-    """Compute the expected topic counts of a document.
+def folded_in(words, times, model, scratch):
+    """Infer the topics of a document.
 
     words: uint32 (U,), its distinct words. times: int64 (U,), their counts. model: FoldInModel. scratch: FoldInScratch.
-    Returns the topics that were not dropped, int64 (A,), ascending, and their counts n_k, float64 (A,), which sum to
-    the number of tokens of the document (or to 0 if A is 0).
+    Returns the topics that were not dropped, int64 (A,), ascending, and the array of `sweep`, float32 (2U + 3, W),
+    whose first A columns are those of the topics.
     """
     active = likely_topics(words, times, model, scratch)
     work = document_arrays(words, model, active, scratch.place)
@@ -173,6 +173,14 @@ def fold_in(words, times, model, scratch):
         for _ in range(MOST_SWEEPS):
             if sweep(work, width, repeats) < enough:
                 break
+    return active, work
+
+
+@kernel
+def fold_in(words, times, model, scratch):
+    """Return the topics of a document that were not dropped, int64 (A,), ascending, and their expected counts n_k,
+    float64 (A,), which sum to the number of tokens of the document (or to 0 if A is 0); see `folded_in`."""
+    active, work = folded_in(words, times, model, scratch)
     return active, work[-3, : active.size].astype(np.float64)
 
 
@@ -220,41 +228,6 @@ def different_words(ranks, word_ids, words, times):
             times[size] = 1
             size += 1
     return size
-
-
-@kernel
-def document_mixtures(offsets, ranks, word_ids, model, mixtures, rows):
-    """Compute the topic mixtures theta_k = (n_k + alpha_k) / (N + abar) of the documents of a part.
-
-    offsets: int64 (D+1,), start of each document in `ranks`, uint32. mixtures: float32 (all documents, K), set in the
-    rows given by `rows`, uint64 (D,).
-    """
-    scratch = new_scratch(model.scale.size)
-    words = np.empty(ranks.size, np.uint32)
-    times = np.empty(ranks.size, np.int64)
-    mass = model.alpha.sum()
-    for d in range(offsets.size - 1):
-        size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
-        active, expected = fold_in(words[:size], times[:size], model, scratch)
-        set_mixture(mixtures[rows[d]], active, expected, model.alpha, expected.sum() + mass)
-
-
-@kernel
-def document_top_topics(offsets, ranks, word_ids, model, topics, weights, rows):
-    """Compute the largest entries of the topic mixtures (see `document_mixtures`), in descending order.
-
-    topics: uint32 (all documents, T) and weights: float32 (all documents, T), set in the rows given by `rows`.
-    """
-    scratch = new_scratch(model.scale.size)
-    words = np.empty(ranks.size, np.uint32)
-    times = np.empty(ranks.size, np.int64)
-    mass = model.alpha.sum()
-    by_prior = np.argsort(-model.alpha, kind="mergesort")
-    for d in range(offsets.size - 1):
-        size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
-        active, expected = fold_in(words[:size], times[:size], model, scratch)
-        best = topics[rows[d]], weights[rows[d]]
-        set_top_topics(best, active, expected, model.alpha, expected.sum() + mass, by_prior, scratch.place)
 
 
 @kernel
@@ -316,18 +289,38 @@ def set_top_topics(best, active, counts, alpha, total, by_prior, place):
 
 
 @kernel
+def words_likelihood(words, times, active, expected, model, mixture, total):
+    """Return the log-likelihood of words under a document's mixture.
+
+    words: uint32 (U,), distinct words. times: int64 (U,), their counts. active, expected, total: see `set_mixture`.
+    mixture: float64 (K,), all 0, restored.
+    """
+    mixture[active] = expected
+    likelihood = 0.0
+    for j in range(words.size):
+        probability = model.prior[words[j]]
+        for entry in range(model.offsets[words[j]], model.offsets[words[j] + 1]):
+            k = model.topics[entry]
+            probability += mixture[k] * model.counts[entry] * model.scale[k]
+        probability += model.beta * (expected * model.scale[active]).sum()
+        likelihood += times[j] * math.log(probability / total)
+    mixture[active] = 0.0
+    return likelihood
+
+
+@kernel
 def completion_likelihood(offsets, ranks, word_ids, model, numbers, key):
     """Predict half of each document's distinct words from the other half (document completion).
 
     numbers: uint64 (D,), original index of each document, which together with `key` determines the observed words.
-    Returns the log-likelihood of the predicted tokens, and their number.
+    Returns the log-likelihood of the predicted tokens of each document, float64 (D,), and their number, int64 (D,).
     """
     scratch = new_scratch(model.scale.size)
     words = np.empty(ranks.size, np.uint32)
     times = np.empty(ranks.size, np.int64)
     mixture = np.zeros(model.scale.size)
     mass = model.alpha.sum()
-    likelihood, predicted = 0.0, 0
+    likelihoods, predicted = np.zeros(offsets.size - 1), np.zeros(offsets.size - 1, np.int64)
     for d in range(offsets.size - 1):
         size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
         observed = (size + 1) // 2
@@ -337,14 +330,8 @@ def completion_likelihood(offsets, ranks, word_ids, model, numbers, key):
             times[i], times[j] = times[j], times[i]
         active, expected = fold_in(words[:observed], times[:observed], model, scratch)
         total = expected.sum() + mass
-        mixture[active] = expected
-        for i in range(observed, size):
-            probability = model.prior[words[i]]
-            for entry in range(model.offsets[words[i]], model.offsets[words[i] + 1]):
-                k = model.topics[entry]
-                probability += mixture[k] * model.counts[entry] * model.scale[k]
-            probability += model.beta * (expected * model.scale[active]).sum()
-            likelihood += times[i] * math.log(probability / total)
-            predicted += times[i]
-        mixture[active] = 0.0
-    return likelihood, predicted
+        likelihoods[d] = words_likelihood(
+            words[observed:size], times[observed:size], active, expected, model, mixture, total
+        )
+        predicted[d] = times[observed:size].sum()
+    return likelihoods, predicted

@@ -17,8 +17,9 @@ from blocks.errors import RequestError
 from ooc.rng import stream_key
 from samplers.topics import fold_in
 from samplers.topics.document_parts import DocumentRange, Documents, deal, read_documents, squared_parts, token_parts
+from samplers.topics.infer_kernels import InferredArrays, infer_documents
 from samplers.topics.left_to_right import left_to_right_likelihood
-from samplers.topics.mixtures import Output, allocate_mixtures, mapped
+from samplers.topics.mixtures import Output, allocate_outputs, mapped, mixture_arrays
 from samplers.topics.model import Model, TopicCountRows, TopicModel, read_only
 
 ATTACH = "samplers.topics.inference:attach"
@@ -29,8 +30,9 @@ _MOST_DRAWS = 1_000_000_000  # topics drawn for one document: a few minutes, les
 class InferenceTask(NamedTuple):
     """Task of the workers: "evaluate", "left-to-right", or "infer" into the files of `outputs`.
 
-    outputs: files for the mixtures of documents from index `first` on. particles: number of particles for
-    "left-to-right".
+    outputs: files for what is found of the documents from index `first` on: of each document the log-likelihood and, of
+    "evaluate", the number of predicted tokens, or arrays of `InferredArrays`. documents: number of these documents.
+    particles: number of particles for "left-to-right".
     """
 
     model: str
@@ -41,6 +43,15 @@ class InferenceTask(NamedTuple):
     first: int = 0
     documents: int = 0
     particles: int = 0
+
+
+class PerDocument(NamedTuple):
+    """What is inferred besides mixtures. spread: standard deviations of the shares. likelihood: log-likelihood of each
+    document. words: topics of the words of each document."""
+
+    spread: bool = False
+    likelihood: bool = False
+    words: bool = False
 
 
 def model_topics(model: TopicModel) -> fold_in.FoldInModel:
@@ -83,7 +94,7 @@ def attach(task: InferenceTask) -> Callable[[DocumentRange], Any]:
     """Load the model and return the handler that processes parts; see `blocks.workers`."""
     dataset = Dataset(task.dataset)
     topics = model_topics(Model(Path(task.model)))
-    outputs = mapped(task.outputs, task.documents)
+    outputs = mapped(task.outputs)
     prepare(lambda: _warm_up(task, topics))
     word_ids = dataset.index.word_ids
 
@@ -107,19 +118,34 @@ def _apply(
     task: InferenceTask,
     topics: fold_in.FoldInModel,
     word_ids: np.ndarray,
-    outputs: list[np.ndarray],
+    outputs: dict[str, np.ndarray],
     documents: Documents,
 ) -> Any:
-    """Run the kernel of a task on the documents of a part and return the kernel's result."""
-    arguments = (documents.offsets, documents.ranks, word_ids, topics)
+    """Run the kernel of a task on the documents of a part; returns the sums of what it finds of them."""
+    arguments, rows = (documents.offsets, documents.ranks, word_ids, topics), documents.numbers
+    if task.kind == "infer":
+        infer_documents(*arguments, inferred_arrays(outputs, topics), rows)
+        return None
     if task.kind == "evaluate":
-        return fold_in.completion_likelihood(*arguments, documents.numbers, stream_key(task.seed))
-    if task.kind == "left-to-right":
-        likelihoods = left_to_right_likelihood(*arguments, documents.numbers, task.particles, stream_key(task.seed))
-        return math.fsum(likelihoods)
-    if len(outputs) == 1:
-        return fold_in.document_mixtures(*arguments, outputs[0], documents.numbers)
-    return fold_in.document_top_topics(*arguments, *outputs, documents.numbers)
+        found = fold_in.completion_likelihood(*arguments, rows, stream_key(task.seed))
+    else:
+        found = (left_to_right_likelihood(*arguments, rows, task.particles, stream_key(task.seed)),)
+    for array, values in zip(outputs.values(), found, strict=False):
+        array[rows.astype(np.int64)] = values
+    return tuple(math.fsum(values) for values in found)
+
+
+def inferred_arrays(arrays: dict[str, np.ndarray], topics: fold_in.FoldInModel) -> InferredArrays:
+    """Return arrays for `infer_documents`, those that are not given without rows."""
+    table = dict.fromkeys(("mixtures", "topics", "weights", "deviations"), (0, topics.scale.size))
+    dtypes = {"topics": "uint32", "likelihoods": "float64", "starts": "int64", "words": "uint32", "counts": "uint32"}
+    dtypes |= {"word_topics": "uint32"}
+    return InferredArrays(
+        **{
+            name: arrays[name] if name in arrays else np.empty(table.get(name, 0), dtypes.get(name, "float32"))
+            for name in InferredArrays._fields
+        }
+    )
 
 
 def _warm_up(task: InferenceTask, topics: fold_in.FoldInModel) -> None:
@@ -127,22 +153,33 @@ def _warm_up(task: InferenceTask, topics: fold_in.FoldInModel) -> None:
     numbers, word_ids = np.zeros(1, np.uint64), np.zeros(1, np.uint32)
     for array in (numbers, word_ids):
         array.setflags(write=False)  # mapped files are read-only
-    columns = topics.scale.size if len(task.outputs) == 1 else 1
-    outputs = [np.empty((1, columns), dtype) for _, dtype, _ in task.outputs]
+    outputs = {name: np.zeros((2, *shape[1:]), dtype) for name, _, dtype, shape in task.outputs}
     _apply(task, topics, word_ids, outputs, Documents(np.zeros(2, np.int64), np.empty(0, np.uint32), numbers))
 
 
-def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, quiet: bool = False) -> dict[str, Any]:
+def evaluate(
+    model: Model,
+    dataset: Dataset,
+    *,
+    workers: int,
+    seed: int = 0,
+    quiet: bool = False,
+    outputs: tuple[Output, ...] = (),
+) -> dict[str, Any]:
     """Return the held-out log-likelihood per token by document completion, and the perplexity exp(-likelihood).
 
-    Half of the distinct words of each document, chosen by `seed`, are observed; the other half are predicted.
+    Half of the distinct words of each document, chosen by `seed`, are observed; the other half are predicted. outputs:
+    two files to fill, or none: log-likelihood, float64 (D,), and number of the predicted tokens of each document, int64
+    (D,).
     """
     check_vocabulary(model, dataset)
     check_predictable(dataset)
-    task = InferenceTask(str(model.path), str(dataset.opened_at), "evaluate", seed)
+    task = InferenceTask(
+        str(model.path), str(dataset.opened_at), "evaluate", seed, outputs, documents=dataset.documents
+    )
     answers = list(deal(ATTACH, task, token_parts(dataset), workers, title="evaluate", quiet=quiet))
     likelihood = math.fsum(answer[0] for _, answer in answers)
-    predicted = sum(answer[1] for _, answer in answers)
+    predicted = int(sum(answer[1] for _, answer in answers))
     return {
         "predictive_log_likelihood_per_token": likelihood / predicted,
         "perplexity": math.exp(-likelihood / predicted),
@@ -152,12 +189,19 @@ def evaluate(model: Model, dataset: Dataset, *, workers: int, seed: int = 0, qui
 
 
 def left_to_right(
-    model: Model, dataset: Dataset, *, workers: int, seed: int = 0, particles: int = 20, quiet: bool = False
+    model: Model,
+    dataset: Dataset,
+    *,
+    workers: int,
+    seed: int = 0,
+    particles: int = 20,
+    quiet: bool = False,
+    outputs: tuple[Output, ...] = (),
 ) -> dict[str, Any]:
     """Return the held-out log-likelihood per token (log p(w) summed over documents), and its perplexity.
 
     Estimated by the left-to-right particle algorithm (`samplers.topics.left_to_right`). particles: number of particles,
-    at least 1.
+    at least 1. outputs: a file to fill, or none: log-likelihood of each document, float64 (D,).
     """
     check_vocabulary(model, dataset)
     if not dataset.tokens:
@@ -170,10 +214,11 @@ def left_to_right(
             f"left-to-right: a document of {longest:,} tokens takes too long with {particles} particles",
             "Give fewer --particles, or leave out long documents: the time grows with the square of the length.",
         )
-    task = InferenceTask(str(model.path), str(dataset.opened_at), "left-to-right", seed, particles=particles)
+    place: dict[str, Any] = {"outputs": outputs, "documents": dataset.documents, "particles": particles}
+    task = InferenceTask(str(model.path), str(dataset.opened_at), "left-to-right", seed, **place)
     work = squared_parts(dataset, max(2 * _PART_DRAWS // particles, 1))
     answers = deal(ATTACH, task, work, workers, title="left to right", quiet=quiet)
-    likelihood = math.fsum(answer for _, answer in answers)
+    likelihood = math.fsum(answer[0] for _, answer in answers)
     return {
         "left_to_right_log_likelihood_per_token": likelihood / dataset.tokens,
         "left_to_right_perplexity": math.exp(-likelihood / dataset.tokens),
@@ -191,23 +236,35 @@ def infer(
     workers: int,
     batches: Batches | None = None,
     top: int | None = None,
+    wanted: PerDocument | None = None,
     quiet: bool = False,
-) -> list[np.ndarray]:
+) -> dict[str, np.ndarray]:
     """Return inferred topic mixtures of the documents of a dataset, or of some batches, in original order.
 
     The model's topics are fixed, and a document's mixture is inferred from its words (`samplers.topics.fold_in`). For
     training documents it differs from the trained mixture (`samplers.topics.mixtures.trained`); for documents without
-    words it is the prior. directory: existing directory for the result files. Returns [mixtures], float32 (D, K),
-    mapped; or, if `top` is given, [topics, weights], uint32 and float32 (D, top), largest first.
+    words it is the prior. directory: existing directory for the result files. Returns mapped arrays by name, as
+    described at `InferredArrays`: mixtures; or, if `top` is given, topics and weights; and what else is `wanted`.
     """
     check_vocabulary(model, dataset)
-    documents, blocks = (batches or all_batches(dataset))[1:]
-    outputs = allocate_mixtures(directory, len(documents), model.topics, top)
+    chosen, wanted = batches or all_batches(dataset), wanted or PerDocument()
+    documents, blocks = chosen[1:]
+    arrays = mixture_arrays(len(documents), model.topics, top, spread=wanted.spread)
+    if wanted.likelihood:
+        arrays["likelihoods"] = "float64", (len(documents),)
+    starts = np.concatenate(([0], np.cumsum(chosen.lengths(dataset)))) if wanted.words else None
+    if starts is not None:
+        arrays["starts"] = "int64", starts.shape
+        tokens = {"words": "uint32", "counts": "uint32", "word_topics": "uint32", "probabilities": "float32"}
+        arrays |= {name: (dtype, (int(starts[-1]),)) for name, dtype in tokens.items()}
+    outputs = allocate_outputs(directory, arrays)
+    if starts is not None:
+        mapped(outputs)["starts"][:] = starts
     place = {"first": documents.start, "documents": len(documents)}
     task = InferenceTask(str(model.path), str(dataset.opened_at), "infer", outputs=outputs, **place)
     for _ in deal(ATTACH, task, token_parts(dataset, blocks), workers, title="infer", quiet=quiet):
         pass
-    return mapped(outputs, len(documents))
+    return mapped(outputs)
 
 
 def facts(batches: Batches, tokens: np.ndarray) -> dict[str, int]:

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from blocks.errors import RequestError
 from blocks.json_files import read_json, write_json
+from ooc.runs.previous import MODEL
 from ooc.runs.run import CONFIG
 from samplers.topics.model import Model
 
@@ -72,4 +73,4 @@ def read_label_file(path: Path) -> dict[int, str]:
 
 def _file(model: Model) -> Path:
     run = model.path.parent
-    return (run if (run / CONFIG).exists() else model.path) / FILE
+    return (run if model.path.name == MODEL and (run / CONFIG).exists() else model.path) / FILE

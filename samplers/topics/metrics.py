@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
+from blocks.outputs import output, require_free, scratch_for
 from samplers.topics import coherence, inference
+from samplers.topics.document_files import check_format, columns_beside, suffix_of, write_documents
+from samplers.topics.mixtures import Output, allocate_outputs, mapped
 from samplers.topics.model import Model
 from samplers.topics.results import top_entries
 
 METRICS = ("completion", "left-to-right", "npmi", "c_v", "diversity")
+DOCUMENT_METRICS = {  # of those with a value for each document: names and dtypes of its columns
+    "completion": {"predictive_log_likelihood": "float64", "predicted_tokens": "int64"},
+    "left-to-right": {"left_to_right_log_likelihood": "float64"},
+}
 MOST_WORDS = 100  # maximum number of top words of a topic, as memory grows with the number of their pairs
 
 
@@ -42,19 +50,51 @@ def parse_metrics(names: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in names.split(",")))
 
 
-def evaluate_metrics(model: Model, dataset: Dataset, request: MetricsRequest, *, workers: int) -> dict[str, Any]:
-    """Compute all requested metrics, keyed as in docs/evaluation.md; the whole request is checked first."""
+def evaluate_metrics(
+    model: Model, dataset: Dataset, request: MetricsRequest, *, workers: int, outputs: tuple[Output, ...] = ()
+) -> dict[str, Any]:
+    """Compute all requested metrics, keyed as in docs/evaluation.md; the whole request is checked first.
+
+    outputs: files for the columns of DOCUMENT_METRICS, or none.
+    """
     request.check()
+    of = {name: tuple(each for each in outputs if each.name in DOCUMENT_METRICS[name]) for name in DOCUMENT_METRICS}
     inference.check_vocabulary(model, dataset)
     found: dict[str, Any] = {}
     if "completion" in request.metrics:
-        found |= inference.evaluate(model, dataset, workers=workers, seed=request.seed, quiet=request.quiet)
+        how: dict[str, Any] = {"seed": request.seed, "quiet": request.quiet, "outputs": of["completion"]}
+        found |= inference.evaluate(model, dataset, workers=workers, **how)
     if "left-to-right" in request.metrics:
-        how: dict[str, Any] = {"seed": request.seed, "particles": request.particles, "quiet": request.quiet}
+        how = {"seed": request.seed, "particles": request.particles, "quiet": request.quiet}
+        how["outputs"] = of["left-to-right"]
         found |= inference.left_to_right(model, dataset, workers=workers, **how)
     if {"npmi", "c_v", "diversity"} & set(request.metrics):
         found |= _of_top_words(model, dataset, request, workers)
     return found | {"documents": dataset.documents}
+
+
+def evaluate_documents(
+    model: Model, dataset: Dataset, request: MetricsRequest, out: Path, *, workers: int, overwrite: bool = False
+) -> dict[str, Any]:
+    """Compute all requested metrics, and write a file with those of each document: name, tokens, kept columns, and the
+    columns of DOCUMENT_METRICS. out: a .npz, .csv, .jsonl or .parquet file."""
+    request.check()
+    if not set(DOCUMENT_METRICS) & set(request.metrics):
+        raise RequestError(
+            f"--documents: {', '.join(request.metrics)} cannot be computed for a single document",
+            f"Add to --metrics one of: {', '.join(DOCUMENT_METRICS)}.",
+        )
+    check_format(out)
+    require_free(out, overwrite=overwrite)
+    with scratch_for(out) as scratch, output(out) as beside:
+        arrays = {name: DOCUMENT_METRICS[name] for name in DOCUMENT_METRICS if name in request.metrics}
+        wanted = {name: (dtype, (dataset.documents,)) for each in arrays.values() for name, dtype in each.items()}
+        outputs = allocate_outputs(scratch, wanted)
+        found = evaluate_metrics(model, dataset, request, workers=workers, outputs=outputs)
+        columns = {"tokens": dataset.document_lengths(), **mapped(outputs)}
+        kept = columns_beside(dataset.table(), range(dataset.documents))
+        write_documents(beside, suffix_of(out), columns, dataset.document_names(), kept)
+    return found
 
 
 def _of_top_words(model: Model, dataset: Dataset, request: MetricsRequest, workers: int) -> dict[str, Any]:

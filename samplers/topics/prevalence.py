@@ -81,6 +81,9 @@ def add_moments(offsets, topics, counts, alpha, states, groups, sizes, bases, mo
             moments[group, k, 2] += (share - square) * spread
 
 
+NUMBERS = ("prevalence", "low", "high", "difference", "difference_low", "difference_high", "p", "q")  # of a group
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Prevalence of K topics in G groups of documents.
@@ -106,13 +109,14 @@ class Comparison:
     without_value: int
     without_tokens: int
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield a row for each topic and group: topic, group, documents, and the numbers."""
-        names = ("prevalence", "low", "high", "difference", "difference_low", "difference_high", "p", "q")
-        for topic in range(self.prevalence.shape[1]):
-            for place, group in enumerate(self.groups):
-                numbers = {name: float(getattr(self, name)[place, topic]) for name in names}
-                yield {"topic": topic, "group": group, "documents": int(self.documents[place]), **numbers}
+    def rows(self, topics: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
+        """Yield a row for each group of each topic: topic, group, documents, and the numbers of NUMBERS. topics: topics
+        of the rows, None for all."""
+        sizes = self.documents.tolist()
+        for topic in range(self.prevalence.shape[1]) if topics is None else topics:
+            columns = [getattr(self, name)[:, topic].tolist() for name in NUMBERS]
+            for group, size, *numbers in zip(self.groups, sizes, *columns, strict=True):
+                yield {"topic": topic, "group": group, "documents": size, **dict(zip(NUMBERS, numbers, strict=True))}
 
 
 class GroupMoments:

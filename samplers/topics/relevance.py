@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import kernel
-from samplers.topics.model import Model
+from samplers.topics.model import TopicModel
 
 LEVELS = np.linspace(0.0, 1.0, 21)  # values of lambda
 
@@ -26,7 +26,7 @@ class Relevant(NamedTuple):
     counts: list[np.ndarray]
 
 
-def relevant_words(model: Model, slots: np.ndarray, top: int) -> Relevant:
+def relevant_words(model: TopicModel, slots: np.ndarray, top: int) -> Relevant:
     """Return the union over LEVELS of the `top` most relevant words of each topic. slots: int64 (K,), position of each
     topic in the result, or -1 to leave it out."""
     size = int(slots.max()) + 1
@@ -39,14 +39,14 @@ def relevant_words(model: Model, slots: np.ndarray, top: int) -> Relevant:
     return Relevant(listed, [_counts(model, int(k), found) for k, found in zip(topics, listed, strict=True)])
 
 
-def word_totals(model: Model) -> np.ndarray:
+def word_totals(model: TopicModel) -> np.ndarray:
     """Return the number of tokens of each word, float64 (V,)."""
     totals = np.zeros(model.vocabulary_size)
     _row_totals(model.words.offsets, model.words.counts, totals)
     return totals
 
 
-def _counts(model: Model, topic: int, words: np.ndarray) -> np.ndarray:
+def _counts(model: TopicModel, topic: int, words: np.ndarray) -> np.ndarray:
     """Return the tokens in a topic of words that all occur in the topic, float64 (n,)."""
     counts = np.zeros(words.size)
     _counts_of(*model.words, topic, words, counts)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import csv
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
 from blocks.compiled import kernel
+from blocks.errors import RequestError
 from blocks.npz import write_npz
 from samplers.factorization.model import Factorization
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax.model import SoftmaxModel
+from samplers.topics.frex import RANKINGS, ranked_words
 from samplers.topics.labels import label_list, labels_of
 from samplers.topics.model import TopicCountRows, TopicModel
+from samplers.topics.topic_map import document_shares
+
+_TITLES = {"frex": "FREX", "lift": "lift"}
 
 
 @kernel
@@ -53,12 +59,26 @@ def top_entries(rows: TopicCountRows, alpha: np.ndarray, top: int, *, per_row: b
     return top_rows, top_weights
 
 
-def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict[str, Any]]:
+def describe_topics(
+    model: TopicModel, *, top: int, documents: int, ranking: str = RANKINGS[0], correlated: int = 0
+) -> list[dict[str, Any]]:
     """Return the topics in descending order of size, with number, tokens, share of all tokens, whether the topic is
-    live (see `live_topics`), top words with phi, and top documents with theta of the trained mixtures."""
+    live (see `live_topics`), top words with phi, and top documents with theta of the trained mixtures.
+
+    ranking: how words are ranked, see `samplers.topics.frex`; by other rankings than probability words have a `score`.
+    correlated: number of topics with the largest positive correlations over documents to list with each topic. Raises
+    RequestError for an unknown ranking.
+    """
+    if ranking not in RANKINGS:
+        raise RequestError(f"--rank-words-by: unknown ranking {ranking!r}", f"Choose one of: {', '.join(RANKINGS)}.")
     vocabulary = model.vocabulary()
     names, lengths = (model.document_names(), model.document_lengths()) if documents else (None, None)
-    words, counts = top_entries(model.words, model.alpha, top, per_row=False)
+    words, counts, scores = (
+        (*top_entries(model.words, model.alpha, top, per_row=False), None)
+        if ranking == RANKINGS[0]
+        else ranked_words(model, ranking, top)
+    )
+    alike = correlated_topics(model, correlated) if correlated else None
     rows, shares = top_entries(model.documents, model.alpha, documents, per_row=True) if documents else (None, None)
     mass, live = model.vocabulary_size * model.beta, model.live
     labels, described = labels_of(model), []
@@ -72,10 +92,13 @@ def describe_topics(model: TopicModel, *, top: int, documents: int) -> list[dict
             "live": bool(live[k]),
             "words": [
                 {"word": vocabulary[word], "weight": (count + model.beta) / (size + mass)}
-                for word, count in zip(words[k].tolist(), counts[k].tolist(), strict=True)
+                | ({"score": float(scores[k, place])} if scores is not None else {})
+                for place, (word, count) in enumerate(zip(words[k].tolist(), counts[k].tolist(), strict=True))
                 if word >= 0
             ],
         }
+        if alike is not None:
+            topic["correlated"] = [{"topic": other, "correlation": r} for other, r in alike[k]]
         if rows is not None and shares is not None and lengths is not None:
             topic["documents"] = [
                 {
@@ -97,18 +120,46 @@ def one_line(value: object, width: int = 80) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def topics_table(described: list[dict[str, Any]]) -> str:
+def correlated_topics(model: TopicModel, number: int) -> list[list[tuple[int, float]]]:
+    """Return, for each topic, the topics with the largest positive correlations of their shares over documents."""
+    correlations = document_shares(model.documents, np.arange(model.topics)).correlations
+    np.fill_diagonal(correlations, 0.0)
+    return [
+        [(other, float(row[other])) for other in np.argsort(-row, kind="stable")[:number].tolist() if row[other] > 0]
+        for row in correlations
+    ]
+
+
+def write_topics(described: list[dict[str, Any]], file: IO[str]) -> None:
+    """Write topics as CSV, a row for each; `ooc label --from` reads labels from the first two columns."""
+    writer = csv.writer(file)
+    alike = bool(described) and "correlated" in described[0]
+    writer.writerow(["topic", "label", "tokens", "share", "words", *(["correlated"] if alike else [])])
+    for topic in described:
+        words = ", ".join(word["word"] for word in topic["words"])
+        row = [topic["topic"], topic["label"] or "", topic["tokens"], f"{topic['share']:.6g}", words]
+        writer.writerow([*row, *([_correlated(topic)] if alike else [])])
+
+
+def _correlated(topic: dict[str, Any]) -> str:
+    return ", ".join(f"{each['topic']} ({each['correlation']:.2f})" for each in topic["correlated"])
+
+
+def topics_table(described: list[dict[str, Any]], ranking: str = RANKINGS[0]) -> str:
     """Return a table of topics as text, with number, share of all tokens, and words with their weights in percent."""
     lines = []
     for topic in described:
         words = "  ".join(f"{entry['word']} {100 * entry['weight']:.1f}" for entry in topic["words"])
         label = f"{topic['label']}: " if topic["label"] else ""
         lines.append(f"{topic['topic']:>7}  {100 * topic['share']:5.2f}%  {label}{words}")
+        if topic.get("correlated"):
+            lines.append(f"{'':17}correlated with {_correlated(topic)}")
         for entry in topic.get("documents", ()):
             lines.append(f"{'':17}{100 * entry['weight']:5.1f}%  {entry['name']} ({entry['tokens']:,} tokens)")
             if "text" in entry:
                 lines += textwrap.wrap(entry["text"], 110, initial_indent=" " * 25, subsequent_indent=" " * 25)
-    return "\n".join([f"{'topic':>7}  {'tokens':>6}  words (percent of the topic)", *lines])
+    ranked = "" if ranking == RANKINGS[0] else f" by {_TITLES[ranking]}"
+    return "\n".join([f"{'topic':>7}  {'tokens':>6}  words{ranked} (percent of the topic)", *lines])
 
 
 def export_npz(model: TopicModel | Factorization | RegressionModel | SoftmaxModel, path: Path) -> None:

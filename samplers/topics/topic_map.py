@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import kernel
-from samplers.topics.model import Model, TopicCountRows
+from samplers.topics.model import TopicCountRows, TopicModel
 
 
 class Map(NamedTuple):
@@ -36,7 +36,7 @@ class Shares(NamedTuple):
     present: np.ndarray
 
 
-def similarities(model: Model, slots: np.ndarray) -> np.ndarray:
+def similarities(model: TopicModel, slots: np.ndarray) -> np.ndarray:
     """Return B as defined in the module docstring, float64 (S, S).
 
     slots: int64 (K,), index of each topic in the result, or -1 to leave it out.

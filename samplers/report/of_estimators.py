@@ -1,0 +1,40 @@
+"""Write the report of a topic model in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from samplers.report import comparison, topics, training
+from samplers.report.page import finite, require_libraries, write_page
+from samplers.topics.compare import described
+from samplers.topics.model import TopicModel
+from samplers.topics.prevalence import Comparison
+
+
+def write_report(
+    model: TopicModel,
+    out: Path,
+    facts: Mapping[str, Any],
+    history: Sequence[dict[str, Any]],
+    compared: Comparison | None,
+) -> None:
+    """Write a report page. facts: options and program. history: lines of the metrics. compared: groups of documents, or
+    None."""
+    require_libraries()
+    sections = [topics.section(model)]
+    if compared is not None:
+        sections.append(comparison.section(described(model, compared, largest=comparison.MOST_TOPICS)))
+    if history:
+        sections.append(training.section({"fit": [finite(line) for line in history]}, len(history)))
+    about = {
+        "name": facts["program"],
+        "version": version("ooc"),
+        "dataset": "data in memory",
+        "identity": "",
+        "made": {},
+    }
+    options = {name: value for name, value in facts["options"].items() if isinstance(value, str | int | float | list)}
+    write_page(out, sections, {**about, **facts, "options": options})

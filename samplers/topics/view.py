@@ -1,0 +1,159 @@
+"""Views of a topic model: the same model with topics merged, hidden and sorted, as a model directory of its own.
+
+A merged topic has the tokens, and the sum of the priors alpha, of its topics. Topics that are hidden become one topic,
+the last. The shares of documents in merged topics are exactly the sums of their shares, as sums of Dirichlet shares are
+Dirichlet; the words of a merged topic are smoothed by beta once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from blocks.arrays import Pieces, write_arrays
+from blocks.compiled import kernel
+from blocks.errors import RequestError
+from blocks.files import publish_directory, require_new
+from blocks.store import parts
+from samplers.topics.labels import labels_of, set_labels
+from samplers.topics.model import Model, TopicCountRows, write_derived_model
+from samplers.topics.results import one_line
+
+HIDDEN = "hidden topics"  # label of the topic that holds the hidden ones
+SORTS = ("number", "size", "label")
+_RUN = 1 << 19  # entries of rows that are merged at a time
+_LONGEST = 200  # letters of a label
+
+
+def write_view(
+    model: Model,
+    out: Path,
+    *,
+    merged: Sequence[Sequence[int]] = (),
+    hidden: Sequence[int] = (),
+    sort: str = SORTS[0],
+    overwrite: bool = False,
+) -> Model:
+    """Write a view of a model to a new directory, and return it.
+
+    merged: groups of topics, each of which becomes one topic. hidden: topics that become the last topic, labelled
+    HIDDEN. sort: order of the others: "number", by the smallest number of their topics; "size", largest first; "label",
+    those without a label last. Raises RequestError if topics are unknown or named twice.
+    """
+    groups = _groups(model, merged, hidden, sort)
+    new = np.empty(model.topics, np.int64)
+    for number, group in enumerate(groups):
+        new[group] = number
+    require_new(out, overwrite=overwrite, directory=True)
+    with publish_directory(out, overwrite=overwrite) as directory:
+        arrays = {
+            name: np.array([array[group].sum() for group in groups], array.dtype)
+            for name, array in (("alpha", np.asarray(model.alpha)), ("topic_counts", np.asarray(model.topic_counts)))
+        }
+        files = {"topics": write_arrays(directory, "topics.h5", arrays)}
+        for name, rows in (("words", model.words), ("documents", model.documents)):
+            files[name] = write_arrays(directory, f"{name}.h5", _merged(rows, new))
+        write_derived_model(directory, model, files, len(groups))
+    view = Model(out)
+    labels = labels_of(model)
+    given = {number: _joined([labels[k] for k in group if k in labels]) for number, group in enumerate(groups)}
+    if hidden:
+        given[len(groups) - 1] = HIDDEN
+    set_labels(view, given)
+    return view
+
+
+def parse_topics(text: str, option: str) -> list[int]:
+    """Return the topics in a comma-separated list. Raises RequestError."""
+    try:
+        return [int(topic) for topic in text.split(",")]
+    except ValueError:
+        raise RequestError(f"{option}: {text!r} is not a list of topics", f"For example: {option} 3,7") from None
+
+
+def _groups(model: Model, merged: Sequence[Sequence[int]], hidden: Sequence[int], sort: str) -> list[list[int]]:
+    """Return the topics of each topic of the view, in its order."""
+    if sort not in SORTS:
+        raise RequestError(f"--sort: unknown order {sort!r}", f"Choose one of: {', '.join(SORTS)}.")
+    named = [topic for group in (*merged, hidden) for topic in group]
+    if unknown := [topic for topic in named if not 0 <= topic < model.topics]:
+        raise RequestError(f"there is no topic {unknown[0]}", f"Topics have numbers from 0 to {model.topics - 1}.")
+    if twice := [topic for topic in named if named.count(topic) > 1]:
+        raise RequestError(f"topic {twice[0]} would appear twice", "Name each topic once in --merge and --hide.")
+    if short := [group for group in merged if len(group) < 2]:
+        raise RequestError(f"--merge {','.join(map(str, short[0]))} names fewer than two topics", "For example: 3,7")
+    if len(hidden) == model.topics:
+        raise RequestError("--hide names all topics, so that none would be left", "Leave some of them out.")
+    groups = [sorted(group) for group in merged] + [[topic] for topic in range(model.topics) if topic not in named]
+    labels, sizes = labels_of(model), model.topic_counts
+    keys = {
+        "number": lambda group: group,
+        "size": lambda group: (-sizes[group].sum(), group),
+        "label": lambda group: (not (label := _joined([labels[k] for k in group if k in labels])), label, group),
+    }
+    return sorted(groups, key=keys[sort]) + ([sorted(hidden)] if hidden else [])
+
+
+def _joined(labels: Sequence[str]) -> str:
+    return one_line(" + ".join(dict.fromkeys(labels)), _LONGEST)
+
+
+def _merged(rows: TopicCountRows, new: np.ndarray) -> dict[str, np.ndarray | Pieces]:
+    """Return rows with the new number of each topic, int64 (K,), read in pieces."""
+    size = int(new.max()) + 1
+    dtype = np.min_scalar_type(size - 1) if size <= 1 << 16 else np.dtype("uint32")
+    offsets = np.zeros(rows.offsets.size, np.int64)
+    for first, last in _pieces(rows):
+        offsets[first + 1 : last + 1] = np.diff(_merge(rows, first, last, new)[0])
+    np.cumsum(offsets, out=offsets)
+
+    def each(place: int, of: np.dtype) -> Iterator[np.ndarray]:
+        for first, last in _pieces(rows):
+            yield _merge(rows, first, last, new)[place].astype(of)
+
+    return {
+        "offsets": offsets,
+        "topics": Pieces(dtype.name, int(offsets[-1]), each(1, dtype)),
+        "counts": Pieces(rows.counts.dtype.name, int(offsets[-1]), each(2, rows.counts.dtype)),
+    }
+
+
+def _pieces(rows: TopicCountRows) -> list[tuple[int, int]]:
+    return list(pairwise(parts(np.asarray(rows.offsets), _RUN).tolist()))
+
+
+def _merge(rows: TopicCountRows, first: int, last: int, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    offsets = np.array(rows.offsets[first : last + 1])
+    some = slice(int(offsets[0]), int(offsets[-1]))
+    sums = np.zeros(int(new.max()) + 1)
+    return merge_rows(offsets - offsets[0], np.array(rows.topics[some]), np.array(rows.counts[some]), new, sums)
+
+
+@kernel
+def merge_rows(offsets, topics, counts, new, sums):
+    """Add up the counts of topics of each row that become one.
+
+    offsets: int64 (n+1,), topics and counts: sparse rows. new: int64 (K,), new number of each topic. sums: float64, of
+    the number of new topics, all 0, restored. Returns the offsets, int64 (n+1,), topics, int64 (m,), ascending in each
+    row, and counts, float64 (m,), of the new rows.
+    """
+    new_offsets = np.zeros_like(offsets)
+    new_topics, new_counts = np.empty(topics.size, np.int64), np.empty(topics.size)
+    size = 0
+    for row in range(offsets.size - 1):
+        begin = size
+        for entry in range(offsets[row], offsets[row + 1]):
+            topic = new[topics[entry]]
+            if sums[topic] == 0:
+                new_topics[size] = topic
+                size += 1
+            sums[topic] += counts[entry]
+        new_topics[begin:size] = np.sort(new_topics[begin:size])
+        for entry in range(begin, size):
+            new_counts[entry] = sums[new_topics[entry]]
+            sums[new_topics[entry]] = 0.0
+        new_offsets[row + 1] = size
+    return new_offsets, new_topics[:size], new_counts[:size]

@@ -1,0 +1,170 @@
+"""Rankings of words, correlations and the hierarchy of topics, and views of a model."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.cluster.hierarchy
+import scipy.spatial.distance
+import scipy.stats
+
+from samplers import LatentDirichletAllocation
+from samplers.topics import frex
+from samplers.topics.hierarchy import average_linkage, tree_of
+from samplers.topics.labels import labels_of, set_labels
+from samplers.topics.model import Model, write_topic_model
+from samplers.topics.view import write_view
+from tests.topic_models import dense, random_model
+
+Ooc = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.mark.parametrize("entries", [1 << 21, 7])
+def test_words_are_ranked_by_frex_and_lift(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As stm's calcfrex without shrinkage, over the dense probabilities; also a few entries at a time."""
+    monkeypatch.setattr(frex, "_ENTRIES", entries)
+    model = random_model(topics=6, words=80)
+    counts = dense(model.words, model.topics)
+    phi = (counts + model.beta) / (counts.sum(axis=0) + model.beta * len(counts))
+    share = counts.sum(axis=1) / counts.sum()
+    exclusivity = phi / phi.sum(axis=1, keepdims=True)
+    ranks = [scipy.stats.rankdata(each, axis=0) / len(counts) for each in (phi, exclusivity)]
+    with np.errstate(divide="ignore"):
+        expected = {"frex": 1 / (0.5 / ranks[0] + 0.5 / ranks[1]), "lift": phi / share[:, None]}
+    for ranking, values in expected.items():
+        words, found, scores = frex.ranked_words(model, ranking, 12)
+        for k in range(model.topics):
+            there = np.where(counts[:, k] > 0, values[:, k], -np.inf)
+            best = np.sort(there)[::-1][:12]
+            size = int(np.isfinite(best).sum())
+            np.testing.assert_allclose(scores[k, :size], best[:size], rtol=1e-9)
+            np.testing.assert_allclose(there[words[k, :size]], best[:size], rtol=1e-9)
+            np.testing.assert_array_equal(found[k, :size], counts[words[k, :size], k])
+            assert (words[k, size:] == -1).all()
+
+
+def test_the_hierarchy_is_that_of_scipy() -> None:
+    points = np.random.default_rng(3).normal(size=(23, 4))
+    distances = scipy.spatial.distance.pdist(points)
+    expected = scipy.cluster.hierarchy.linkage(distances, "average")
+    joined = average_linkage(scipy.spatial.distance.squareform(distances))
+    np.testing.assert_allclose(joined, expected, rtol=1e-9)
+    tree = tree_of(joined)
+    assert sorted(tree.order.tolist()) == list(range(23))
+    ends = tree.lines[tree.lines[:, 1] == tree.lines[:, 3]]  # each cluster ends where it is joined
+    assert len(ends) == 2 * len(joined)
+    np.testing.assert_allclose(np.sort(ends[:, 2]), np.repeat(np.sort(expected[:, 2]), 2))
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    """A model of a directory, two topics of which have labels."""
+    (tmp_path / "model").mkdir()
+    write_topic_model(tmp_path / "model", random_model(topics=6))
+    model = Model(tmp_path / "model")
+    set_labels(model, {1: "one", 3: "three"})
+    return model
+
+
+def test_topics_are_written_as_a_table_that_labels_are_read_from(
+    model: Model, ooc_in: Callable[[Path], Ooc], tmp_path: Path
+) -> None:
+    ooc = ooc_in(tmp_path)
+    shown = ooc("topics", "model", "--rank-words-by", "frex", "--correlated", 2, "--top", 3, "--json")
+    assert shown.returncode == 0, shown.stderr
+    shares = dense(model.documents, 6)
+    shares = shares[shares.sum(axis=1) > 0]
+    correlations = np.corrcoef(shares / shares.sum(axis=1, keepdims=True), rowvar=False)
+    np.fill_diagonal(correlations, 0.0)
+    for topic in json.loads(shown.stdout):
+        row = correlations[topic["topic"]]
+        best = [k for k in np.argsort(-row)[:2] if row[k] > 0]
+        assert [each["topic"] for each in topic["correlated"]] == best
+        assert [each["correlation"] for each in topic["correlated"]] == pytest.approx(row[best].tolist())
+    done = ooc("topics", "model", "--rank-words-by", "frex", "--top", 3, "--csv", "topics.csv")
+    assert (done.returncode, done.stdout) == (0, "topics.csv: 6 topics\n"), done.stderr
+    with (tmp_path / "topics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["words"].split(", ") for row in rows] == [
+        [word["word"] for word in topic["words"]] for topic in json.loads(shown.stdout)
+    ]
+    with (tmp_path / "topics.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(row | {"label": f"label {row['topic']}"} for row in rows)
+    assert ooc("label", "model", "--from", "topics.csv").returncode == 0
+    assert labels_of(model) == {k: f"label {k}" for k in range(6)}
+
+
+def test_a_view_has_the_sums_of_its_topics(model: Model, tmp_path: Path) -> None:
+    before = {path.name: path.read_bytes() for path in model.path.iterdir()}
+    view = write_view(model, tmp_path / "view", merged=[[5, 1], [0, 3]], hidden=[2], sort="size")
+    assert {path.name: path.read_bytes() for path in model.path.iterdir()} == before
+    groups = [[1, 5], [0, 3], [4]]
+    groups.sort(key=lambda group: -model.topic_counts[group].sum())
+    groups.append([2])
+    for old, new in ((model.words, view.words), (model.documents, view.documents)):
+        expected = np.stack([dense(old, 6)[:, group].sum(axis=1) for group in groups], axis=1)
+        np.testing.assert_array_equal(dense(new, 4), expected)
+    np.testing.assert_allclose(view.alpha, [model.alpha[group].sum() for group in groups])
+    shares = model.document_shares()
+    np.testing.assert_allclose(
+        view.document_shares(), np.stack([shares[:, group].sum(axis=1) for group in groups], axis=1)
+    )
+    labels = labels_of(view)
+    assert [labels.get(k) for k in range(4)] == [
+        {(1, 5): "one", (0, 3): "three", (4,): None, (2,): "hidden topics"}[tuple(group)] for group in groups
+    ]
+    assert view.dataset == model.dataset
+
+
+def test_views_of_unknown_topics_are_refused(model: Model, ooc_in: Callable[[Path], Ooc], tmp_path: Path) -> None:
+    ooc = ooc_in(tmp_path)
+    for options, said in (
+        (["--merge", "1,9"], "ooc: there is no topic 9\nTopics have numbers from 0 to 5.\n"),
+        (
+            ["--merge", "1,2", "--hide", "2"],
+            "ooc: topic 2 would appear twice\nName each topic once in --merge and --hide.\n",
+        ),
+        (["--merge", "1;2"], "ooc: --merge: '1;2' is not a list of topics\nFor example: --merge 3,7\n"),
+    ):
+        done = ooc("view", "model", "out", *options)
+        assert (done.returncode, done.stderr) == (2, said)
+        assert not (tmp_path / "out").exists()
+    done = ooc("view", "model", "out", "--merge", "0,1", "--hide", "2,3")
+    assert (done.returncode, done.stdout) == (0, "out: 4 topics from 6\nSee the topics with: ooc topics out\n"), (
+        done.stderr
+    )
+    done = ooc("topics", "out", "--top", 1)
+    assert "hidden topics: " in done.stdout
+
+
+def test_an_estimator_shows_and_writes_its_topics(tmp_path: Path) -> None:
+    texts = ["court judge trial"] * 30 + ["nest wing song"] * 30
+    model = LatentDirichletAllocation(2, max_iter=20, random_state=0)
+    assert model._repr_html_() == "<pre>LatentDirichletAllocation(max_iter=20, n_components=2, random_state=0)</pre>"
+    model.fit(texts)
+    table = model.topics(3, ranking="frex")
+    assert list(table.columns) == ["topic", "tokens", "share", "live", "words"]
+    assert {frozenset(words.split(", ")) for words in table["words"]} == {
+        frozenset(("court", "judge", "trial")),
+        frozenset(("nest", "wing", "song")),
+    }
+    assert "<td>50.00%</td>" in model._repr_html_()
+    model.report(tmp_path / "report.html", ["A"] * 30 + ["B"] * 30)
+    page = (tmp_path / "report.html").read_text()
+    assert all(f'<section id="{name}"' in page for name in ("topics", "comparison", "training", "made"))
+    model.export(tmp_path / "model.npz")
+    assert np.load(tmp_path / "model.npz")["topic_tokens"].sum() == 180
+    model.save(tmp_path / "saved")
+    again = LatentDirichletAllocation.from_run(tmp_path / "saved")
+    np.testing.assert_array_equal(again.components_, model.components_)
+    np.testing.assert_array_equal(again.doc_topic_, model.doc_topic_)
+    effects = model.regress({"group": ["A"] * 30 + ["B"] * 30})
+    assert effects.terms == ["(intercept)", "group: B"]
