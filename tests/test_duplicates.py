@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from blocks import Dataset, RequestError
-from blocks.corpus.duplicates import parse_similarity, values_of_band
+from blocks.corpus.duplicate_search import values_of_band
+from blocks.corpus.duplicates import parse_similarity
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 LETTERS = "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau"

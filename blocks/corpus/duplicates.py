@@ -1,36 +1,18 @@
-"""Find documents of an ingestion that repeat earlier ones, exactly or nearly, before it begins.
-
-Exact duplicates have the same tokens in the same order. Near duplicates have at least a given Jaccard similarity, as
-estimated by MinHash (`blocks.corpus.minhash`): documents are compared if a band of their signatures agrees, in runs of
-equal bands with up to LEADERS earlier documents of the run. Documents that are linked through others belong together,
-too; of each such cluster the first is kept. Documents without tokens are kept. What is found depends on the documents
-alone, not on the number of workers.
-
-Signatures and bands are in files; memory holds 5 bytes for each document, and a part of the documents at a time.
-"""
+"""Duplicates that an ingestion leaves out: which it leaves out, and where it lists them."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.compiled import kernel
-from blocks.corpus.minhash import SIZE
 from blocks.errors import RequestError
 from blocks.outputs import output
-from blocks.spool import NumberSpool
 
-LEADERS = 64
 LEFT_OUT = "left-out.npz"  # name of the file that says which documents to leave out
 _LEAST = 0.5  # similarity that can be asked for
-_ROWS = (16, 8, 4, 2)  # values of a band; the more, the fewer documents are compared
-_FOUND = 0.999  # least probability with which documents of the asked similarity are compared
-_PART = 1 << 22  # documents that are sorted at a time, about
 
 
 class Signed(NamedTuple):
@@ -40,18 +22,6 @@ class Signed(NamedTuple):
     hashes: np.ndarray
     signatures: np.ndarray
     names: list[str] | None
-
-
-class Duplicates(NamedTuple):
-    """Documents to leave out. numbers: int64 (n,), ascending, index among all documents. kept: int64 (n,), index of the
-    document that each repeats. similarities: float64 (n,), estimated similarity of the two. exact: number of those that
-    have the same tokens as an earlier document. documents: number of all."""
-
-    numbers: np.ndarray
-    kept: np.ndarray
-    similarities: np.ndarray
-    exact: int
-    documents: int
 
 
 def parse_similarity(text: str) -> float:
@@ -70,206 +40,14 @@ def parse_similarity(text: str) -> float:
     return value
 
 
-def values_of_band(similarity: float) -> int:
-    """Return the number of values of a band, such that documents of a similarity are nearly always compared."""
-    return next(rows for rows in _ROWS if 1 - (1 - similarity**rows) ** (SIZE // rows) >= _FOUND)
-
-
-class DuplicateSearch:
-    """Collects the hashes of documents in files in `directory`. Use as a context manager."""
-
-    def __init__(self, directory: Path, similarity: float) -> None:
-        self._similarity = similarity
-        self._rows = values_of_band(similarity) if similarity < 1.0 else SIZE
-        self._stack = ExitStack()
-        bands = SIZE // self._rows if similarity < 1.0 else 0
-        spools = [self._stack.enter_context(NumberSpool(directory, "uint64")) for _ in range(2 + bands)]
-        self._hashes, self._bands = spools[:2], spools[2:]
-        self._signatures = self._stack.enter_context(NumberSpool(directory, "uint16"))
-        self._names = self._stack.enter_context((directory / "names").open("w+", encoding="utf-8"))
-        self._named = False
-        self._sizes: list[int] = []
-
-    def __enter__(self) -> DuplicateSearch:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def add(self, signed: Signed) -> None:
-        """Add the documents of the next chunk."""
-        self._sizes.append(len(signed.hashes))
-        for place, spool in enumerate(self._hashes):
-            spool.add(signed.hashes[:, place])
-        for band, spool in enumerate(self._bands):
-            values = np.ascontiguousarray(signed.signatures[:, band * self._rows : (band + 1) * self._rows])
-            spool.add(band_keys(values))
-        self._signatures.add(signed.signatures)
-        self._named |= signed.names is not None
-        self._names.writelines(f"{name}\n" for name in signed.names or [""] * len(signed.hashes))
-
-    def find(self) -> Duplicates:
-        """Return the documents to leave out."""
-        first, second = (spool.mapped(-1) for spool in self._hashes)
-        parents = np.arange(first.size, dtype=np.uint32)
-        for some in _parts(first):
-            join_equal(some, first[some], second[some], parents)
-        exact = parents != np.arange(first.size, dtype=np.uint32)
-        signatures = self._signatures.mapped(first.size, SIZE if self._bands else 0)
-        for spool in self._bands:
-            keys = spool.mapped(-1)
-            for some in _parts(keys):
-                wanted = some[~exact[some] & (first[some] != 0)]
-                order = np.argsort(keys[wanted], kind="stable")
-                join_similar(wanted[order], keys[wanted][order], signatures, self._similarity, LEADERS, parents)
-        return _found(parents, exact, signatures)
-
-    def write_left_out(self, found: Duplicates, path: Path) -> None:
-        """Write which documents of each chunk are to be left out, for the workers."""
-        left_out = np.zeros(found.documents, bool)
-        left_out[found.numbers] = True
-        np.savez(path, starts=np.cumsum([0, *self._sizes]), left_out=left_out)
-
-    def listed(self, found: Duplicates) -> list[list[Any]]:
-        """Return a row for each document that is left out: its number, from 1, and its name; those of the document that
-        it repeats; and the similarity."""
-        names = self._names_of(np.union1d(found.numbers, found.kept))
-        rows = zip(found.numbers.tolist(), found.kept.tolist(), found.similarities.tolist(), strict=True)
-        return [
-            [number + 1, names[number], kept + 1, names[kept], f"{similarity:.4g}"] for number, kept, similarity in rows
-        ]
-
-    def _names_of(self, numbers: np.ndarray) -> dict[int, str]:
-        wanted = set(numbers.tolist())
-        self._names.seek(0)
-        return {number: line[:-1] for number, line in enumerate(self._names) if number in wanted}
-
-
 def duplicates_path(out: str) -> str:
     """Return the path of the list of the documents that are left out of a dataset."""
     return f"{out.rstrip('/')}-duplicates.csv"
 
 
 def write_list(rows: list[list[Any]], path: Path) -> None:
-    """Publish the rows of `DuplicateSearch.listed` as CSV."""
+    """Publish the rows of `blocks.corpus.duplicate_search.DuplicateSearch.listed` as CSV."""
     with output(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["document", "name", "kept_document", "kept_name", "similarity"])
         writer.writerows(rows)
-
-
-def _parts(keys: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the documents in parts, uint32, ascending, such that documents with equal keys are in the same part."""
-    count = -(-keys.size // _PART)
-    part_of = np.empty(keys.size, np.uint8 if count <= 256 else np.uint32)
-    for first in range(0, keys.size, _PART):
-        run = slice(first, first + _PART)
-        part_of[run] = keys[run] % np.uint64(count)
-    for part in range(count):
-        yield np.flatnonzero(part_of == part).astype(np.uint32)
-
-
-def _found(parents: np.ndarray, exact: np.ndarray, signatures: np.ndarray) -> Duplicates:
-    kept = roots(parents)
-    numbers = np.flatnonzero(kept != np.arange(kept.size))
-    of = kept[numbers].astype(np.int64)
-    similarities = similarities_of(numbers, of, signatures) if signatures.shape[1] else np.ones(numbers.size)
-    return Duplicates(numbers, of, similarities, int(np.count_nonzero(exact)), kept.size)
-
-
-@kernel
-def band_keys(values):
-    """Return a hash of each row, uint64 (D,). values: uint16 (D, n)."""
-    keys = np.empty(values.shape[0], np.uint64)
-    for row in range(values.shape[0]):
-        key = np.uint64(0x9E3779B97F4A7C15)
-        for place in range(values.shape[1]):
-            key = (key ^ np.uint64(values[row, place])) * np.uint64(0xC2B2AE3D27D4EB4F)
-            key ^= key >> np.uint64(29)
-        keys[row] = key
-    return keys
-
-
-@kernel
-def root_of(parents, document):
-    """Return the first document of a cluster, and shorten the way to it."""
-    while parents[document] != document:
-        parents[document] = parents[parents[document]]
-        document = parents[document]
-    return document
-
-
-@kernel
-def roots(parents):
-    """Return the first document of the cluster of each document, uint32 (N,)."""
-    found = np.empty_like(parents)
-    for document in range(parents.size):
-        found[document] = root_of(parents, document)
-    return found
-
-
-@kernel
-def join_equal(documents, first, second, parents):
-    """Join documents with the same two hashes.
-
-    documents: uint32 (n,), ascending. first, second: uint64 (n,), their hashes, 0 for a document without tokens.
-    parents: uint32 (N,), changed: an earlier document of the cluster of each document, or itself.
-    """
-    order = np.argsort(first, kind="mergesort")
-    for i in range(order.size):
-        here = order[i]
-        if first[here] == 0:
-            continue
-        j = i - 1
-        while j >= 0 and first[order[j]] == first[here]:
-            if second[order[j]] == second[here]:
-                parents[documents[here]] = root_of(parents, documents[order[j]])
-                break
-            j -= 1
-
-
-@kernel
-def join_similar(documents, keys, signatures, similarity, most, parents):
-    """Join similar documents among those with the same key.
-
-    documents: uint32 (n,), ascending among equal keys. keys: uint64 (n,), ascending. signatures: uint16 (N, H).
-    similarity: least fraction of equal values. most: number of documents that each is compared with. parents: see
-    `join_equal`.
-    """
-    leaders = np.empty(most, np.uint32)
-    size = 0
-    for i in range(documents.size):
-        if i == 0 or keys[i] != keys[i - 1]:
-            size = 0
-        document = documents[i]
-        joined = False
-        for place in range(size):
-            one, other = root_of(parents, leaders[place]), root_of(parents, document)
-            if one == other:
-                joined = True
-            elif agreement(signatures[leaders[place]], signatures[document]) >= similarity:
-                parents[max(one, other)] = min(one, other)
-                joined = True
-            if joined:
-                break
-        if not joined and size < most:
-            leaders[size] = document
-            size += 1
-
-
-@kernel
-def similarities_of(documents, others, signatures):
-    """Return the estimated similarity of pairs of documents, float64 (n,)."""
-    found = np.empty(documents.size)
-    for i in range(documents.size):
-        found[i] = agreement(signatures[documents[i]], signatures[others[i]])
-    return found
-
-
-@kernel
-def agreement(first, second):
-    """Return the fraction of equal values of two signatures."""
-    equal = 0
-    for place in range(first.size):
-        equal += first[place] == second[place]
-    return equal / first.size

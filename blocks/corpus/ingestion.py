@@ -26,9 +26,8 @@ from blocks.corpus import known, uci
 from blocks.corpus.advice import advice_on
 from blocks.corpus.chunks import UciFile, chunks_of, pieces_of, without_lines
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.duplicates import LEFT_OUT, DuplicateSearch, write_list
+from blocks.corpus.duplicates import LEFT_OUT, write_list
 from blocks.corpus.messages import WORDS, ChunkToSign, Parsed, Reading
-from blocks.corpus.minhash import SIZE
 from blocks.corpus.partition import bucket_count
 from blocks.corpus.request import CorpusRequest, Settled, inputs_told, settled
 from blocks.corpus.vocabulary import ChosenVocabulary, choose, keep_fixed, select
@@ -199,14 +198,15 @@ def _block_bytes(request: CorpusRequest, read: ReadCorpus) -> int:
 
 def _find_duplicates(pool: Workers, pipeline: IngestionPipeline, asked: Settled, reading: Reading) -> FoundDuplicates:
     """Read the inputs to find duplicates, and write the file that tells the workers which documents to leave out."""
+    from blocks.corpus.duplicate_search import DuplicateSearch  # imports numba, which only this needs
+
     request, spill = asked.request, pipeline.target.spill
-    similarity = request.deduplicate or 1.0
-    size = SIZE if similarity < 1.0 else 0
     total = sum(map(size_of, [path for path, _ in asked.files.found] or request.inputs))
-    with DuplicateSearch(spill, similarity) as search:
+    with DuplicateSearch(spill, request.deduplicate or 1.0) as search:
         with pipeline.reading(total, "comparing") as progress:
             chunks = chunks_of(asked, 0, [], reading.opening, progress)
-            for signed in in_order(pool.map_unordered(ChunkToSign(chunk.number, chunk, size) for chunk in chunks)):
+            messages = (ChunkToSign(chunk.number, chunk, search.signature_size) for chunk in chunks)
+            for signed in in_order(pool.map_unordered(messages)):
                 search.add(signed)
         found = search.find()
         search.write_left_out(found, spill / LEFT_OUT)
