@@ -58,7 +58,9 @@ def files_of(module: str) -> dict[str, Path]:
     waiting, known = [module], {module}
     for name in waiting:  # which grows
         file = file_of(name)
-        if file is None or not (_package(name) == _package(module) or _is_local(name, file)):
+        if file is None or _package(name) in OURS:
+            continue
+        if _package(name) != _package(module) and not _is_local(file):
             continue
         files[name] = file
         for imported in _imported(name, file) if file.suffix == ".py" else ():
@@ -73,9 +75,8 @@ def _package(module: str) -> str:
     return module.partition(".")[0]
 
 
-def _is_local(module: str, file: Path) -> bool:
-    installed = _INSTALLED.intersection(file.parts) or file.is_relative_to(_STANDARD)
-    return not installed and _package(module) not in OURS
+def _is_local(file: Path) -> bool:
+    return not (_INSTALLED.intersection(file.parts) or file.is_relative_to(_STANDARD))
 
 
 def _imported(module: str, file: Path) -> Iterator[str]:

@@ -205,6 +205,7 @@ def test_files_that_are_imported_are_found(form: str, tmp_path: Path, monkeypatc
     (tmp_path / "used.py").write_text("number = 22\n")
     assert source_checksum(f"by_{form}") != before
     assert "used" not in sys.modules  # nothing was run
+    assert files_of("samplers.regression.rounds.lasso") == {}  # files of ooc do not count
 
 
 def test_constants_are_told_apart_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
