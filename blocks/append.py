@@ -49,7 +49,7 @@ class Target:
 
     @property
     def suffix(self) -> str:
-        """Return the suffix of file names of this generation."""
+        """Return the suffix of this generation's file names."""
         return f"-{self.generation}" if self.old else ""
 
     @property

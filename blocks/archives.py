@@ -41,7 +41,7 @@ def is_archive(path: str) -> bool:
 
 
 def members(path: str, pattern: str, opening: Opening, progress: Progress) -> Iterator[ArchiveMember]:
-    """Yield the files of an archive that are not hidden and match a glob, as UTF-8 with line feeds.
+    """Yield the files of an archive that are not hidden and match a glob, as UTF-8 text with line feeds.
 
     progress: function called with the number of bytes just read. Raises RequestError if the archive is truncated or
     damaged, or a file in it is too large.

@@ -1,6 +1,6 @@
 """Files of named arrays: HDF5, written once, contiguous, and memory-mapped by offset without the HDF5 library.
 
-The content of a file is declared as a NamedTuple of arrays whose annotations give the dtypes, such as `Int64`.
+The contents of a file are declared as a NamedTuple of arrays whose annotations give the dtypes, such as `Int64`.
 """
 
 from __future__ import annotations

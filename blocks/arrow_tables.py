@@ -94,7 +94,7 @@ class ArrowTable:
                 )
 
     def together(self, columns: Sequence[str]) -> list[int]:
-        """Return the bounds, from 0 to the end, of groups of columns that fit in memory together."""
+        """Return the bounds of groups of columns that fit in memory together, from 0 to the number of columns."""
         with self._opened(columns[:1]) as file:
             sizes = file.column_bytes(columns)
         bounds, held = [0], 0
@@ -110,8 +110,8 @@ class ArrowTable:
     ) -> Iterator[RowBatch]:
         """Yield all rows in batches with the given columns.
 
-        row_bytes: memory that the caller needs for each row. size: approximate bytes of a batch. coded: columns to be
-        passed to `distinct`. Raises RequestError if the file is damaged.
+        row_bytes: memory that the caller needs for each row. size: approximate size of a batch in bytes. coded: columns
+        to be passed to `distinct`. Raises RequestError if the file is damaged.
         """
         wanted = list(dict.fromkeys(columns))
         total, first = Path(self.name).stat().st_size, 0

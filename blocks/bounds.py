@@ -17,7 +17,7 @@ _RUNS = 1 << 16  # number of runs checked at a time, so that they stay in the ca
 
 
 def require(holds: bool | np.bool_, path: Path, what: str) -> None:
-    """Raise WorkFailed with `what` is wrong with a file, unless `holds` is true."""
+    """Raise WorkFailed, which says `what` is wrong with a file, unless `holds` is true."""
     if not holds:
         raise WorkFailed(f"{path} is damaged: {what}", REMEDY)
 

@@ -121,7 +121,7 @@ _OTHERS = (  # file formats that are not text: first bytes, name, remedy
 
 
 def unzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
-    """Yield the content of the only file in a zip archive; the file may be compressed, too.
+    """Yield the contents of the only file in a zip archive; the file may itself be compressed.
 
     Raises RequestError if there are several files, or if a password is needed.
     """
@@ -155,10 +155,10 @@ def is_tar(first: bytes) -> bool:
 
 
 def decompressed(pieces: Iterator[bytes], name: str, *, tar: bool = False) -> Iterator[bytes]:
-    """Yield the decompressed content of a file, given in pieces of which the first has at least 512 bytes.
+    """Decompress a file, given in pieces of which the first has at least 512 bytes.
 
     tar: accept an uncompressed tar archive, which is otherwise refused. Raises RequestError if the file name implies
-    another format or the content is not text, and one of `DAMAGE` if the file is truncated or damaged.
+    another format or the contents are not text, and one of `DAMAGE` if the file is truncated or damaged.
     """
     first = next(pieces, b"")
     found = next((each for each in _FORMATS if each.magic.match(first)), None)
@@ -180,7 +180,7 @@ def decompressed(pieces: Iterator[bytes], name: str, *, tar: bool = False) -> It
 
 
 def _inflated(pieces: Iterator[bytes], start: Callable[[], Any]) -> Iterator[bytes]:
-    """Yield the content of concatenated compressed streams; zeros between them are padding."""
+    """Decompress concatenated streams; zeros between them are padding."""
     stream = start()
     for given in pieces:
         piece = given

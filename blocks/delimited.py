@@ -58,7 +58,7 @@ class Dialect:
         )
 
     def _fields(self, buffer: bytes | bytearray) -> list[tuple[int, int]]:
-        """Return start and end of the quoted fields in a text; an unclosed field ends beyond the text."""
+        """Return the start and end of each quoted field in a text; an unclosed field ends beyond the text."""
         if self._quoted is None or self.quote is None or self.quote.encode() not in buffer:
             return []
         return [(found.start(), found.end() + (found[1] is None)) for found in self._quoted.finditer(buffer)]

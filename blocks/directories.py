@@ -32,8 +32,8 @@ class _State(msgspec.Struct):
 class Files(NamedTuple):
     """The files found.
 
-    found: path and name of each file. left_out: numbers of hidden files, datasets and runs. archives: tar and zip
-    archives that were given by name rather than found in a directory.
+    found: path and name of each file. left_out: numbers of hidden files, datasets and runs that were skipped. archives:
+    tar and zip archives that were given by name rather than found in a directory.
     """
 
     found: list[tuple[str, str]]

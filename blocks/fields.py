@@ -21,7 +21,7 @@ def is_blank(byte):
 
 @inlined
 def trimmed(text, begin, end):
-    """Return start and end of a field without surrounding blanks."""
+    """Return the start and end of a field without surrounding blanks."""
     while begin < end and is_blank(text[begin]):
         begin += 1
     while begin < end and is_blank(text[end - 1]):

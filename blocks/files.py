@@ -28,7 +28,7 @@ from blocks.synced import sync_directory
 _CHUNK = 8 << 20  # number of bytes hashed at a time
 _HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE
 _renameat2: Any = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-_MOST_JSON = 64 << 20  # bytes: a dataset of 100,000 blocks and slices has 60 MB
+_MOST_JSON = 64 << 20  # bytes: the manifest of a dataset with 100,000 blocks and slices has 60 MB
 _NO_ROOM = 1 << 20  # bytes: a disk with less free space counts as full, as some users may not use its last blocks
 REMEDY = "Restore the file from a copy, or make it again."  # remedy for damaged files
 TEMPORARY = ".partial-"  # part of the name of every incomplete file or directory
@@ -47,7 +47,7 @@ def checksum(path: Path, progress: Callable[[int], object] = lambda _: None) -> 
 
 
 def _settle(path: Path) -> None:
-    """Make a new name durable. Raises WorkFailed, which says that the file exists, if that fails."""
+    """Make a new name durable. If that fails, raises WorkFailed, which says that the file exists."""
     try:
         sync_directory(path.parent)
     except OSError as error:
@@ -186,7 +186,7 @@ def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Fill a directory next to `path`, then rename it; on failure nothing is left under `path`.
 
     All files in it are made durable first, and leftovers of killed attempts are removed. An empty directory is
-    replaced, and so is the content of a mount point. Raises RequestError if `path` exists and either `overwrite` is not
+    replaced, as are the contents of a mount point. Raises RequestError if `path` exists and either `overwrite` is not
     set or ooc did not create it, or if something else is there at the end.
     """
     path = path.resolve() if is_free(path) else path  # `path` may be a symbolic link
@@ -356,7 +356,7 @@ def remove(path: Path) -> Removed:
 
 
 def remove_leftovers(directory: Path, name: str | None = None, *, exclusive: bool = False) -> list[Removed]:
-    """Delete temporary files of killed processes in a directory. name: only those of this name.
+    """Delete temporary files of killed processes in a directory. name: delete only temporary files of this name.
 
     exclusive: no other process is publishing there, so an unlocked file is a leftover even if it is new.
     """

@@ -79,7 +79,9 @@ def _has_run(file: Path, reference: dict[str, Any]) -> bool:
 
 
 def generation_of(path: Path, identity: str) -> Path:
-    """Return the path for opening the generation with an identity; the dataset itself if no such generation is kept."""
+    """Return the path for opening the generation with a given identity; the dataset itself if no such generation is
+    kept.
+    """
     with suppress(OocError):
         if _identity(path) == identity:
             return path

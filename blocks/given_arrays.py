@@ -35,7 +35,7 @@ def finite_floats(name: str, given: Any) -> np.ndarray:
 
 
 def python_times(array: Any) -> Any:
-    """Return an array or scalar of numpy with times cut to microseconds, as Python's are; others unchanged."""
+    """Truncate the times of a NumPy array or scalar to microseconds, as in Python; other values are unchanged."""
     if array.dtype.kind == "M" and np.datetime_data(array.dtype)[0] in ("ns", "ps", "fs", "as"):
         return array.astype("datetime64[us]")
     return array

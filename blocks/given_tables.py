@@ -184,7 +184,7 @@ class GivenTable:
         )
 
     def place(self, row: int, column: int) -> str:
-        """Return the position of a cell for messages."""
+        """Describe the position of a cell for messages."""
         which = repr(self.names[column]) if self.names else str(column)
         return f"{self.what}, row {row}, column {which} (counted from 0)"
 
@@ -234,7 +234,7 @@ def _checked_rows(data: Any, indices: Any, indptr: Any) -> GivenRows:
 
 
 def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
-    """Return a number for each row, float64 (n,). Raises RequestError for anything else.
+    """Return the labels of rows as numbers, float64 (n,). Raises RequestError for anything else.
 
     first: number of rows in earlier calls.
     """
@@ -282,7 +282,7 @@ def target_of(table: Any, target: str, y: Any) -> Any:
 def columns_but(table: Any, left_out: Sequence[str], order: Sequence[str] | None = None) -> Any:
     """Return a table without the columns in `left_out`.
 
-    order: the remaining columns in the wanted order, None to keep the table's order.
+    order: the remaining columns in the requested order, None to keep the table's order.
     """
     kept = [name for name in order or names_of(table) if name not in left_out]
     return table.select(kept) if hasattr(table, "select") else table[kept]

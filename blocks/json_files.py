@@ -1,4 +1,4 @@
-"""Small JSON files with a checksum of their content: the commit points of datasets, runs and models."""
+"""Small JSON files with a checksum of their contents: the commit points of datasets, runs and models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from blocks.files import REMEDY, no_such_file, publish, read_small
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Publish a small JSON file with a checksum of its content; it is the commit point of what it describes."""
+    """Publish a small JSON file with a checksum of its contents; it is the commit point of what it describes."""
     with publish(path) as beside:
         whole = {**content, "checksum": _content_checksum(content)}
         beside.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
@@ -41,7 +41,8 @@ def _with_nulls(content: Any) -> Any:
 def _require_inside(directory: Path, content: Any) -> None:
     """Raise WorkFailed if a "file" entry, at any depth, is not a plain relative path inside a directory.
 
-    Content may be untrusted: the files that it names are read, memory-mapped and, by `verify --repair`, overwritten.
+    The content may be untrusted: the files that it names are read, memory-mapped and, by `verify --repair`,
+    overwritten.
     """
     rest = [content]
     while rest:

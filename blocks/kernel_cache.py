@@ -90,7 +90,7 @@ class _Locator(caching.UserProvidedCacheLocator):
         Path(self._cache_path).mkdir(0o755, exist_ok=True)
 
     def get_source_stamp(self) -> str:
-        """Return a stamp of the content, since container images store file times only in seconds."""
+        """Return a stamp of the source's contents, since container images store file times only in whole seconds."""
         return _digest_of(self._py_file)
 
     @classmethod

@@ -1,7 +1,6 @@
-"""Publish into a mount point, which cannot be replaced, by moving the content of a complete subdirectory up.
-
-Names are moved one by one; the file by which a dataset, run or model is recognized is moved last. Old content is moved
-away first. If the process is killed, the next process that looks for leftovers completes the move or undoes it.
+"""Publish into a mount point, which cannot be replaced, by moving the contents of a complete subdirectory up. Entries
+are moved one by one; the file by which a dataset, run or model is recognized is moved last. Old contents are moved away
+first. If the process is killed, the next process that looks for leftovers completes the move or undoes it.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from blocks.synced import sync_directory
 
-_AWAY, _COMPLETE = ".away", ".complete"  # directory of old content; mark that all of it was moved
+_AWAY, _COMPLETE = ".away", ".complete"  # directory of old contents; marker that all of them were moved
 _OF_FILE_SYSTEM = {"lost+found"}  # entries that file systems have at their root
 
 
@@ -23,14 +22,13 @@ def is_mount_point(path: Path) -> bool:
 
 
 def names_in(directory: Path) -> list[str]:
-    """Return the names in a directory, except those of the file system itself."""
+    """Return the names in a directory, without those of the file system itself."""
     return [entry.name for entry in directory.iterdir() if entry.name not in _OF_FILE_SYSTEM]
 
 
 def move_up(inside: Path, known_by: Collection[str]) -> None:
-    """Move the durable content of a directory to its parent, whose old content is deleted.
-
-    known_by: names of the files that make the rest visible; they are moved last.
+    """Move the durable contents of a directory to its parent, whose old contents are deleted. known_by: names of the
+    files that make the rest visible; they are moved last.
     """
     away, directory = inside / _AWAY, inside.parent
     away.mkdir()

@@ -14,7 +14,7 @@ Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
 class File(TypedDict):
-    """Entry of a file in a dataset or model."""
+    """Manifest entry for a file of a dataset or model."""
 
     file: str
     bytes: Count
@@ -22,7 +22,7 @@ class File(TypedDict):
 
 
 class ArrayFile(File):
-    """Entry of a file of named arrays, with the position of each array as a `blocks.arrays.Where`."""
+    """Manifest entry for a file of named arrays, with the position of each array as a `blocks.arrays.Where`."""
 
     arrays: dict[str, tuple[Count, str, Count]]
 
@@ -34,14 +34,14 @@ class Kind(TypedDict):
 
 
 class InputEntry(TypedDict):
-    """Entry of an input file."""
+    """Manifest entry for an input file."""
 
     name: str
-    hash: NotRequired[str]  # XXH3-128 of the content, see `blocks.corpus.request.inputs_told`
+    hash: NotRequired[str]  # XXH3-128 of the contents, see `blocks.corpus.request.inputs_told`
 
 
 class Dropped(TypedDict):
-    """Number of words and tokens dropped from a corpus for one reason."""
+    """Numbers of words and tokens dropped from a corpus for one reason."""
 
     words: NotRequired[Count]
     tokens: Count
@@ -83,7 +83,7 @@ class Made(IngestedBatch, total=False):
 
 
 class Manifest(Kind):
-    """Fields in the manifest of every dataset."""
+    """Fields that the manifest of every dataset has."""
 
     generation: Count
     identity: str

@@ -43,7 +43,7 @@ class Source:
     Attributes: `name` for messages; `line`, number of the first line not yet consumed. path: `-` is standard input.
     progress: function called with the number of bytes just read from disk. encoding: None for UTF-8. longest: maximum
     number of bytes in a record. databases: read the result of a database query as CSV; `is_database` tells whether it
-    is one. pieces: content that is not in a file of its own. Raises RequestError if the input cannot be read or
+    is one. pieces: contents that are not in a file of their own. Raises RequestError if the input cannot be read or
     decompressed, or has a longer record.
     """
 
@@ -205,7 +205,7 @@ def _standard_input() -> int:
 
 
 def read_whole(path: str, opening: Opening) -> bytes:
-    """Return the content of an input that is one document, decoded like `Source`."""
+    """Return the contents of an input that is one document, decoded as `Source` does."""
     return Source(path, **opening._asdict()).take(lambda _: 0)
 
 

@@ -13,7 +13,7 @@ from blocks.files import disk_errors
 
 
 class NumberSpool:
-    """Numbers of one dtype in an anonymous file in `directory`. Use as a context manager."""
+    """Stores numbers of one dtype in an anonymous file in `directory`. Use as a context manager."""
 
     def __init__(self, directory: Path, dtype: str) -> None:
         self._directory, self._dtype = directory, np.dtype(dtype)

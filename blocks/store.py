@@ -42,7 +42,7 @@ def manifest_of(path: Path) -> Path:
 
 
 class Store:
-    """A dataset of one kind opened for reading; subclasses define the content of blocks and slices.
+    """A dataset of one kind opened for reading; subclasses define the contents of blocks and slices.
 
     Attributes: `path`; `opened_at`, the path for opening the same generation again; `manifest`; `block_count`;
     `slice_count`; `identity`, which changes when any data changes; `samples`, number of training samples; `part_size`,
@@ -83,12 +83,14 @@ class Store:
 
     @property
     def block_bounds(self) -> np.ndarray:
-        """Return the first row, document or (in a design) column of each block, and the total number, int64 (B+1,)."""
+        """Return the first row, document or (in a design) column of each block, followed by the total number, int64
+        (B+1,).
+        """
         return self.index.block_bounds
 
     @property
     def slice_bounds(self) -> np.ndarray:
-        """Return the first column or word of each slice, and the total number, int64 (S+1,)."""
+        """Return the first column or word of each slice, followed by the total number, int64 (S+1,)."""
         return self.index.slice_bounds
 
     def block(self, number: int) -> Any:
@@ -114,7 +116,7 @@ class Store:
         raise NotImplementedError
 
     def column_samples(self) -> np.ndarray:
-        """Return the number of samples in the whole dataset of each word or column, by rank, int64 (V,)."""
+        """Return the number of samples of each word or column in the whole dataset, by rank, int64 (V,)."""
         raise NotImplementedError
 
     @property
@@ -135,7 +137,9 @@ class Store:
         return self.map(self.manifest["shard"]["index"], self.whole_holds) if "shard" in self.manifest else None
 
     def map(self, entry: dict[str, Any], holds: Any, *, streamed: bool = False) -> dict[str, np.ndarray]:
-        """Memory-map the arrays of a file given its entry. See `open_arrays` for holds, streamed and errors."""
+        """Memory-map the arrays of a file, given its manifest entry. See `open_arrays` for holds, streamed and
+        errors.
+        """
         remedy = f"List all damaged files with: ooc verify {self.path}"
         return open_arrays(self.path / entry["file"], entry, holds, remedy=remedy, streamed=streamed)
 

@@ -138,7 +138,7 @@ def _columns(matrix: Matrix, first: int, last: int) -> Iterator[Entries]:
 
 
 def _inside(dataset: Dataset | Matrix | Samples | Design) -> Iterator[str]:
-    """Yield contradictions between undamaged files of a dataset."""
+    """Yield inconsistencies between undamaged files of a dataset."""
     if isinstance(dataset, Design):
         yield from problems_of_design(dataset)
         return
@@ -150,7 +150,7 @@ def _inside(dataset: Dataset | Matrix | Samples | Design) -> Iterator[str]:
 
 
 def _in_samples(samples: Samples) -> Iterator[str]:
-    """Yield contradictions between undamaged files of a sample set."""
+    """Yield inconsistencies between undamaged files of a sample set."""
     seen = np.zeros(samples.rows, bool)
     for number, entry in enumerate(samples.manifest["blocks"]):
         block, path = samples.block(number), samples.path / entry["file"]
@@ -167,7 +167,7 @@ def _in_samples(samples: Samples) -> Iterator[str]:
 
 
 def _in_matrix(matrix: Matrix) -> Iterator[str]:
-    """Yield contradictions between undamaged files of a matrix."""
+    """Yield inconsistencies between undamaged files of a matrix."""
     manifest, index = matrix.path / MANIFEST, matrix.index
     if int(index.cells.sum()) != matrix.entries or int(index.column_entries.sum()) != matrix.entries:
         yield f"{manifest}: {matrix.entries} entries, but the cells sum to {int(index.cells.sum())}"
@@ -190,7 +190,7 @@ def _in_matrix(matrix: Matrix) -> Iterator[str]:
 
 
 def _in_corpus(dataset: Dataset) -> Iterator[str]:
-    """Yield contradictions between undamaged files of a corpus."""
+    """Yield inconsistencies between undamaged files of a corpus."""
     tokens = dataset.block_tokens()
     manifest = dataset.path / MANIFEST
     if int(tokens.sum()) != dataset.tokens or int(dataset.index.frequencies.sum()) != dataset.tokens:

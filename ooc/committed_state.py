@@ -16,7 +16,7 @@ from ooc.workers.engine_arrays import EngineArrays
 
 
 class CommittedState:
-    """The generations of one rank, which are copied from and to the arrays, rotation and totals of the engine."""
+    """The generations of one rank, copied to and from the engine's arrays, rotation and totals."""
 
     def __init__(
         self,

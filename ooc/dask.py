@@ -1,6 +1,6 @@
-"""Train on the workers of a Dask cluster, a rank on each. Public name: `train`.
+"""Train on the workers of a Dask cluster, with a rank on each. Public name: `train`.
 
-The ranks are processes of their own beside Dask's workers, and meet by a key that is made for each start. Their data
+The ranks are separate processes beside Dask's workers, and authenticate with a key created for each start. Their data
 goes over the encrypted ring; Dask carries the command, the key, log lines and metrics.
 """
 
@@ -21,18 +21,20 @@ from blocks.errors import STOPPED, OocError, RequestError, WorkFailed, error_of
 from ooc.launch.dask_rank import RankTask, free_port, run_rank
 from ooc.ring.ring import PATIENCE
 
-_JOIN_TIMEOUT = 120.0  # seconds for the ranks to meet, once their tasks are sent
-_WORKERS_TIMEOUT = 300.0  # seconds to wait for new workers in the place of lost ones
+_JOIN_TIMEOUT = 120.0  # seconds for the ranks to join, once their tasks are sent
+_WORKERS_TIMEOUT = 300.0  # seconds to wait for workers that replace lost ones
 _GRACE = 30.0  # seconds for ranks to end after a failure, beyond the patience
 _LONGEST_PAUSE = 60.0  # seconds before a restart
 _GLANCE = 0.5  # seconds until lost workers are noticed
 _LAST_WORDS = 5.0  # seconds for the last lines of the log to arrive
 _AGAIN = "Everything committed is safe. Continue with ooc.dask.train and resume=True."
-_MEMORY_SHARE = 0.8  # of a worker's memory limit, for its rank
+_MEMORY_SHARE = 0.8  # fraction of a worker's memory limit that its rank gets
 
 
 class Place(NamedTuple):
-    """Worker of a rank. host: of its address. cores: its threads. memory: its limit in bytes; 0 for none."""
+    """Dask worker of a rank. host: host of its address. cores: number of threads. memory: memory limit in bytes, 0 for
+    none.
+    """
 
     address: str
     host: str
@@ -41,7 +43,7 @@ class Place(NamedTuple):
 
     @property
     def limits(self) -> list[str]:
-        """Return the options that hold a rank to the resources that Dask was given."""
+        """Return the options that limit a rank to the resources of its Dask worker."""
         return [f"--workers={self.cores}", *([f"--memory={int(_MEMORY_SHARE * self.memory)}"] if self.memory else [])]
 
 
@@ -67,20 +69,21 @@ def train(
         "lda", "mf", "lasso", "logistic", "poisson" or "softmax", as for ``ooc train``; "program MODULE:CLASS" for a
         program.
     data, run : str or Path
-        Dataset and run directory on the machines of the workers; ``{rank}`` stands for the number of the rank.
-        Absolute paths are best: relative ones begin at the directory of the worker.
+        Dataset and run directory on the machines of the workers; ``{rank}`` is replaced by the rank. Absolute paths are
+        best: relative paths are relative to the worker's working directory.
     addresses : sequence of str, optional
         Addresses of the workers, in the order of ranks; by default all workers, in the order of their addresses.
     restarts : int
-        Largest number of restarts after a worker or a connection was lost. A restart waits for as many workers as there
-        were, and goes on from the newest state that all ranks have; a rank that moves needs its shard and run there.
+        Maximum number of restarts after a worker or a connection was lost. A restart waits until there are as many
+        workers as before, and continues from the newest state that all ranks have; a rank that moves to another machine
+        needs its shard and run there.
     patience : float
         Seconds of silence after which a rank counts as lost.
     callback : callable, optional
         Called with each line of the metrics of rank 0, a dict; if it raises, training stops.
     **options
         Options of ``ooc train``, such as ``topics=100``, ``max_time=3600`` or ``resume=True``. ``workers`` and
-        ``memory`` are by default the threads of a Dask worker and four fifths of its memory limit.
+        ``memory`` default to the number of threads of a Dask worker and four fifths of its memory limit.
 
     Returns
     -------
@@ -90,9 +93,9 @@ def train(
     Raises
     ------
     RequestError
-        If the request is wrong, or the cluster has no workers.
+        If the request is invalid, or the cluster has no workers.
     WorkFailed
-        If training fails, or a worker is lost once more after the last restart.
+        If training fails, or a worker is lost again after the last restart.
     Interrupted
         If training stopped with everything saved (``max_time``, or Ctrl-C, which stops all ranks).
     """
@@ -115,7 +118,7 @@ def train(
 
 
 def _words(options: dict[str, Any]) -> list[str]:
-    """Return options of the command line from keywords."""
+    """Convert keyword arguments to command-line options."""
     words = []
     for name, value in options.items():
         option = f"--{name.replace('_', '-')}"
@@ -129,7 +132,7 @@ def _words(options: dict[str, Any]) -> list[str]:
 
 
 def _alive(client: Any) -> list[Place]:
-    """Return the workers of the cluster in the order of their addresses."""
+    """Return the workers of the cluster, ordered by address."""
     found = client.scheduler_info(n_workers=-1)["workers"]
     return [
         Place(address, _host(address), each["nthreads"], each["memory_limit"])
@@ -138,7 +141,7 @@ def _alive(client: Any) -> list[Place]:
 
 
 def _host(address: str) -> str:
-    """Return the host in the address of a worker: tcp://10.0.0.2:4711, tls://[::1]:4711, inproc://10.0.0.2/6/1."""
+    """Return the host of a worker address, such as tcp://10.0.0.2:4711, tls://[::1]:4711 or inproc://10.0.0.2/6/1."""
     return re.sub(r"^\w+://(\[.*\]|[^:/]*).*", r"\1", address)
 
 
@@ -154,7 +157,7 @@ def _places(client: Any, addresses: Sequence[str] | None) -> list[Place]:
 
 
 def _replaced(client: Any, places: Sequence[Place]) -> list[Place]:
-    """Return workers for the same ranks: where a worker is gone, another one, of the same host if possible."""
+    """Return workers for the same ranks; a lost worker is replaced by another, on the same host if possible."""
     until = time.monotonic() + _WORKERS_TIMEOUT
     while len(alive := _alive(client)) < len(places):
         if time.monotonic() > until:
@@ -186,12 +189,12 @@ class _Attempt:
     ) -> None:
         self.is_transient = False  # whether a restart may succeed
         self.has_begun = False  # whether there may be a run to continue
-        self._interrupted = False  # by Ctrl-C
+        self._interrupted = False  # with Ctrl-C
         self._client, self._places, self._patience, self._callback = client, places, patience, callback
         self._words, self._run = words, run
         self._name = f"ooc-{uuid.uuid4().hex}"
         self._events: SimpleQueue[tuple[float, dict[str, Any]]] = SimpleQueue()  # time and content
-        self._silent: set[int] = set()  # ranks of which no more lines will come
+        self._silent: set[int] = set()  # ranks that send no more lines
 
     def _tasks(self, port: int) -> Iterator[RankTask]:
         ranks, key, meeting = len(self._places), secrets.token_hex(32), f"{self._places[0].host}:{port}"
@@ -260,9 +263,8 @@ class _Attempt:
         return int(found[addresses[0]])
 
     def _ended(self, futures: Sequence[Any], stop: Any) -> dict[int, dict[str, Any]]:
-        """Wait until all ranks have ended, and return their reports by rank.
-
-        A failure is heard by all ranks of a ring within the patience; who still waits for the others is then stopped.
+        """Wait until all ranks have ended, and return their reports by rank. All ranks of a ring learn of a failure
+        within the patience; ranks that still wait for others are then stopped.
         """
         until = float("inf")
         reports: dict[int, dict[str, Any]] = {}
@@ -296,7 +298,7 @@ class _Attempt:
             self._hear()
 
     def _outcome(self, reports: dict[int, dict[str, Any]]) -> dict[str, Any] | OocError:
-        """Return the result, or the error for which the others ended."""
+        """Return the result, or the error because of which the other ranks ended."""
         if len(reports) == len(self._places) and all(report.get("code") == 0 for report in reports.values()):
             return dict(reports[0]["result"])
         failed = {rank: report for rank, report in sorted(reports.items()) if report.get("code") != 0}
@@ -315,7 +317,7 @@ class _Attempt:
         return error_of(report["code"])(report["what"], _AGAIN)
 
     def _hear(self) -> None:
-        """Handle what ranks have told: lines of the log, and of the metrics."""
+        """Handle the lines of logs and metrics that ranks have sent."""
         while not self._events.empty():
             _, told = self._events.get()
             if told.get("end"):
@@ -327,7 +329,7 @@ class _Attempt:
 
 
 def _report(future: Any) -> dict[str, Any]:
-    """Return what a rank's task has returned; a task that Dask has given up is that of a lost worker."""
+    """Return the result of a rank's task; a task that Dask has cancelled belongs to a lost worker."""
     if future.status == "finished":
         return dict(future.result())
     error = future.exception() if future.status == "error" else None
@@ -337,7 +339,7 @@ def _report(future: Any) -> dict[str, Any]:
 
 
 def _text(line: str) -> str:
-    """Return a line of the log as text."""
+    """Return a log line as text."""
     try:
         said = json.loads(line)
         level = {"info": "", "warning": "warning: ", "error": "ooc: "}[said["level"]]

@@ -34,7 +34,7 @@ FEW_FILES = 1024
 
 
 class Advice(NamedTuple):
-    """Piece of advice. what: the finding. why: its effect. remedy: what to do."""
+    """A piece of advice. what: the finding. why: its effect. remedy: what to do."""
 
     what: str
     why: str

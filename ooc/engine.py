@@ -47,7 +47,7 @@ class StaticEngine:
 
     ring: machines that train together, each with a shard of the dataset; None for a single machine. staleness: number
     of macro-steps by which the sums over all ranks in the program's `summed_arrays` may be out of date; None if no
-    other ranks add to them. scratch: directory for slices stored on this rank, by default that of the state.
+    other ranks add to them. scratch: directory for slices stored on this rank, by default the directory of the state.
 
     In phases over blocks, each rank processes its own blocks. In phases with rotating slices (see `ooc.ring.rotation`),
     a rank processes the cells of its own blocks. Changes of summed arrays are summed over the ranks, see
@@ -117,7 +117,7 @@ class StaticEngine:
         """Return the counters of all machines together."""
         cursor = self.cursor
         cursor.bytes_sent = self._sent_before + self._ranks.ring.bytes_sent + self._sums_sent
-        counts = self.is_first or not self._replication  # otherwise the counts of the first rank are those of all data
+        counts = self.is_first or not self._replication  # otherwise the first rank's counts cover all data
         mine = Counters(
             samples=self._dataset.samples if counts else 0,
             samples_processed=cursor.samples_processed if counts else 0,
@@ -133,7 +133,7 @@ class StaticEngine:
 
     @property
     def is_first(self) -> bool:
-        """Return whether this machine is rank 0, which writes results."""
+        """Return whether this machine is rank 0, which writes the results."""
         return self._ranks.is_first
 
     def gather(self, value: Any) -> list[Any]:
@@ -273,7 +273,9 @@ class StaticEngine:
                 target.close()
 
     def _answers(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
-        """Yield the answers of the workers for each `aggregate`: those of a stage, or of the whole phase."""
+        """Yield the answers of the workers for each call of `aggregate`: the answers of a stage, or of the whole
+        phase.
+        """
         if phase.alone and not self.is_first:
             return
         if phase.staged:

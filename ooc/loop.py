@@ -105,7 +105,7 @@ class TrainingSteps(Protocol):
     """The steps of a training. An iteration may have several steps."""
 
     total: int | None  # number of iterations; None if unknown
-    unit: str  # name of an iteration in the progress bar
+    unit: str  # unit of the progress bar, such as "iteration"
 
     @property
     def cursor(self) -> Cursor: ...
@@ -238,7 +238,7 @@ def resumable(run: Run) -> Iterator[None]:
 
 @contextmanager
 def naming(iteration: int) -> Iterator[None]:
-    """Add the iteration to the error of a model that diverged."""
+    """Add the number of the iteration to the error if the model diverges."""
     try:
         yield
     except Diverged as error:

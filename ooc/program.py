@@ -81,7 +81,7 @@ class LocalState(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """Part of a unit (a slice or a block, depending on the phase's order), as handed to a worker.
+    """A part of a unit (a slice or a block, depending on the phase's order), as handed to a worker.
 
     bounds: int64 (P+1,), the first word (in a slice) or document (in a block) of each part of the unit. data: the
     unit's immutable data: a Block or Slice of a corpus, a RowBlock or ColumnSlice of a matrix, a SampleBlock of
@@ -218,8 +218,9 @@ class StaticProgram:
         return False
 
     def start_arrays(self) -> Collection[str]:
-        """Return the names of the shared arrays, none of them primary, that only phases of `initial` use; freed
-        afterwards."""
+        """Return the names of the shared arrays that only phases of `initial` use; they are freed afterwards, and none
+        is primary.
+        """
         return ()
 
     def filed_arrays(self) -> Collection[str]:
@@ -260,16 +261,17 @@ class StaticProgram:
         return {name: spec for name, spec in StaticProgram.shared_arrays(self).items() if fields[name].summed}
 
     def own_bytes(self) -> int:
-        """Return the bytes of memory that the program takes in the coordinator and in the workers' parent process."""
+        """Return the memory in bytes that the program takes in the coordinator and in the workers' parent process."""
         return 0
 
     def scratch_bytes(self) -> int:
-        """Return the bytes that `update` allocates in each worker."""
+        """Return the number of bytes that `update` allocates in each worker."""
         return 0
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """Return the bytes of the model that each of `machines` machines with equal amounts of data sends in an
-        iteration."""
+        """Return the number of bytes of the model that each machine sends per iteration, if `machines` machines have
+        equal amounts of data.
+        """
         return sum(spec.bytes for spec in self.shared_arrays().values())
 
     def warm_up(self) -> None:

@@ -1,4 +1,5 @@
-"""Base class for trainings whose state is a few arrays in one process: generations, commits, cost of iterations.
+"""Base class for trainings whose state is a few arrays in one process: generations, commits, and the cost of
+iterations.
 
 On a ring, all ranks have the same state, and each rank commits it to its own run.
 """
@@ -25,9 +26,8 @@ from ooc.state.layout import Layout
 
 
 class Solver(Protocol):
-    """Protocol of solvers that hold and change the state of a training.
-
-    bytes_read, samples: counts in this process so far. solved: number of iterations done.
+    """Protocol of solvers that hold and change the state of a training. bytes_read, samples: bytes read and samples
+    processed by this process so far. solved: number of iterations done.
     """
 
     @property
@@ -47,7 +47,7 @@ class Solver(Protocol):
         ...
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set the state to arrays that `arrays` returned."""
+        """Set the state from arrays that `arrays` returned."""
         ...
 
     def close(self) -> None:
@@ -149,10 +149,8 @@ class SolverSteps:
         }
 
     def _spent(self) -> list[float]:
-        """Return the work of this rank.
-
-        The numbers are total samples, samples of this process, bytes read, bytes sent, total seconds, seconds of this
-        process, and bytes of memory.
+        """Return the work of this rank: total samples, samples of this process, bytes read, bytes sent, total seconds,
+        seconds of this process, and bytes of memory.
         """
         cursor, start = self.cursor, self._start
         return [

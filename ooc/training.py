@@ -23,7 +23,7 @@ from ooc.state.layout import Layout
 from ooc.user_programs import mistakes_told
 
 PURPOSES = ("sampling", "disk", "network", "aggregation", "commit")  # purposes of the time of an iteration
-_SHOWN = {  # values of a line of metrics that the progress bar shows
+_SHOWN = {  # metrics that the progress bar shows
     "objective": "objective {:.6g}",
     "log_likelihood_per_token": "log-likelihood {:.4f}",
     "rmse": "RMSE {:.4f}",
@@ -191,7 +191,7 @@ class Training:
         return self._ends and (checkpoints.due or self.cursor.iteration + 1 >= self.total)
 
     def begin(self) -> None:
-        """Record that the engine has started."""
+        """Log that the engine has started."""
 
     def step(self, checkpoints: Checkpoints, *, due: bool) -> str | None:
         engine, ends = self._engine, self._ends

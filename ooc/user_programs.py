@@ -53,7 +53,7 @@ def build(target: str, dataset: Any, options: dict[str, Any]) -> StaticProgram:
 
 def is_dynamic(target: str) -> bool:
     """Return whether a program, "module:Class", is a user's program for the dynamic engine."""
-    from ooc.dynamic.program import DynamicProgram  # here, as its modules are rarely needed
+    from ooc.dynamic.program import DynamicProgram  # imported here, as its modules are rarely needed
 
     return issubclass(find(target), DynamicProgram)
 
@@ -77,7 +77,7 @@ def find(target: str) -> type[Any]:
         raise _explained(error, {str(file_of(name) or "")}, RequestError) or RequestError(
             f"{cannot}: {error}"
         ) from error
-    from ooc.dynamic.program import DynamicProgram  # here, as its modules are rarely needed
+    from ooc.dynamic.program import DynamicProgram  # imported here, as its modules are rarely needed
     from ooc.dynamic.round_program import RoundProgram
 
     found = getattr(module, program, None)

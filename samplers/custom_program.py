@@ -1,4 +1,4 @@
-"""Train a user's program: make a run and a plan from its class and options, and run the engine."""
+"""Train a user's program: create a run and a plan from its class and options, and run the engine."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _values(settings: Sequence[str]) -> dict[str, Any]:
 
 
 class ProgramRun(Run):
-    """Run of a user's program, as returned by `fit`; see `ooc.Run` for the methods of every run.
+    """A run of a user's program, as returned by `fit`; see `ooc.Run` for the methods of every run.
 
     ``run["left"]`` is an array of the model. To open an existing run: ``ProgramRun(path, "module:Class")``.
     """

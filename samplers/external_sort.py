@@ -19,7 +19,7 @@ _LINES = 1 << 13  # number of lines to sort at a time
 
 
 class RowsInOrder:
-    """Rows read in another order than the stored one. Use as a context manager.
+    """Rows read in an order other than the stored one. Use as a context manager.
 
     numbers: (N,), mapped. starts: int64 (n+1,), start of each row. source: int64 (m,), the stored row of each new row,
     or -1 for an empty row; no row occurs twice. directory: where to create an anonymous file with the rows grouped by
@@ -130,7 +130,7 @@ def lines_in_order(text: np.ndarray, order: np.ndarray) -> Iterator[bytes]:
 
 
 def _ends(text: np.ndarray, step: int = 1 << 24) -> Iterator[np.ndarray]:
-    """Yield the end of each line of a text (the byte after it), for one range of the text at a time."""
+    """Yield the end of each line of a text (the index of the byte after it), for one range of the text at a time."""
     yield np.empty(0, np.int64)
     for first in range(0, text.size, step):
         yield np.flatnonzero(text[first : first + step] == ord("\n")) + first + 1

@@ -23,7 +23,7 @@ from samplers.lda.trial import tokens_per_s
 from samplers.lda.warm_start import WarmStart
 from samplers.preparation import MEMORY_SHARE
 
-_LATER = 20  # an iteration by which topics have become sharper
+_LATER = 20  # number of an iteration at which topics have become sharper
 _ASSUMED = (  # assumed values for several machines
     "documents are split evenly, and all machines have the speeds above",
     "word frequencies follow Zipf's law with exponent 1.1; initial topics are random (learned ones need fewer bytes to"
@@ -115,7 +115,7 @@ def _first_that_fits(
 
 
 def _start(program: StaticProgram, found: Forecast, speeds: Speeds, workers: int) -> dict[str, Any]:
-    """Return how many times the start learns from each token, and the seconds until the first iteration."""
+    """Return how many times the initialization learns from each token, and the seconds until the first iteration."""
     assert isinstance(program, WarmStart)
     passes = program.start_passes()
     read = found.data_bytes * len(passes) / speeds.disk

@@ -54,10 +54,8 @@ def budget_of(memory_bytes: int | None) -> int:
 
 
 def plan_training(dataset: Store, spec: ProgramSpec, resources: Resources, *, evaluators: bool = False) -> Plan:
-    """Choose the number of workers, if not given, and what stays in memory.
-
-    evaluators: whether evaluations start the same number of additional processes. Raises RequestError if the memory
-    limit is too small.
+    """Choose the number of workers, if not given, and what stays in memory. evaluators: whether evaluations start as
+    many processes again. Raises RequestError if the memory limit is too small.
     """
     return _plan(dataset, spec, resources, budget_of(resources.memory_bytes), evaluators=evaluators)
 

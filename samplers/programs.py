@@ -1,4 +1,4 @@
-"""Programs of the models by the names that runs store: a name does not change when its class moves.
+"""Programs of the models, by the names that runs store; a name stays the same when its class moves.
 
 A `ProgramSpec` names a program as `samplers.programs:NAME`; users' programs are named by module. The option `on_ring`
 means that the dataset is a shard, and that all shards are trained together.

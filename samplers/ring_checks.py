@@ -133,7 +133,7 @@ def check_apart(ring: Ring, path: Path) -> None:
 
 
 def _signs(there: Path, path: Path) -> list[str]:
-    """Return facts that are equal for two ranks that would write to the same path, but may also be equal for two
+    """Return facts that are equal for two ranks that would write to the same path; they may also be equal for two
     containers of one image. there: parent of the path.
     """
     rest, status = path.absolute().relative_to(there.absolute()), there.stat()

@@ -23,7 +23,7 @@ class Batches(NamedTuple):
     blocks: range
 
     def lengths(self, dataset: Dataset) -> np.ndarray:
-        """Return the number of tokens of each document, int64 (D,)."""
+        """Return the number of tokens in each document, int64 (D,)."""
         return dataset.document_lengths()[self.documents.start : self.documents.stop]
 
     def names(self, dataset: Dataset) -> list[str] | None:

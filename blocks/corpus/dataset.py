@@ -97,7 +97,7 @@ class CorpusShard(Shard):
 
 
 class CorpusBlock(ArrayFile):
-    """Manifest entry of a block."""
+    """Manifest entry for a block."""
 
     documents: Count
     tokens: Count
@@ -166,7 +166,7 @@ class Dataset(Store):
     ) -> AbstractContextManager[CorpusWriter]:
         """Write a new corpus document by document, in memory that does not grow with the corpus.
 
-        Used in a ``with`` block: the corpus appears at `path` when the block ends, but not if it raises. The files
+        Use it in a ``with`` block: the corpus appears at `path` when the block ends, unless the block raises. The files
         are byte for byte what `ooc ingest jsonl` writes for the same documents, except for the record of the input.
 
         Parameters
@@ -181,7 +181,7 @@ class Dataset(Store):
             Columns of data frames and pyarrow tables that hold the documents and their names.
         keep : str or sequence of str
             Columns of data frames, or of ``add(..., columns=...)``, to keep in the document table; "text" keeps the
-            texts, "all" keeps everything. Requires pyarrow.
+            texts, "all" keeps all columns. Requires pyarrow.
         seed : int
             Seed for shuffling the documents into blocks.
         memory : int or str, optional
@@ -189,7 +189,7 @@ class Dataset(Store):
         overwrite : bool
             Replace an existing dataset at `path`.
         **options
-            Tokenization: ``token_pattern``, ``lower``, ``stop_words``, ``ngrams``, ``segment``. Filters of words:
+            Tokenization: ``token_pattern``, ``lower``, ``stop_words``, ``ngrams``, ``segment``. Word filters:
             ``min_df``, ``max_df``, ``max_vocab``, ``min_npmi``. Layout on disk:
             ``block_tokens``, ``part_tokens``, ``slices``. See the options of `ooc ingest`.
 
@@ -273,11 +273,11 @@ class Dataset(Store):
 
     @property
     def longest_document(self) -> int:
-        """Return the number of tokens of the longest document."""
+        """Return the number of tokens in the longest document."""
         return max((entry["longest"] for entry in self.manifest["blocks"]), default=0)
 
     def document_lengths(self) -> np.ndarray:
-        """Return the number of tokens of each document, int64 (D,), in the original order."""
+        """Return the number of tokens in each document, int64 (D,), in the original order."""
         lengths = np.empty(self.documents, np.int64)
         for number in range(self.block_count):
             block = self.block(number)
@@ -285,7 +285,7 @@ class Dataset(Store):
         return lengths
 
     def block_tokens(self) -> np.ndarray:
-        """Return the number of tokens of each block, int64 (B,)."""
+        """Return the number of tokens in each block, int64 (B,)."""
         return self.index.cells.sum(axis=1, dtype=np.int64)
 
     def vocabulary(self) -> list[str]:

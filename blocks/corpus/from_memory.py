@@ -108,7 +108,7 @@ def _shortened(value: Any) -> str:
 def _checked_lengths(
     offsets: np.ndarray, words: np.ndarray, vocabulary_size: int, names: Sequence[str] | None
 ) -> np.ndarray:
-    """Check that the arrays are consistent. Returns the number of tokens of each document, uint32 (D,)."""
+    """Check that the arrays are consistent. Returns the number of tokens in each document, uint32 (D,)."""
     lengths = np.diff(offsets)
     if not offsets.size or offsets[0] != 0 or offsets[-1] != words.size or (lengths < 0).any():
         raise RequestError(

@@ -77,7 +77,7 @@ class ReadCorpus(NamedTuple):
         return self.total("documents") + sum(self.empty)
 
     def total(self, name: str) -> int:
-        """Return the sum of a fact over all chunks."""
+        """Return the sum of a field over all chunks."""
         return sum(getattr(chunk, name) for chunk in self.chunks)
 
 
@@ -93,7 +93,7 @@ def ingest(
 
     workers: number of processes, None for all cores. memory: bytes for all processes, None for a quarter of the
     available memory; neither changes the result. bar: function that creates progress bars. others: machines that ingest
-    at the same time, each its own inputs, into shards of one dataset; all of them must call this function. Raises
+    their own inputs at the same time, into shards of one dataset; all of them must call this function. Raises
     RequestError for bad input, and WorkFailed for a full disk or a dead worker; nothing is left behind then.
     """
     together, bar = Together(others) if others else None, bar or no_bar
@@ -179,7 +179,7 @@ def reading_of(asked: Settled, budget: Budget, target: Target) -> Reading:
 
 
 def _fixed_words(asked: Settled) -> list[str] | None:
-    """Return the words of a vocabulary that is fixed before ingestion, else None.
+    """Return the words of a vocabulary that is fixed before ingestion, or None if there is none.
 
     UCI files also give None: their words are numbered already.
     """
@@ -326,8 +326,8 @@ def finish_corpus(
 def write_table(pipeline: IngestionPipeline, asked: Settled, read: ReadCorpus) -> dict[str, Any] | None:
     """Write the document table. Returns its manifest entry with all its files, or None if no columns are kept.
 
-    Raises RequestError if no document has a column that is to be kept, or values do not have the types of the dataset
-    that they are appended to.
+    Raises RequestError if no document has a column that is to be kept, or if values do not have the column types of the
+    dataset to which they are appended.
     """
     if asked.kept is None:
         return None

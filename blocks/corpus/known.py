@@ -1,4 +1,4 @@
-"""Find what a dataset already has before an append: inputs by their content, and documents by their names."""
+"""Find what a dataset already has before an append: inputs by their contents, and documents by their names."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class KnownNames:
         self._skip = skip
 
     def are_new(self, names: Sequence[str], source: str) -> list[bool]:
-        """Return which documents are new to the dataset; unnamed documents always are.
+        """Return the mask of documents that are new to the dataset; unnamed documents always are.
 
         Raises RequestError for a known document, unless known documents are to be skipped.
         """

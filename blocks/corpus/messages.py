@@ -48,7 +48,7 @@ class FilesChunk:
 
 @dataclass
 class MembersChunk:
-    """The content of whole files of an archive or a stream."""
+    """The contents of whole files from an archive or a stream."""
 
     number: int
     source: str

@@ -1,4 +1,4 @@
-"""Word segmentation for languages written without spaces, with the usual library for each language."""
+"""Word segmentation for languages written without spaces, using the usual library for each language."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _BATCH = 1 << 14  # number of entries of a count matrix whose tokens are written
 
 
 class CorpusWriter(DatasetWriter):
-    """Writer that adds documents to a corpus; returned by `Dataset.create`."""
+    """Writer that adds documents to a corpus. Created by `Dataset.create`."""
 
     def __init__(self, asked: Settled, budget: Budget, target: Target) -> None:
         self._asked, self._budget = asked, budget

@@ -44,8 +44,8 @@ _BASE_BYTES = 170 << 20
 class Synthetic:
     """Parameters of a synthetic corpus.
 
-    length: mean number of tokens in a document. alpha: of each topic, the Dirichlet parameter of documents.
-    concentration: c. zipf: s. topics_seed: seed of the topics, to share the topics of another dataset.
+    length: mean number of tokens per document. alpha: symmetric Dirichlet parameter of the documents' topic
+    distributions. concentration: c. zipf: s. topics_seed: seed of the topics, to share the topics of another dataset.
     """
 
     documents: int
@@ -62,7 +62,7 @@ class Synthetic:
 
     @property
     def block_documents(self) -> int:
-        """Return the number of documents of each block; the last block has the rest."""
+        """Return the number of documents in each block; the last block has the rest."""
         return max(1, round(self.block_tokens / self.length))
 
     @property
@@ -71,14 +71,15 @@ class Synthetic:
 
     @property
     def sticks(self) -> int:
-        """Return the number of sticks of a topic; exp(-sticks / c) of the stick is left, by the mean of its
-        logarithm."""
+        """Return the number of sticks of a topic, so that on average (of the logarithm) exp(-sticks / c) of the stick
+        is left.
+        """
         return max(1, math.ceil(self.concentration * math.log(1.0 / _LEFT)))
 
 
 @dataclass
 class Generate:
-    """A block to generate and count; if slice bounds are given, a block to write, ordered by word ranks."""
+    """Message: generate a block and count its words, or write it, ordered by word rank, if slice bounds are given."""
 
     number: int
     slice_bounds: np.ndarray | None = None

@@ -59,7 +59,9 @@ def generate(random, lengths, alpha_total, offsets, words, cut, alias, topics, t
 
 
 class SyntheticWorker:
-    """Handles `blocks.corpus.synthetic.Generate`; answers None with the path of its counts, int64 (2, V)."""
+    """Handles `blocks.corpus.synthetic.Generate`; answers None with the path of its counts, int64 (2, V), to
+    CountsRequest.
+    """
 
     def __init__(self, request: Synthetic, root: str, topics: dict[str, np.ndarray]) -> None:
         self._request, self._root = request, Path(root)

@@ -16,7 +16,7 @@ LARGEST = 1 << 40  # maximum of any number in the file, so that sums over a chun
 
 
 class Header(NamedTuple):
-    """Numbers in the first three lines: documents, words, and entries (lines that follow).
+    """Numbers in the first three lines: documents, words, and entries (the lines that follow).
 
     An LDA-C file has no header; its number of words comes from the vocabulary.
     """

@@ -26,7 +26,8 @@ class Bags(NamedTuple):
 
 
 def parse(data: bytes, source: str, line: int, header: Header, longest: int = LONGEST) -> Iterator[Bags]:
-    """Parse the lines of whole documents, and yield a few documents at a time, as counts may be much larger than lines.
+    """Parse the lines of whole documents, and yield a few documents at a time, since documents may have far more tokens
+    than lines.
 
     line: number of the first line. longest: maximum number of tokens in a document. Raises RequestError, naming file
     and line.

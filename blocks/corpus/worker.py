@@ -1,4 +1,4 @@
-"""Worker process of the ingestion of a corpus: parse and tokenize chunks, write blocks."""
+"""Worker process of corpus ingestion: parse and tokenize chunks, write blocks."""
 
 from __future__ import annotations
 
@@ -135,8 +135,9 @@ class IngestWorker(SortingWorker):
         return Parsed(pieces, first_document=first, lines=lines)
 
     def _new_documents(self, chunk: Chunk) -> tuple[records.ParsedDocuments, int]:
-        """Return the documents of a chunk that the dataset does not have, without reading the others, and the number of
-        others."""
+        """Return the documents of a chunk that are new to the dataset, without reading the known ones, and the number
+        of known ones.
+        """
         found = records.ParsedDocuments(self._reading.skip, self._reading.kept)
         if self._known is None:
             self._read(chunk, found)

@@ -11,7 +11,7 @@ from blocks.store import MANIFEST
 
 
 def problems_of_design(design: Design) -> Iterator[str]:
-    """Yield counts and moments that contradict the blocks; the files must be undamaged."""
+    """Yield counts and moments that are inconsistent with the blocks; the files must be undamaged."""
     from blocks.design.moments import moments
 
     manifest, bounds = design.path / MANIFEST, design.block_bounds
@@ -41,7 +41,7 @@ def problems_of_design(design: Design) -> Iterator[str]:
 
 
 def _problems_of_shard(design: Design) -> Iterator[str]:
-    """Yield data about the whole dataset that contradicts the shard."""
+    """Yield data about the whole dataset that is inconsistent with the shard."""
     from blocks.design.row_shards import RowShard
 
     if "shard" not in design.manifest:

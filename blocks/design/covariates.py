@@ -43,8 +43,9 @@ class Covariates(NamedTuple):
     individuals: Sequence[Name]
 
     def complete(self, missing: bool) -> np.ndarray:
-        """Return which individuals have all values, bool (n,). missing: accept missing values instead of raising
-        RequestError."""
+        """Return the mask of individuals that have all values, bool (n,). missing: accept missing values instead of
+        raising RequestError.
+        """
         found = ~np.isnan(self.values).any(axis=1)
         if missing or found.all():
             return found

@@ -1,6 +1,6 @@
 """A design matrix, stored by column: samples (rows) by features (columns), from `ooc ingest svmlight` and others.
 
-    manifest.json     counts, form of the values, table of blocks, checksums, how it was made: the commit point
+    manifest.json counts, form of the values, table of blocks, checksums, how it was made: the commit point
     columns.txt       name of column j on line j (UTF-8); absent if columns are numbered
     index.h5          y; mean, norm and standard deviation of each column; columns of each block; offsets, if any
     blocks/00000.h5   a range of columns, all rows
@@ -75,7 +75,7 @@ class WholeDesignFile(NamedTuple):
 
 
 class DesignTextFiles(TypedDict):
-    """Manifest entry of the file of column names."""
+    """Manifest entry for the file of column names."""
 
     columns: NotRequired[File]
 
@@ -95,7 +95,7 @@ class DesignShard(Shard):
 
 
 class DesignBlock(ArrayFile):
-    """Manifest entry of a block."""
+    """Manifest entry for a block."""
 
     columns: Count
     entries: Count
@@ -161,7 +161,7 @@ class Design(Store):
     ) -> AbstractContextManager[DesignWriter]:
         """Write a new design matrix for regressions row by row, in memory that does not grow with the number of rows.
 
-        Used in a ``with`` block: the design appears at `path` when the block ends, but not if it raises. The files
+        Use it in a ``with`` block: the design appears at `path` when the block ends, unless the block raises. The files
         are byte for byte what `ooc ingest npz` writes for the same matrix, except for the record of the input.
 
         Parameters
@@ -173,7 +173,7 @@ class Design(Store):
         drop : sequence of str
             Columns of data frames and pyarrow tables to leave out.
         columns_from : str or Path, optional
-            A design whose columns are used.
+            A design whose columns are used, for example for rows on which a model will be evaluated.
         block_bytes : int
             Approximate size of a block in bytes.
         memory : int or str, optional
@@ -234,14 +234,14 @@ class Design(Store):
         return _DENSE.get(self.form, (self.form,))
 
     def block(self, number: int) -> SparseBlock | DenseBlock:
-        """Memory-map the columns of a block, from `block_bounds[number]` on, for sequential reading."""
+        """Memory-map a block, whose first column is `block_bounds[number]`, for sequential reading."""
         if not self.dense:
             return self.mapped("blocks", number, SparseBlock, self._check_sparse, streamed=True)
         dense = self.mapped("blocks", number, DenseBlock, self._check_dense, streamed=True)
         return dense._replace(values=dense.values.reshape(self._shape(number)))
 
     def _shape(self, number: int) -> tuple[int, int]:
-        """Return the numbers of columns and rows in a block (in a shard: of the shard's rows)."""
+        """Return the numbers of columns and rows in a block (in a shard: the shard's rows)."""
         return int(np.diff(self.block_bounds)[number]), self.manifest["rows"]
 
     def _check_sparse(self, number: int, path: Path, block: SparseBlock) -> None:

@@ -18,9 +18,8 @@ _BY_VARIANT = b"\x01"
 
 
 class Individuals(NamedTuple):
-    """Content of .fam and .bim files.
-
-    individuals, variants: their names. y: phenotypes float64 (n,), NaN if missing; None if all are missing.
+    """Contents of .fam and .bim files. individuals, variants: names. y: phenotypes float64 (n,), NaN if missing; None
+    if all are missing.
     """
 
     individuals: list[Name]

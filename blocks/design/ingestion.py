@@ -60,8 +60,8 @@ class ReadDesign(NamedTuple):
     """A parsed design before its blocks are written.
 
     names: column names, if any. y: float64 (n,), if known. counts: uint32 (p,), number of entries in each column, if
-    they are in runs. covariates: the columns after the genotypes. kept: int64 (n,), input rows to keep, None for all.
-    left_out: number of rows left out. strangers: number of individuals with covariates but without genotypes.
+    the entries are in runs. covariates: the columns after the genotypes. kept: int64 (n,), input rows to keep, None for
+    all. left_out: number of rows left out. strangers: number of individuals with covariates but without genotypes.
     """
 
     rows: int
@@ -140,7 +140,9 @@ def counted(
     y: np.ndarray | None,
     spilled: Sequence[Spilled],
 ) -> ReadDesign:
-    """Return what was read, with the form of the blocks and, for sparse rows, the number of entries in each column."""
+    """Return the parsed design, with the form of its blocks and, for sparse rows, the number of entries in each
+    column.
+    """
     sparse = not spilled or isinstance(spilled[0].spill, EntryRun)
     counts = _counts(pipeline.reports(), columns) if sparse else None
     return ReadDesign(rows, columns, names, y, _form(rows, columns, spilled), spilled, counts)
@@ -243,7 +245,7 @@ def _block_bounds(read: ReadDesign, block_bytes: int) -> np.ndarray:
 
 
 def _stretches(read: ReadDesign) -> Iterator[tuple[int, int, int]]:
-    """Yield ranges of columns with the same form, and the number of bytes of each column while it is written."""
+    """Yield ranges of columns with the same form, and the memory in bytes for each column while it is written."""
     genotypes = read.covariates.first if read.covariates else read.columns
     yield 0, genotypes, read.rows * (_ITEM[GENOTYPES] if read.form in (GENOTYPES, MIXED) else _ITEM[FLOATS])
     if read.covariates:

@@ -52,10 +52,8 @@ class CellsChunk:
 
 
 class Spilled(NamedTuple):
-    """Result of a chunk, and where it was spilled.
-
-    records: number of rows or lines of entries. columns: lower bound on the number of columns. queries: see
-    `SparseRows`.
+    """Result of parsing a chunk, and where its rows were spilled. records: number of rows or lines of entries. columns:
+    lower bound on the number of columns. queries: see `SparseRows`.
     """
 
     records: int

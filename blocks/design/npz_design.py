@@ -28,7 +28,9 @@ class NpzShape(NamedTuple):
 
 
 def shape_of(archive: NpzArchive, source: str, room: int) -> NpzShape:
-    """Return the shape. Raises RequestError if the file is of neither kind. room: maximum bytes of the target."""
+    """Return the shape of the matrix. Raises RequestError if the file has neither format. room: maximum bytes of the
+    target.
+    """
     if "X" in archive.names:
         shape = archive.open("X").shape
     elif {"format", "shape"} <= archive.names:

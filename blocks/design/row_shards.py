@@ -32,8 +32,8 @@ def row_bounds(rows: int, shards: int) -> np.ndarray:
 class RowShard(Design):
     """A shard of a design matrix with the interface of the whole matrix.
 
-    `rows`, `y`, `means`, `norms` and `deviations` are those of the whole. Blocks have the rows from `own.start` to
-    `own.stop` (exclusive), numbered from 0.
+    `rows`, `y`, `means`, `norms` and `deviations` are those of the whole matrix. Blocks have the rows from `own.start`
+    to `own.stop` (exclusive), numbered from 0.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -35,9 +35,8 @@ class DenseRows(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Facts that determine the form of blocks.
-
-    ones: all entries are 1. small: all entries are integers that fit in int8.
+    """Properties of the values that determine the form of the blocks (see `blocks.design.design.FORMS`). ones: all
+    entries are 1. small: all entries are integers that fit in int8.
     """
 
     entries: int
@@ -46,7 +45,7 @@ class Facts(NamedTuple):
 
 
 def facts_of(values: np.ndarray) -> Facts:
-    """Return facts about all values of some rows in float32, with or without zeros."""
+    """Return the properties of the float32 values of some rows, with or without zeros."""
     values = values.astype(np.float32) if values.dtype == np.float64 else values
     entries = int(np.count_nonzero(values))
     ones = entries == int(np.count_nonzero(values == 1))
@@ -55,7 +54,7 @@ def facts_of(values: np.ndarray) -> Facts:
 
 
 def fits_float32(values: np.ndarray) -> np.ndarray:
-    """Return which values are finite in float32, bool. values: floats of any size."""
+    """Return the mask of values that are finite in float32. values: floats of any size."""
     if values.dtype.itemsize <= 4:  # float16, where LARGEST is infinite, and float32
         return np.isfinite(values)
     with np.errstate(invalid="ignore"):

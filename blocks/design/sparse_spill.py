@@ -1,7 +1,7 @@
 """Sort entries from row order into columns, out of core.
 
 Each chunk of entries is sorted by column and written to a file, a run. The columns of a block are then read from all
-runs in order, so their rows ascend if those of the input do.
+runs in order, so their rows ascend if the rows of the input do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def write_run(path: Path, entries: np.ndarray) -> np.ndarray:
 
 
 def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -> SparseBlock:
-    """Return the sparse columns from `first` on. counts: number of entries in each column.
+    """Return consecutive sparse columns, starting at `first`. counts: number of entries in each column.
 
     Values are float64 if any run has float64 values, else float32. Raises RequestError for two entries in one cell.
     """
@@ -49,7 +49,9 @@ def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -
 
 
 def gather_dense(segments: Sequence[Segment], first: int, counts: np.ndarray, rows: int, dtype: Any) -> np.ndarray:
-    """Return the columns from `first` on as a dense array, (W, rows). dtype: must represent all values."""
+    """Return consecutive columns, starting at `first`, as a dense array, (W, rows). dtype: must represent all
+    values.
+    """
     values = np.zeros((counts.size, rows), dtype)
     for piece in _pieces(segments, first, counts.size):
         found = piece["value"] if values.dtype == np.float64 else piece["value"].astype(np.float32, copy=False)

@@ -39,7 +39,7 @@ _CELLS = 1 << 19  # maximum number of cells or entries in a chunk
 
 
 class DesignWriter(DatasetWriter):
-    """Writer that adds rows to a design matrix; returned by `Design.create`."""
+    """Writer that adds rows to a design matrix. Created by `Design.create`."""
 
     def __init__(self, request: DesignRequest, base: Design | None, budget: Budget, target: Target) -> None:
         self._request, self._budget = request, budget

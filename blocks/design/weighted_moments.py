@@ -28,7 +28,7 @@ class Weights(NamedTuple):
 
 
 class WeightedSums(NamedTuple):
-    """Sums over the given values of a column, for each weighting."""
+    """Sums over the known values of a column, for each weighting."""
 
     counts: np.ndarray  # int64 (K,), number of values with nonzero weight
     weights: np.ndarray  # float64 (K,)
@@ -39,7 +39,7 @@ class WeightedSums(NamedTuple):
 
 
 def weights_of(of_rows: np.ndarray) -> Weights:
-    """Return weightings from float64 (n, K), nonnegative, with some positive weights in each column."""
+    """Return weightings from nonnegative weights, float64 (n, K); each column must have a positive weight."""
     return Weights(of_rows, np.count_nonzero(of_rows, axis=0), of_rows.sum(axis=0))
 
 

@@ -1,4 +1,4 @@
-"""Worker process of the ingestion of a design matrix: parse chunks, spill them by column, write blocks."""
+"""Worker process of design ingestion: parse chunks, spill them by column, write blocks."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tables of documents: their texts and columns, kept beside the blocks of a corpus."""
+"""Document tables: texts and columns of documents, stored beside the blocks of a corpus."""

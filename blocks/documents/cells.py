@@ -1,7 +1,7 @@
-"""Values of document columns: how they are spelled until all are known, and the type of a column.
+"""Values of document columns as text, and the inference of column types.
 
-Columns of CSV files and databases have no types: a column whose values are all numbers, or all ISO dates, is one of
-numbers or dates. Other inputs say what is a number; of their texts only ISO dates are recognised.
+Columns of CSV files and databases are untyped: a column becomes numeric if all values are numbers, and a date column if
+all are ISO dates. Other inputs are typed; only ISO dates are inferred from their strings.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _TIME = re.compile(
 
 
 class Column(NamedTuple):
-    """Values of a column as text, None for missing ones, and the narrowest type that all of them have."""
+    """Values of a column as text, None for missing values, and the narrowest type that fits all of them."""
 
     values: list[str | None]
     kind: Kind
 
 
 def column_of_strings(values: Iterable[str | None]) -> Column:
-    """Return a column of a format without types, such as CSV."""
+    """Return a column of an untyped format, such as CSV."""
     listed = list(values)
     return Column(listed, joint_kind(map(_kind_of_string, listed)))
 
@@ -68,7 +68,7 @@ def joint_kind(kinds: Iterable[Kind]) -> Kind:
 
 
 def arrow_array(values: Sequence[str | None], kind: Kind, arrow: Any) -> Any:
-    """Return spelled values as an array of pyarrow. kind: of the whole column; arrow: the module pyarrow."""
+    """Convert values given as text to a pyarrow array. kind: type of the whole column; arrow: the module pyarrow."""
     if kind == "text":
         return arrow.array(values, arrow.string())
     convert: dict[Kind, Callable[[str], Any]] = {
@@ -83,12 +83,12 @@ def arrow_array(values: Sequence[str | None], kind: Kind, arrow: Any) -> Any:
 
 
 def unicode_text(text: str) -> str:
-    """Return a text with ? for each lone surrogate, which JSON and file names can have."""
+    """Replace each lone surrogate, which JSON and file names can contain, by "?"."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _utc(text: str) -> datetime:
-    """Return an ISO time without a zone: that of UTC, if a zone is given."""
+    """Return an ISO time without its time zone, converted to UTC if it has one."""
     return _in_utc(datetime.fromisoformat(text))
 
 
@@ -105,7 +105,7 @@ def _kind_of_string(text: str | None) -> Kind:
 
 
 def _kind_of_text(text: str) -> Kind:
-    """Return whether a text is an ISO date or time, or just a text."""
+    """Return the type of a string: date, time or text."""
     if not ("0" <= text[:1] <= "9" and len(text) <= 40):
         return "missing" if text in MISSING else "text"
     kind: Kind = "date" if _DATE.fullmatch(text) else "time" if _TIME.fullmatch(text) else "text"
@@ -118,7 +118,7 @@ def _kind_of_text(text: str) -> Kind:
 
 
 def _cell(value: Any) -> tuple[str | None, Kind]:
-    """Return the text and the type of a Python value."""
+    """Return a Python value as text, and its type."""
     if isinstance(value, np.ndarray | np.generic) and not isinstance(value, str):
         value = python_times(value).tolist()
     found: tuple[str | None, Kind]

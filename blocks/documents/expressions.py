@@ -1,6 +1,7 @@
-"""Conditions on document columns, as year > 2015 and category in ("cs.LG", "stat.ML"), and values to group by.
+"""Conditions on document columns, such as year > 2015 and category in ("cs.LG", "stat.ML"), and values to group by.
 
-Written as in Python and parsed by its parser, but never run: only the forms below exist, each computed by pyarrow.
+Expressions have Python syntax and are parsed by Python, but never executed: only the forms below are supported, each
+computed by pyarrow.
 
     values      a column, column("any name"), a number, a "text", year(x), quarter(x), month(x), decade(x), lower(x)
     conditions  ==, !=, <, <=, >, >=, also chained; x in (a, b, ...); "part" in text; x is None; and, or, not
@@ -40,8 +41,9 @@ _COMPARISONS: dict[type, str] = {
 
 
 class Value(NamedTuple):
-    """A value for each document, or a constant. kind: its type. compute: function of arrays by column. constant: the
-    value, if it is one."""
+    """A value for each document, or a constant. kind: type of the value. compute: function of a dictionary of arrays by
+    column name. constant: the value, if it is constant.
+    """
 
     kind: str
     compute: Callable[[Mapping[str, Any]], Any]
@@ -49,10 +51,9 @@ class Value(NamedTuple):
 
 
 class Expression:
-    """A parsed condition or value. Attributes: `text`; `columns` that it needs; `kind` of its values.
-
-    option: name of the option, for messages. kinds: types of the columns. Raises RequestError for anything that is not
-    of the forms above, unknown columns, and values that cannot be compared.
+    """A parsed condition or value. Attributes: `text`; `columns`, names of the columns it uses; `kind`, type of its
+    values. option: name of the option, for messages. kinds: types of the columns. Raises RequestError for unsupported
+    forms, unknown columns, and values that cannot be compared.
     """
 
     def __init__(self, text: str, option: str, kinds: Mapping[str, str], *, is_condition: bool) -> None:
@@ -65,11 +66,11 @@ class Expression:
         self.columns, self.kind = list(self._used), self._value.kind
 
     def compute(self, arrays: Mapping[str, Any]) -> Any:
-        """Return an array of pyarrow with a value for each document; null for missing ones."""
+        """Return a pyarrow array with a value for each document, null where missing."""
         return self._value.compute(arrays)
 
     def mask(self, arrays: Mapping[str, Any]) -> np.ndarray:
-        """Return for which documents a condition is true, bool (n,)."""
+        """Return the mask of documents for which the condition is true, bool (n,)."""
         return self.compute(arrays).fill_null(False).to_numpy(zero_copy_only=False)
 
     def _parsed(self) -> ast.expr:
@@ -184,7 +185,7 @@ class Expression:
         return Value("integer", lambda arrays: part(of.compute(arrays)))
 
     def _comparable(self, left: Value, right: Value, told: str) -> tuple[Value, Value]:
-        """Return values of which both have the same type, or both are numbers; texts beside dates become dates."""
+        """Convert two values to a common type, or to numbers; a string that is compared with a date becomes a date."""
         if left.kind in _TIMES and right.kind == "text":
             return left, self._as_date(right, left.kind)
         if right.kind in _TIMES and left.kind == "text":
@@ -217,7 +218,7 @@ def _as_time(value: Value) -> Value:
 
 
 def _as_number(value: Value) -> Value:
-    """Return a value as numbers; integers beyond 2^53 are rounded."""
+    """Convert a value to float64; integers beyond 2^53 are rounded."""
     if value.constant is not None:
         return _constant(float(value.constant))
     arrow = pyarrow_module()
@@ -225,7 +226,7 @@ def _as_number(value: Value) -> Value:
 
 
 def _levels(node: ast.AST) -> int:
-    """Return the number of levels of a parsed expression."""
+    """Return the nesting depth of a parsed expression."""
     level, levels = [node], 0
     while level:
         level, levels = [child for each in level for child in ast.iter_child_nodes(each)], levels + 1
@@ -249,8 +250,9 @@ def _folded(join: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
 def selected(
     table: Any, where: Expression | None, columns: list[str], last: int
 ) -> Iterator[tuple[int, np.ndarray, dict[str, Any]]]:
-    """Yield batches of a `DocumentTable`: number of the first document, which documents are selected, bool (n,), and
-    arrays of columns. last: number of documents to read."""
+    """Yield batches of a `DocumentTable`: index of the first document, mask of the selected documents, bool (n,), and
+    arrays of columns. last: number of documents to read.
+    """
     needed = list(dict.fromkeys([*(where.columns if where else ()), *columns]))
     for first, arrays in table.batches(needed, last):
         size = len(next(iter(arrays.values())))

@@ -1,4 +1,4 @@
-"""Which columns of the inputs of a corpus are kept in its table of documents."""
+"""Selection of the input columns that a corpus keeps in its document table."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from blocks.documents.cells import Column, column_of_strings, column_of_values, 
 from blocks.errors import RequestError
 
 ALL = "all"
-UNKNOWN = "unknown_tokens"  # how --keep calls the number of a document's tokens that are not in a given vocabulary
-TEXT = "text"  # how --keep calls the text of a document, whatever its column is
+UNKNOWN = "unknown_tokens"  # name in --keep of the number of a document's tokens outside the given vocabulary
+TEXT = "text"  # name of a document's text in --keep, whatever its column is called
 
 
 class Kept(NamedTuple):
-    """Columns to keep. names: of columns or fields; only `ALL` for all. text: column with the text of a document, TEXT
-    in inputs without columns. unknown: whether the column UNKNOWN is added."""
+    """Columns to keep. names: names of columns or fields, or just `ALL`. text: name of the text column, TEXT for inputs
+    without columns. unknown: whether to add the column UNKNOWN.
+    """
 
     names: tuple[str, ...]
     text: str
@@ -27,7 +28,9 @@ class Kept(NamedTuple):
         return (*self.names, *((UNKNOWN,) if self.unknown else ()))
 
     def names_of(self, source: str, columns: Sequence[str]) -> list[str]:
-        """Return the columns of an input to keep. Raises RequestError, with the existing columns, for a missing one."""
+        """Return the columns of an input to keep. Raises RequestError, listing the existing columns, if one is
+        missing.
+        """
         names = list(columns) if ALL in self.names and ALL not in columns else list(self.names)
         if missing := [name for name in names if name not in columns]:
             there = ", ".join(map(repr, columns)) or "none"
@@ -45,24 +48,25 @@ class Kept(NamedTuple):
         return names
 
     def names_in(self, record: Mapping[str, Any]) -> list[str]:
-        """Return the fields of a JSON object to keep, which need not be there."""
+        """Return the fields of a JSON object to keep; fields may be missing."""
         if ALL in self.names:
             return list(dict.fromkeys([*record, self.text]))
         return list(self.names)
 
     @property
     def has_text(self) -> bool:
-        """Return whether the texts of documents are kept."""
+        """Return whether document texts are kept."""
         return bool({ALL, self.text} & set(self.names))
 
     def row(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return values of a document as they are kept: of a text that is a list of words, the words."""
+        """Return the values of a document to keep; a text that was given as a list of words is kept as its words."""
         words = values.get(self.text)
         return {**values, self.text: " ".join(words)} if isinstance(words, list) else values
 
     def columns(self, rows: Sequence[Mapping[str, Any]], *, typed: bool) -> dict[str, Column]:
-        """Return the columns of some documents, given the values of each. typed: whether values have types; those of
-        CSV files and databases do not."""
+        """Return the columns of some documents, given the values of each. typed: whether values have types, unlike
+        those of CSV files and databases.
+        """
         names = dict.fromkeys(name for row in rows for name in row)
         return {unicode_text(name): self._column(name, (row.get(name) for row in rows), typed) for name in names}
 

@@ -1,7 +1,6 @@
-"""Read the table of documents: Parquet files of consecutive documents in their original order.
+"""Read the document table: Parquet files of consecutive documents in original order.
 
-Files may come from a stranger: their sizes, numbers of rows and types are those of the manifest, and what pyarrow reads
-is validated.
+Files may be untrusted: their sizes, row counts and types must match the manifest, and what pyarrow reads is validated.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ _ROWS = 1 << 16  # of a batch
 
 
 class TableColumn(TypedDict):
-    """Entry of a column in the manifest."""
+    """Manifest entry for a column."""
 
     name: str
     kind: Literal["boolean", "integer", "number", "date", "time", "text"]
 
 
 class TableFileEntry(File):
-    """Entry of a file of the table in the manifest."""
+    """Manifest entry for a file of the table."""
 
     documents: Count
 
 
 class TableEntry(TypedDict):
-    """Entry of the table of documents in the manifest. text: the column with the texts, if they were kept."""
+    """Manifest entry for the document table. text: name of the text column, if texts were kept."""
 
     columns: list[TableColumn]
     text: NotRequired[str | None]
@@ -43,7 +42,7 @@ class TableEntry(TypedDict):
 
 
 def arrow_type(kind: str, arrow: Any) -> Any:
-    """Return the type of pyarrow for a type of columns."""
+    """Return the pyarrow type for a column type."""
     return {
         "boolean": arrow.bool_(),
         "integer": arrow.int64(),
@@ -55,11 +54,11 @@ def arrow_type(kind: str, arrow: Any) -> Any:
 
 
 class DocumentTable:
-    """The table of the documents of a dataset. Attributes: `kinds`, type of each column by name; `text`, name of the
-    column with the texts, or None; `rows`; `bytes` of its files.
+    """The document table of a dataset. Attributes: `kinds`, column types by name; `text`, name of the text column, or
+    None; `rows`, number of documents; `bytes`, total size of the files.
 
-    root: directory of the dataset. entry: a `TableEntry`. documents: of the dataset. Raises WorkFailed if the table
-    is of other documents.
+    root: directory of the dataset. entry: a `TableEntry`. documents: number of documents of the dataset. Raises
+    WorkFailed if the table has a different number of documents.
     """
 
     def __init__(self, root: Path, entry: dict[str, Any], documents: int) -> None:
@@ -73,7 +72,7 @@ class DocumentTable:
             raise self._damaged(root / "manifest.json", f"its table has {self.rows} rows, expected {documents}")
 
     def problems(self) -> Iterator[str]:
-        """Yield what is wrong with the files of the table, read from end to end."""
+        """Read all files of the table, and yield a description of each problem."""
         try:
             for _ in self.batches(list(self.kinds)):
                 pass
@@ -81,14 +80,15 @@ class DocumentTable:
             yield error.what
 
     def require(self, name: str) -> None:
-        """Raise RequestError, with the existing columns, unless there is a column of that name."""
+        """Raise RequestError, listing the existing columns, unless there is a column of this name."""
         if name not in self.kinds:
             there = ", ".join(f"{each} ({kind})" for each, kind in self.kinds.items())
             raise RequestError(f"there is no column {name!r}; the columns are {there}", "Choose one of them.")
 
     def batches(self, columns: Sequence[str], last: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (number of the first document, arrays of pyarrow by column) in batches. last: number of documents to
-        read, None for all."""
+        """Yield batches: index of the first document, and pyarrow arrays by column name. last: number of documents to
+        read, None for all.
+        """
         for name in columns:
             self.require(name)
         first, end = 0, self.rows if last is None else last
@@ -104,7 +104,7 @@ class DocumentTable:
                 raise self._lacks_rows(number)
 
     def take(self, numbers: np.ndarray | Sequence[int], columns: Sequence[str]) -> dict[str, list[Any]]:
-        """Return values of some documents as Python objects, in the order of the given numbers (from 0)."""
+        """Return values of some documents as Python objects, in the order of the given indices."""
         for name in columns:
             self.require(name)
         wanted = np.asarray(numbers, np.int64)
@@ -120,9 +120,8 @@ class DocumentTable:
         return found
 
     def _take_of(self, file: Any, rows: np.ndarray, places: np.ndarray, found: dict[str, list[Any]]) -> bool:
-        """Fill in values of one file; returns whether its row groups have as many rows as they should.
-
-        rows: int64, of all wanted documents in this file. places: those that it has.
+        """Fill in values of one file; returns whether its row groups have the expected number of rows. rows: int64,
+        rows of the requested documents in this file. places: positions of these documents in the result.
         """
         told = file.metadata
         ends = np.cumsum([told.row_group(group).num_rows for group in range(told.num_row_groups)])
@@ -150,7 +149,9 @@ class DocumentTable:
 
     @contextmanager
     def _opened(self, number: int) -> Iterator[Any]:
-        """Open a file. Raises WorkFailed if it is missing or damaged, or has other rows or columns than it should."""
+        """Open a file. Raises WorkFailed if it is missing or damaged, or if its rows or columns do not match the
+        manifest.
+        """
         entry, arrow = self._files[number], pyarrow_module()
         path = self._root / entry["file"]
         try:

@@ -1,6 +1,6 @@
-"""Write the table of documents: workers spill columns chunk by chunk, then write files of consecutive chunks.
+"""Write the document table: workers spill columns chunk by chunk, then write files of consecutive chunks.
 
-The types of columns are those of all values together, so files are written once all chunks are read.
+The type of a column depends on all of its values, so files are written only after all chunks have been read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_ROWS = 1 << 16  # of a row group
 
 
 class SpilledTable(NamedTuple):
-    """Columns of the documents of a chunk in the spill file of a worker. size: bytes of the values."""
+    """Document columns of a chunk in the spill file of a worker. size: number of bytes of the values."""
 
     worker: int
     offset: int
@@ -39,8 +39,9 @@ class SpilledTable(NamedTuple):
 
 @dataclass
 class TableFile:
-    """Message: write a file of consecutive chunks. kinds: types of all columns, in their order. text: the column with
-    the text, whose empty values are not missing."""
+    """Message: write a file of consecutive chunks. kinds: types of all columns, in column order. text: name of the text
+    column, in which empty values are not missing.
+    """
 
     number: int
     chunks: list[SpilledTable] = field(repr=False)
@@ -49,7 +50,7 @@ class TableFile:
 
 
 def packed(columns: Mapping[str, Column]) -> tuple[bytes, int]:
-    """Return columns as bytes to spill, and the bytes of their values."""
+    """Serialize columns for the spill file; returns the bytes, and the number of bytes of the values."""
     values = {name: column.values for name, column in columns.items()}
     try:
         spelled = orjson.dumps(values)
@@ -63,8 +64,9 @@ def packed(columns: Mapping[str, Column]) -> tuple[bytes, int]:
 def table_files(
     chunks: Sequence[SpilledTable], text: str | None, first: int, old: Mapping[str, Kind] | None
 ) -> Iterator[TableFile]:
-    """Yield the messages that write all chunks. first: number of the first file. old: types of the columns of the
-    dataset that documents are appended to. Raises RequestError if values do not have these."""
+    """Yield the messages that write all chunks. first: number of the first file. old: column types of the dataset to
+    which documents are appended. Raises RequestError if values have other types.
+    """
     kinds = _all_kinds(chunks, text) if old is None else _kept_kinds(chunks, old)
     together: list[SpilledTable] = []
     for chunk in chunks:

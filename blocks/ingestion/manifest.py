@@ -28,9 +28,8 @@ class Written:
 
 
 def how_made(**facts: Any) -> dict[str, Any]:
-    """Return the manifest entry that records how a dataset was made.
-
-    facts: must not depend on time, workers or memory.
+    """Return the manifest entry that records how a dataset was made. facts: further fields, which must not depend on
+    time, workers or memory.
     """
     from importlib.metadata import version
 

@@ -10,8 +10,10 @@ from blocks.plurals import count_of
 
 ONE_WORKER = 48 << 20  # memory of a worker besides its names and its block
 NAME_BYTES = 280  # memory for each name in the main process besides its letters: dictionary, string, order, counts
-_TEMPLATE = 144 << 20  # bytes of the main process and of memory shared by workers: interpreter, libraries, kernels
-_COMPILED = 90 << 20  # the same once kernels are compiled: measured 72 to 85 MiB before any name is read
+_TEMPLATE = (
+    144 << 20
+)  # size in bytes of the main process and of memory shared by workers: interpreter, libraries, kernels
+_COMPILED = 90 << 20  # size once kernels are compiled: measured 72 to 85 MiB before any name is read
 _WORKER_NAME_BYTES = 170  # memory for each name in a worker besides its letters, as workers estimate it
 
 

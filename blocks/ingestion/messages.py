@@ -48,7 +48,7 @@ class PieceRun:
 
 
 class SortedRun(NamedTuple):
-    """The start of each bucket in a sorted run."""
+    """Start of each bucket in a sorted run."""
 
     rows: np.ndarray  # int64 (buckets+1,)
     entries: np.ndarray  # int64 (buckets+1,)

@@ -52,7 +52,7 @@ class IngestionPipeline:
         return self.pool.map_numbered(chunks)
 
     def reports(self) -> list[Any]:
-        """Return what the workers have counted."""
+        """Return the counts of all workers."""
         answers = (self.pool.ask(worker, CountsRequest()) for worker in range(len(self.pool)))
         return [answer for answer in answers if answer is not None]
 

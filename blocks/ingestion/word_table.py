@@ -70,8 +70,8 @@ class WordTable:
 
         text: UTF-8, END_BYTE after each document. letters: map of each byte (WORDS, LOWER_WORDS or LINES). shortest:
         minimum number of bytes in a word. stop: drop stop words, rather than treating them like other words. Returns
-        the ids of the tokens uint32 (N,), the number of tokens of each document uint32 (D,), how many tokens were
-        dropped as stop words, and how many of each document as unknown, uint32 (D,).
+        the ids of the tokens, uint32 (N,), the number of tokens in each document, uint32 (D,), how many tokens were
+        dropped as stop words, and how many tokens of each document were dropped as unknown, uint32 (D,).
         """
         buffer = np.frombuffer(text.translate(letters), np.uint8)
         ids = np.empty(buffer.size // (shortest + 1) + 1, np.uint32)

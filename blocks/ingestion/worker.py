@@ -107,7 +107,7 @@ class SortingWorker(Worker, ABC):
         return SpilledPiece(os.getpid(), offset, rows, entries)
 
     def places(self, kind: str, worker: int) -> np.ndarray:
-        """Return the final positions of a worker's names, uint32. See `write_places`."""
+        """Return the final position of each of a worker's names, uint32. See `write_places`."""
         if (kind, worker) not in self._places:
             self._places[kind, worker] = np.memmap(places_file(self.spill, kind, worker), np.uint32, "r")
         return self._places[kind, worker]

@@ -31,7 +31,7 @@ def write_matrix(
     grid: int | None = None,
     overwrite: bool = False,
 ) -> Matrix:
-    """Write a matrix from entries; of duplicate entries the last counts.
+    """Write a matrix from entries; if entries are duplicated, the last one counts.
 
     entries: `rows` and `columns` are positions in the names. grid: numbers of blocks and slices, None for `grid_size`.
     The bytes are those of `ingest_ratings` for the same entries and names. Raises RequestError if `out` exists, or the

@@ -5,7 +5,7 @@
     shuffle   users are distributed over blocks, with their entries
     columns   the entries of a slice are gathered from all blocks and written
 
-The result does not depend on which worker does what. Of several ratings of an item by a user, the last one counts.
+The result does not depend on which worker does what. If a user rates an item several times, the last rating counts.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class RowBlock(NamedTuple):
     """The N entries of D consecutive rows; `documents` and `offsets` are named as in a corpus."""
 
     rows: Uint32  # (D,), line in rows.txt (from 0) of each row
-    offsets: Int64  # (D+1,), where the entries of each begin
+    offsets: Int64  # (D+1,), start of each row's entries
     columns: Uint32  # (N,), column rank of each entry, ascending within a row
     values: Float32  # (N,)
 
@@ -44,7 +44,7 @@ class RowBlock(NamedTuple):
 class ColumnSlice(NamedTuple):
     """The N entries of W columns of consecutive ranks."""
 
-    offsets: Int64  # (W+1,), where the entries of each begin
+    offsets: Int64  # (W+1,), start of each column's entries
     rows: Uint32  # (N,), row place of each entry, ascending within a column
     values: Float32  # (N,)
 
@@ -85,14 +85,14 @@ class MatrixShard(Shard):
 
 
 class MatrixBlock(ArrayFile):
-    """Manifest entry of a block. longest: number of entries in the longest row."""
+    """Manifest entry for a block. longest: number of entries in the longest row."""
 
     rows: Count
     longest: Count
 
 
 class MatrixTextFiles(TypedDict):
-    """Manifest entries of the name files."""
+    """Manifest entries for the files of row and column names."""
 
     rows: File
     columns: File
@@ -126,7 +126,7 @@ class WholeMatrix(NamedTuple):
 class Matrix(Store):
     """A sparse matrix opened for reading; a sample is an entry.
 
-    Attributes, in addition to those of `Store`: `rows`, `columns` and `entries`, their numbers; `index`; `low`, `high`,
+    Attributes, in addition to those of `Store`: `rows`, `columns` and `entries`, their counts; `index`; `low`, `high`,
     `mean` and `deviation` (standard deviation) of the values; `whole`, the same statistics of the whole matrix if this
     is a shard, else of this matrix.
     """
@@ -165,9 +165,9 @@ class Matrix(Store):
     ) -> AbstractContextManager[RatingsWriter]:
         """Write a new matrix of ratings in memory that does not grow with the number of ratings.
 
-        Used in a ``with`` block: the matrix appears at `path` when the block ends, but not if it raises. The files
+        Use it in a ``with`` block: the matrix appears at `path` when the block ends, unless the block raises. The files
         are byte for byte what `ooc ingest ratings` writes for the same ratings, except for the record of the input.
-        Of several ratings of an item by a user, the last counts.
+        If a user rates an item several times, the last rating counts.
 
         Parameters
         ----------

@@ -253,9 +253,8 @@ def is_separator(text, at, separator):
 
 @unmanaged_kernel
 def quoted_field(text, at, end, quote):
-    """Return start and end of the content of a quoted field (see `split_line`), and the position after it.
-
-    at: position of the opening quote. If the field is not closed before `end`, its content is empty and the position is
+    """Return the start and end of a quoted field's contents (see `split_line`), and the position after the field. at:
+    position of the opening quote. If the field is not closed before `end`, the contents are empty and the position is
     that of the opening quote.
     """
     last, doubled = at + 1, False

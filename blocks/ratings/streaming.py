@@ -31,7 +31,7 @@ _REMEDY = "Give add(users, items, ratings), a data frame, a sparse matrix, or ro
 
 
 class RatingsWriter(DatasetWriter):
-    """Writer that adds ratings to a matrix; returned by `Matrix.create`."""
+    """Writer that adds ratings to a matrix. Created by `Matrix.create`."""
 
     def __init__(self, request: RatingsRequest, base: Matrix | None, budget: Budget, target: Target) -> None:
         self._request, self._base, self._budget = request, base, budget
@@ -48,7 +48,7 @@ class RatingsWriter(DatasetWriter):
         Parameters
         ----------
         users, items : sequences of int or str
-            The user and the item of each rating. 7 and "7" are the same user. In place of both: a pandas, polars or
+            The user and the item of each rating. 7 and "7" are the same user. Instead of both: a pandas, polars or
             pyarrow table; a matrix of scipy.sparse, whose rows and columns are users and items numbered from 0; or an
             iterable of rows ``(user, item)`` or ``(user, item, rating)``.
         ratings : sequence of float, optional

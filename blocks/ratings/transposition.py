@@ -1,4 +1,4 @@
-"""Make the slices of a matrix from its blocks out of core.
+"""Make the slices of a matrix from its blocks, out of core.
 
 Workers spill the entries of each block by column, then read the columns of a slice from all blocks.
 """

@@ -1,4 +1,4 @@
-"""Worker process of the ingestion of ratings: parse chunks, assign ids to names, write blocks and slices."""
+"""Worker process of ratings ingestion: parse chunks, assign ids to names, write blocks and slices."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ class ParsedRatings(NamedTuple):
 
 
 class RatingsWorker(SortingWorker):
-    """Worker for ratings.
-
-    An entry is a rating with row and column (ids, later places and ranks). Also handles `ColumnsToWrite`.
+    """Ingestion worker for ratings. An entry is a rating with its row and column: first the ids of user and item, after
+    sorting the row's place and the column's rank. Also handles `ColumnsToWrite`.
     """
 
     parsed = sorted = SpillForm((), (ENTRY,))

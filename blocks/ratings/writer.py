@@ -27,8 +27,8 @@ def write_row_block(
 ) -> tuple[dict[str, Any], RowBlock]:
     """Publish rows in an order that depends only on the seed and the block index.
 
-    entries: in input order; `columns` are ranks; of duplicate entries the last counts. Returns the manifest entry and
-    the block.
+    entries: in input order; `columns` are ranks; if entries are duplicated, the last one counts. Returns the manifest
+    entry and the block.
     """
     rows, local = np.unique(entries.rows, return_inverse=True)
     order = np.random.default_rng([seed, number]).permutation(rows.size)

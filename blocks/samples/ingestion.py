@@ -147,7 +147,7 @@ def _make(
 ) -> Samples:
     """Write a sample set.
 
-    total: size of the inputs in bytes. options: seed, approximate entries of a block, overwrite.
+    total: size of the inputs in bytes. options: seed, approximate number of entries in a block, overwrite.
     """
     seed, block_entries, overwrite = options
     with new_dataset(out, overwrite) as target, disk_errors(Path(out)):

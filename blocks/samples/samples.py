@@ -1,4 +1,4 @@
-"""Labelled samples by row, for algorithms that process one after another: `ooc ingest svmlight --by-rows`.
+"""Labelled samples by row, for algorithms that process one sample after another: `ooc ingest svmlight --by-rows`.
 
     manifest.json     counts, table of blocks, checksums, how it was made: the commit point
     index.h5          rows of each block, entries of each block, number of samples of each label
@@ -65,7 +65,7 @@ class SamplesShard(Shard):
 
 
 class SamplesBlock(ArrayFile):
-    """Manifest entry of a block."""
+    """Manifest entry for a block."""
 
     rows: Count
     entries: Count
@@ -89,7 +89,7 @@ MOST_LABELS = 1 << 16
 class Samples(Store):
     """A sample set opened for reading.
 
-    Attributes, in addition to those of `Store`: `rows`, `columns` and `entries`, their numbers; `index`.
+    Attributes, in addition to those of `Store`: `rows`, `columns` and `entries`, their counts; `index`.
     """
 
     kind = "sample set"
@@ -123,7 +123,7 @@ class Samples(Store):
     ) -> AbstractContextManager[SamplesWriter]:
         """Write new labelled samples row by row, in memory that does not grow with the number of samples.
 
-        Used in a ``with`` block: the samples appear at `path` when the block ends, but not if it raises. The files
+        Use it in a ``with`` block: the samples appear at `path` when the block ends, unless the block raises. The files
         are byte for byte what `ooc ingest svmlight --by-rows` writes for the same samples, except for the record of
         the input.
 

@@ -22,7 +22,7 @@ from blocks.samples.worker import SampleRows, SamplesWorker
 
 
 class SamplesWriter(DatasetWriter):
-    """Writer that adds samples to a sample set; returned by `Samples.create`."""
+    """Writer that adds samples to a sample set. Created by `Samples.create`."""
 
     def __init__(self, columns: int | None, column: str | None, options: Mapping[str, int], target: Target) -> None:
         self._columns, self._target, self._options = columns, column, options

@@ -1,4 +1,4 @@
-"""Process samples during ingestion: parse chunks, sort runs by bucket, write blocks."""
+"""Worker of sample ingestion: parse chunks, sort runs by bucket, write blocks."""
 
 from __future__ import annotations
 
@@ -32,17 +32,14 @@ class SampleRows(NamedTuple):
 
 
 class SamplesFacts(NamedTuple):
-    """Facts about all chunks. columns: largest column index plus 1. queries: whether any row has a qid."""
+    """Properties of all samples. columns: largest column index plus 1. queries: whether any row has a qid."""
 
     columns: int
     queries: bool
 
 
 class SamplesWorker(SortingWorker):
-    """Worker for samples.
-
-    A row has a label and, once sorted, an index; an entry has a column and a value.
-    """
+    """Ingestion worker for samples. A row has a label and, once sorted, an index; an entry has a column and a value."""
 
     parsed = SpillForm(("f8", "i8"), ("u4", "f4"))
     sorted = SpillForm(("u8", "f8", "i8"), ("u4", "f4"))
@@ -65,7 +62,7 @@ class SamplesWorker(SortingWorker):
         return self.leave((labels, lengths, columns, values), labels.size, columns.size)
 
     def counted(self) -> SamplesFacts:
-        """Return the facts about all chunks."""
+        """Return the properties of all samples."""
         return self._facts
 
     def by_bucket(self, arrays: list[np.ndarray], run: PieceRun) -> tuple[Arrays, SortedRun]:

@@ -1,1 +1,1 @@
-"""Split datasets between the machines of a ring."""
+"""Splitting of datasets into shards, one for each machine of a ring."""

@@ -1,4 +1,4 @@
-"""Assign the documents of a dataset to shards: whole blocks if there are many, else parts of blocks.
+"""Assign the documents of a dataset to shards: whole blocks if there are many, otherwise parts of blocks.
 
 The heaviest stretches are assigned first, each to the shard with the fewest tokens so far. The part of a block that a
 shard gets becomes a block of the shard. Documents of a block are shuffled, so all parts of it are alike.

@@ -169,7 +169,9 @@ def _split(whole: Dataset | Matrix, targets: list[Target], workers: int | None, 
     )
     with Workers("blocks.shards.worker:start", splitting, processes) as pool:
         blocks = _write_blocks(pool, shares, len(targets), bar)
-        for number in reversed(range(len(targets))):  # first shard last: its spill directory has files that all need
+        for number in reversed(
+            range(len(targets))
+        ):  # the first shard is published last: its spill directory has files that all shards need
             target = targets[number]
             texts = _write_texts(whole, target.root, owners, number)
             numbers = Pieces("uint64", int(counts[number]), _numbers(owners, number))
@@ -239,7 +241,7 @@ def _chunks(owners: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _numbers(owners: np.ndarray, shard: int) -> Iterator[np.ndarray]:
-    """Yield the documents of a shard, by their index in the whole, uint64, ascending."""
+    """Yield the documents of a shard as indices in the whole dataset, uint64, ascending."""
     for number, some in enumerate(_chunks(owners)):
         yield (number * _CHUNK + np.flatnonzero(some == shard)).astype(np.uint64)
 
@@ -257,14 +259,14 @@ def _columns(whole: Dataset | Matrix, shards: int) -> RankedColumns:
 
 
 def _rank_of(whole: Dataset | Matrix, columns: RankedColumns) -> np.ndarray:
-    """Return the rank in `columns` of the word at each rank in the whole, uint32 (V,)."""
+    """Return the rank in `columns` of the word at each rank of the whole dataset, uint32 (V,)."""
     rank_of_id = np.empty(columns.ids.size, np.uint32)
     rank_of_id[columns.ids] = np.arange(columns.ids.size, dtype=np.uint32)
     return rank_of_id[columns_of(whole).ids]
 
 
 def _told(whole: Dataset | Matrix, columns: RankedColumns, owners: Path) -> dict[str, Any]:
-    """Return the "shard" manifest entry of each shard."""
+    """Return the "shard" manifest entry for each shard."""
     names = ("rows", "entries", "values") if isinstance(whole, Matrix) else ("documents", "tokens")
     counts = {name: whole.manifest[name] for name in names}
     return {

@@ -23,13 +23,13 @@ from blocks.shards.whole import RankedColumns, hash_of
 
 
 class Others(Protocol):
-    """The machines that ingest together; all of them make the same calls in the same order."""
+    """Communication between machines that ingest together; all of them make the same calls in the same order."""
 
     rank: int
     ranks: int
 
     def gather(self, message: bytes) -> Iterable[bytes]:
-        """Yield the messages of all ranks in order on rank 0, and nothing on other ranks, which must iterate, too."""
+        """Yield the messages of all ranks, in order, on rank 0, and nothing on other ranks, which must also iterate."""
 
     def spread(self, message: bytes) -> bytes:
         """Return the message of rank 0 on all ranks."""
@@ -39,7 +39,7 @@ class Others(Protocol):
 
 
 class FoundWords(NamedTuple):
-    """Result of reading, on one machine or on all. stopped: number of tokens dropped as stop words."""
+    """Words found by reading the inputs, on one machine or on all. stopped: number of tokens dropped as stop words."""
 
     merged: Merged
     documents: int
@@ -117,7 +117,7 @@ class Together:
 
 
 def _kept(parts: Iterable[Counted], select: Select) -> bytes:
-    """Return the packed words that all machines keep, from the words of each machine; empty on other ranks than 0."""
+    """Return the packed words that all machines keep, from the words of each machine; empty on ranks other than 0."""
     tally, documents, stopped = Tally(), [], 0
     for part in parts:
         tally.add(part.words, np.array([part.tokens, part.documents]))

@@ -34,7 +34,7 @@ class RankedColumns(NamedTuple):
 
 
 def columns_of(dataset: Dataset | Matrix) -> RankedColumns:
-    """Return the columns of a dataset, with their frequencies in that dataset."""
+    """Return the columns of a dataset by rank, with their frequencies in that dataset."""
     index = dataset.index
     if isinstance(dataset, Matrix):
         return RankedColumns(dataset.index.column_ids, index.slice_bounds, dataset.index.column_entries)
@@ -63,7 +63,7 @@ def shard_paths(path: Path) -> list[Path]:
 
 
 def check_together(told: Mapping[str, Mapping[str, Any] | None]) -> None:
-    """Raise RequestError unless these are all shards of one dataset, each once.
+    """Raise RequestError unless these are all the shards of one dataset, each exactly once.
 
     told: "shard" manifest entry, if any, of each location (a path, or a host and a path).
     """
@@ -87,7 +87,7 @@ def check_together(told: Mapping[str, Mapping[str, Any] | None]) -> None:
 
 
 def problems_of_shard(dataset: Dataset | Matrix) -> Iterator[str]:
-    """Yield data about the whole dataset that contradicts itself or the shard."""
+    """Yield inconsistencies in a shard's data about the whole dataset."""
     arrays = dataset.of_whole()
     if arrays is None:
         return

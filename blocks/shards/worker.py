@@ -75,13 +75,14 @@ class ShardWorker:
 
 
 def _of_runs(share: Share, array: np.ndarray) -> np.ndarray:
-    """Return the elements of an array for the documents of a share."""
+    """Return the elements of an array that belong to the documents of a share."""
     return np.concatenate([array[first:last] for first, last in share.runs])
 
 
 def _of_items(share: Share, offsets: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """Return the elements of an array for the tokens of a share's documents. offsets: start of each document in the
-    array."""
+    """Return the elements of an array that belong to the tokens of a share's documents. offsets: start of each document
+    in the array.
+    """
     return np.concatenate([array[offsets[first] : offsets[last]] for first, last in share.runs])
 
 

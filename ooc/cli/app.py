@@ -87,7 +87,9 @@ for command in (
     compile.compile_,
 ):
     app.command(command.__name__.rstrip("_").replace("_", "-"))(command)
-app.command(context_settings={"allow_interspersed_args": False})(launch.launch)  # the rest belongs to COMMAND
+app.command(context_settings={"allow_interspersed_args": False})(
+    launch.launch
+)  # the remaining arguments belong to COMMAND
 app.command(hidden=True)(rank.rank)
 
 for registered in (*app.registered_commands, *ingest.app.registered_commands, *settings.app.registered_commands):

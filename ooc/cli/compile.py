@@ -147,7 +147,7 @@ def _write_data(directory: Path) -> None:
     (directory / "others.csv").write_text("user,item,rating\n" + "".join(lines[1::2]))
     rows = [[numbers.randint(0, 9) / 4 for _ in range(12)] for _ in range(60)]
     labels = [int(row[0] + row[1] + numbers.random() > 2.5) for row in rows]
-    # There are few enough entries for the design to be stored as a sparse matrix.
+    # There are so few entries that the design is stored as a sparse matrix.
     places = [sorted({row % 12 + 1, *numbers.sample(range(13, 61), 3)}) for row in range(60)]
     for name, value in (("samples.svm", 1.5), ("ones.svm", 1)):
         entries = [" ".join(f"{n}:{value}" for n in mine) for mine in places]

@@ -28,7 +28,7 @@ Table = dict[str, Any]
 
 
 class FileValue(NamedTuple):
-    """Value from a config file, in the form that the command line takes. where: the file and the table in it."""
+    """A value from a config file, in command-line form. where: the file and the table in it."""
 
     value: Any
     where: str

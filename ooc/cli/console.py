@@ -31,7 +31,9 @@ JSON = Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
 
 def one_of(names: str, help: str, *flags: str, **more: Any) -> Any:
-    """Return an option that takes one of several names, shown as a|b|c; a name in upper case stands for any value."""
+    """Return an option whose value is one of several names, shown as a|b|c; a name in upper case stands for any
+    value.
+    """
     known = [name for name in names.split("|") if name.islower()]
 
     def complete(incomplete: str) -> list[str]:
@@ -130,7 +132,7 @@ class BrokenPipe(Exception):
 
 
 class Explained(NamedTuple):
-    """Failure in the form in which the user sees it."""
+    """A failure as the user sees it."""
 
     what: str
     remedy: str

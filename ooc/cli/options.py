@@ -21,7 +21,7 @@ _CALLBACKS = {"quiet": be_quiet}
 
 
 class DescribedCommand:
-    """Command: a function that takes keyword arguments, and its parameters in the order of the help.
+    """A command: a function that takes keyword arguments, and its parameters in the order of the help.
 
     Parameters are created on demand, as most commands are not called. on_ring: whether `ooc launch` accepts the
     command. kind: options class, for a training.
@@ -57,7 +57,7 @@ def on_ring(command: DescribedCommand) -> DescribedCommand:
 
 
 def parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
-    """Return an argument or option of a command. annotation: type annotation of typer."""
+    """Return an argument or option of a command. annotation: type annotation for typer."""
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

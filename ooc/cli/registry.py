@@ -14,13 +14,13 @@ _registered: list[typer.Typer] = []
 
 
 def register(app: typer.Typer) -> None:
-    """Let `commands` return the commands of an application."""
+    """Set the application whose commands `commands` returns."""
     _registered[:] = [app]
 
 
 @cache
 def commands(*words: str) -> Any:
-    """Return the click group of all commands, or only of the commands that the given words can name.
+    """Return a click group of all commands, or only of those that the given words can name.
 
     words: first words of the command line. Creating one command takes a millisecond; creating all of them would take
     longer than many commands run.

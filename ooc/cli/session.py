@@ -56,10 +56,9 @@ RING = (  # options of the processes that a scheduler starts, one on each machin
 
 
 class Session(NamedTuple):
-    """Resources of a command on this machine.
-
-    ring: None on a single machine. workers, memory: values for this rank, if they differ from the command's options.
-    quiet: whether to print only errors and results. time: seconds until the command must end.
+    """Ring and resources of a command on this machine. ring: None on a single machine. workers, memory: values for this
+    rank, if they differ from the command's options. quiet: whether to print only errors and results. time: seconds
+    until the command must end.
     """
 
     ring: Ring | None = None
@@ -125,7 +124,7 @@ def launched(session: Session) -> Iterator[None]:
 
 
 def same_everywhere(kind: type[Options], given: Mapping[str, Any]) -> dict[str, str]:
-    """Return by name the options that must be equal on all ranks: all except paths.
+    """Return the options that must be equal on all ranks, by name: all options except paths.
 
     kind: options class. given: parameters of the command.
     """
@@ -196,7 +195,7 @@ def _meet(given: Mapping[str, Any]) -> Ring:
 
 
 def _options_to_meet(given: Mapping[str, Any]) -> str:
-    """Return this rank's rendezvous options, for another command on the same ranks."""
+    """Return this rank's rendezvous options, for a further command on the same ranks."""
     names = [name for name in ("rendezvous", *_OF_RENDEZVOUS) if given[name] is not None]
     return " ".join(f"--{name.replace('_', '-')} {shlex.quote(str(given[name]))}" for name in names)
 

@@ -21,7 +21,7 @@ _SOURCES = {"COMMANDLINE": "command line", "ENVIRONMENT": "environment", "DEFAUL
 
 
 class Setting(NamedTuple):
-    """Parameter of a command and its effective value; None if it has none.
+    """A parameter of a command and its effective value; None if it has no value.
 
     name: name in a config file. source: command line, environment, file or default. where: the environment variable, or
     the file and table; "" for other sources.

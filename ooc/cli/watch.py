@@ -108,7 +108,7 @@ def _polls(run: Path, ended: threading.Event | None) -> Iterator[Progress]:
 
 
 def _show(run: Path, stream: IO[str], ended: threading.Event | None = None) -> Progress:
-    """Show the progress in a terminal, redrawing it in place; returns the last progress."""
+    """Show the progress in a terminal, redrawing it in place. Returns the last progress."""
     from rich.console import Console
     from rich.live import Live
 

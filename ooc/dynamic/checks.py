@@ -24,7 +24,16 @@ _PARAMETERS = {
     "derive": ("row", "shared"),
 }
 _MOST_SUMS = 256
-_TAKEN = ("dataset", "rule", "seed", "tolerance", "round", "width", "surveyed", "priorities")  # used by the engine
+_TAKEN = (
+    "dataset",
+    "rule",
+    "seed",
+    "tolerance",
+    "round",
+    "width",
+    "surveyed",
+    "priorities",
+)  # names used by the engine
 
 
 def check_declared(program: DynamicProgram) -> None:

@@ -16,12 +16,11 @@ from ooc.user_modules import loops_module, owner, types_module
 
 
 class Declared(NamedTuple):
-    """What a program declares.
-
-    functions: `update`, `aggregate`, and `priority` and `derive` if the program defines them. coefficients: name of the
-    coefficient field. residual: name of the residual field. rows, columns, shared: names of all fields of each kind;
-    shared includes constants. derived: names of the row fields that `derive` returns. group: number of columns per
-    parameter. shape: shape of a column's coefficients. sums: number of sums per column.
+    """Functions and fields that a program declares. functions: `update`, `aggregate`, and `priority` and `derive` if
+    the program defines them. coefficients: name of the coefficient field. residual: name of the residual field. rows,
+    columns, shared: names of all fields of each kind; shared includes constants. derived: names of the row fields that
+    `derive` returns. group: number of columns per parameter. shape: shape of a column's coefficients. sums: number of
+    sums per column.
     """
 
     functions: dict[str, Any]

@@ -56,7 +56,7 @@ def is_more(squares, lost):
 def independent_vectors(vectors, group, taken, rho, chosen):
     """Choose candidates until `chosen` is full; returns the number chosen. vectors: float32 (k * group, s), see
     `unit_vectors`, with the columns of a candidate one after the other; the first `taken` candidates are chosen without
-    a check. Filled: chosen int64 (l,), numbers of candidates in their order.
+    a check. Filled: chosen int64 (l,), indices of candidates, in order.
     """
     count = 0
     for candidate in range(len(vectors) // group):
@@ -87,7 +87,9 @@ class Entries(NamedTuple):
 
     last: np.ndarray  # int32 (n,), the last entry of each row, or NOBODY
     all: np.ndarray  # ENTRY (N,)
-    places: np.ndarray  # int32 (m,), m the most entries of a column: the current place in each entry's list
+    places: (
+        np.ndarray
+    )  # int32 (m,), m is the maximum number of entries in a column: the current position in each entry's list
     values: np.ndarray  # float64 (m,), value of each entry
 
 
@@ -98,7 +100,7 @@ def independent_columns(begins, ends, rows, values, columns, group, taken, sampl
     begins, ends: integers (p,), bounds of the entries of each column; rows: uint32 (N,) and values: float32 (N,), all
     entries. columns: integers (k * group,), with the columns of a candidate one after the other; the first `taken`
     candidates are chosen without a check. sampled: bool (n,). last: int32 (n,), NOBODY everywhere before and after the
-    call. Filled: chosen int64 (l,), numbers of candidates.
+    call. Filled: chosen int64 (l,), indices of candidates.
     """
     sizes = ends[columns] - begins[columns]
     longest = sizes.max() if sizes.size else 0
@@ -114,7 +116,9 @@ def independent_columns(begins, ends, rows, values, columns, group, taken, sampl
             column = columns[group * candidate + member]
             mine = slice(begins[column], ends[column])
             total, squares = sums_of(rows[mine], values[mine], sampled)
-            share = total / sample if centred else 0.0  # share of the mean in products with columns not centred
+            share = (
+                total / sample if centred else 0.0
+            )  # contribution of the mean to products of columns that are not centred
             left, scale = squares - share * total, 0.0
             if is_more(left, squares):
                 scale = 1.0 / math.sqrt(left)
@@ -173,7 +177,7 @@ def add_products(entries, rows, values, sampled, products):
 
 @reordered_kernel
 def are_small(products, share, totals, scales, scale, rho):
-    """Return whether a column with this scale depends on none of the chosen columns."""
+    """Return whether a column with this scale is independent of all chosen columns."""
     largest, squares = 0.0, 0.0
     for place in range(products.size):
         product = scale * scales[place] * (products[place] - share * totals[place])

@@ -40,8 +40,9 @@ _MORE = 4  # factor by which chunks grow, and by which the sum of priorities mus
 
 
 def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) -> tuple[int, int]:
-    """Return the bytes of shared memory of an engine that holds all columns: without the columns, and of the
-    columns."""
+    """Return the shared memory in bytes of an engine that holds all columns, as two numbers: without the columns, and
+    for the columns.
+    """
     program, room = rounds_of(spec, design), whole_room(design)
     shape = Shape(workers, room.columns // program.group)
     rounds, columns = all_specs(design, program, rule, room, shape)
@@ -49,7 +50,7 @@ def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) ->
 
 
 class DynamicEngine:
-    """Run rounds of a program over columns of a design that are held in memory, and scan the blocks of the design.
+    """Runs rounds of a program over columns of a design that are held in memory, and scans the blocks of the design.
 
     Use as a context manager. directory: directory of a file that holds the columns instead of memory, and is removed at
     exit; None for memory. ring: machines that run the rounds together, each with the whole design. Raises RequestError
@@ -116,7 +117,7 @@ class DynamicEngine:
 
     @property
     def memory_bytes(self) -> int:
-        """Return the bytes of memory of the process tree that the kernel cannot drop."""
+        """Return the memory in bytes of the process tree that the kernel cannot reclaim."""
         return held_bytes([os.getpid(), *self.pids])
 
     @property
@@ -178,9 +179,9 @@ class DynamicEngine:
         """Survey again if the sum of priorities has fallen to a small fraction of the sum after the last survey.
 
         A parameter that did not change in its last update has priority 0, and may not be drawn for a long time although
-        other parameters change. The parameters with the largest `nearness` are surveyed first. More are surveyed as
-        long as little is found, and the first chunk grows from survey to survey, so that every parameter is surveyed at
-        some time.
+        other parameters change. The parameters with the largest `nearness` are surveyed first. Further chunks are
+        surveyed as long as little is found, and the first chunk grows from survey to survey, so that every parameter is
+        surveyed eventually.
         """
         before = float(self.priorities.sum())
         if before >= _SETTLED * self._surveyed:
@@ -233,7 +234,7 @@ class DynamicEngine:
         return [*self.program.primary_arrays(), *([nearness] if nearness else [])]
 
     def scan(self, blocks: Iterable[int]) -> Iterator[Any]:
-        """Scan the given blocks, without reading others; yields the program's answers in block order."""
+        """Scan the given blocks, without reading any others; yields the program's answers in block order."""
         asked, answers = list(blocks), {}
         following = iter(asked)
         wanted = next(following, None)

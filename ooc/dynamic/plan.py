@@ -1,4 +1,4 @@
-"""Plan the memory of a training by rounds: columns are held in memory if they fit, otherwise in a file."""
+"""Plan the memory of a training in rounds: columns are held in memory if they fit, otherwise in a file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ _BESIDE = 2  # blocks, in addition to one per worker, whose columns are in the f
 
 
 class RoundPlan(NamedTuple):
-    """Memory plan of a training by rounds.
-
-    workers: number of processes. in_file: whether the columns are held in a file. bytes: memory of the process tree.
-    columns_bytes: size of the columns in bytes. budget: memory limit in bytes.
+    """Memory plan of a training in rounds. workers: number of processes. in_file: whether the columns are held in a
+    file. bytes: memory of the process tree. columns_bytes: size of the columns in bytes. budget: memory limit in bytes.
     """
 
     workers: int

@@ -24,7 +24,7 @@ _LARGEST = 1e200
 class Sums(NamedTuple):
     """Sums of n priorities in G groups, a power of two, as a binary tree.
 
-    The children of node i are nodes 2i and 2i + 1; node 1 is the root, and nodes from G on are groups.
+    The children of node i are nodes 2i and 2i + 1; node 1 is the root, and nodes G to 2G - 1 are groups.
     """
 
     priorities: np.ndarray  # float64 (2G,)

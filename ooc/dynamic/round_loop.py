@@ -37,11 +37,11 @@ class Shape(NamedTuple):
     ranks: int = 1
 
     def bands_here(self, bands: int) -> tuple[int, int]:
-        """Return the first of this machine's bands, and the band after the last one, out of `bands` bands."""
+        """Return the range of this machine's bands, first and last (exclusive), out of `bands` bands."""
         return bands * self.rank // self.ranks, bands * (self.rank + 1) // self.ranks
 
     def bands_of(self, worker: int, bands: int) -> tuple[int, int]:
-        """Return the first of a worker's bands, and the band after the last one, out of `bands` bands."""
+        """Return the range of a worker's bands, first and last (exclusive), out of `bands` bands."""
         first, last = self.bands_here(bands)
         here = last - first
         return first + here * worker // self.workers, first + here * (worker + 1) // self.workers
@@ -85,7 +85,9 @@ def stop(counters: np.ndarray) -> None:
 
 
 class RoundLoop:
-    """Runs the steps of worker `number` in rounds. Attributes: `samples`, number of values read so far."""
+    """Runs the steps of the worker with index `number` in rounds. Attributes: `samples`, number of values read so
+    far.
+    """
 
     def __init__(
         self, program: RoundProgram, rule: Rule, shape: Shape, number: int, shared: Mapping[str, np.ndarray]

@@ -37,8 +37,9 @@ class Wave(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """Parameters, int64 (c,), to survey between rounds. priorities: float64 (c,), to be filled. See Wave for the other
-    fields."""
+    """Parameters, int64 (c,), to survey between rounds. priorities: float64 (c,), filled by the survey. See Wave for
+    the other fields.
+    """
 
     parameters: np.ndarray
     columns: HeldSparse | HeldDense
@@ -47,7 +48,7 @@ class Survey(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """Block whose columns are scanned. first: index of the block's first column in the design."""
+    """A block whose columns are scanned. first: index of the block's first column in the design."""
 
     first: int
     block: SparseBlock | DenseBlock

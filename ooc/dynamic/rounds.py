@@ -10,8 +10,8 @@ changes that earlier waves made in the oldest incomplete round, so changes with 
 (STRADS, 3.4).
 
 Each worker updates and applies on its own rows, so it only waits for sums and changes. Schedulers, which also
-aggregate, are distributed to the workers. The order depends on the round numbers alone, so every update sees the same
-state for any number and speed of workers. After the last round, all rounds are complete.
+aggregate, are distributed to the workers. The order depends only on the round numbers, so every update sees the same
+state, whatever the number and speed of workers. After the last round, all rounds are complete.
 """
 
 from __future__ import annotations
@@ -21,11 +21,9 @@ from typing import Literal, NamedTuple
 
 
 class Step(NamedTuple):
-    """A step of a worker.
-
-    schedule: choose the parameters of a round. update: compute sums over this worker's rows for the parameters of a
-    wave. aggregate: add up the sums of all workers, and change the parameters. apply: apply these changes to this
-    worker's rows.
+    """One step of a worker. schedule: choose the parameters of a round. update: compute sums over this worker's rows
+    for the parameters of a wave. aggregate: add up the sums of all workers, and change the parameters. apply: apply
+    these changes to this worker's rows.
     """
 
     what: Literal["schedule", "update", "aggregate", "apply"]

@@ -18,12 +18,10 @@ _SAMPLED = 512  # mean sampled entries per column; designs with more entries are
 
 
 class Rule(NamedTuple):
-    """Rules by which the parameters of a round are chosen.
-
-    schedule: a key of `SCHEDULES`. parallel: maximum number of parameters in a round. candidates: number of draws from
-    which the parameters are chosen. rho: any two columns in a round have |x_j' x_k| < rho, see
-    `ooc.dynamic.dependencies`; None for no check. centred: whether x_j' x_k is the correlation rather than the cosine.
-    eta: number added to each priority, as a fraction of the mean priority.
+    """How the parameters of a round are chosen. schedule: a key of `SCHEDULES`. parallel: maximum number of parameters
+    in a round. candidates: number of draws from which the parameters are chosen. rho: any two columns in a round have
+    |x_j' x_k| < rho, see `ooc.dynamic.dependencies`; None for no check. centred: whether x_j' x_k is the correlation
+    rather than the cosine. eta: number added to each priority, as a fraction of the mean priority.
     """
 
     schedule: str = "priority"

@@ -52,7 +52,7 @@ def train_rounds(
         run.require_same_state(program)
         with (
             closing(RoundTraining(run, program, plan, callback, ring)) as training,
-            together(ring),  # exits before the wait for workers, as a thread may be waiting for other ranks
+            together(ring),  # is left before the wait for workers, as a thread may be waiting for other ranks
             mistakes_told(program),
         ):
             reason = run_steps(run, training, stop, quiet=quiet)

@@ -1,4 +1,4 @@
-"""Handle the messages of a worker of the dynamic engine: gather, survey and scan columns, and run rounds."""
+"""Message handler of the dynamic engine's workers: gather, survey and scan columns, and run rounds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DynamicAttachment(NamedTuple):
 
 
 class Number(NamedTuple):
-    """First message to a worker, with the worker's number."""
+    """First message to a worker: its index."""
 
     number: int
 
@@ -93,8 +93,8 @@ def attach(attachment: DynamicAttachment) -> Callable[[Any], Any]:
 
 
 class RoundWorker:
-    """Handle the messages of one worker. coordinator: id of the process that started the interpreter from which workers
-    are forked.
+    """Handles the messages of one worker. coordinator: id of the process that started the interpreter from which
+    workers are forked.
     """
 
     def __init__(self, design: Design, program: RoundProgram, attachment: DynamicAttachment, coordinator: int) -> None:
@@ -136,8 +136,8 @@ class RoundWorker:
 def go_on(steps: Iterator[bool], coordinator: int) -> None:
     """Run an iterator that yields whether it is waiting, and sleep after each True.
 
-    If other processes need the processor, the kernel resumes a process that slept sooner than one that yielded. Raises
-    WorkFailed if the coordinator has ended, because nothing else would stop this worker.
+    If other processes need the processor, the kernel resumes a process that has slept sooner than one that has yielded.
+    Raises WorkFailed if the coordinator has ended, because nothing else would stop this worker.
     """
     last = time.monotonic()
     for waits in steps:

@@ -95,7 +95,9 @@ class Launcher:
     def __init__(self, request: LaunchRequest) -> None:
         self._request = request
         self._events: SimpleQueue[Any] = SimpleQueue()
-        self._hellos: dict[int, tuple[Hello, float]] = {}  # by rank; with the seconds by which its clock is ahead
+        self._hellos: dict[
+            int, tuple[Hello, float]
+        ] = {}  # by rank: its description, and the seconds by which its clock is ahead
         self._reports: dict[int, RankReport] = {}
         self._failed: list[tuple[Remote, RankReport | None]] = []  # in order of time; None: without a report
         self._problems: dict[int, str] = {}  # by rank: why it cannot reach the next rank; "" if it can
@@ -363,7 +365,7 @@ class Launcher:
         return error_of(report.code)(f"{remote.name}: {report.what}", remedy)
 
     def is_transient(self, *, is_restart: bool) -> bool:
-        """Return whether a restart may succeed: a rank was lost after all had joined, or has not come back yet."""
+        """Return whether a restart may succeed: a rank was lost after all had joined, or has not rejoined yet."""
         found = cause(self._failed, signalled=self._signalled)
         if found is None or self._signalled or not (self._joined or is_restart):
             return False

@@ -42,7 +42,7 @@ class LauncherConnection:
 
 
 class Page(io.TextIOBase):
-    """Text stream that the launcher prints on its standard output."""
+    """Text stream whose content the launcher prints on its standard output."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell

@@ -7,7 +7,7 @@ import os
 from blocks.errors import RequestError
 
 _MOST_RANKS = 1 << 16
-_VARIABLES = (  # of the rank and the number of ranks; variables of an inner launcher come first
+_VARIABLES = (  # variables of the rank and of the number of ranks; those of an inner launcher come first
     ("RANK", "WORLD_SIZE"),  # PyTorch, and many scripts
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI

@@ -117,7 +117,7 @@ def check_start(ring: Ring, asked: dict[str, str]) -> None:
 
 
 def _different(told: Sequence[dict[str, str]]) -> tuple[str, int] | None:
-    """Return the first name whose value on some rank differs from rank 0's, and that rank; None if all are equal."""
+    """Return the first name whose value differs between some rank and rank 0, and that rank; None if all are equal."""
     for rank, theirs in enumerate(told):
         for name, value in told[0].items():
             if theirs.get(name) != value:

@@ -187,7 +187,7 @@ class Remote:
                 )
         if self._process and self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)  # including its child processes, if ssh is a script
+                os.killpg(self._process.pid, signal.SIGKILL)  # with its child processes, in case ssh is a script
 
     def _hear(self, output: IO[bytes]) -> None:
         here = False

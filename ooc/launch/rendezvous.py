@@ -1,9 +1,11 @@
-"""Let the ranks of a ring meet without ssh: rank 0 listens at an address, and all who have its key come there.
+"""Rendezvous of the ranks of a ring without ssh: rank 0 listens at an address, and all ranks that have the key connect
+to it.
 
-Schedulers start the processes. Each derives the private key of a certificate authority from the key that all share, and
-certifies itself, so TLS 1.3 proves to both ends of a connection that the other has the key, which is never sent. A rank
-introduces itself, rank 0 waits for all, checks that they fit together, and answers with the addresses of all ranks and
-with credentials of this run, as `ooc launch` does through ssh. From there on it is the same ring.
+A scheduler starts the processes. Each process derives the private key of a certificate authority from the shared key
+and issues itself a certificate, so TLS 1.3 proves to both ends of a connection that the peer has the key, which is
+never sent. Each rank introduces itself; rank 0 waits for all ranks, checks that their requests are compatible, and
+answers with all addresses and with credentials for this run, as `ooc launch` does through ssh. The ring that follows is
+the same.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ def rendezvous(
     patience: float = PATIENCE,
     ports: str | None = None,
 ) -> Rendezvous:
-    """Return where this process meets the other ranks. address: host:port of rank 0. rank, ranks: see `place`."""
+    """Return the rendezvous of this process. address: host:port of rank 0. rank, ranks: see `place`."""
     host, port = _host_and_port(address)
     for name, seconds in (("join-timeout", join_timeout), ("patience", patience)):
         if not 1 <= seconds <= 86400:
@@ -75,7 +77,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def join(meeting: Rendezvous) -> Ring:
-    """Return the ring of all ranks, which call this function and wait for each other.
+    """Return the ring of all ranks; every rank must call this function, and blocks until all have.
 
     Raises RequestError if they do not fit together, WorkFailed if some do not come in time or cannot reach the next
     rank.
@@ -99,7 +101,7 @@ def join(meeting: Rendezvous) -> Ring:
 def _introduce(meeting: Rendezvous, shared: Credentials, connections: contextlib.ExitStack) -> Met:
     """Go to rank 0, and return its answer. connections: where the connection to it is left.
 
-    If rank 0 is not there, or leaves, it may be about to start again: it is looked for until the time is over.
+    If rank 0 is not there, or leaves, it may be about to restart: this rank retries until the timeout.
     """
     context = at_any_time(shared.context(ssl.PROTOCOL_TLS_CLIENT))
     began, notes, pause = time.monotonic(), Notes(), _RETRY

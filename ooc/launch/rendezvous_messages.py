@@ -1,6 +1,6 @@
 """Messages of a rendezvous: the introduction that each rank sends to rank 0, and the answer.
 
-A message is its length and a JSON object. All who can send one have the key, but may run another version of ooc.
+A message consists of its length and a JSON object. Every sender has the key, but may run another version of ooc.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from blocks.errors import OocError, RequestError, error_of
 from ooc.ring.credentials import Credentials
 from ooc.ring.handshake import MANNERS, Address, read_exactly
 
-_LENGTH = struct.Struct("<I")  # of a message
+_LENGTH = struct.Struct("<I")  # length of a message
 _MOST_INTRODUCTION, _MOST_ANSWER = 1 << 14, 1 << 24  # bytes
 _LONGEST_NAME = 253  # characters of a host's name
 _LONGEST_PROBLEM = 1000  # characters
@@ -24,8 +24,9 @@ OTHER_VERSION = "Install the same version of ooc on all ranks."
 
 
 class Introduction(NamedTuple):
-    """What a rank says of itself. address, port: where it listens for its neighbour. clock: seconds since 1970 when it
-    is sent, seconds ahead of rank 0 when it has arrived."""
+    """Description of a rank, sent by the rank itself. address, port: where it listens for its neighbour. clock: when
+    sent, seconds since 1970; after arrival, seconds ahead of rank 0's clock.
+    """
 
     rank: int
     ranks: int
@@ -41,13 +42,12 @@ class Introduction(NamedTuple):
         return f"rank {self.rank} ({self.hostname})"
 
 
-_KINDS = (int, int, str, int, dict, str, int, float)  # of the fields of an introduction
+_KINDS = (int, int, str, int, dict, str, int, float)  # types of the fields of an introduction
 
 
 def read_introduction(connection: socket.socket, until: float) -> Introduction | None:
-    """Return the introduction that a rank sends; None if this version does not understand it.
-
-    Raises OSError if it is late, or is no message.
+    """Receive the introduction of a rank; returns None if this version does not understand it. Raises OSError if it is
+    late or not a valid message.
     """
     message = _read(connection, _MOST_INTRODUCTION, until)
     try:
@@ -67,7 +67,7 @@ def answer(addresses: Sequence[Address], names: Sequence[str], credentials: Cred
 
 
 def refusal(error: OocError) -> dict[str, Any]:
-    """Return the answer of rank 0 if it ends with an error."""
+    """Return rank 0's answer if it ends with an error."""
     return {"refused": [error.what, error.remedy], "code": error.exit_code}
 
 
@@ -141,14 +141,14 @@ def _is_name(text: Any) -> bool:
 
 
 def send(connection: socket.socket, message: dict[str, Any]) -> None:
-    """Send a message; raises OSError if it is not taken in time."""
+    """Send a message. Raises OSError on a timeout."""
     data = json.dumps(message).encode()
     connection.settimeout(MANNERS)
     connection.sendall(_LENGTH.pack(len(data)) + data)
 
 
 def _read(connection: socket.socket, most: int, until: float) -> dict[str, Any]:
-    """Read a message of at most so many bytes; raises OSError if it is invalid or late."""
+    """Read a message of at most `most` bytes. Raises OSError if it is invalid or late."""
     (length,) = _LENGTH.unpack(read_exactly(connection, _LENGTH.size, until))
     try:
         if length <= most and isinstance(found := json.loads(read_exactly(connection, length, until)), dict):

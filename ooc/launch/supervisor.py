@@ -65,7 +65,7 @@ class Supervisor:
             if ended:
                 break
             self._look()
-        self._kill()  # its remaining workers
+        self._kill()  # kill its remaining workers
         code = os.waitstatus_to_exitcode(status)
         return 128 - code if code < 0 else code
 

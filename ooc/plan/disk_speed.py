@@ -1,5 +1,6 @@
-"""Measure the speed of a disk that reads one file while writing another, without the page cache, as streaming state
-does."""
+"""Measure disk speed as it matters for streaming state: reading one file while writing another, without the page
+cache.
+"""
 
 from __future__ import annotations
 

@@ -16,8 +16,9 @@ _MOVING = 0.4e-9
 
 
 class Speeds(NamedTuple):
-    """Measured speeds. tokens_per_s: speed of one worker with its data in memory. disk, network: bytes per second, the
-    sum of both directions; network is for one machine."""
+    """Measured speeds. tokens_per_s: speed of one worker with its data in memory. disk, network: bytes per second in
+    both directions together; network is per machine.
+    """
 
     tokens_per_s: float
     disk: float
@@ -29,8 +30,8 @@ class Forecast:
     """Estimated cost of one iteration on one machine.
 
     state_bytes: size of a generation. data_bytes: size of the dataset, if it is read from disk in every iteration.
-    read_bytes, written_bytes: local state, as in metrics.jsonl. rows_bytes: bytes read and written of rows in a file.
-    sent_bytes: bytes sent over the network in the first iteration.
+    read_bytes, written_bytes: bytes of local state, as in metrics.jsonl. rows_bytes: bytes read and written of rows in
+    a file. sent_bytes: bytes sent over the network in the first iteration.
     """
 
     state_bytes: int

@@ -26,18 +26,16 @@ from ooc.workers.worker import travelling_rooms, travels
 _COORDINATOR = 100_000_000
 _TEMPLATE = 80_000_000
 _WORKER = 5_000_000
-_MOST_BUFFERS = 4  # one each being sampled, loaded and written, and a spare one
+_MOST_BUFFERS = 4  # one being sampled, one being loaded, one being written, and a spare
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Choice of what a run keeps in memory.
-
-    workers: number of processes. resident: all local state stays in memory; otherwise `buffers` units of it do. bytes:
-    memory of all processes. reasons: lines that describe the use of memory. streamed: lines that describe the data not
-    kept in memory. mapped: whether arrays sliced by column are in a file. budget: memory limit in bytes, 0 for none.
-    in_process: whether the training process itself is the only worker. start_mapped: whether arrays that only the start
-    uses are in a file.
+    """What a run keeps in memory. workers: number of processes. resident: all local state stays in memory; otherwise
+    `buffers` units of it do. bytes: memory of all processes. reasons: lines that describe the use of memory. streamed:
+    lines that describe the data not kept in memory. mapped: whether arrays sliced by column are in a file. budget:
+    memory limit in bytes, 0 for none. in_process: whether the training process itself is the only worker. start_mapped:
+    whether arrays that are only used at the start of a run are in a file.
     """
 
     workers: int
@@ -61,8 +59,8 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
     limit.
 
     Sliced arrays have priority: in a file they would be read and written once per block, whereas local state is read
-    and written once per phase. Arrays of the start are in memory if they fit in addition to the state. beside: bytes of
-    other processes of the training, which are started after the first iteration.
+    and written once per phase. Arrays that are only used at the start of a run are in memory if they fit there together
+    with the state. beside: bytes of further processes of the training, which start after the first iteration.
     """
     layout = Layout(dataset.index.cells, program.local_state())
     fixed = _fixed_bytes(program, workers) + travelling_bytes(dataset, program)
@@ -105,13 +103,15 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
 
 
 def _state_bytes(layout: Layout, buffers: int) -> int:
-    """Return the bytes of local state in memory: `buffers` buffers, or all local state if `buffers` is 0."""
+    """Return the size in bytes of the local state in memory: `buffers` buffers, or all local state if `buffers` is
+    0.
+    """
     specs = StreamedPass.specs(layout, buffers) if buffers else ResidentState.specs(layout)
     return sum(spec.bytes for spec in specs.values())
 
 
 def sliced_bytes(program: StaticProgram) -> tuple[int, int]:
-    """Return the bytes of all sliced arrays, and of two slices (one is written while the other one is changed)."""
+    """Return the size in bytes of all sliced arrays, and of two slices (one is written while the other is changed)."""
     specs, whole, two = program.shared_arrays(), 0, 0
     for name, elements in program.sliced_arrays().items():
         pieces = np.sort(elements) * np.dtype(specs[name].dtype).itemsize
@@ -128,13 +128,15 @@ def _fixed_bytes(program: StaticProgram, workers: int) -> int:
 
 
 def _later_bytes(program: StaticProgram) -> int:
-    """Return the bytes of the arrays that the start does not use, excluding sliced arrays."""
+    """Return the size in bytes of the arrays that are not used at the start, excluding sliced arrays."""
     specs = program.shared_arrays()
     return sum(specs[name].bytes for name in {*program.later_arrays()} - {*program.sliced_arrays()})
 
 
 def start_bytes(program: StaticProgram, workers: int) -> tuple[int, int]:
-    """Return the memory in bytes of the arrays of the start, if all of them are in memory and if some are in a file."""
+    """Return the memory in bytes of the arrays used at the start, if all of them are in memory and if some are in a
+    file.
+    """
     specs = program.shared_arrays()
     whole = sum(specs[name].bytes for name in program.start_arrays())
     filed = sum(specs[name].bytes for name in program.filed_arrays())
@@ -142,14 +144,14 @@ def start_bytes(program: StaticProgram, workers: int) -> tuple[int, int]:
 
 
 def travelling_bytes(dataset: Store, program: StaticProgram) -> int:
-    """Return the bytes of the slots for slices in transit."""
+    """Return the size in bytes of the slots for slices in transit."""
     if not travels(program):
         return 0
     return sum(spec.bytes for spec in PacketSlots.specs(travelling_rooms(dataset, program), SLOTS).values())
 
 
 def processes_bytes(workers: int) -> int:
-    """Return the bytes of worker processes before they allocate anything."""
+    """Return the memory in bytes of worker processes before they allocate anything."""
     return _TEMPLATE + workers * _WORKER
 
 

@@ -20,7 +20,7 @@ CHUNK = 1 << 17  # bytes of a frame without its header
 _LEAST_WINDOW = 8  # chunks in flight
 MOST_REDUCED = 1 << 34  # bytes per array
 MOST_GATHERED = 1 << 20  # bytes per rank
-# Index of the collective call, bytes of the whole array, its dtype, whether the chunk is fully summed.
+# Index of the collective call, size of the whole array in bytes, its dtype, and whether the chunk is fully summed.
 _HEADER = struct.Struct("<QQc?")
 FRAME_BYTES = _HEADER.size + CHUNK
 

@@ -336,7 +336,7 @@ class Control:
             self._changed.notify_all()
 
     def _wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):  # it is about to wake up
+        with contextlib.suppress(BlockingIOError):  # the thread is about to wake up
             self._alarm.send(b"!")
 
 

@@ -22,7 +22,8 @@ NO_CHECK_TIME: Any = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL
 
 
 class Credentials(NamedTuple):
-    """Credentials of one rank. `_asdict` converts them to JSON types, and `Credentials(**values)` converts them back.
+    """The credentials of one rank. `_asdict` converts them to JSON types, and `Credentials(**values)` converts them
+    back.
 
     token: hexadecimal, shared by all ranks. authority, certificate, key: PEM; empty on an unencrypted ring.
     """

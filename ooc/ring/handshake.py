@@ -42,7 +42,7 @@ Address = tuple[str, int]
 
 
 class Links(NamedTuple):
-    """Connections of a rank from the previous rank and to the next rank, each by purpose."""
+    """A rank's connections from the previous rank and to the next rank, each by purpose."""
 
     previous: dict[int, socket.socket]
     next: dict[int, socket.socket]
@@ -147,9 +147,8 @@ class Authentication:
             self._server.sni_callback = self._check_wanted
 
     def _check_wanted(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> int | None:
-        """Refuse who looks for another name, before it sees a certificate that it does not know.
-
-        So a rank that looks for the rendezvous of the next start knows that it only has to wait.
+        """Refuse a peer that asks for another name, before it sees an unknown certificate. Thus a rank that tries to
+        join the rendezvous of the next start learns that it only has to wait.
         """
         return None if name == rank_name(self.rank) else ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
 
@@ -198,7 +197,8 @@ class Authentication:
         """Return a new TLS connection with new keys, after both ends have requested a renewal.
 
         accepted: whether the previous rank opened the connection. The caller does the handshake and calls
-        `check_renewed`. One day after the start of the run, certificates expire for new connections, but not for this.
+        `check_renewed`. One day after the start of the run, certificates expire for new connections, but not for
+        renewals.
         """
         context = self._server if accepted else self._client
         assert context
@@ -221,7 +221,9 @@ class Authentication:
 
 
 class Greeter(Protocol):
-    """Protocol for authenticating the peers of an `Acceptor`; methods raise OSError or ValueError on failure."""
+    """Protocol of objects that authenticate the peers of an `Acceptor`; methods raise OSError or ValueError on
+    failure.
+    """
 
     def receive(self, stranger: socket.socket) -> socket.socket:
         """Return the connection to use with a peer that has connected; nothing is exchanged yet."""
@@ -231,10 +233,9 @@ class Greeter(Protocol):
 
 
 class Acceptor:
-    """Accept connections that a greeter verifies, keep the latest one for each number, and refuse all others.
-
-    Pending handshakes are limited in number and time. If there are too many, the oldest is dropped, as the handshake of
-    a true rank takes hardly any time. refusal: end of an error message, about the last connection that was refused.
+    """Accepts connections that a greeter verifies, keeps the latest one for each number, and refuses all others.
+    Pending handshakes are limited in number and time. If there are too many, the oldest is dropped, as a genuine rank's
+    handshake takes hardly any time. refusal: end of an error message, about the last connection that was refused.
     """
 
     def __init__(self, listening: socket.socket, manners: Greeter) -> None:

@@ -126,7 +126,7 @@ class MpiRing(Collectives):
         return [data, len(data), self._mpi.BYTE]
 
     def _wait(self, request: Any, rank: int, *, soon: bool = False, status: Any = None) -> None:
-        """Wait for a request to or from a neighbour. soon: it is already in progress."""
+        """Wait for a request to or from a neighbour. soon: the request is already in progress."""
         pauses = _pauses(soon)
         while not request.Test(status):
             if self._watch.is_gone(rank):
@@ -163,7 +163,7 @@ class Watch:
     def __init__(
         self, MPI: Any, communicator: Any, failure: Failure, neighbours: Sequence[int], patience: float
     ) -> None:
-        self._left: dict[int, float] = {}  # by rank, when the neighbour said goodbye, on the clock of `time.monotonic`
+        self._left: dict[int, float] = {}  # by rank: time of the neighbour's goodbye, on the clock of `time.monotonic`
         self._mpi, self._communicator, self._failure = MPI, communicator, failure
         self._neighbours = sorted(set(neighbours))
         self._patience, self._silence = patience, Silence(self._neighbours, patience)

@@ -20,10 +20,9 @@ _NUMBER = 8  # bytes of a part's size in a packet
 
 
 class Passage(NamedTuple):
-    """Part of a slice in transit, as it is handed to a worker.
-
-    arrived: uint8 (n,), the received bytes; empty if the part does not exist yet. leaving: uint8 (m,), buffer for the
-    result. left: int64 (1,), which the worker sets to the number of bytes of the result.
+    """A part of a slice in transit, as handed to a worker. arrived: uint8 (n,), the received bytes; empty if the part
+    does not exist yet. leaving: uint8 (m,), buffer for the result. left: int64 (1,), which the worker sets to the
+    number of bytes of the result.
     """
 
     arrived: np.ndarray

@@ -1,4 +1,4 @@
-"""Collective operations that the engine of a rank uses; a single machine is a ring of one rank."""
+"""Collective operations for the engine of a rank; a single machine is a ring of one rank."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ from blocks.memory import available
 from ooc.ring.ring import Ring
 
 _COUNT = struct.Struct("<q")  # number of arrays
-_HEADER = struct.Struct("<cq")  # of each array: the character of its dtype, its number of elements
+_HEADER = struct.Struct("<cq")  # for each array: the character code of its dtype, and its number of elements
 _PIECE = 1 << 20  # bytes
-_MOST_UNCHECKED = 1 << 26  # bytes of a message for which any machine has enough memory
-_MORE, _LAST, _DONE = range(3)  # a piece of a message, its last one, or no more messages
+_MOST_UNCHECKED = 1 << 26  # size in bytes of a message for which any machine has enough memory
+_MORE, _LAST, _DONE = range(3)  # a piece of a message, the last piece of a message, or the end of all messages
 
 
 def gather_values(ring: Ring, value: Any) -> list[Any]:

@@ -95,7 +95,7 @@ class Replication:
     def exchange(
         self, phase: Phase, answers: Sequence[Any], arrays: Arrays, deltas: Sequence[Arrays], *, changes: bool = True
     ) -> list[Any]:
-        """Make arrays and deltas equal on all ranks after a phase; returns the answers of all parts, in order.
+        """Make arrays and deltas equal on all ranks after a phase; returns the answers of all parts, in part order.
 
         answers: return values of this rank's parts, in the order of units and parts. changes: whether the phase changes
         arrays.
@@ -151,7 +151,9 @@ class Replication:
         return self._bounds[order]
 
     def _add_deltas(self, deltas: Sequence[Mapping[str, np.ndarray]]) -> None:
-        """Set the deltas of the first worker to the sum over all workers of all ranks, and those of the others to 0."""
+        """Set the deltas of the first worker to the sum over all workers of all ranks, and the deltas of the others to
+        0.
+        """
         for name, first in deltas[0].items() if deltas else ():
             total = np.ascontiguousarray(sum((each[name] for each in deltas[1:]), first.copy()))
             exact = total.astype(np.int64)

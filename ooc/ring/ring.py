@@ -63,7 +63,7 @@ class Ring(Protocol):
         """Return the bytes of each rank, in rank order. Each may be at most `collectives.MOST_GATHERED` bytes long."""
 
     def barrier(self) -> None:
-        """Wait until all ranks have made this call."""
+        """Wait until all ranks have called this method."""
 
     def fail(self, reason: str) -> None:
         """Inform all other ranks why this rank stops. Only the first reason given on a ring is kept."""
@@ -85,7 +85,7 @@ class Failure:
         return self._first is not None
 
     def record(self, rank: int, reason: str) -> bool:
-        """Record a reason, which continues the text "rank 3 (host) "; returns whether it is the first."""
+        """Record a reason, which completes the text "rank 3 (host) "; returns whether it is the first."""
         with self._lock:
             if self._first is None:
                 self._first = rank, reason

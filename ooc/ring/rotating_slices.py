@@ -29,7 +29,7 @@ RESTING, SIZES = "resting", "resting_sizes"
 
 
 class RotatingSlices:
-    """Slices of a program that has phases in which slices rotate.
+    """The slices of a program that has phases in which slices rotate.
 
     directory: directory of the files that store slices between trips. in_generations: whether generations contain the
     slices; otherwise, the program creates them anew when a run is resumed.

@@ -1,4 +1,4 @@
-"""A phase with rotating slices: one slice is updated while the next arrives and the last leaves.
+"""A phase with rotating slices: one slice is updated while the next one arrives and the previous one leaves.
 
 Three threads run: one loads the slices stored on this rank, one receives slices from the previous rank, and one sends
 finished slices. They share the slots: one slot is for this rank's own slices, the others are for slices in transit.
@@ -117,7 +117,7 @@ class TravellingPass:
         self._cells.check()
 
     def _take(self) -> None:
-        """Load the slices stored on this rank, each one when the one before has left."""
+        """Load the slices stored on this rank, each as soon as the previous one has left."""
         for slice_ in [slice_ for slice_ in self.order if self._stops[slice_].own]:
             if (slot := self._own.get()) is None:
                 return

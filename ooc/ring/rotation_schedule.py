@@ -1,4 +1,4 @@
-"""Rotation schedule: where the slices of a model are on a ring, and in which order they arrive (pure functions).
+"""Rotation schedule: where on a ring the slices of a model are, and in which order they arrive (pure functions).
 
 Between two trips, every slice rests at one rank, which stores it. On a trip, it visits all ranks in turn, so it ends at
 the rank before the one at which it started. A rank takes one of its own slices, which rested there, then one slice of
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class Visit(NamedTuple):
-    """Visit of a slice at a rank. own: whether the slice starts its trip there. last: whether its trip ends there."""
+    """A visit of a slice to a rank. own: whether the slice starts its trip there. last: whether its trip ends there."""
 
     slice_: int
     own: bool
@@ -31,7 +31,7 @@ def resting(slices: int, ranks: int, rank: int, trips: int) -> range:
 
 
 def rotation_schedule(slices: int, ranks: int, rank: int, trips: int) -> list[Visit]:
-    """Return the visits of all slices at a rank, in order of arrival, on the trip that follows `trips` earlier ones."""
+    """Return the visits of all slices to a rank, in order of arrival, on the trip that follows `trips` earlier ones."""
     begins = [resting(slices, ranks, (rank - back) % ranks, trips) for back in range(ranks)]
     return [
         Visit(begins[back][turn], back == 0, back == ranks - 1)

@@ -13,7 +13,7 @@ _WORD = 8  # bytes
 
 def share(ring: Ring, array: np.ndarray, own: Any) -> None:
     """Fill an array with the parts of all ranks, bit for bit. own: index of this rank's part; parts may not overlap."""
-    words = np.zeros(-(-array.nbytes // _WORD), np.int64)  # zeros, to which the rank that has the bytes adds them
+    words = np.zeros(-(-array.nbytes // _WORD), np.int64)  # zeros, to which the rank that owns the part adds its bytes
     whole = words.view(np.uint8)[: array.nbytes].view(array.dtype).reshape(array.shape)
     whole[own] = array[own]
     ring.all_reduce(words)

@@ -22,7 +22,10 @@ from ooc.runs.run import Run
 
 _PREFIX = "ooc_"
 _OURS = f"# TYPE {_PREFIX}".encode()  # start of each metrics file
-_UNITS = {"_per_s": "_per_second", "_s": "_seconds"}  # our suffixes of names, and those of Prometheus
+_UNITS = {
+    "_per_s": "_per_second",
+    "_s": "_seconds",
+}  # suffixes of our metric names, and the corresponding suffixes of Prometheus
 _kept: ContextVar[MetricsFile | None] = ContextVar("kept", default=None)
 
 

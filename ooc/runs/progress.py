@@ -14,7 +14,7 @@ from ooc.runs.metrics import values_of
 from ooc.runs.run import CONFIG, METRICS, Run
 
 RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
-_RECENT = 10  # number of last iterations from which the time of the next ones is estimated
+_RECENT = 10  # number of recent iterations from which the time of the next iterations is estimated
 
 
 class Progress(NamedTuple):
@@ -37,7 +37,7 @@ class Progress(NamedTuple):
         return int(self.config["iterations"])
 
     def iteration_seconds(self) -> float | None:
-        """Return the time of a recent iteration in seconds, without evaluations; None before the first iteration."""
+        """Return the duration of recent iterations in seconds, without evaluations; None before the first iteration."""
         if not self.lines:
             return None
         recent = self.lines[-1 - _RECENT :]

@@ -52,7 +52,7 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
 
 
 def _told(config: dict[str, Any]) -> dict[str, Any]:
-    """Return, by name, the values that two trainings must have in common. Datasets are compared by identity."""
+    """Return the values that two trainings must have in common, by name. Datasets are compared by identity."""
     lengths = {"evaluate_every": config["evaluate_every"]}
     if "rounds" not in config["settings"]:  # the number of rounds needed is only known at the end
         lengths["iterations"] = config["iterations"]

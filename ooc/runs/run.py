@@ -69,7 +69,9 @@ class Run:
                 )
         self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA, holds=Config)
         self._lock: tuple[int, int] | None = None  # device and inode of the lock file while the lock is held
-        self._dataset_at: tuple[Path, tuple[int, ...]] | None = None  # its path and `_version`, once they were checked
+        self._dataset_at: tuple[Path, tuple[int, ...]] | None = (
+            None  # path and `_version` of the dataset, once they have been checked
+        )
 
     @property
     def scratch(self) -> Path:

@@ -18,7 +18,7 @@ from ooc.state.layout import Layout
 
 
 class CellFile:
-    """File of local state, read and written tile by tile; each tile has a checksum."""
+    """A file of local state, read and written tile by tile; each tile has a checksum."""
 
     def __init__(self, path: Path, layout: Layout, *, header: dict[str, Any] | None = None) -> None:
         """Open a file for reading or, given a header, create it with all bytes allocated, for all tiles to be

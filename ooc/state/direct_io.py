@@ -15,7 +15,7 @@ _UNWRITTEN = 64 << 20  # maximum bytes waiting in the page cache where direct I/
 
 
 class DirectFile:
-    """Existing file that is read and written in whole pages, into and from page-aligned memory such as a mapping.
+    """An existing file that is read into and written from page-aligned memory, such as a mapping, in whole pages.
 
     Requests of a few megabytes are fastest, as each request costs about 40 microseconds of processor time on a virtual
     machine.

@@ -38,7 +38,7 @@ from ooc.state.layout import Layout
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
-MOST_NUMBERS = 1 << 16  # maximum count of numbers in a row of local state
+MOST_NUMBERS = 1 << 16  # maximum number of values in a row of local state
 GENERATIONS = 3  # maximum on disk, while the third replaces the first
 
 
@@ -47,8 +47,9 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 @dataclass
 class Cursor:
-    """Progress of a generation: `phase` phases of iteration `iteration` (counted from 0) are done. Also has the
-    counters so far."""
+    """Progress of a generation: `phase` phases of iteration `iteration` (counted from 0) are done. Also holds the
+    counters so far.
+    """
 
     iteration: Count = 0
     phase: Count = 0

@@ -29,8 +29,9 @@ _TILES = ("tile0", "tile1")  # buffers for tiles whose rows are arranged differe
 
 
 class Loaded(NamedTuple):
-    """Unit whose rows are in the shared array `buffer`. slot: slot of its slice of the model, -1 if slices do not
-    rotate."""
+    """A unit whose rows are in the shared array `buffer`. slot: slot of the unit's model slice, -1 if slices do not
+    rotate.
+    """
 
     unit: int
     buffer: str

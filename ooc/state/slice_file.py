@@ -23,8 +23,9 @@ SLICES = "slices"  # name of the file's directory in a run
 
 
 class SliceFile:
-    """File, in a directory of its own, with arrays that are zero at first. Attributes: `arrays`, to which other
-    processes can attach. Raises WorkFailed and leaves nothing behind if the disk is full."""
+    """A file, in its own directory, with arrays that are initially zero. Attributes: `arrays`, to which other processes
+    can attach. Raises WorkFailed and leaves nothing behind if the disk is full.
+    """
 
     def __init__(self, directory: Path, specs: Mapping[str, ArraySpec]) -> None:
         self._path = directory / "arrays"

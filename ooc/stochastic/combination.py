@@ -30,9 +30,9 @@ class Slots(NamedTuple):
 class Gathered(NamedTuple):
     """A variable summed over several workers, in float64.
 
-    sums: (rows, width), sums over the workers that touched a row, with m times T. rests: (rows, 2), how many times v
-    counts, for the other workers, in sums and in iterates. iterates: (rows, width), weighted sums of the iterates of
-    the workers that touched a row; (0, width) without a mean.
+    sums: (rows, width), sums over the workers that touched a row, with m times T. rests: (rows, 2), number of times
+    that v is counted in sums and in iterates for the workers that did not touch the row. iterates: (rows, width),
+    weighted sums of the iterates of the workers that touched a row; (0, width) without a mean.
     """
 
     sums: np.ndarray

@@ -15,7 +15,7 @@ import numpy as np
 
 SMALL = 8  # groups double in size up to this maximum number of workers; for larger maxima they quadruple
 PATIENCE = 2  # consecutive trials with the same choice before trials become rarer
-REST = 10  # passes between trials from then on
+REST = 10  # number of passes between trials from then on
 ERRORS = 3  # changes of the loss within this number of standard errors are noise
 TOLERATED = 0.05  # tolerated rise in a pass, as a fraction of the loss and of its decrease since the start
 TO_MAKE, TO_UNDO, MADE = 0, 1, 2  # status of the current pass: to be made, to be undone and repeated, accepted
@@ -79,9 +79,9 @@ def is_worse(first: np.ndarray, before: np.ndarray, after: np.ndarray, elements:
     """Return whether a pass increased the loss of a sample by more than noise, or made it infinite or NaN.
 
     first, before, after: float64 (G,), summed losses of G groups of elements at the start of the run, before the pass,
-    and after the pass. elements: (G,), number of elements in each group. Noise is three standard errors of the mean
-    change over groups, plus a twentieth of the loss or of its decrease since the start, whichever is less, because
-    stochastic steps fluctuate near an optimum.
+    and after the pass. elements: (G,), number of elements in each group. Noise is the larger of three standard errors
+    of the mean change over groups, and a twentieth of the loss or of its decrease since the start, whichever is less,
+    because stochastic steps fluctuate near an optimum.
     """
     if not np.isfinite(after).all():
         return True

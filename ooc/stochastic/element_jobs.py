@@ -47,7 +47,7 @@ class ElementRange(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Answer to a task. finite: whether the variables that the task has set are finite."""
+    """Answer to a task. finite: whether the variables that the task set are finite."""
 
     seconds: float
     finite: bool = True
@@ -292,7 +292,7 @@ class ElementJobs:
             first, block = min(last, end), block + 1
 
     def _ask_ahead(self, block: int) -> None:
-        """Make the kernel read the next block in advance."""
+        """Ask the kernel to read the next block in advance."""
         dataset = self._program.dataset
         dataset.ask_for_block((block + 1) % dataset.block_count)
 

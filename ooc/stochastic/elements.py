@@ -49,9 +49,10 @@ class Document(NamedTuple):
 
 
 class Visits(NamedTuple):
-    """The elements of a block to visit. first, last: bounds (last exclusive) of the elements within the block. place:
-    index of the block's first element among all elements. visit: number of earlier visits. key: uint64, key of the
-    stream of the elements' keys."""
+    """A visit to some elements of a block. first, last: bounds (last exclusive) of the elements within the block.
+    place: index of the block's first element among all elements. visit: number of earlier visits. key: uint64, key of
+    the stream of the elements' keys.
+    """
 
     first: int
     last: int
@@ -145,7 +146,7 @@ def tiny_block(dataset: Store) -> Any:
     offsets, columns, values = np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32)
     numbers, labels = np.empty(0, np.uint64), np.empty(0)
     for array in (offsets, columns, values, numbers, labels):
-        array.setflags(write=False)  # like mapped files, which have another numba type
+        array.setflags(write=False)  # read-only like mapped files, as numba distinguishes these types
     if isinstance(dataset, Dataset):
         return Texts(offsets, np.empty(0, np.uint32))
     if isinstance(dataset, Samples):

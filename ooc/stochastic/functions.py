@@ -17,7 +17,7 @@ from ooc.user_functions import Function, assigned, names_used, read
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
 
-# Names that variables and rows of the only worker do not have, and fields of variables that differ.
+# Names that a sole worker's variables and rows lack, and fields of variables that differ.
 _NOT_OF_SOLE = {name for kind in (*KINDS, TableRow) for name in dir(kind)}
 _NOT_OF_SOLE -= {name for kind in (*SOLE_KINDS, SoleRow) for name in dir(kind)} - {"store"}
 _CHANGES = "Shared variables change only by add, delayed_add and multiply."
@@ -45,8 +45,9 @@ def check_functions(program: StochasticProgram) -> None:
 
 
 def only_adds(program: StochasticProgram) -> bool:
-    """Return whether shared variables are changed by immediate additions alone; False if that is not certain, as where
-    `process` calls what is not a compiled function."""
+    """Return whether shared variables are changed by immediate additions alone; False if that is uncertain, for example
+    because `process` calls something other than a compiled function.
+    """
     if any(declared.delayed or declared.averaged for declared in program.declared.values()):
         return False
     used = names_used(program.process, *program.constants().values())

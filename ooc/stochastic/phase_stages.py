@@ -49,7 +49,7 @@ class PhaseStages:
         return [stage for stages in self.rounds(phase, choice) for stage in stages]
 
     def attempts(self) -> Iterator[Phase]:
-        """Yield the attempts at a pass: with the current degree, then with fewer workers each time."""
+        """Yield the attempts at a pass: first with the current degree, then with fewer and fewer workers."""
         program = self._program
         yield program.passes
         degree = program.most // program.machines
@@ -63,10 +63,8 @@ class PhaseStages:
         return [machines * size for size in group_sizes(degree // machines, most // machines)]
 
     def _ranges(self, degree: int) -> list[list[int]]:
-        """Return the bounds of the elements of this machine's workers in each round.
-
-        With one round, and shards that are contiguous ranges of the whole dataset, workers have the same elements as on
-        one machine.
+        """Return the bounds of the elements of this machine's workers in each round. With one round, and shards that
+        are contiguous ranges of the whole dataset, workers get the same elements as on one machine.
         """
         program = self._program
         here = degree // program.machines

@@ -152,7 +152,7 @@ class StochasticProgram(StaticProgram):
         return {name: values for name, values in found.items() if values.any()}
 
     def initialize(self, shared: Arrays) -> None:
-        """Make `begin` set the initial values."""
+        """Let `begin` set the initial values."""
 
     @staticmethod
     def process(element: Any, weight: Any, shared: Any, local: Any) -> None:

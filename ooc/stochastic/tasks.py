@@ -49,8 +49,9 @@ class Combine(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """Copy a share of the shared variables, in order to undo a pass, or for a group in a trial, which changes the
-    copy."""
+    """Copy a share of the shared variables, so that a pass can be undone, or so that a group in a trial can change the
+    copy.
+    """
 
     share: int
     shares: int
@@ -112,7 +113,7 @@ def pass_stages(rounds: Sequence[Sequence[int]], degree: int, slots: int, shares
 
 
 def sample_size(elements: int) -> int:
-    """Return the size of the sample with which a pass is checked: a sixteenth of the elements, with a minimum."""
+    """Return the size of the sample that checks a pass: a sixteenth of the elements, but not below a minimum."""
     return max(elements // 16, min(elements, 256))
 
 

@@ -47,11 +47,11 @@ class Queue(NamedTuple):
 class WorkerVariable(NamedTuple):
     """A variable of one worker, stored in rows.
 
-    number: number of the variable. places: its size, which may be less than rows * width. values: (rows, width), x.
-    late: (rows, width), T / s, or (0, width) without delayed additions. past: (rows, width), see `weigh`, or (0, width)
-    without a mean. stamps: uint8 (rows,), epoch in which each row was touched. epoch: int64 (1,), current epoch. state:
-    float64 (STATE,): s, 1 / s, kept; and, for `weigh`, H, settled, and the sum of weights. base: (rows, width), v,
-    read-only; a single worker's values may be v itself. All (rows, width) arrays have the same dtype.
+    number: number of the variable. places: size of the variable, which may be less than rows * width. values: (rows,
+    width), x. late: (rows, width), T / s, or (0, width) without delayed additions. past: (rows, width), see `weigh`, or
+    (0, width) without a mean. stamps: uint8 (rows,), epoch in which each row was touched. epoch: int64 (1,), current
+    epoch. state: float64 (STATE,): s, 1 / s, kept; and, for `weigh`, H, settled, and the sum of weights. base: (rows,
+    width), v, read-only; a single worker's values may be v itself. All (rows, width) arrays have the same dtype.
     """
 
     number: int

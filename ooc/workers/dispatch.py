@@ -66,7 +66,7 @@ class Dispatcher:
         self._phases = all_phases(program)
 
     def begin(self) -> None:
-        """Send every worker its number, and wait until all workers have answered."""
+        """Send every worker its index, and wait until all workers have answered."""
         for worker in range(len(self._workers)):
             self._workers.send(worker, worker)
         expected = len(self._workers)

@@ -1,4 +1,4 @@
-"""Arrays that are freed, and arrays that are allocated, when the start of a training is over."""
+"""Arrays that are freed, and arrays that are allocated, when the initial phases of a training are over."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class StartArrays(Mapping[str, np.ndarray]):
     Parameters
     ----------
     start, filed : mapping of ArraySpec
-        Specs of the arrays of the start, in memory and in a file.
+        Specs of the arrays for the initial phases, in memory and in a file.
     later : mapping of ArraySpec
-        Specs of the arrays that the start does not use.
+        Specs of the arrays that the initial phases do not use.
     directory : Path
         Directory of the file. The file has no name, so a killed process leaves nothing behind.
     """
@@ -52,13 +52,15 @@ class StartArrays(Mapping[str, np.ndarray]):
         return len(self._arrays)
 
     def begin(self) -> None:
-        """Allocate the arrays of the start. Raises WorkFailed if there is too little memory or disk space."""
+        """Allocate the arrays for the initial phases. Raises WorkFailed if there is too little memory or disk space."""
         self._start.allocate()
         with disk_errors(self._directory):
             self._filed.allocate()
 
     def end(self) -> None:
-        """Free the arrays of the start, and allocate the others. Raises WorkFailed if there is too little memory."""
+        """Free the arrays of the initial phases, and allocate the later arrays. Raises WorkFailed if there is too
+        little memory.
+        """
         self._start.free()
         self._filed.free()
         self._later.allocate()

@@ -37,8 +37,9 @@ PROGRAMS = "samplers.programs"  # module that defines the programs of the models
 
 
 class ProgramSpec(NamedTuple):
-    """Description with which any process can build a program. target: "module:Class", or "samplers.programs:NAME" for a
-    model. options: JSON values."""
+    """A description from which any process can build a program. target: "module:Class", or "samplers.programs:NAME" for
+    a model. options: JSON values.
+    """
 
     target: str
     options: dict[str, Any]
@@ -175,7 +176,8 @@ class JobHandler:
 
     def __call__(self, message: Message | int) -> dict[Any, Any] | None:
         """Return the answers of the parts that this worker claimed; None for the first message, which is the worker's
-        number."""
+        index.
+        """
         if isinstance(message, int):
             self._number = message
             self._delta = {name: self._arrays[delta_name(message, name)] for name in self._program.delta_arrays()}

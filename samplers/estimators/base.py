@@ -95,7 +95,7 @@ class Estimator:
     def _check_features(self, count: int, names: Names, remedy: str = "") -> None:
         """Raise RequestError unless the number and the names (if any) of the columns are those seen in `fit`.
 
-        remedy: remedy for another number of columns.
+        remedy: remedy for a wrong number of columns.
         """
         fitted = getattr(self, "feature_names_in_", None)
         if names is not None and fitted is not None and not np.array_equal(fitted, np.array(names, object)):

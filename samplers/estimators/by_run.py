@@ -55,7 +55,7 @@ class RunEstimator(Transformer):
     verbose : int
         If above 0, print the plan and the progress to standard error.
     warm_start : bool
-        When fit again on the same data with the same parameters, train for max_iter more iterations.
+        If fitted again on the same data with the same parameters, train for max_iter more iterations.
     callbacks : callable or list of callables, optional
         Called after each iteration with its line of metrics (docs/files.md); training ends if a callback returns true.
 

@@ -37,7 +37,7 @@ class Validated(NamedTuple):
     models: list[ClassModels]
     errors: np.ndarray
     validation: Validation
-    constant: np.ndarray  # int64, columns that are left out
+    constant: np.ndarray  # int64, indices of the columns that are left out
 
     def chosen(self, rule: str) -> int:
         return self.validation.best if rule == "min" else self.validation.chosen

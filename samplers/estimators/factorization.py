@@ -54,7 +54,7 @@ class MatrixFactorization(RunEstimator):
         "entry" weights the penalty of a row by its number of values (default), "row" does not.
     biases, center : bool, optional
         Whether to fit row and column biases; whether to subtract the mean of all values. Default: True if the method
-        can.
+        supports it.
     nonnegative : bool
         Keep all factors at 0 or above; only for "ccd".
     implicit : bool

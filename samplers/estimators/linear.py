@@ -204,7 +204,7 @@ class LinearEstimator(Estimator):
         return [repr(names[column]) if names is not None else str(column) for column in columns.tolist()]
 
     def _start(self, problem: SparseRegression, nothing: Solution) -> Solution:
-        """Return the starting point of the solver."""
+        """Return the solver's starting point."""
         before = getattr(self, "coef_", None)
         if not self.warm_start or before is None or before.size != problem.regression.features.count:
             return nothing

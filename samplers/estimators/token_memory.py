@@ -1,7 +1,5 @@
-"""Memory of tokens in estimators: word counts are expanded to tokens only if the tokens fit.
-
-Measured as the resident set minus that without tokens, for one document of 10M and 40M tokens, and for documents of
-1,000 tokens.
+"""Memory of tokens in estimators: word counts are expanded to tokens only if the tokens fit. Measured as the increase
+of the resident set, for one document of 10M and 40M tokens, and for documents of 1,000 tokens.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ def budget_of(memory: int | None) -> int:
 
 
 def require_memory_to_fit(tokens: int, longest: int, budget: int) -> None:
-    """Raise RequestError unless `tokens` tokens can be written as a dataset. longest: number of tokens of the longest
+    """Raise RequestError unless `tokens` tokens can be written as a dataset. longest: number of tokens in the longest
     document.
     """
     needed = _PROCESS + _WRITTEN * tokens + _OF_BLOCK * max(longest, min(tokens, BLOCK_TOKENS))

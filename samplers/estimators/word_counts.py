@@ -24,7 +24,7 @@ from samplers.estimators.base import told_as
 from samplers.estimators.documents import DOCUMENTS, checked_documents, require_counts, require_one_line, texts_of
 from samplers.estimators.tables import CsrRows, FeatureTable, Names, read_table
 
-_MOST = 1 << 32  # maximum number of tokens of a document
+_MOST = 1 << 32  # maximum number of tokens in a document
 _BATCH = 1 << 12  # number of documents that are tokenized together
 
 
@@ -39,7 +39,7 @@ class WordCounts(NamedTuple):
     names: Names  # the words
 
     def tokens(self, first: int, last: int) -> np.ndarray:
-        """Return the words of the tokens of documents first, ..., last - 1: uint32."""
+        """Return the word of each token in documents first, ..., last - 1, uint32."""
         some = slice(self.entries[first], self.entries[last])
         if self.counts is None:
             return self.words[some]

@@ -21,7 +21,7 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from samplers.factorization.rows import dot, penalty_of
 
-SMALL = 1e-20  # squared norm of b - A w at which there is nothing to gain
+SMALL = 1e-20  # squared norm of b - A w below which further steps gain nothing
 
 
 class Confidences(NamedTuple):
@@ -103,7 +103,7 @@ def solve_rows(offsets, columns, values, mean, confidences, gram, rows, others, 
         mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
         row, regularization = rows[d], penalty_of(penalty, max(mine.size, 1))
         multiply(gram, regularization, row, image)
-        if fixed >= 0:  # the bias is the other of the first two places
+        if fixed >= 0:  # of the first two places, the one that is not fixed is the bias
             image[1 - fixed] *= penalty.of_biases
         for k in range(row.size):
             left[k] = -image[k]

@@ -48,7 +48,8 @@ def descend(residuals, of_entries, factor, regularization, least):
 
 @reordered_kernel
 def sweep_rows(offsets, columns, values, mean, rows, others, used, fixed, penalty, least, work):
-    """Descend once along each factor of some rows; returns the sum of squared residuals before the updates.
+    """Take one coordinate descent step along each factor of some rows; returns the sum of squared residuals before the
+    updates.
 
     offsets: int64 (D+1,), start of each row's entries in columns uint32 (N,) and values float32 (N,). rows: float32 (D,
     R), updated; others: float32 (I, R), indexed by `columns`. used: indices of the factors in use. fixed: index of the

@@ -20,7 +20,7 @@ from samplers.factorization import sgd
 from samplers.factorization.program import SIDES, FactorizationProgram, silent
 
 _STRATA = 4, 8  # minimum and maximum number of strata into which columns are divided, if there are enough slices
-# minimum number of columns of a stratum, if possible: the fewer, the more often two rows share a column
+# minimum number of columns per stratum, if possible: the fewer columns, the more often two rows share one
 _LEAST_COLUMNS = 24
 # minimum number of blocks, and maximum bytes of their factors, that rotate together
 _LEAST_TOGETHER, _MOST_BYTES = 4, 1 << 27
@@ -28,7 +28,7 @@ _FIRST_SQUARES = 0.25  # for values with deviation 1: smaller values shorten the
 # weights of the mean squares of rows and of columns: larger weights shorten the steps sooner
 _COUNTED = np.array([[0.45], [1.4]])
 _RATE = 0.15  # first step size, for values with deviation 1
-_FEW_ROUNDS = 3  # up to so many rounds, the previous round is still in progress, or is needed again soon
+_FEW_ROUNDS = 3  # up to this number of rounds, the previous round is still in progress or needed again soon
 COMBINATIONS = ("mean", "sum")
 
 
@@ -126,8 +126,8 @@ class StochasticGradient(GradientDescent):
         return (*SIDES, "row_squares", "column_squares")
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
-        """Return the rows of blocks that rotate together: they can be written to the file once the blocks are done.
-        Columns change all the time.
+        """Return the sizes of the groups of rows whose blocks rotate together: they can be written to the file once the
+        blocks are done. Columns change all the time.
         """
         return {"rows": np.add.reduceat(super().sliced_arrays()["rows"], self.rounds[:-1])}
 
@@ -212,7 +212,7 @@ class StochasticGradient(GradientDescent):
                 drop(self._rows_of(rows, *self.rounds[(number - 2) % count :][:2]))
 
     def _rows_of(self, rows: np.ndarray, first: int, last: int) -> np.ndarray:
-        """Return the rows of some blocks."""
+        """Return the range of rows of some blocks."""
         bounds = self.dataset.index.block_bounds
         return rows[bounds[first] : bounds[last]]
 
@@ -224,7 +224,7 @@ class StochasticGradient(GradientDescent):
     def _sweep(
         self, block: RowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, first_pass: bool
     ) -> float:
-        """Take the steps of a cell: rows `mine`, columns with ranks between `bounds`."""
+        """Take the steps for the ratings in a cell: rows `mine`, columns with ranks between `bounds`."""
         ratings = sgd.Ratings(block.offsets[1:], block.columns, block.values, shared["following"][mine])
         if rewound:
             sgd.rewind(ratings, block.offsets, bounds[0])

@@ -88,7 +88,7 @@ class Factorization:
 
 
 class Factors(NamedTuple):
-    """Arrays of D rows and C columns."""
+    """Arrays of a factorization with D rows and C columns."""
 
     row_factors: Float32  # (D*R,)
     row_biases: Float32  # (D,)
@@ -109,7 +109,7 @@ class FoldInSolver(TypedDict):
 
 
 class FactorFiles(TypedDict):
-    """Manifest entries of the files of a factorization."""
+    """Manifest entries for the files of a factorization."""
 
     factors: ArrayFile
     rows: File
@@ -191,7 +191,7 @@ def write_factors(
         for bias, (side, trained) in enumerate((("row", rows), ("column", columns))):
             factors, entries, order, unit = trained
             first = BIASES if biases else 0
-            order[entries[order] == 0] = -1  # where order is -1 already, the last row's entries do not matter
+            order[entries[order] == 0] = -1  # where order is -1, the last row's entries do not matter
             starts = np.arange(len(factors) + 1) * factors.shape[1]
             ordered = stack.enter_context(RowsInOrder(directory, factors.reshape(-1), starts, order))
             arrays[f"{side}_factors"] = Pieces(

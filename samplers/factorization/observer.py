@@ -38,7 +38,7 @@ def check_held_out_ratings(held_out: Matrix, matrix: Matrix) -> None:
 
 
 class FactorizationObserver:
-    """Observer of one run; on a ring each machine has the held-out ratings of its own users."""
+    """Observer of one run; on a ring, each machine has the held-out ratings of its own users."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

@@ -30,8 +30,8 @@ def predict_file(
 ) -> Pairs:
     """Write a line with user, item and prediction for each pair; returns the counts.
 
-    pairs: path of a file in a format of `ooc ingest ratings`. written: format of the file; with the rating `none`,
-    ratings are not needed. encoding: encoding of the file, None for UTF-8.
+    pairs: path of a file in a format of `ooc ingest ratings`. written: format of the file; if its rating column is
+    `none`, ratings are not needed. encoding: encoding of the file, None for UTF-8.
     """
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
@@ -53,8 +53,8 @@ def _names(found: RatingNames) -> list[str]:
 
 
 def predict_pairs(model: Factorization, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return predictions for pairs of row and column indices, float64 (n,); index -1 is unknown, with bias and factors
-    0.
+    """Return predictions for pairs of row and column indices, float64 (n,); index -1 stands for an unknown row or
+    column, whose bias and factors are 0.
     """
     found = np.full(rows.size, model.mean, np.float64)
     for side, places in ((model.rows, rows), (model.columns, columns)):

@@ -36,7 +36,7 @@ from samplers.factorization.simd import LANE
 SIDES = ("rows", "columns")
 MOST_RANK = 1 << 16
 PENALTIES = ("entry", "row")
-MOST_PENALTY = 2.0**30  # in a unit of ratings: factors become 0 at much smaller penalties
+MOST_PENALTY = 2.0**30  # maximum penalty, in the unit of the ratings: factors become 0 at much smaller penalties
 
 
 class FactorizationProgram(StaticProgram):
@@ -132,7 +132,7 @@ class FactorizationProgram(StaticProgram):
         ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
         row, column = RowBlock(zero, ends, zero, one), ColumnSlice(ends, zero, one)
         for array in (*row, *column):
-            array.setflags(write=False)  # read-only, like mapped files, which have another type in numba
+            array.setflags(write=False)  # read-only like mapped files, as numba distinguishes these types
         shared = self.tiny_arrays()
         for phase in all_but_grid(self):
             data: Any = row if phase.order == "block" else column
@@ -209,18 +209,18 @@ class FactorizationProgram(StaticProgram):
         return self.dataset.originals()[lines] if self.dataset.shards > 1 else lines
 
     def mine(self, job: Job) -> np.ndarray:
-        """Return the factors of the rows or columns of a part: float32 (n, width)."""
+        """Return the factors of the rows or columns in a part: float32 (n, width)."""
         index = self.dataset.index
         if isinstance(job.data, RowBlock):
             return job.shared["rows"][job.within(index.block_bounds)]
         return job.shared["columns"][job.within(index.slice_bounds)]
 
     def others(self, job: Job) -> np.ndarray:
-        """Return the factors of the other side: float32 (n, width)."""
+        """Return the factors of the opposite side, columns for rows and rows for columns: float32 (n, width)."""
         return job.shared["columns" if isinstance(job.data, RowBlock) else "rows"]
 
     def fixed(self, job: Job) -> int:
-        """Return the index, among the factors of a part, of the factor that is fixed to 1, or -1."""
+        """Return the index of the factor that is fixed to 1 in a part, or -1."""
         return int(isinstance(job.data, RowBlock)) if self.biases else -1
 
     def aggregate(

@@ -3,7 +3,7 @@
 Factors are float32 (up to 3e38), and intermediate values are as large as the fourth power of a rating. So ratings of
 1e9 are trained in a unit s = 4^14: as ratings / s, with biases b / s and factors w / sqrt(s). The objective of
 `samplers.factorization.program` divided by s^2 is then that of the scaled ratings, with the penalty lambda / s for
-factors and lambda for biases. Powers of four and their roots change no digits.
+factors and lambda for biases. Scaling by powers of four and their roots changes no digits.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ class Users(NamedTuple):
 
 
 class Recommendations(NamedTuple):
-    """Recommended items for a user, or similar items of an item: its name, and the items, best first, with scores."""
+    """Recommended items for a user, or items similar to an item: name of the user or item, and the items with their
+    scores, best first.
+    """
 
     name: str
     items: list[str]
@@ -34,7 +36,7 @@ class Recommendations(NamedTuple):
 
 
 def known_users(model: FactorModel, names: Sequence[str], trained_on: Matrix | None = None) -> Iterator[Users]:
-    """Yield users of the training in batches. trained_on: ratings of the training, if the rated items are needed."""
+    """Yield users seen in training, in batches. trained_on: training ratings, if the rated items are needed."""
     if trained_on and trained_on.identity != model.manifest["dataset"]:
         raise RequestError(
             f"--exclude-seen: {model.path} was trained on several shards, and {trained_on.path} is only one of them",
@@ -48,7 +50,7 @@ def known_users(model: FactorModel, names: Sequence[str], trained_on: Matrix | N
 
 
 def later_users(model: FactorModel, ratings: Matrix, names: Sequence[str]) -> Iterator[Users]:
-    """Yield users of other ratings in batches, with factors solved for from these ratings.
+    """Yield users of other ratings, in batches, with factors fitted to these ratings.
 
     ratings: ratings of the model's items, from `ooc ingest ratings --items-from`.
     """
@@ -89,7 +91,7 @@ def _block(matrix: Matrix, number: int) -> RowBlock:
 def fold_in(model: Factorization, items: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return the bias and best factors of a new user, with all items fixed: float64 (1 + R,).
 
-    items: indices of the rated items. values: ratings or counts. The objective is that of the training, see
+    items: indices of the rated items. values: ratings or counts. The objective is that of training, see
     `samplers.factorization.program` and `samplers.factorization.als`.
     """
     solver, alpha, unit = model.solver, model.solver["alpha"], model.solver.get("unit", 1.0)

@@ -71,7 +71,7 @@ class StagedColumns(GatheredRows, FactorizationProgram):
         """Run a stage for some columns, see `samplers.factorization.program.FactorizationProgram.update_factors`."""
 
     def entries_everywhere(self, job: Job) -> np.ndarray:
-        """Return the number of entries on all machines of each column of a part, int64 (n,)."""
+        """Return the number of entries of each column of a part on all machines, int64 (n,)."""
         return self.dataset.whole.column_entries[job.within(self.dataset.index.slice_bounds)]
 
 
@@ -117,7 +117,7 @@ class RingDescent(StagedColumns, CoordinateDescent):
 
 
 class RingLeastSquares(StagedColumns, AlternatingLeastSquares):
-    """Least squares on a ring: a stage for each conjugate gradient step, and two more; see
+    """Least squares on a ring: one stage for each conjugate gradient step, and two further stages; see
     `samplers.factorization.shared_squares`.
     """
 

@@ -1,7 +1,7 @@
 """Rows of factors in the layout of all methods, and operations on two rows.
 
 A row is float32, and its length is a multiple of `LANE`. With biases, a user's row starts with its bias and 1, an
-item's with 1 and its bias: so their inner product is the sum of both biases and the product of the factors, which
+item's with 1 and its bias: so their inner product is the sum of both biases and the inner product of the factors, which
 follow. The fixed 1 never changes. Padding after the last factor is 0.
 """
 

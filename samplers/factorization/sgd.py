@@ -23,7 +23,7 @@ from samplers.factorization import simd
 from samplers.factorization.simd import LANE
 
 _ROWS_AHEAD = 16
-LEADING = LANE  # number of places of a row whose squares are summed separately: 8 in LIBMF, which are no better
+LEADING = LANE  # number of leading places of a row, whose squares are summed separately; LIBMF's 8 are no better
 
 
 class Ratings(NamedTuple):
@@ -166,9 +166,9 @@ def sweep_cell(ratings, last, rows, others, row_squares, other_squares, steps, o
 
     A step waits for the previous step if both have the same row or column. So two rows alternate, one with ascending
     and one with descending columns: they share a column at most once. ratings: Ratings, whose `following` is advanced
-    to the next slice. last: the rank after the last of the slice. rows: float32 (D, R), others: float32 (I, R), by
-    rank. row_squares float32 (D, 2), other_squares float32 (I, 2): sums of the mean squares of the gradients so far, of
-    the leading places and of the others. open_rows: int64 (3, 2), working memory.
+    to the next slice. last: the rank after the slice's last one. rows: float32 (D, R), others: float32 (I, R), by rank.
+    row_squares float32 (D, 2), other_squares float32 (I, 2): sums of the mean squares of the gradients so far, of the
+    leading places and of the others. open_rows: int64 (3, 2), working memory.
     """
     loss, d, turn = 0.0, next_row(ratings, last, 0), 0
     taking_turns, at, left = open_rows[0], open_rows[1], open_rows[2]

@@ -57,7 +57,7 @@ def begin(sums, rows, left, directions, entries, fixed, penalty):
         regularization = penalty_of(penalty, max(entries[d], 1))
         for k in range(rows.shape[1]):
             left[d, k] = sums[d, k] - regularization * rows[d, k]
-        if fixed >= 0:  # the bias is the other of the first two places
+        if fixed >= 0:  # of the first two places, the one that is not fixed is the bias
             bias = 1 - fixed
             left[d, bias] = sums[d, bias] - regularization * penalty.of_biases * rows[d, bias]
             left[d, fixed] = 0.0

@@ -36,7 +36,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
 
-LANE = 16  # floats; rows of factors start at a cache line
+LANE = 16  # number of floats; rows of factors start at a cache line
 _INT = ir.IntType(32)
 
 

@@ -77,8 +77,9 @@ def export(
 ) -> int:
     """Write the model of a run, or of a model directory, in a format; returns the number of bytes written.
 
-    top: maximum number of topics per document in exported mixtures, the largest ones. spread: whether mixtures have
-    standard deviations. data: training dataset of the mixtures, if it has moved. Raises RequestError.
+    top: maximum number of topics per document in exported mixtures, the largest ones. spread: whether to export the
+    standard deviations of mixtures. data: path of the training dataset, for mixtures, if it has been moved. Raises
+    RequestError if the format does not support the model.
     """
     form = _form(name, out, top=top, spread=spread, data=data)
     model = open_any_model(run)
@@ -141,8 +142,9 @@ def _tokens(run: Path) -> Assignments | None:
 def import_model(
     name: str, source: Path, out: Path, *, overwrite: bool = False, trust_pickle: bool = False
 ) -> TopicModel:
-    """Create a model directory from another program's model. Raises RequestError. trust_pickle: whether to read
-    pickles, such as gensim's models, which can execute arbitrary code."""
+    """Create a model directory from another program's model. Raises RequestError if the model cannot be read.
+    trust_pickle: whether to read pickles, such as gensim's models, which can execute arbitrary code.
+    """
     read = _named(IMPORTS, name)
     if out.exists() and not is_free(out) and not (overwrite and (out / MANIFEST).exists()):
         raise RequestError(

@@ -1,4 +1,4 @@
-"""MALLET's files of a topic model: its state, from which MALLET can continue training, topic keys, and the topics of
+"""A topic model's files for MALLET: the state, from which MALLET can continue training, topic keys, and the topics of
 documents.
 
     corpus.txt      one document per line, as `mallet import-file` reads it with --keep-sequence --preserve-case
@@ -94,7 +94,9 @@ def _write_state(file: gzip.GzipFile, tokens: Assignments, names: list[str], wor
 
 
 def read_state(path: Path) -> TopicModel:
-    """Return the model of a state written by MALLET's --output-state or by `write_mallet`. Raises RequestError."""
+    """Return the model of a state written by MALLET's --output-state or by `write_mallet`. Raises RequestError if the
+    file is invalid.
+    """
     documents, types, topics = [], [], []
     words: dict[int, str] = {}
     names: dict[int, str] = {}

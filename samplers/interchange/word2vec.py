@@ -1,4 +1,6 @@
-"""Export factors in word2vec's text format: a header with number and size, then a line per name with its factors."""
+"""Export factors in word2vec's text format: a header with the number and length of the vectors, then a line per name
+with its factors.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 
 R-hat is the potential scale reduction of split chains (Gelman et al., Bayesian Data Analysis, 3rd edition, section
 11.4; Vehtari, Gelman, Simpson, Carpenter and Buerkner 2021, eq. 1 to 4; not rank-normalised) of the evaluated
-likelihood over the second half of training. A value close to 1 means that the chains cannot be told apart.
+likelihood over the second half of training. A value close to 1 means that the chains agree.
 """
 
 from __future__ import annotations

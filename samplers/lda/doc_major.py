@@ -202,7 +202,7 @@ class DocMajor(WarmStart):
         return changed, topics, moved[topics]
 
     def find_words(self, job: Job, block: Block, mine: slice) -> None:
-        """Look up the word at each position that belongs to some of a block's words."""
+        """Set the word at each position of some of a block's words."""
         offsets = block.word_offsets[mine.start : mine.stop + 1]
         find_words(block.words[mine], offsets, job.shared["position_words"])
 
@@ -299,7 +299,7 @@ def taper(parts: int) -> np.ndarray:
 
 @cache
 def far_apart(parts: int) -> Sequence[int]:
-    """Return an order of tapered parts in which consecutive parts are far apart, except the small ones at the end.
+    """Return an order of tapered parts in which consecutive parts are far apart, except for the small parts at the end.
 
     Workers on neighbouring documents share cache lines of the state. Bit-reversed order works for any number of workers
     (two workers ran 1.84 times as fast as one, against 1.77 times in the original order).

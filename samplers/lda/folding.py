@@ -15,14 +15,14 @@ from blocks.compiled import inlined, kernel, reordered_kernel, unmanaged_kernel
 from samplers.lda.topic_tree import Tree, row_of_child, topic_of_entry
 
 NO_ROW = np.uint32(0xFFFFFFFF)  # row of a word without expected counts
-_GROUP = 4  # words that read the same n_kd: their sums are independent, so the processor overlaps them
+_GROUP = 4  # number of words that use the same n_kd: their sums are independent, so the processor overlaps them
 _EVIDENCE = 16  # maximum number of a document's words from which its likely topics are found
-_LEAST_EVIDENCE = 0.01  # topics below this fraction of the largest expected count are not likely topics
-LIKELY = 64  # maximum number of likely topics that are not children
+_LEAST_EVIDENCE = 0.01  # topics below this fraction of the largest expected count are not likely
+LIKELY = 64  # maximum number of likely topics at depth 0
 PARENTS = 12  # maximum number of a document's topics whose children become likely topics
 MOST_LIKELY = 120  # maximum number of likely topics: the children of PARENTS topics at the largest fanout
-_SWEEPS, _SWEEPS_OF_CHILDREN = 2, 5  # sweeps over all words of a document
-_BISECTIONS = 14  # steps to find the smallest expected count to keep, if too many topics are likely
+_SWEEPS, _SWEEPS_OF_CHILDREN = 2, 5  # number of sweeps over all words of a document
+_BISECTIONS = 14  # number of steps to find the smallest expected count to keep, if too many topics are likely
 _LEAST_SHARE = 0.1  # topics below this fraction of the largest n_kd are dropped; measured: as good as all topics
 
 

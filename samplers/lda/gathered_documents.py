@@ -25,7 +25,7 @@ class GatheredDocuments(StaticProgram):
     document_numbers = Phase("numbers of documents", "block", writes=False)
 
     def export_bytes(self) -> int:
-        """Return the bytes that an export needs, first to gather the names, then to order the rows."""
+        """Return the memory in bytes that an export needs, first to gather the names, then to order the rows."""
         return 40 * max(self.dataset.vocabulary_size, self.dataset.whole.documents)
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:

@@ -30,7 +30,7 @@ def check_held_out(held_out: Dataset, dataset: Dataset) -> None:
 
 @contextmanager
 def present_model(engine: StaticEngine, run: Path) -> Iterator[Model | None]:
-    """Yield the model of the engine's current state, in a temporary directory; None on all ranks except rank 0."""
+    """Yield the model of the engine's current state, in a temporary directory; None on all ranks but rank 0."""
     directory = temporary_name(run / "present")
     directory.mkdir()
     try:

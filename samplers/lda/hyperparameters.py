@@ -25,12 +25,12 @@ import numpy as np
 
 from blocks.compiled import kernel
 
-LEAST_ALPHA, MOST_ALPHA = 0.01, 100.0  # minimum of the sum over all topics; maximum of one topic
+LEAST_ALPHA, MOST_ALPHA = 0.01, 100.0  # minimum of the sum of alpha over all topics; maximum for one topic
 LEAST_BETA, MOST_BETA = 1e-6, 1.0
 TOLERANCE = 1e-6  # maximum relative change of a weight at which the iteration has converged
 MOST_ROUNDS = 200
 COUNT = np.uint64(0xFFFFFFFF)
-_MERGE_AT = 1 << 20  # values that are buffered before they are merged
+_MERGE_AT = 1 << 20  # number of values that are buffered before they are merged
 
 
 class Histogram(NamedTuple):

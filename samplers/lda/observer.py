@@ -1,4 +1,4 @@
-"""Observer of a topic model's training: evaluates the model and publishes it, as the settings of the run say."""
+"""Observer of a topic model's training: evaluates and publishes the model according to the settings of the run."""
 
 from __future__ import annotations
 

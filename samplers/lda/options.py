@@ -8,7 +8,7 @@ from typing import Annotated
 from blocks.errors import RequestError
 from samplers.options import ADVANCED, EVALUATION, MODEL, TRAINING, Option, Options, Seed, SyncPerPass
 
-_DOC_MAJOR = ("gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")  # samplers that go document by document
+_DOC_MAJOR = ("gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")  # samplers that sample document by document
 
 
 def priors_of(text: str, option: str) -> float | list[float]:

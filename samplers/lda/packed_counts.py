@@ -12,7 +12,7 @@ import numpy as np
 
 from blocks.compiled import inlined, inlined_kernel
 
-SIZE_BYTES = 4  # bytes of the size of a row
+SIZE_BYTES = 4  # number of bytes that hold the size of a row
 _LARGE = 15  # a distance or a count, minus one, of at least this does not fit in four bits
 _STEP_BYTES, _COUNT_BYTES = 3, 5  # maximum additional bytes, as topics are below 2^20 and counts below 2^35
 
@@ -83,7 +83,10 @@ def read_size(data, at):
 def room(frequencies: np.ndarray, topics: int) -> int:
     """Return the maximum number of bytes of the rows of words with the given frequencies, int64 (W,)."""
     entries = np.minimum(frequencies, topics)
-    steps, counts = np.minimum(entries, topics // _LARGE), np.minimum(entries, frequencies // _LARGE)  # large ones
+    steps, counts = (
+        np.minimum(entries, topics // _LARGE),
+        np.minimum(entries, frequencies // _LARGE),
+    )  # large distances and counts
     return int((entries + _STEP_BYTES * steps + _COUNT_BYTES * counts).sum() + SIZE_BYTES * frequencies.size)
 
 
@@ -92,7 +95,10 @@ def random_bytes(frequencies: np.ndarray, topics: int) -> int:
     present = -np.expm1(-frequencies / topics)  # probability that a topic occurs in the row
     entries = topics * present
     counts = frequencies / np.maximum(entries, 1e-9)
-    lengths = [_LARGE, *(_LARGE + (1 << 7 * more) for more in range(1, _COUNT_BYTES))]  # each takes one more byte
+    lengths = [
+        _LARGE,
+        *(_LARGE + (1 << 7 * more) for more in range(1, _COUNT_BYTES)),
+    ]  # each of these takes one more byte
     large = sum((1.0 - present) ** least + (counts > least) for least in lengths)
     return int((entries * (1.0 + large)).sum() + SIZE_BYTES * frequencies.size)
 

@@ -60,7 +60,7 @@ class Lda(StaticProgram):
     )
     exported: Sequence[Phase] = (word_rows, document_rows)
     state_name = "topics of the tokens"
-    columns = 1  # columns of the local state: the topic, and whatever a sampler stores with it
+    columns = 1  # columns of the local state: the topic, and data that a sampler stores with it
 
     def __init__(
         self,
@@ -123,8 +123,9 @@ class Lda(StaticProgram):
         return {"topic_counts": ArraySpec((self.topics,), "int64")}
 
     def largest_group(self) -> int:
-        """Return the number of tokens of the largest gathered group: the longest document, or a word that fits in a
-        part."""
+        """Return the number of tokens in the largest gathered group: the longest document, or a word that fits in a
+        part.
+        """
         most_frequent = int(self.dataset.index.frequencies.max(initial=0))
         return max(min(most_frequent, self.dataset.part_size), self.dataset.longest_document, 1)
 
@@ -132,7 +133,7 @@ class Lda(StaticProgram):
         return self.export_bytes()
 
     def export_bytes(self) -> int:
-        """Return the bytes that `write_model` needs for ordering the rows."""
+        """Return the memory in bytes that `write_model` needs to order the rows."""
         return 36 * max(self.dataset.vocabulary_size, self.dataset.documents)
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
@@ -163,7 +164,7 @@ class Lda(StaticProgram):
         """Compile every phase by running it once on a corpus of one token, with arrays of the actual types."""
         block, slice_ = tiny_data()
         state = np.zeros((1, self.columns), topic_type(self.topics))
-        large = self.large_arrays()  # in this corpus: one word and the part common to all words, K elements each
+        large = self.large_arrays()  # in this corpus: K elements for its word, and K elements common to all words
         shared = {
             name: np.zeros(2 * self.topics if name in large else spec.shape, spec.dtype)
             for name, spec in self.shared_arrays().items()
@@ -340,12 +341,14 @@ def tiny_data() -> tuple[Block, Slice]:
 
 
 def tokens_of_documents(job: Job, block: Block) -> tuple[Any, ...]:
-    """Return where the tokens of a part's documents are: state, base, offsets and positions (`samplers.lda.groups`)."""
+    """Return the arrays that locate the tokens of a part's documents: state, base, offsets and positions (see
+    `samplers.lda.groups`).
+    """
     return job.state, job.bases[job.unit], block.offsets[job.first : job.last + 1], block.positions
 
 
 def tokens_of_words(job: Job, slice_: Slice) -> tuple[Any, ...]:
-    """Return where the tokens of a part's words are: state, bases and runs (`samplers.lda.groups`)."""
+    """Return the arrays that locate the tokens of a part's words: state, bases and runs (see `samplers.lda.groups`)."""
     run_offsets = slice_.run_offsets[job.first : job.last + 1]
     return job.state, job.bases, run_offsets, slice_.blocks, slice_.starts, slice_.lengths
 

@@ -224,14 +224,16 @@ def auto_samplers(topics: int, vocabulary_size: int, given: dict[str, Any], *, o
 
 
 def begins_warm(topics: int, vocabulary_size: int, update: str | None) -> bool:
-    """Return whether sparse-gibbs learns its initial topics when `start` is not given."""
+    """Return whether sparse-gibbs learns its initial topics if `start` is not given."""
     return update in (None, "delayed") and is_small(topics, vocabulary_size)
 
 
 def initial_topics(
     name: str, topics: int, vocabulary_size: int, given: dict[str, Any], *, on_ring: bool
 ) -> dict[str, Any]:
-    """Return `given` with the `start` of a new run: "scvb0", or None if the sampler has its own default or no start."""
+    """Return `given` with the `start` of a new run: "scvb0", or None if the sampler has its own default or no option
+    `start`.
+    """
     by_itself = not on_ring and name == "sparse-gibbs" and begins_warm(topics, vocabulary_size, given.get("update"))
     return {"start": None if by_itself or name not in TAKES["start"] else "scvb0"} | {
         option: value for option, value in given.items() if value is not None

@@ -27,7 +27,7 @@ from samplers.lda.program import tiny_data, topic_type
 from samplers.lda.ring_program import RingLda
 from samplers.lda.rows import DENSE, row_sizes
 
-_OPEN = "open"  # the first step: note the topics under which the rows count the tokens of a cell
+_OPEN = "open"  # the first step: record the topics under which the rows count the tokens of a cell
 
 
 class RingDocMajor(RingLda, DocMajor):

@@ -67,12 +67,12 @@ class RingLda(GatheredDocuments, Lda):
         return np.array(rooms, np.int64)
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """Return the bytes of the rows of all words, except in slices that are not passed on."""
+        """Return the number of bytes of the rows of all words, except in slices that are not passed on."""
         at_random = packed_counts.random_bytes(self._all_frequencies, self.topics)
         return round(at_random * packed_counts.sharpened(iteration) * (machines - 1) / machines)
 
     def largest_group(self) -> int:
-        """Return the number of tokens of the longest document, as words are not gathered."""
+        """Return the number of tokens in the longest document, as words are not gathered."""
         return max(self.dataset.longest_document, 1)
 
     def scratch_bytes(self) -> int:

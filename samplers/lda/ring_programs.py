@@ -16,7 +16,7 @@ from samplers.lda.ring_program import RingLda
 
 
 class RingTwoPhase(RingLda, TwoPhase):
-    """Two-phase sampler on a ring, with the document phase, which needs no other machine, first.
+    """Two-phase sampler on a ring; the document phase, which needs no other machine, comes first.
 
     The state has an additional column, because the row of a token's word receives the moves of the document phase only
     when it arrives. See `samplers.lda.two_phase`.

@@ -5,8 +5,8 @@ replaces a fraction of them by the counts of one minibatch of documents:
 
     N_kw = (1 - rho_t) * N_kw + rho_t * (C / |M|) * sum over the minibatch's tokens of w of gamma_k
 
-where C is the number of tokens of the corpus and |M| that of the minibatch. Here a minibatch takes two steps. First,
-its documents are folded in, with phi_kw = (N_kw + beta) / (N_k + V*beta):
+where C is the number of tokens in the corpus and |M| the number of tokens in the minibatch. Here a minibatch takes two
+steps. First, its documents are folded in, with phi_kw = (N_kw + beta) / (N_k + V*beta):
 
 - one sweep over at most _EVIDENCE of a document's words, evenly spread, four at a time, adds up over all K topics
 
@@ -43,7 +43,7 @@ from samplers.lda.folding import NO_ROW, different_words, fold, new_memory, stor
 from samplers.lda.groups import draw_prior
 from samplers.lda.topic_tree import place_of_topic, topic_of_entry
 
-_LEAST_TOTAL = np.float32(1e-30)  # minimum sum of gammas that is divided by
+_LEAST_TOTAL = np.float32(1e-30)  # minimum sum of gammas that is used as a divisor
 
 
 class Mixtures(NamedTuple):

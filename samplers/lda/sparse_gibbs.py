@@ -5,9 +5,9 @@ Smola, KDD 2014, section 3):
 
     p(k) ~ n_kd^- * phi_k  +  alpha_k * phi_k,   phi_k = (n_kw^- + beta) / (n_k^- + V*beta)
 
-All alpha_k together weigh as much as a few tokens, so the rest is seldom drawn, and the word's row is only walked when
-it is. The sum of the rest is computed in advance for each word of a cell with frozen rows, and corrected for the token
-itself. So every draw is from the exact conditional given the rows, and there are no proposals to accept.
+All alpha_k together weigh as much as a few tokens, so the rest is seldom drawn, and only then is the word's row walked.
+The sum of the rest is computed in advance for each word of a cell with frozen rows, and corrected for the token itself.
+So every draw is from the exact conditional given the rows, and there are no proposals to accept.
 
 `scales` holds 1 / (n_k + V*beta). While a token is taken out but frozen rows still count it under its topic s,
 scales[s] is
@@ -147,7 +147,7 @@ def draw_rest(rows, word, counts, alpha, beta, x):
 
 @inlined
 def _draw_dense(dense, start, scales, alpha, beta, x):
-    """Return the result of `draw_rest` from a dense row, skipping whole ranges before going topic by topic."""
+    """Return the result of `draw_rest` for a dense row: skip whole ranges of topics, then go topic by topic."""
     first = np.int64(0)
     while first + _STRETCH < alpha.size:
         stretch = dense_rest(dense, start, scales, alpha, beta, first, first + _STRETCH)

@@ -29,7 +29,7 @@ from samplers.lda.gathered_documents import GatheredDocuments
 from samplers.lda.program import check_options, topic_type
 from samplers.topics.model import live_topics, write_model
 
-SHARES = 10  # topics per token
+SHARES = 10  # number of topics per token
 _WORDS = 1 << 12  # number of words whose rows are written at a time
 
 
@@ -63,7 +63,7 @@ class SplashLda(StochasticProgram):
         return self.export_bytes()
 
     def export_bytes(self) -> int:
-        """Return the bytes that `write_model` needs for ordering the rows."""
+        """Return the memory in bytes that `write_model` needs to order the rows."""
         return 36 * max(self.dataset.vocabulary_size, self.dataset.documents)
 
     def shared_variables(self) -> dict[str, Shared]:

@@ -20,7 +20,7 @@ from samplers.lda.word_tables import TableScratch, WordTables, make_smoothing, m
 
 
 class TableMajor(DocMajor):
-    """Base class; subclasses add `table_weights` and `sample_cell`."""
+    """Base class of samplers with alias tables; subclasses add `table_weights` and `sample_cell`."""
 
     def __init__(self, dataset: Dataset, **options: Any) -> None:
         super().__init__(dataset, **options)

@@ -68,7 +68,7 @@ def topics_by_depth(topics: int) -> tuple[int, list[int]]:
 
 
 def numbers_of_pair(fanout: int) -> int:
-    """Return how many 32-bit numbers of the arena are needed by a pair of a word and a topic that has children."""
+    """Return how many 32-bit numbers of the arena a pair of a word and a topic with children takes."""
     return 1 + fanout + LINKS
 
 

@@ -127,7 +127,7 @@ def _priors(options: LdaOptions) -> dict[str, Any]:
 
 
 def _staleness(options: LdaOptions) -> int:
-    """Return the staleness of topic totals in macro-steps; raises RequestError if splash is given such options."""
+    """Return the staleness of topic totals in macro-steps. Raises RequestError for such options with splash."""
     if options.sampler == "splash":
         unlike = {"optimize-every": options.optimize_every, "average": options.average not in (None, 1)}
         for option, asked in (unlike | {"staleness": options.staleness}).items():
@@ -143,7 +143,9 @@ def _staleness(options: LdaOptions) -> int:
 def _spec(
     options: LdaOptions, priors: dict[str, Any], dataset: Dataset, resources: Resources, *, on_ring: bool
 ) -> ProgramSpec:
-    """Return the program of the sampler; `auto` means the first that fits in the memory limit, or else the last."""
+    """Return the program of the sampler; `auto` means the first sampler that fits in the memory limit, or the last one
+    if none fits.
+    """
     of_all = {"topics": options.topics, **priors, "seed": options.seed}
     given = {name: getattr(options, name) for name in takers(LdaOptions)}
     if on_ring:  # rows have only one order of updates on a ring, which an option may name
@@ -177,8 +179,8 @@ def _remember(path: Path, dataset: Dataset) -> dict[str, str]:
 def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | None = None) -> int:
     """Return the maximum number of bytes that a new run on a shard takes on the disk of one of several machines.
 
-    This is the size of all generations or, if larger, of the first generation and the arrays of the start that are in
-    files.
+    This is the size of all generations or, if larger, of the first generation and the arrays of the initial phases that
+    are in files.
     """
     dataset, options = Dataset(data), {"topics": topics, "alpha": DEFAULT_BETA, "beta": DEFAULT_BETA, "seed": 0}
     check_options(topics, DEFAULT_BETA, DEFAULT_BETA)

@@ -140,7 +140,7 @@ def walk_run(rows, prior, totals, counted, key, draw):
 
 @unmanaged_kernel
 def move_run(rows, work):
-    """Set tokens to the final topics of their walks, and count them under these topics."""
+    """Set the topics of tokens to the final topics of their walks, and count the tokens under these topics."""
     last = rows.shape[1] - 1
     for i in range(rows.shape[0]):
         old, new = np.int64(rows[i, 0]), np.int64(rows[i, 1])

@@ -26,7 +26,7 @@ def tokens_per_s(dataset: Dataset, spec: ProgramSpec) -> float:
 
     The block is the first of the dataset; for a hypothetical dataset it is drawn at random.
     """
-    if "start" in spec.options:  # learning the initial topics would be timed as well
+    if "start" in spec.options:  # otherwise, learning the initial topics would be timed as well
         spec = spec._replace(options={**spec.options, "start": "random"})
     with temporary_directory() as directory:
         sample = _sample(dataset, directory / "data")

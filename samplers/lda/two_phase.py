@@ -116,7 +116,7 @@ def draw_group(state, base, rows, topics, prior, counted, key, draw, spare=0):
 
 @inlined
 def move_token(totals, changes, old, new):
-    """Record in the changes (see Totals) that a token moves to another topic; returns whether the topics differ."""
+    """Record in the changes (see Totals) that a token moves to another topic. Returns whether the topics differ."""
     change_count(totals, changes, np.int64(old), -1)
     change_count(totals, changes, np.int64(new), 1)
     return old != new
@@ -140,7 +140,7 @@ def _prefetch_totals(state, row, totals):
 
 @unmanaged_kernel
 def sample_group(state, base, rows, topics, prior, totals, changes, counted, key, draw, spare=0):
-    """Take one step on a group of tokens: count the topics, accept proposals, draw new ones.
+    """Take one step on a group of tokens: count the topics, accept or reject proposals, draw new proposals.
 
     state: changed at base + rows[:n]. rows: uint32 or int64 (>= n,), rows of the tokens; from n on, rows of the tokens
     that follow the group, for prefetching. topics: topic type (n,), working memory. prior: Prior. totals, changes:
@@ -183,7 +183,7 @@ def _sample_group(state, base, rows, topics, prior, totals, key, draw, spare=0):
 
 @kernel
 def sample_frequent_word(state, bases, blocks, starts, lengths, counts, prior, totals, key, draw):
-    """Take one step on a word too frequent to gather, as `sample_group` does, walking its tokens run by run.
+    """Take one step on a word that is too frequent to gather, as `sample_group` does, walking its tokens run by run.
 
     The topic of another token is drawn from the word's counts, by an alias table of its topics, instead of by position.
     counts: int32 (K,), working memory, all 0 before and after. totals: Totals, with `large` for all topics.

@@ -32,25 +32,25 @@ from samplers.lda.folding import LIKELY, MOST_LIKELY, NO_ROW, Estimate
 from samplers.lda.program import Lda, topic_type
 
 MINIBATCHES = 128  # number of minibatches that a corpus is divided into, within the limits of the next line
-LEAST_TOKENS, MOST_TOKENS = 1 << 14, 1 << 17  # minimum and maximum number of tokens of a minibatch
+LEAST_TOKENS, MOST_TOKENS = 1 << 14, 1 << 17  # minimum and maximum number of tokens in a minibatch
 FEWEST = 400  # minimum number of minibatches to learn from, counting repetitions
 FEWEST_TOPICS = 200_000  # this divided by the number of topics is also a minimum, as few topics cost less per minibatch
 MOST_TIMES = 8  # maximum repetitions: consecutive or, if the window exceeds a minibatch, in passes over all blocks
 MOST_WORK = 4000  # maximum of repetitions times topics, if some words have no rows
-WINDOW = 1000  # tokens per topic that the counts initially remember; fewer if
-FEW_TOKENS = 550_000  # the square of the number of tokens per topic is less than `WINDOW` times this
+WINDOW = 1000  # number of tokens per topic that the counts initially remember; fewer if
+FEW_TOKENS = 550_000  # the squared number of tokens per topic is less than `WINDOW` times this
 FEW_A_TOPIC = 10_000  # with fewer tokens per topic, rho decays faster
 LEAST_SCALE = 1e-20  # minimum scale of the rows: the largest count of a corpus, divided by it, fits in a float32
 ROWS = 1 << 29  # maximum bytes of counts
 STARTS = ("scvb0", "random")
-_DENSE_NS, _TOPIC_NS = 250.0, 0.3  # processor time for each time that a token is learned or drawn, plus for each topic
-_SPLIT_NS, _DEPTH_NS = 600.0, 400.0  # the same for topics that were split, plus for each depth
+_DENSE_NS, _TOPIC_NS = 250.0, 0.3  # processor time for learning or drawing one token once, plus an amount per topic
+_SPLIT_NS, _DEPTH_NS = 600.0, 400.0  # the same for topics that were split, plus an amount per depth
 _SPLITS = 1 << 62  # first index of the random streams that split topics, larger than any iteration
 DRAW = Phase("drawing", "block", staged=True)
 
 
 class WarmStart(Lda):
-    """Base class of samplers with a learned start; a subclass adds `phases`. start: one of STARTS."""
+    """Base class of samplers whose initial topics are learned; a subclass adds `phases`. start: one of STARTS."""
 
     def __init__(self, dataset: Dataset, *, start: str = "random", **options: Any) -> None:
         super().__init__(dataset, **options)
@@ -125,7 +125,7 @@ class WarmStart(Lda):
         return "expected_rows", "expected_totals", "word_entries", "tree_places", "estimate"
 
     def later_arrays(self) -> Collection[str]:
-        """Return the names of the arrays that only the sampler uses, after the start."""
+        """Return the names of the arrays that only the sampler uses, after the initial phases."""
         return self.shared_arrays().keys() - Lda.shared_arrays(self).keys() - {*self.start_arrays()}
 
     def large_arrays(self) -> Collection[str]:
@@ -145,13 +145,13 @@ class WarmStart(Lda):
         return super().scratch_bytes() + 36 * self.topics + 8 * longest + of_word * words
 
     def start_passes(self) -> list[int]:
-        """Return, for each time that the start processes a token, the depth of the topics that it learns or draws."""
+        """Return the depth of the topics that are learned or drawn in each pass of the initial phases over a token."""
         if not self.starts_warm:
             return []
         return [d for phase in self.initial for d in [self._depths[phase.name]] * self._turns_of(phase)]
 
     def start_s(self) -> float:
-        """Return the estimated processor time of the start in seconds, from times measured on arXiv."""
+        """Return the estimated processor time of the initial phases in seconds, based on times measured on arXiv."""
         times = [
             _SPLIT_NS + _DEPTH_NS * d if d else _DENSE_NS + _TOPIC_NS * self._sizes[0] for d in self.start_passes()
         ]

@@ -4,7 +4,7 @@
 
 splits into a sparse part, drawn from the word's own table, and a smoothing part `beta * weights_k`, drawn from one
 dense table shared by all words. The weights are alpha_k / (n_k + V*beta) for AliasLDA and 1 / (n_k + V*beta) for
-LightLDA, with n_k from when the tables were built.
+LightLDA, with n_k as of the time when the tables were built.
 
 An entry of a table is one uint64 of 20, 20 and 24 bits: a topic, its alias, and the probability of not taking the
 alias. So a draw takes one load.
@@ -24,7 +24,7 @@ from samplers.lda.rows import nonzeros
 _TOPIC_BITS = 20
 _TOPIC = np.uint64((1 << _TOPIC_BITS) - 1)
 _CUT = 1 << 24
-_CERTAIN = _CUT - 1  # means probability 1: such an entry has itself as its alias
+_CERTAIN = _CUT - 1  # stands for probability 1: the alias of such an entry is its own topic
 
 
 class WordTables(NamedTuple):
@@ -161,8 +161,8 @@ def choose_word_entry(tables, place, mass, smoothing_mass, key):
 def settle_word(tables, place, chosen, own, own_count, key):
     """Return a topic from q_w, given the entry of `choose_word_entry`, which may not be in the cache.
 
-    own: topic that the table counts one token too often, or -1 for none. own_count: its n_kw in the table. If this
-    topic is drawn from the table, the draw is repeated with probability 1 / own_count.
+    own: topic that the table counts one token too often, or -1 for none. own_count: n_kw of this topic in the table. If
+    this topic is drawn from the table, the draw is repeated with probability 1 / own_count.
     """
     n = np.uint64(1)
     topic = topic_of(tables.entries[chosen], bits(key, n))

@@ -56,7 +56,7 @@ class CoefficientArrays(NamedTuple):
 
 
 class RegressionFiles(TypedDict):
-    """Manifest entries of the files of a regression."""
+    """Manifest entries for the files of a regression."""
 
     coefficients: ArrayFile
     columns: NotRequired[File]
@@ -113,9 +113,9 @@ class RegressionModel(ModelFiles):
     def coefficients(self, lam: float | str | None = None) -> Coefficients:
         """Return the coefficients for the lambda whose ratio to `lam` is closest to 1.
 
-        lam: a value above 0; after cross-validation also "min", the lambda with the smallest error, or "1se", the one
-        chosen by the one-standard-error rule; None for the chosen lambda. Raises RequestError if there is no such
-        lambda.
+        lam: a value above 0; after cross-validation also "min", the lambda with the smallest error, or "1se", the
+        lambda chosen by the one-standard-error rule; None for the chosen lambda. Raises RequestError if there is no
+        such lambda.
         """
         number = self.chosen
         if lam == "min" and "best" in self.manifest:

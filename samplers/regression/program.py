@@ -96,7 +96,7 @@ class RegressionProgram:
         return 1 + self.folds
 
     def bytes(self) -> int:
-        """Return the size of the regressions in bytes, without their working sets."""
+        """Return the memory in bytes of the regressions, without their working sets."""
         free = 16 * (len(self.unpenalized) + 1) * self.design.rows
         of_column = _OF_COLUMN + (_OF_SLOPE if self.positive else 0)
         each = of_column * self.design.columns + _OF_ROW * self.design.rows + free

@@ -60,13 +60,13 @@ def train(
 ) -> dict[str, Any]:
     """Fit a regression to the design `data` in the new run directory `path`.
 
-    options: level: lambda; or ratio: lambda relative to lambda_max; or length and least: number of lambdas on a path,
-    and its last lambda relative to lambda_max. unpenalized: column names, or column indices if columns have no names.
-    weights, rows: see `blocks.design.row_files`. folds: number of cross-validation folds. schedule, parallelism, rho:
-    rounds of the dynamic engine that solve for one lambda, see `ooc.dynamic.schedules`; None for the solver with
-    working sets. For the other options see `SparseRegression`. ring: machines that train together, each with its shard
-    and its own run; weights and rows refer to the rows of the whole dataset. Returns the last line of the metrics.
-    Raises RequestError, before anything is written, if an option is invalid.
+    The options `level` (a single lambda), `ratio` (a single lambda, relative to lambda_max), or `length` and `least`
+    (number of lambdas on a path, and its last lambda relative to lambda_max) are alternatives. `unpenalized` has column
+    names, or column indices if columns have no names. `weights` and `rows` are described in `blocks.design.row_files`,
+    `schedule`, `parallelism` and `rho` in `ooc.dynamic.schedules`; without `schedule`, working sets are used. `folds`
+    is the number of cross-validation folds. For the other options see `SparseRegression`. ring: machines that train
+    together, each with its shard and its own run; weights and rows refer to the rows of the whole dataset. Returns the
+    last line of the metrics. Raises RequestError, before anything is written, if an option is invalid.
     """
     if resources.on_node:
         raise RequestError("--scratch node cannot be used for regressions", "Leave --scratch out, or give a directory.")

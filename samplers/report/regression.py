@@ -53,7 +53,9 @@ def _name(column: int, names: list[str] | None, first: int) -> str:
 
 
 def _listed(model: RegressionModel, number: int, names: list[str] | None, first: int) -> list[tuple[str, float]]:
-    """Return the names and values of the largest coefficients at lambda number `number`, in descending magnitude."""
+    """Return the names and values of the largest coefficients at the lambda with index `number`, in descending
+    magnitude.
+    """
     begin, end = model.arrays["offsets"][number : number + 2]
     columns, found = model.arrays["columns"][begin:end], np.asarray(model.arrays["coefficients"][begin:end])
     order = np.argsort(-np.abs(found), kind="stable")[:MOST_LISTED]

@@ -14,7 +14,7 @@ MOST_CORRELATED = 40  # maximum number of topics in the chart of correlations
 MOST_JOINED = 60  # maximum number of topics in the hierarchy
 MOST_LABELLED = 60  # maximum number of topics with a label on the map
 _MAP, _LABEL = (300, 380), (28, 13)  # width and height in pixels of a narrow map and of one label
-_LARGEST, _ALL = 1400, 100_000  # square pixels: maximum area of a circle on the map, and of it times the topics
+_LARGEST, _ALL = 1400, 100_000  # square pixels: maximum area of a circle on the map, and of all circles together
 _PARITY = {"labelOverlap": "parity"}  # drop every second label until none overlap: evenly spaced, unlike "greedy"
 
 

@@ -18,7 +18,7 @@ from samplers.topics.strongest import add_texts
 from samplers.topics.topic_map import Shares, document_shares, plane, similarities
 
 MOST_TOPICS = 500  # maximum number of topics shown, the largest ones
-WORDS, TOP, DOCUMENTS, NEIGHBOURS = 30, 10, 8, 6  # numbers of words, top words, ... shown per topic
+WORDS, TOP, DOCUMENTS, NEIGHBOURS = 30, 10, 8, 6  # number of words, of top words, and so on shown per topic
 HOLDERS = 8  # topics shown per word
 _DIGITS = 6
 
@@ -85,7 +85,7 @@ def _words(model: TopicModel, slots: np.ndarray, listed: np.ndarray) -> dict[str
 def _topics(
     model: TopicModel, order: np.ndarray, relevant: Relevant, listed: np.ndarray, shares: Shares, places: np.ndarray
 ) -> list[dict[str, Any]]:
-    """Return, for each topic, its number, size, words (as indices into `listed`), map position and neighbours."""
+    """Return, for each topic, its index, size, words (as indices into `listed`), map position and neighbours."""
     total = max(float(model.topic_counts.sum()), 1.0)
     return [
         {

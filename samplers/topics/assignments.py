@@ -22,7 +22,7 @@ from samplers.topics.model import inverse_order, row_starts
 
 
 class Assignments(NamedTuple):
-    """The N tokens of D documents in original order, sorted by word within a document, and the priors of the state."""
+    """The N tokens of D documents in original order, sorted by word within a document, and the state's priors."""
 
     offsets: np.ndarray  # int64 (D+1,), start of each document's tokens
     words: np.ndarray  # uint32 (N,), positions in the vocabulary

@@ -126,7 +126,8 @@ def document_frequencies(words: np.ndarray, dataset: Dataset) -> np.ndarray:
 def npmi_matrix(frequencies: np.ndarray, pairs: np.ndarray, documents: int) -> np.ndarray:
     """Return the NPMI of all pairs of a topic's T top words, float64 (T, T), symmetric.
 
-    frequencies: int64 (T,), number of documents with each word. pairs: int64 (T*(T-1)/2,), number with each pair.
+    frequencies: int64 (T,), number of documents with each word. pairs: int64 (T*(T-1)/2,), number of documents with
+    each pair.
     """
     joint = np.diag(frequencies)
     joint[np.tril_indices(frequencies.size, -1)] = pairs

@@ -1,4 +1,4 @@
-"""Compare the prevalence of topics by columns of the documents; see `samplers.topics.prevalence`."""
+"""Compare topic prevalence by document columns; see `samplers.topics.prevalence`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METHOD = "method of composition in closed form, over documents and the posterior
 
 
 class _Codes(dict[Any, int]):
-    """Numbers of values in the order of their first use."""
+    """Integer codes of values, in order of first appearance."""
 
     def __init__(self, told: str) -> None:
         super().__init__()
@@ -49,8 +49,8 @@ def compare_by(
 ) -> Comparison:
     """Compare groups of training documents by a column or a value such as year(date).
 
-    where: condition that documents must fulfil. level: of the intervals. Raises RequestError if an expression is wrong,
-    or no document is left.
+    where: condition that documents must fulfil. level: confidence level of the intervals. Raises RequestError if an
+    expression is invalid, or no document is left.
     """
     value = Expression(by, "--by", table.kinds, is_condition=False)
     condition = Expression(where, "--where", table.kinds, is_condition=True) if where else None
@@ -66,7 +66,7 @@ def compare_by(
 
 
 def compare_groups(model: TopicModel, groups: Iterable[Any], *, level: float = 0.95) -> Comparison:
-    """Compare groups of training documents. groups: a value for each document, None to leave one out."""
+    """Compare groups of training documents. groups: a value for each document, None to leave out the document."""
     codes, moments, missing, first = _Codes("groups"), GroupMoments(model), 0, 0
     documents = model.documents.offsets.size - 1
     for values in batches_of(groups, _BATCH):
@@ -85,7 +85,7 @@ def compare_groups(model: TopicModel, groups: Iterable[Any], *, level: float = 0
 
 
 def _in_order(moments: GroupMoments, codes: _Codes, by: str, missing: int, level: float) -> Comparison:
-    """Return the comparison with groups in ascending order."""
+    """Return the comparison, with groups in ascending order."""
     if not 0.0 < level < 1.0:
         raise RequestError(f"--level must be above 0 and below 1, got {level}")
     values = list(codes)
@@ -96,7 +96,7 @@ def _in_order(moments: GroupMoments, codes: _Codes, by: str, missing: int, level
         )
     try:
         there.sort(key=values.__getitem__)
-    except TypeError:  # of different types
+    except TypeError:  # values of different types
         there.sort(key=lambda place: str(values[place]))
     return compared(moments, by, values, level=level, without_value=missing, order=there)
 
@@ -104,7 +104,7 @@ def _in_order(moments: GroupMoments, codes: _Codes, by: str, missing: int, level
 def described(
     model: TopicModel, found: Comparison, topics: Sequence[int] | None = None, largest: int | None = None
 ) -> dict[str, Any]:
-    """Return a comparison as JSON types: topics in descending order of size, with their groups. topics, largest: see
+    """Return a comparison as JSON types: topics by descending size, each with its groups. topics, largest: see
     `listed_topics`."""
     return {
         "by": found.by,
@@ -200,5 +200,5 @@ def _number(value: float) -> str:
 
 
 def training_comparison(run_model: Model, by: str, where: str | None, level: float, data: Path | None) -> Comparison:
-    """Return the comparison of the documents that a model was trained on."""
+    """Return the comparison of a model's training documents."""
     return compare_by(run_model, training_table(run_model, data), by, where=where, level=level)

@@ -34,8 +34,9 @@ Fields = Sequence[
 
 
 class ColumnsBeside(NamedTuple):
-    """Kept columns of documents, to be written with their mixtures. names: names of the columns, without the text
-    column. first: index of the first document."""
+    """Kept columns of documents, written beside other values of the documents. names: names of the columns, without
+    the text column. first: index of the first document.
+    """
 
     table: DocumentTable
     names: list[str]
@@ -43,7 +44,7 @@ class ColumnsBeside(NamedTuple):
 
     @property
     def written(self) -> dict[str, str]:
-        """Return the name in the file of each column: another one than those of our columns, and of each other."""
+        """Return the name of each column in the file, made distinct from our own columns and from each other."""
         found: dict[str, str] = {}
         for name in self.names:
             told = name
@@ -81,7 +82,7 @@ def columns_beside(table: DocumentTable | None, documents: range) -> ColumnsBesi
 
 
 def _is_ours(name: str) -> bool:
-    """Return whether a name may be that of a column of ours."""
+    """Return whether a name can be the name of one of our own columns."""
     return name in _OURS or name.startswith(("topic_", "weight_", "sd_"))
 
 
@@ -129,9 +130,9 @@ def write_documents(
 ) -> None:
     """Write a row for each document: name, number of tokens, kept columns, and the other columns.
 
-    columns: (D,) or (D, n); the first is `tokens`. names: names of documents, or None for their numbers, counted from
-    1. beside: kept columns, written after `tokens`. fields: columns of a CSV file after these, all others by default.
-    plural: names of arrays in .npz that differ from those of the columns. more: additional arrays for .npz.
+    columns: (D,) or (D, n); the first is `tokens`. names: names of documents, or None to number them from 1. beside:
+    kept columns, written after `tokens`. fields: columns of a CSV file after these, all others by default. plural:
+    names of arrays in .npz that differ from the names of the columns. more: additional arrays for .npz.
     """
     if suffix == ".npz":
         arrays = {(plural or {}).get(name, name): array for name, array in columns.items()}
@@ -173,7 +174,9 @@ def _runs(
 def _rows(
     columns: Mapping[str, np.ndarray], names: Sequence[str] | None, beside: ColumnsBeside | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the documents one by one, shares with 6 significant digits, as fixed decimals would lose small ones."""
+    """Yield the documents one by one, with numbers rounded to 6 significant digits: fixed decimals would lose small
+    ones.
+    """
     for run in _runs(columns, names, beside.plain if beside else None):
         values = [map(_short, each.tolist()) if isinstance(each, np.ndarray) else each for each in run.values()]
         for row in zip(*values, strict=True):

@@ -1,7 +1,7 @@
-"""Documents given to a trained model, from a dataset or from memory, in parts for a thread pool.
+"""Documents for a trained model, from a dataset or from memory, in parts for a thread pool.
 
 Attributes: `count`, number of documents; `word_ids`, uint32, vocabulary position of each rank; `parts`, arguments for
-`read`; `largest`, approximate number of tokens of the largest part.
+`read`; `largest`, approximate number of tokens in the largest part.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Excerpts of documents in which the words of a topic are marked."""
+"""Document excerpts in which the words of a topic are marked."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ Pieces = list[tuple[str, bool]]  # text, and whether it is marked
 
 
 class Marker:
-    """Finds the words of a topic in texts. words: as in the vocabulary, most probable first; n-grams are joined by _.
-
-    options: how the dataset was made, see `blocks.schemas.IngestedBatch`.
+    """Finds the words of a topic in texts. words: vocabulary words, most probable first; n-grams are joined by "_".
+    options: options with which the dataset was ingested, see `blocks.schemas.IngestedBatch`.
     """
 
     def __init__(self, words: Iterable[str], options: dict[str, Any]) -> None:
@@ -28,7 +27,9 @@ class Marker:
         self._found = regex.compile(f"{edge[0]}(?:{'|'.join(forms)}){edge[1]}", flags) if forms else None
 
     def excerpt(self, text: str, width: int) -> Pieces:
-        """Return the part of a text with most of the words, at most `width` letters, cut at spaces, in pieces."""
+        """Return the part of a text that contains most of the words, as pieces: at most `width` letters, cut at
+        spaces.
+        """
         text = " ".join(text.split())
         spans = [found.span() for found in self._found.finditer(text)] if self._found else []
         first, last = _window(text, spans, width)
@@ -43,7 +44,7 @@ class Marker:
 
 
 def _window(text: str, spans: Sequence[tuple[int, int]], width: int) -> tuple[int, int]:
-    """Return begin and end of the part with most spans; of equal ones the first."""
+    """Return the start and end of the part with the most spans, the first of several."""
     if len(text) <= width:
         return 0, len(text)
     best, most, end = 0, -1, 0
@@ -59,5 +60,5 @@ def _window(text: str, spans: Sequence[tuple[int, int]], width: int) -> tuple[in
 
 
 def plain(pieces: Pieces) -> str:
-    """Return pieces as text, marked words between asterisks."""
+    """Return pieces as text, with marked words between asterisks."""
     return "".join(f"*{text}*" if marked else text for text, marked in pieces)

@@ -6,11 +6,11 @@ the zero-order collapsed variational update (CVB0: Asuncion, Welling, Smyth and 
     gamma_jk ~ phi_kj * (n_k^- + alpha_k),   n_k = sum_j c_j * gamma_jk
 
 for the document's distinct words j with counts c_j, swept one after another from n = 0. No random numbers are drawn.
-Few topics matter to a document, so most are dropped early. Dropped topics keep n_k = 0, but count with their full prior
-wherever a probability is computed. These topics are dropped:
+Few topics matter to a document, so most are dropped early. Dropped topics keep n_k = 0, but their full prior is
+included wherever a probability is computed. These topics are dropped:
 
 - before the first sweep, topics with less than LEAST_EVIDENCE times the largest evidence. The evidence is n_k after one
-  step from n = 0, with each word on its own: sum_j c_j * alpha_k * n_kw_j / (n_k + V*beta) / prior_j, where prior_j is
+step from n = 0, for each word separately: sum_j c_j * alpha_k * n_kw_j / (n_k + V*beta) / prior_j, where prior_j is
   sum_k alpha_k * phi_kj. It is 0 for topics in which none of the words has been seen;
 - after FIRST_SWEEPS sweeps, topics with less than LEAST_SHARE times the largest n_k.
 
@@ -37,8 +37,9 @@ LANES = 32  # the number of columns is a multiple of this, so that loops over co
 
 
 class FoldInModel(NamedTuple):
-    """A trained model in the form that kernels read. offsets, topics, counts: sparse rows n_kw, one per word. scale:
-    float64 (K,), 1 / (n_k + V*beta). alpha: float64 (K,). beta: scalar. prior: float64 (V,), sum_k alpha_k * phi_kw."""
+    """A trained model in the form that the kernels use. offsets, topics, counts: sparse rows n_kw, one per word. scale:
+    float64 (K,), 1 / (n_k + V*beta). alpha: float64 (K,). beta: scalar. prior: float64 (V,), sum_k alpha_k * phi_kw.
+    """
 
     offsets: np.ndarray
     topics: np.ndarray
@@ -133,7 +134,7 @@ def document_arrays(words, model, active, place):
 
 @kernel
 def drop_topics(work, active):
-    """Drop the topics with too small a count, and move the columns of the other topics to the left.
+    """Drop the topics whose counts are too small, and move the columns of the other topics to the left.
 
     work: float32 (2U + 3, W), array of `sweep`, changed. active: int64 (A,). Returns the remaining `active`, and the
     number of columns now in use, a multiple of LANES.

@@ -28,7 +28,7 @@ _MOST_DRAWS = 1_000_000_000  # topics drawn for one document: a few minutes, les
 
 
 class InferenceTask(NamedTuple):
-    """Task of the workers: "evaluate", "left-to-right", or "infer" into the files of `outputs`.
+    """Task of the workers: "evaluate", "left-to-right", or "infer", which writes to the files of `outputs`.
 
     outputs: files for what is found of the documents from index `first` on: of each document the log-likelihood and, of
     "evaluate", the number of predicted tokens, or arrays of `InferredArrays`. documents: number of these documents.
@@ -55,7 +55,7 @@ class PerDocument(NamedTuple):
 
 
 def model_topics(model: TopicModel) -> fold_in.FoldInModel:
-    """Return a model in the form that the kernels of `samplers.topics.fold_in` read."""
+    """Return a model in the form that the kernels of `samplers.topics.fold_in` use."""
     words = TopicCountRows(*map(read_only, model.words))
     scale = 1.0 / (model.topic_counts + model.vocabulary_size * model.beta)
     alpha = model.alpha / model.states
@@ -83,7 +83,7 @@ def check_predictable(dataset: Dataset) -> None:
 
 
 def _different_words(block: Block) -> bool:
-    """Return, for each document, whether it has two distinct words; word positions ascend within a document."""
+    """Return the mask of documents with two distinct words; word positions must ascend within a document."""
     filled = np.flatnonzero(np.diff(block.offsets))
     ends = block.positions[block.offsets[filled]], block.positions[block.offsets[filled + 1] - 1]
     first, last = (np.searchsorted(block.word_offsets, positions, side="right") for positions in ends)
@@ -108,10 +108,10 @@ def attach(task: InferenceTask) -> Callable[[DocumentRange], Any]:
 
 
 def _rows(dataset: Dataset, task: InferenceTask, numbers: np.ndarray) -> np.ndarray:
-    """Return the rows of documents in the outputs. Raises WorkFailed if a block has documents of another batch."""
+    """Return the output row of each document. Raises WorkFailed if a block has documents of another batch."""
     rows = numbers - np.uint64(task.first)  # indices below `first` wrap around to large numbers
     require((rows < task.documents).all(), dataset.path, "a block has documents of another batch")
-    return read_only(rows)  # like mapped files; for writable arrays the kernels would be compiled again
+    return read_only(rows)  # read-only like mapped files; for writable arrays the kernels would be compiled again
 
 
 def _apply(
@@ -269,7 +269,8 @@ def infer(
 
 def facts(batches: Batches, tokens: np.ndarray) -> dict[str, int]:
     """Return the numbers of documents, empty documents, tokens, and tokens dropped by ingestion. tokens: int64 (D,),
-    number of tokens of each document."""
+    number of tokens in each document.
+    """
     dropped = [batch.get("dropped", {}) for batch in batches.made]
     left_out = {why: sum(each.get(why, {}).get("tokens", 0) for each in dropped) for why in ("unknown", "stop_words")}
     return {

@@ -1,4 +1,4 @@
-"""Labels that a person gave to the topics of a model: labels.json in its run, or in an imported model."""
+"""Labels that users give to the topics of a model: labels.json in a run or an imported model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SCHEMA = 1
 
 
 class LabelsFile(TypedDict):
-    """Content of labels.json: labels by the number of the topic."""
+    """Contents of labels.json: labels by topic index."""
 
     labels: dict[
         Annotated[str, Meta(pattern=r"^[0-9]{1,10}\Z")], Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
@@ -28,7 +28,7 @@ class LabelsFile(TypedDict):
 
 
 def labels_of(model: Any) -> dict[int, str]:
-    """Return the labels of topics by number; none for a model in memory."""
+    """Return topic labels by topic index; empty for a model in memory."""
     if not isinstance(model, Model) or not (path := _file(model)).exists():
         return {}
     content = read_json(path, what="labels of topics", schema=_SCHEMA, holds=LabelsFile)
@@ -36,13 +36,15 @@ def labels_of(model: Any) -> dict[int, str]:
 
 
 def label_list(model: Any) -> list[str]:
-    """Return the label of each topic, empty for none; an empty list if no topic has one."""
+    """Return the label of each topic, "" if it has none; an empty list if no topic has a label."""
     labels = labels_of(model)
     return [labels.get(topic, "") for topic in range(model.topics)] if labels else []
 
 
 def set_labels(model: Model, given: dict[int, str]) -> dict[int, str]:
-    """Set labels of some topics, empty to remove one; returns all labels. Raises RequestError for unknown topics."""
+    """Set the labels of some topics; an empty label removes the current one. Returns all labels. Raises RequestError
+    for unknown topics.
+    """
     for topic, label in given.items():
         if not 0 <= topic < model.topics:
             raise RequestError(f"there is no topic {topic}", f"Topics have numbers from 0 to {model.topics - 1}.")
@@ -55,7 +57,9 @@ def set_labels(model: Model, given: dict[int, str]) -> dict[int, str]:
 
 
 def read_label_file(path: Path) -> dict[int, str]:
-    """Return the labels in a CSV file of topic and label, with or without a header. Raises RequestError."""
+    """Read labels from a CSV file with columns topic and label, with or without a header. Raises RequestError if the
+    file is invalid.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             rows = [(number, row) for number, row in enumerate(csv.reader(file), 1) if row]

@@ -160,8 +160,8 @@ def advance(n, particles, r, document, prior, weights, key):
     """Advance particle r to position n, counted from 0: redraw the topics of all positions before n, then draw that of
     n. Returns p_n.
 
-    weights: float64 (S,), working memory. key: key of the particle's stream, of which the n + 1 draws
-    from n*(n+1)/2 on are used.
+    weights: float64 (S,), working memory. key: key of the particle's stream, of which n + 1 draws are used, starting at
+    n*(n+1)/2.
     """
     slots, topics, columns = particles.slots[r], particles.topics[r], particles.columns[r]
     base, counts, size = particles.base[r], particles.counts[r], particles.sizes[r]

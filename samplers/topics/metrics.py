@@ -16,11 +16,11 @@ from samplers.topics.model import Model
 from samplers.topics.results import top_entries
 
 METRICS = ("completion", "left-to-right", "npmi", "c_v", "diversity")
-DOCUMENT_METRICS = {  # of those with a value for each document: names and dtypes of its columns
+DOCUMENT_METRICS = {  # names and dtypes of the columns of each metric that has a value for each document
     "completion": {"predictive_log_likelihood": "float64", "predicted_tokens": "int64"},
     "left-to-right": {"left_to_right_log_likelihood": "float64"},
 }
-MOST_WORDS = 100  # maximum number of top words of a topic, as memory grows with the number of their pairs
+MOST_WORDS = 100  # maximum number of top words per topic, as memory grows with the number of word pairs
 
 
 class MetricsRequest(NamedTuple):

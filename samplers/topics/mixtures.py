@@ -133,9 +133,9 @@ def write_mixtures(
 ) -> None:
     """Write mixtures in the format of a file extension, `suffix`.
 
-    found: result of `trained` or `infer`. tokens: int64 (D,), number of tokens of each document. names: names of
-    documents, or None for their numbers, counted from 1. beside: kept columns, written after `tokens`. labels: labels
-    of topics. log_likelihood and deviations are written only if they were computed.
+    found: result of `trained` or `infer`. tokens: int64 (D,), number of tokens in each document. names: names of
+    documents, or None to number them from 1. beside: kept columns, written after `tokens`. labels: labels of topics.
+    log_likelihood and deviations are written only if they were computed.
 
     .npz: tokens int64 (D,); log_likelihood float64 (D,); mixtures float32 (D, K), or topics uint32 (D, T), weights
     float32 (D, T) and rest float32 (D,), 1 minus the sum of the weights; deviations float32 (D, K) or (D, T); names

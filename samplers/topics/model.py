@@ -56,7 +56,8 @@ class TopicArrays(NamedTuple):
 
 
 def live_topics(topic_counts: np.ndarray) -> np.ndarray:
-    """Return which topics are live, bool (K,). A dead topic has fewer than LIVE_SHARE times the mean tokens per topic.
+    """Return the mask of live topics, bool (K,). A dead topic has fewer than LIVE_SHARE times the mean number of tokens
+    per topic.
 
     topic_counts: integers or floats (K,). The limit is relative to the mean, tokens / K, so that numbers of live topics
     can be compared between corpora and between values of K.
@@ -97,7 +98,7 @@ class TopicModel:
 
     @property
     def live(self) -> np.ndarray:
-        """Return which topics are live, bool (K,); see `live_topics`."""
+        """Return the mask of live topics, bool (K,); see `live_topics`."""
         return live_topics(self.topic_counts)
 
     @property
@@ -118,7 +119,7 @@ class TopicModel:
         return shares / shares.sum(axis=1, keepdims=True)
 
     def document_lengths(self) -> np.ndarray:
-        """Return the number of tokens of each training document, int64 (D,)."""
+        """Return the number of tokens in each training document, int64 (D,)."""
         return _row_sums(*map(read_only, (self.documents.offsets, self.documents.counts))) // self.states
 
     def document_shares(self) -> np.ndarray:
@@ -158,7 +159,7 @@ def row_numbers(rows: TopicCountRows) -> np.ndarray:
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
-    """Return a read-only view of an array, as of a mapped file: kernels are compiled for such arrays."""
+    """Return a read-only view of an array, like an array in a mapped file: kernels are compiled for such arrays."""
     view = array.view()
     view.setflags(write=False)
     return view
@@ -241,8 +242,8 @@ def write_model(
     yield them; if states were `averaged`, in the original order. They are sorted externally, so memory grows only by 36
     bytes per row. document_order: given only if `dataset` is a shard and document_rows cover the whole dataset: the
     original index of each document of document_rows, in pieces, read after all document_rows. document_names: likewise,
-    the lines with the names of all documents, if they have names. If topic_counts is float64, the counts of words are
-    the bits of float32.
+    the lines with the names of all documents, if they have names. If topic_counts is float64, the counts in word_rows
+    are float32, stored as their bits.
     """
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": alpha, "topic_counts": topic_counts})

@@ -1,10 +1,10 @@
 """Prevalence of topics in groups of documents, with intervals, and differences between groups.
 
-The prevalence of a topic in a group is the mean share theta_dk = (n_dk + alpha_k) / (N_d + abar) over its documents,
-each of which counts the same. Intervals are those of the method of composition (Treier and Jackman 2008, as stm's
+The prevalence of a topic in a group is the mean of theta_dk = (n_dk + alpha_k) / (N_d + abar) over its documents, which
+all have the same weight. Intervals are those of the method of composition (Treier and Jackman 2008; stm's
 estimateEffect): mixtures are drawn from their posterior given the topics of tokens, Dirichlet(n_d + alpha), the mean of
 each group is estimated from every draw, and an estimate is drawn from its sampling distribution. With infinitely many
-draws the variance of the mean of n documents is, by Rubin's rule,
+draws, the variance of the mean of n documents is, by Rubin's rules,
 
     (s^2 + 2 v) / n,  with s^2 the variance of theta_dk over documents,
                       and v the mean of theta_dk (1 - theta_dk) / (N_d + abar + 1)
@@ -13,8 +13,8 @@ so nothing is drawn here: sums of theta, theta^2 and the posterior variances are
 estimateEffect has one variance for all groups; here each group has its own. The topics of tokens are those of the
 trained model.
 
-Differences are between a group and all other documents. Intervals and two-sided p-values are those of Student's t
-distribution, with n - 1 degrees of freedom or, of differences, Welch's; `q` is the p-value adjusted by Benjamini and
+Differences are between a group and all other documents. Intervals and two-sided p-values are based on Student's t
+distribution, with n - 1 degrees of freedom, or Welch's for differences; `q` is the p-value adjusted by Benjamini and
 Hochberg (1995) over all topics and groups of a comparison.
 """
 
@@ -35,8 +35,8 @@ from samplers.topics.student import quantile, two_sided
 def topic_shares(offsets, topics, counts, alpha, k, shares):
     """Return the share of topic k in each document; 0 for documents without a token of the topic.
 
-    offsets: int64 (n+1,), where each document begins in topics and counts, uint32 or float32. alpha: float64 (K,).
-    shares: float64 (n,), set.
+    offsets: int64 (n+1,), start of each document in topics and counts, uint32 or float32. alpha: float64 (K,). shares:
+    float64 (n,), set.
     """
     mass = alpha.sum()
     for document in range(offsets.size - 1):
@@ -52,11 +52,12 @@ def topic_shares(offsets, topics, counts, alpha, k, shares):
 def add_moments(offsets, topics, counts, alpha, states, groups, sizes, bases, moments):
     """Add the moments of the mixtures of documents to those of their groups.
 
-    offsets: int64 (n+1,), where each document begins in topics and counts. alpha: float64 (K,). states: number of
-    summed states. groups: int32 (n,), -1 to leave a document out, as are documents without tokens. sizes: int64 (G,),
-    number of documents, and bases: float64 (G, 4), sums of 1/T, 1/T^2, 1/(T (T' + 1)), 1/(T^2 (T' + 1)), with
-    T = N + abar and T' = T / states: what every topic has. moments: float64 (G, K, 3), sums over the topics that occur
-    of what theta, theta^2 and the posterior variance have beyond it. All three are increased.
+    offsets: int64 (n+1,), start of each document in topics and counts. alpha: float64 (K,). states: number of summed
+    states. groups: int32 (n,), -1 to leave out a document; documents without tokens are left out too. sizes: int64
+    (G,), number of documents, and bases: float64 (G, 4), sums of 1/T, 1/T^2, 1/(T (T' + 1)), 1/(T^2 (T' + 1)), with T =
+    N + abar and T' = T / states: the terms common to all topics. moments: float64 (G, K, 3), sums of the remaining
+    terms of theta, theta^2 and the posterior variance over the topics that occur. sizes, bases and moments are
+    increased.
     """
     mass = alpha.sum()
     for document in range(offsets.size - 1):
@@ -88,10 +89,10 @@ NUMBERS = ("prevalence", "low", "high", "difference", "difference_low", "differe
 class Comparison:
     """Prevalence of K topics in G groups of documents.
 
-    Attributes: `by`, what the documents are grouped by; `groups`, values of the groups, in order; `documents` int64
-    (G,); `level` of the intervals; `prevalence`, `low`, `high` float64 (G, K); `difference`, `difference_low`,
-    `difference_high`, `p`, `q` float64 (G, K), of a group from all other documents, NaN for a single group;
-    `without_value` and `without_tokens`, documents that were left out.
+    Attributes: `by`, the expression that documents are grouped by; `groups`, values of the groups, in order;
+    `documents`, int64 (G,); `level`, confidence level of the intervals; `prevalence`, `low`, `high` float64 (G, K);
+    `difference`, `difference_low`, `difference_high`, `p`, `q` float64 (G, K), between a group and all other documents,
+    NaN for a single group; `without_value` and `without_tokens`, numbers of documents that were left out.
     """
 
     by: str
@@ -110,8 +111,8 @@ class Comparison:
     without_tokens: int
 
     def rows(self, topics: Iterable[int] | None = None) -> Iterator[dict[str, Any]]:
-        """Yield a row for each group of each topic: topic, group, documents, and the numbers of NUMBERS. topics: topics
-        of the rows, None for all."""
+        """Yield a row for each group of each topic: topic, group, number of documents, and the statistics in NUMBERS.
+        topics: topics of the rows, None for all."""
         sizes = self.documents.tolist()
         for topic in range(self.prevalence.shape[1]) if topics is None else topics:
             columns = [getattr(self, name)[:, topic].tolist() for name in NUMBERS]
@@ -120,7 +121,9 @@ class Comparison:
 
 
 class GroupMoments:
-    """Sums over the documents of groups that are found on the way. model: whose trained mixtures are taken."""
+    """Sums over the documents of groups, which are discovered while documents are added. model: the model whose trained
+    mixtures are used.
+    """
 
     def __init__(self, model: TopicModel) -> None:
         self._model, self._alpha = model, read_only(model.alpha)
@@ -130,7 +133,7 @@ class GroupMoments:
         self.without_tokens = 0
 
     def add(self, first: int, groups: np.ndarray) -> None:
-        """Add documents first, first + 1, ... with their groups, int32 (n,), -1 to leave one out."""
+        """Add documents first, first + 1, ... with their groups, int32 (n,), -1 to leave out a document."""
         offsets, topics, counts = self._documents
         some = offsets[first : first + groups.size + 1]
         size = int(groups.max(initial=-1)) + 1 - self.sizes.size
@@ -156,7 +159,9 @@ class GroupMoments:
 def compared(
     moments: GroupMoments, by: str, groups: Sequence[Any], *, level: float, without_value: int, order: Sequence[int]
 ) -> Comparison:
-    """Return the comparison of groups from their moments. order: of the groups, which have documents with tokens."""
+    """Return the comparison of groups from their moments. order: order of the groups, which must have documents with
+    tokens.
+    """
     places = np.array(order, np.int64)
     sizes, sums = moments.sizes[places], moments.sums()[places]
     mean, variance = _means(sizes, sums)
@@ -188,7 +193,7 @@ def compared(
 
 
 def _means(sizes: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return means and their variances, float64 (G, K); NaN for a variance of fewer than two documents."""
+    """Return means and their variances, float64 (G, K); the variance is NaN for fewer than two documents."""
     with np.errstate(invalid="ignore", divide="ignore"):
         count = sizes[:, None].astype(np.float64)
         mean = sums[:, :, 0] / count
@@ -199,7 +204,7 @@ def _means(sizes: np.ndarray, sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
-    """Return p-values adjusted for their number, so that those below q are false in a share of at most q; NaN stay."""
+    """Return p-values adjusted to control the false discovery rate; NaN values are kept."""
     flat = p.ravel()
     order = np.argsort(flat, kind="stable")  # NaN last
     count = int(np.count_nonzero(~np.isnan(flat)))
@@ -210,7 +215,7 @@ def benjamini_hochberg(p: np.ndarray) -> np.ndarray:
 
 
 def batches_of(values: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yield values in lists of at most `size`."""
+    """Yield lists of at most `size` values."""
     together: list[Any] = []
     for value in values:
         together.append(value)

@@ -20,7 +20,7 @@ LEVELS = np.linspace(0.0, 1.0, 21)  # values of lambda
 
 class Relevant(NamedTuple):
     """Relevant words of topics. words: for each topic, int64 (n,), ascending, the words that are among its most
-    relevant words at some lambda. counts: for each topic, float64 (n,), their tokens in the topic."""
+    relevant words at some lambda. counts: for each topic, float64 (n,), the words' tokens in the topic."""
 
     words: list[np.ndarray]
     counts: list[np.ndarray]
@@ -47,7 +47,7 @@ def word_totals(model: TopicModel) -> np.ndarray:
 
 
 def _counts(model: TopicModel, topic: int, words: np.ndarray) -> np.ndarray:
-    """Return the tokens in a topic of words that all occur in the topic, float64 (n,)."""
+    """Return the token counts of words in a topic, float64 (n,); all words must occur in the topic."""
     counts = np.zeros(words.size)
     _counts_of(*model.words, topic, words, counts)
     return counts
@@ -74,7 +74,7 @@ def _most_relevant(offsets, topics, counts, slots, masses, beta, levels, top_wor
 
     offsets, topics, counts: sparse rows of words. slots: int64 (K,). masses: float64 (K,), n_k + V beta. levels:
     float64 (L,). top_words: int64 (S, L, T), set, -1 where there are fewer words. top_values: float64 (S, L, T), set,
-    -inf there. Both are in descending order of relevance; ties keep the order of the words.
+    -inf where there are fewer words. Both are in descending order of relevance; ties keep the order of the words.
     """
     tokens = 0.0
     for entry in range(counts.size):
@@ -96,7 +96,7 @@ def _most_relevant(offsets, topics, counts, slots, masses, beta, levels, top_wor
 
 @kernel
 def _insert(word, value, words, values):
-    """Insert a word at its rank among the best words, unless it is worse than all of them."""
+    """Insert a word at its rank among the best words, unless all of them are better."""
     place = values.size - 1
     if value <= values[place]:
         return

@@ -25,11 +25,11 @@ _TITLES = {"frex": "FREX", "lift": "lift"}
 
 @kernel
 def _top_entries(offsets, topics, counts, alpha, per_row, top_rows, top_weights):
-    """Find, for each topic, the rows with the largest weights, in descending order; ties keep the order of the rows.
+    """Find the rows with the largest weights for each topic, in descending order; ties keep row order.
 
     offsets, topics, counts: sparse rows. alpha: float64 (K,). per_row: whether weights are fractions of the row,
     (n + alpha_k) / (n_row + abar), instead of counts. top_rows: int64 (K, T), set, -1 where there are fewer rows.
-    top_weights: float64 (K, T), set, 0 there.
+    top_weights: float64 (K, T), set, 0 where there are fewer rows.
     """
     top = top_rows.shape[1]
     mass = alpha.sum()
@@ -62,12 +62,12 @@ def top_entries(rows: TopicCountRows, alpha: np.ndarray, top: int, *, per_row: b
 def describe_topics(
     model: TopicModel, *, top: int, documents: int, ranking: str = RANKINGS[0], correlated: int = 0
 ) -> list[dict[str, Any]]:
-    """Return the topics in descending order of size, with number, tokens, share of all tokens, whether the topic is
-    live (see `live_topics`), top words with phi, and top documents with theta of the trained mixtures.
+    """Return the topics in descending order of size, with index, tokens, share of all tokens, whether the topic is live
+    (see `live_topics`), top words with phi, and top documents with theta of the trained mixtures.
 
-    ranking: how words are ranked, see `samplers.topics.frex`; by other rankings than probability words have a `score`.
-    correlated: number of topics with the largest positive correlations over documents to list with each topic. Raises
-    RequestError for an unknown ranking.
+    ranking: how words are ranked, see `samplers.topics.frex`; words have a `score` unless ranked by probability.
+    correlated: number of topics to list with each topic, those with the largest positive correlations over documents.
+    Raises RequestError for an unknown ranking.
     """
     if ranking not in RANKINGS:
         raise RequestError(f"--rank-words-by: unknown ranking {ranking!r}", f"Choose one of: {', '.join(RANKINGS)}.")
@@ -115,7 +115,7 @@ def describe_topics(
 
 
 def one_line(value: object, width: int = 80) -> str:
-    """Return a value of a document as a text of one line, at most `width` letters."""
+    """Return a document's value as one line of text, at most `width` letters long."""
     text = " ".join(str(value).split())
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
@@ -131,7 +131,7 @@ def correlated_topics(model: TopicModel, number: int) -> list[list[tuple[int, fl
 
 
 def write_topics(described: list[dict[str, Any]], file: IO[str]) -> None:
-    """Write topics as CSV, a row for each; `ooc label --from` reads labels from the first two columns."""
+    """Write topics as CSV, one row per topic; `ooc label --from` reads labels from the first two columns."""
     writer = csv.writer(file)
     alike = bool(described) and "correlated" in described[0]
     writer.writerow(["topic", "label", "tokens", "share", "words", *(["correlated"] if alike else [])])
@@ -146,7 +146,7 @@ def _correlated(topic: dict[str, Any]) -> str:
 
 
 def topics_table(described: list[dict[str, Any]], ranking: str = RANKINGS[0]) -> str:
-    """Return a table of topics as text, with number, share of all tokens, and words with their weights in percent."""
+    """Return a table of topics as text: index, share of all tokens, and words with their weights in percent."""
     lines = []
     for topic in described:
         words = "  ".join(f"{entry['word']} {100 * entry['weight']:.1f}" for entry in topic["words"])
@@ -173,8 +173,9 @@ def export_npz(model: TopicModel | Factorization | RegressionModel | SoftmaxMode
 
 
 def _of_regression(model: RegressionModel) -> dict[str, np.ndarray]:
-    """Return the arrays of coefficients.h5 (see `samplers.regression.model`), and chosen, int64 (), index of a lambda;
-    classes, float64 (2,), or (0,) if y is not classes; column_names, str (p,), if there are any."""
+    """Return the arrays of coefficients.h5 (see `samplers.regression.model`), and chosen, int64 (), index of the chosen
+    lambda; classes, float64 (2,), or (0,) if y is not classes; column_names, str (p,), if there are any.
+    """
     arrays = {**model.arrays, "chosen": np.array(model.chosen), "classes": np.array(model.classes, np.float64)}
     if names := model.column_names():
         arrays["column_names"] = np.array(names)

@@ -1,4 +1,4 @@
-"""The documents that a topic model was trained on: the dataset of its run, and its table of documents."""
+"""Training documents of a topic model: the dataset of its run, and the document table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ _AGAIN = "Ingest the documents again with --keep into another directory, and nam
 
 
 def training_dataset(model: Model, data: Path | None = None) -> Dataset:
-    """Return the dataset that a model was trained on, of the same generation.
-
-    data: its place; by default the one that the configuration of the run names. Raises RequestError if it is not there,
-    or of other documents.
+    """Return the dataset that a model was trained on, of the same generation. data: path of the dataset; by default the
+    path in the configuration of the run. Raises RequestError if it does not exist or has other documents.
     """
     run = model.path.parent
     if data is None and not (run / CONFIG).exists():
@@ -38,7 +36,7 @@ def training_dataset(model: Model, data: Path | None = None) -> Dataset:
 
 
 def training_table(model: Model, data: Path | None = None) -> DocumentTable:
-    """Return the table of the documents that a model was trained on. Raises RequestError if nothing was kept."""
+    """Return the document table of a model's training dataset. Raises RequestError if nothing was kept."""
     dataset = training_dataset(model, data)
     table = dataset.table()
     if table is None:
@@ -47,8 +45,9 @@ def training_table(model: Model, data: Path | None = None) -> DocumentTable:
 
 
 def table_if_kept(model: Model, data: Path | None = None) -> DocumentTable | None:
-    """Return the table of the documents of the training; None if there is none, or, with a warning, if the dataset of
-    the run is gone."""
+    """Return the document table of the training dataset; None if there is none or, with a warning, if the dataset of
+    the run is gone.
+    """
     if data is not None:
         return training_table(model, data)
     try:

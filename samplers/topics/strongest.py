@@ -1,4 +1,4 @@
-"""List the documents in which a topic is strongest, with their columns and excerpts of their texts."""
+"""List the documents in which a topic is strongest, with their columns and text excerpts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def strongest_documents(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the training documents with the largest shares of a topic, int64 (n,), and the shares, float64 (n,).
 
-    Only documents with a token of the topic are listed; of equal ones the first. where: condition on the columns of
-    the table. Raises RequestError if there is no such topic, or the condition is wrong.
+    Only documents with a token of the topic are returned; ties keep document order. where: condition on the columns of
+    the table. Raises RequestError if there is no such topic, or the condition is invalid.
     """
     if not 0 <= topic < model.topics:
         raise RequestError(f"there is no topic {topic}", f"Topics have numbers from 0 to {model.topics - 1}.")
@@ -43,7 +43,7 @@ def strongest_documents(
 
 
 def _batches(model: TopicModel, table: DocumentTable | None, where: str | None) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the number of the first document of a batch, and which documents are chosen, bool (n,)."""
+    """Yield the index of the first document of each batch, and the mask of the selected documents, bool (n,)."""
     documents = model.documents.offsets.size - 1
     if where is not None and table is not None:
         condition = Expression(where, "--where", table.kinds, is_condition=True)
@@ -66,9 +66,8 @@ def _shares(model: TopicModel, topic: int, first: int, size: int) -> np.ndarray:
 def listed_documents(
     model: Model, topic: int, count: int, *, where: str | None, width: int, data: Path | None
 ) -> dict[str, Any]:
-    """Return the documents in which a topic is strongest, as JSON types.
-
-    width: letters of an excerpt, 0 for none. data: place of the dataset of the training, see `training_dataset`.
+    """Return the documents in which a topic is strongest, as JSON types. width: maximum length of an excerpt in
+    letters, 0 for no excerpts. data: path of the training dataset, see `training_dataset`.
     """
     table = training_table(model, data) if where is not None else table_if_kept(model, data)
     rows, shares = strongest_documents(model, topic, count, table=table, where=where)
@@ -96,7 +95,7 @@ def listed_documents(
 
 
 def documents_table(told: dict[str, Any]) -> str:
-    """Return listed documents as text."""
+    """Return a list of documents as text."""
     lines = [f"topic {told['topic']}: {told['label'] or ' '.join(told['words'])}"]
     if not told["documents"]:
         lines.append("no document has a token of this topic and fulfils the condition")
@@ -110,12 +109,12 @@ def documents_table(told: dict[str, Any]) -> str:
 
 
 def marker_of(model: TopicModel, topic: int, data: Path | None) -> Marker:
-    """Return what marks the words of a topic in texts."""
+    """Return the marker of a topic's words in texts."""
     return markers(model, [topic], data)[0]
 
 
 def markers(model: TopicModel, topics: Sequence[int], data: Path | None) -> list[Marker]:
-    """Return what marks the words of each of some topics in texts."""
+    """Return the markers of several topics' words in texts."""
     vocabulary = model.vocabulary()
     words, _ = top_entries(model.words, model.alpha, WORDS, per_row=False)
     made = training_dataset(model, data).manifest["made"].get("options", {}) if isinstance(model, Model) else {}
@@ -123,7 +122,7 @@ def markers(model: TopicModel, topics: Sequence[int], data: Path | None) -> list
 
 
 def add_texts(model: Model, described: list[dict[str, Any]], data: Path | None, width: int = 300) -> None:
-    """Add excerpts of the texts to the documents of topics from `describe_topics`, if texts were kept."""
+    """Add text excerpts to the documents of topics from `describe_topics`, if texts were kept."""
     table = table_if_kept(model, data)
     if table is None or table.text is None:
         return

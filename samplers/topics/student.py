@@ -1,5 +1,6 @@
-"""Student's t distribution, by the regularised incomplete beta function: P(|T| > t) = I_x(nu / 2, 1 / 2) with
-x = nu / (nu + t^2) (Abramowitz and Stegun 26.7.1), whose continued fraction is that of their 26.5.8."""
+"""Student's t distribution, computed with the regularised incomplete beta function: P(|T| > t) = I_x(nu / 2, 1 / 2)
+with x = nu / (nu + t^2) (Abramowitz and Stegun 26.7.1), evaluated by the continued fraction 26.5.8.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +16,16 @@ _CLOSE = 1e-15
 
 
 def two_sided(t: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """Return P(|T| > |t|), float64 of the shape of both. freedom: degrees of freedom; NaN give NaN."""
+    """Return P(|T| > |t|), float64, with the common shape of t and freedom. freedom: degrees of freedom. NaN gives
+    NaN.
+    """
     found = np.empty(t.shape)
     _fill_two_sided(np.ascontiguousarray(t).reshape(-1), np.ascontiguousarray(freedom).reshape(-1), found.reshape(-1))
     return found
 
 
 def quantile(level: float, freedom: np.ndarray) -> np.ndarray:
-    """Return t with P(|T| <= t) = level, float64 of the shape of `freedom`; NaN where that is."""
+    """Return t with P(|T| <= t) = level, float64, with the shape of `freedom`; NaN where `freedom` is NaN."""
     found = np.empty(freedom.shape)
     _fill_quantiles(level, np.ascontiguousarray(freedom).reshape(-1), found.reshape(-1))
     return found

@@ -4,8 +4,7 @@ exclusivity   mean over topics of the mean share phi_kw / sum_j phi_jw of their 
 stability     mean share of common top words of topics that are matched one to one between two seeds (without ranks,
               Greene, O'Callaghan and Cunningham 2014), over all pairs of seeds
 
-Other metrics are those of `ooc evaluate`: perplexity on held-out documents, NPMI and C_v on the documents of the
-training.
+Other metrics are those of `ooc evaluate`: perplexity on held-out documents, NPMI and C_v on the training documents.
 """
 
 from __future__ import annotations
@@ -45,11 +44,13 @@ COLUMNS = (
     "elapsed_s",
 )
 _TOP = 10  # words of a topic
-_SCHEMA = 1  # of stored evaluations
+_SCHEMA = 1  # schema of stored evaluations
 
 
 class Evaluation(TypedDict):
-    """Content of OUT/evaluations/RUN.json: metrics of the model with this content of model.json, on these datasets."""
+    """Contents of OUT/evaluations/RUN.json: metrics of a model, identified by the contents of its model.json, on these
+    datasets.
+    """
 
     of: list[str | None]
     metrics: dict[str, float | None]
@@ -59,7 +60,7 @@ class Evaluation(TypedDict):
 def evaluated_once(
     run: Path, folder: Path, data: Dataset, held_out: Dataset | None, workers: int, *, quiet: bool
 ) -> dict[str, Any]:
-    """Return the metrics of a finished run, which are stored in a folder, so that a model is evaluated once."""
+    """Return the metrics of a finished run; they are cached in a folder, so that a model is evaluated only once."""
     model, path = open_model(run), folder / f"{run.name}.json"
     of = [checksum(model.path / MANIFEST), data.identity, held_out.identity if held_out else None]
     with suppress(OocError):
@@ -74,7 +75,7 @@ def evaluated_once(
 
 
 def evaluated(model: Model, data: Dataset, held_out: Dataset | None, workers: int, *, quiet: bool) -> dict[str, Any]:
-    """Return the metrics of a trained model, and the top words of its topics, int64 (K, T)."""
+    """Return the metrics of a trained model and the top words of its topics, int64 (K, T)."""
     top = min(_TOP, model.vocabulary_size)
     how: dict[str, Any] = {"top": top, "quiet": quiet}
     found = evaluate_metrics(model, data, MetricsRequest(("npmi", "c_v", "diversity"), **how), workers=workers)
@@ -89,7 +90,7 @@ def evaluated(model: Model, data: Dataset, held_out: Dataset | None, workers: in
 
 
 def exclusivity(model: Model, words: np.ndarray) -> float:
-    """Return the exclusivity of topics. words: int64 (K, T), top words of each, -1 for missing ones."""
+    """Return the exclusivity of topics. words: int64 (K, T), top words of each topic, -1 where there are fewer."""
     masses = model.topic_counts + model.vocabulary_size * model.beta
     rows, topics, counts = row_numbers(model.words), model.words.topics, model.words.counts
     rest = model.beta / masses
@@ -107,7 +108,9 @@ def exclusivity(model: Model, words: np.ndarray) -> float:
 
 
 def stability(words: Sequence[np.ndarray]) -> float | None:
-    """Return the stability of topics over seeds; None for a single one. words: int64 (K, T), top words of each seed."""
+    """Return the stability of topics over seeds, None for a single seed. words: an int64 (K, T) array of top words for
+    each seed.
+    """
     found = []
     for first, second in combinations(words, 2):
         similarities = shared_words(first, second)
@@ -116,7 +119,7 @@ def stability(words: Sequence[np.ndarray]) -> float | None:
 
 
 def summary(topics: int, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the row of a number of topics: means over its seeds. runs: metrics of each, see `evaluated`."""
+    """Return the table row for a number of topics: means over its seeds. runs: metrics of each run, see `evaluated`."""
     row: dict[str, Any] = {"topics": topics, "seeds": len(runs)}
     for name in ("perplexity", "npmi", "c_v", "diversity", "exclusivity", "elapsed_s"):
         values = [run[name] for run in runs if run.get(name) is not None]
@@ -127,7 +130,7 @@ def summary(topics: int, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def advice(rows: Sequence[dict[str, Any]]) -> str:
-    """Return what the numbers of a sweep allow to say of the number of topics."""
+    """Return what the metrics of a sweep say about the number of topics."""
     predicted = [row for row in rows if row["perplexity"] is not None]
     if not predicted:
         return "Without held-out documents nothing says how well the models predict: give --held-out."

@@ -27,9 +27,10 @@ class Map(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """Shares of topics over documents with tokens. correlations: float64 (S, S), 0 for constant topics. largest: int64
-    (S,), number of documents in which a topic is the largest. present: int64 (S,), number in which it is at least a
-    tenth."""
+    """Statistics of topic shares over the documents with tokens. correlations: float64 (S, S), 0 for constant topics.
+    largest: int64 (S,), number of documents in which a topic has the largest share. present: int64 (S,), number of
+    documents in which its share is at least a tenth.
+    """
 
     correlations: np.ndarray
     largest: np.ndarray
@@ -37,7 +38,7 @@ class Shares(NamedTuple):
 
 
 def similarities(model: TopicModel, slots: np.ndarray) -> np.ndarray:
-    """Return B as defined in the module docstring, float64 (S, S).
+    """Return the similarities B, as defined in the module docstring, float64 (S, S).
 
     slots: int64 (K,), index of each topic in the result, or -1 to leave it out.
 

@@ -30,7 +30,7 @@ from samplers.regression.solver.limit import Limit, LimitReached
 from samplers.regression.solver.sparse_regression import Moments
 from samplers.regression.threads.thread_pool import ThreadPool
 
-_LONG = 0.5  # fraction of all entries; after a larger pass, the next pass starts with the columns that were read last
+_LONG = 0.5  # fraction of all entries: after a larger pass, the next pass starts with the columns that were read last
 _COPIES = 2  # copies of the gathered columns held at a time, including the previous ones; one more by row, if sparse
 
 

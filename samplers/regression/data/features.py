@@ -42,7 +42,7 @@ class Features(Protocol):
 
     rows: int
     count: int
-    entries: int  # number of entries in all columns; of cells, for dense columns
+    entries: int  # number of entries in all columns (cells, for dense columns)
     pool: ThreadPool  # threads that work on the columns
     every: np.ndarray  # int64 (p,), the indices of all columns
     sparse: bool

@@ -21,7 +21,7 @@ from samplers.regression.linear_algebra.columns import Columns, SparseColumns
 
 _AHEAD = 64_000_000  # bytes to read ahead
 _SLOWER = 2  # minimum ratio of the time per byte in small pages to that in large ones
-_TOUCHED = 1 << 16  # bytes that a kernel with small pages maps at a touch
+_TOUCHED = 1 << 16  # bytes that a kernel with small pages maps per page fault
 
 
 class ReadAhead:

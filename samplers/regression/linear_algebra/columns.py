@@ -9,8 +9,8 @@
                                      (n, k) if columns are sparse, else (k, n)
     square(columns, j, weights)      return the squared norm of column j, weighted by row unless weights are (0,)
     add(columns, j, weight, vector)  vector += weight * column j; not for incomplete columns, which are gathered first
-    ask(columns, chosen, i)          prefetch columns shortly after position i of chosen, if they are sparse: these
-                                     are short and may lie far apart
+    ask(columns, chosen, i)          prefetch columns shortly after position i of chosen, if they are sparse: such
+                                     columns are short and may be far apart
 
 All functions are compiled for each kind of columns. Vectors are float64 (n,), with an element for each row (sample).
 """

@@ -22,7 +22,7 @@ from samplers.regression.linear_algebra.type_dispatch import by_kind
 from samplers.regression.threads.thread_pool import meet, own_numbers
 
 _MOST_PARTS = 8
-# minimum entries of a column per part of the rows; minimum columns per part: sums take time, too
+# minimum number of entries per column and part of the rows; minimum number of columns per part: sums take time, too
 _ENTRIES, _COLUMNS = 4, 16
 _MANY = 1 / 16  # fraction of the rows
 
@@ -90,7 +90,7 @@ def order_rows(part, begin, rows):
     ends[0] = at = first
     for length in range(1, longest + 1):
         count = ends[length]
-        ends[length] = at  # position of the next of these rows; finally that after the last of them
+        ends[length] = at  # position of the next of these rows; finally, the position after the last one
         at += count
     for r in range(first, last):
         length = rows.places[r]
@@ -136,7 +136,7 @@ def multiply_rows(length, count, begin, rows, vector, found):
 
 @unmanaged_kernel
 def multiply_part(part, rows, vector, found):
-    """Add the product of a part's rows."""
+    """Compute the product of a part's Gram matrix and a vector."""
     found[:] = 0.0
     (begin, end), length = rows.spans[part], 0
     while begin < end:
@@ -170,7 +170,7 @@ def multiply_by_rows(member, columns, active, memory, vector, found):
 
 @reordered_kernel
 def subtract_part(part, rows, weights, residual):
-    """Subtract a part's rows times the weights from the residual."""
+    """Subtract the product of a part's rows and the weights from the residual."""
     (begin, end), length = rows.spans[part], 0
     while begin < end:
         length += 1

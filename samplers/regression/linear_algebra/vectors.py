@@ -49,7 +49,7 @@ def combined(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 @reordered_kernel
 def project(basis, vector):
-    """Subtract from a vector, float64 (n,), its projection on an orthonormal basis, float64 (k, n)."""
+    """Subtract from a vector, float64 (n,), its projection onto an orthonormal basis, float64 (k, n)."""
     for m in range(len(basis)):
         axis, along = basis[m], 0.0
         for i in range(vector.size):

@@ -23,7 +23,7 @@ from samplers.regression.threads.thread_pool import ALONE, ThreadPool
 
 
 class Fit(NamedTuple):
-    """Coefficients b together with the optimal a for them."""
+    """Coefficients b, together with the optimal coefficients a for this b."""
 
     scores: np.ndarray  # float64 (n,), X b
     free: np.ndarray  # float64 (k,), a

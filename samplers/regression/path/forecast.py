@@ -19,12 +19,15 @@ from samplers.regression.path.plan import LEAST_ROOM, disk_needed, plan_path
 from samplers.regression.program import RegressionProgram
 from samplers.regression.solver.working_sets import FURTHER
 
-WITHIN = 0.25  # maximum deviation from the planned memory that was measured
-_SPARE = 85_000_000  # bytes that the plan reserves for the process but that no measured run used
-_FIRST, _EACH = 4.0, 0.1  # passes over all columns: for the first lambda, and for each further lambda of a path
-_VISITS = 100  # visits of each column of a working set, per lambda
+WITHIN = 0.25  # maximum measured deviation from the planned memory
+_SPARE = 85_000_000  # bytes that the plan reserves for the process, but that no measured run used
+_FIRST, _EACH = (
+    4.0,
+    0.1,
+)  # number of passes over all columns: for the first lambda, and for each further lambda of a path
+_VISITS = 100  # number of times that each column of a working set is read, per lambda
 _SMALLEST = 100  # minimum number of columns of a working set
-# bytes per entry of a working set; additional bytes if it is sparse; and if rows are weighted, as in folds
+# bytes per entry of a working set; additional bytes if it is sparse; additional bytes if rows are weighted, as in folds
 _COPIES, _SORTED, _SCALED = 16, 8, 8
 _TRIAL = 1 << 22  # number of entries that are read to measure the speed
 _ASSUMED = (

@@ -39,8 +39,8 @@ class Found(NamedTuple):
 
 
 class PathFit:
-    """One regression along the path. share: its fraction of the total weight, which scales lambda. Attributes:
-    `working_set` for the next lambda, None before the first and after the last.
+    """One regression along the path. share: the regression's fraction of the total weight, which scales lambda.
+    Attributes: `working_set` for the next lambda, None before the first and after the last.
     """
 
     def __init__(self, regression: SparseRegression, share: float, tolerance: float) -> None:
@@ -57,7 +57,7 @@ class PathFit:
         self.working_set, self._before = self._beginning(lam, nothing, target), nothing.lam
 
     def step(self, lambdas: np.ndarray) -> list[Solution]:
-        """Return solutions for the first of the remaining lambdas, float64 (m,); possibly none.
+        """Solve for the first of the remaining lambdas, float64 (m,); returns the solutions, possibly none.
 
         Raises WorkFailed, or LimitReached if the limit is reached first; `working_set` then has the best solution so
         far.
@@ -209,7 +209,7 @@ class PathSolver:
 
     @property
     def pids(self) -> list[int]:
-        """Return the ids of the processes that do the work."""
+        """Return the process ids of the workers."""
         return [os.getpid()]
 
     def close(self) -> None:

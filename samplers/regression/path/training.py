@@ -23,7 +23,7 @@ from samplers.regression.rounds.solver import RoundSolver
 from samplers.regression.solver.limit import Limit, LimitReached
 from samplers.regression.solver.sparse_regression import told_of_constant
 
-_PATIENCE = 1.0  # seconds that a step may still take once the training is to stop
+_PATIENCE = 1.0  # seconds that a step may still take once the training has been asked to stop
 
 
 class PathTraining(SolverSteps):
@@ -52,7 +52,7 @@ class PathTraining(SolverSteps):
         if rule:
             self._solver = RoundSolver(program, rule, plan.workers, plan.room)
         else:
-            limit = Limit() if ring else Limit(is_wanted=lambda: stop.is_overdue(_PATIENCE))  # ranks stay in step
+            limit = Limit() if ring else Limit(is_wanted=lambda: stop.is_overdue(_PATIENCE))  # keeps ranks in step
             self._solver = PathSolver(program, plan.workers, plan.room, limit, ring)
         self._budget = plan.held + plan.room
         self._go_on_with(self._solver)

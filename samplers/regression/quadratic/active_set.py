@@ -27,7 +27,9 @@ from samplers.regression.linear_algebra.vectors import inner, project
 from samplers.regression.quadratic.problem import objective_of
 
 _DEPENDENT = 1e-12  # relative to a column's squared norm: a smaller pivot is rounding
-_REFINED = 4  # number of solves with one factorization: each corrects the gradient left by rounding in the one before
+_REFINED = (
+    4  # number of solves with one factorization: each corrects the gradient that rounding left in the previous solve
+)
 _FACTORS = 32  # maximum number of factorizations: another is needed whenever coefficients leave the active set
 _FLAT = 2e-15  # relative to the norms of column and residual, per root of a row: a smaller slope is rounding
 _FAR = 1e150  # length of a step far beyond any coefficient, for scaled columns
@@ -45,7 +47,7 @@ class ActiveSetMemory(NamedTuple):
     direction: np.ndarray  # (m,), step of the coefficients of scaled columns
     values: np.ndarray  # (m,), by position in `order`
     left: np.ndarray  # (m,), remainders of the diagonal, by position in `order`
-    order: np.ndarray  # int64 (m,), the remaining coefficients, those with the largest pivots first
+    order: np.ndarray  # int64 (m,), indices of the remaining coefficients, largest pivots first
     column: np.ndarray  # (n,)
     before: np.ndarray  # (m,), saved coefficients
     residual: np.ndarray  # (n,), residual of the saved coefficients

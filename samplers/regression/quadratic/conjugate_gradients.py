@@ -25,7 +25,7 @@ from samplers.regression.threads.thread_pool import CHUNKS, agreed, greatest, me
 
 _SINGULAR = 1e-12  # relative to the curvature for orthogonal columns: a smaller curvature is rounding
 _NOISE = 1e-30  # relative to the squared residual, per coefficient: a smaller squared gradient is rounding
-# Rows of `Work.sums`: the last row is followed by others.
+# Indices of rows in `Work.sums`; further rows follow the last of these.
 _PRODUCT, _ALONG, _STEEPEST, _INNER, _ABSOLUTE, _CURVATURE, _SLOPE, _APART, _LEFT, _BASIS = range(10)
 
 
@@ -34,8 +34,8 @@ class SolverScratch(NamedTuple):
     set are in its order.
     """
 
-    active: np.ndarray  # int64 (W,), the nonzero coefficients, and some that have become 0
-    swept: np.ndarray  # int64 (W,), the nonzero coefficients
+    active: np.ndarray  # int64 (W,), indices of the nonzero coefficients, and of some that have become 0
+    swept: np.ndarray  # int64 (W,), indices of the nonzero coefficients
     gram: GramRows | Images  # memory for products with the Gram matrix of the active set
     sums: np.ndarray  # (9 + k, CHUNKS), sums of chunks
     values: np.ndarray  # (W,), coefficients of the active set
@@ -228,7 +228,7 @@ def finish(member, problem, size, coefficients, residual, work):
 def polish(member, problem, size, steps, enough, coefficients, residual, work):
     """Do up to `steps` steps on work.active[:size], and update coefficients and residual.
 
-    enough: target duality gap on the active set. A pool of several threads must have arranged the active set before.
+    enough: target duality gap on the active set. A pool of several threads must have prepared the active set before.
     """
     begin(member, problem, size, coefficients, residual, work)
     square = squared(residual)

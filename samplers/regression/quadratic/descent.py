@@ -19,7 +19,9 @@ from samplers.regression.solver.limit import Limit
 from samplers.regression.threads.thread_pool import ALONE, ThreadPool, meet
 
 _SWEEPS = 5  # maximum number of sweeps of a round, the first over all coefficients and the others over the nonzero ones
-_SETTLED = 0.01  # fraction of the nonzero coefficients: if a sweep changes no more signs, the signs are settled
+_SETTLED = (
+    0.01  # fraction of the nonzero coefficients: if a sweep changes at most this many signs, the signs are settled
+)
 _STEPS = 20  # maximum number of conjugate gradient steps in the first round
 _MORE = 1.2  # growth of the number of steps from round to round,
 _MANY_MORE = 2.0  # after a round without sign changes: a restart loses the conjugacy of the directions
@@ -29,7 +31,7 @@ _FEW = 1 << 14  # entries of an active set: fewer are not worth a second thread
 _PATIENCE = 5  # number of rounds that may neither lower the objective by more than rounding nor reduce the gap
 _AFFORDABLE = 1 << 29  # maximum number of products for the Gram matrix of an active set
 _PROGRESS = 0.9  # relative to the gap
-_AT_ONCE = 2e9  # products in conjugate gradient steps: a second or two, during which limits are not checked
+_AT_ONCE = 2e9  # number of products in conjugate gradient steps: a second or two, during which limits are not checked
 
 
 @reordered_kernel
@@ -56,7 +58,8 @@ def settle(problem, coefficients, residual, work):
 
 @reordered_kernel
 def improve(member, problem, size, steps, enough, coefficients, residual, work):
-    """Do the rest of a round: sweeps by one thread while another arranges the active set, then conjugate gradients.
+    """Finish a round: one thread does the remaining sweeps while another prepares the active set, then conjugate
+    gradients.
 
     The result of conjugate gradients is discarded if the objective has increased. Stores the objective and the gap.
     """
@@ -69,7 +72,7 @@ def improve(member, problem, size, steps, enough, coefficients, residual, work):
     polish(member, problem, size, steps, enough, coefficients, residual, work)
     meet(member)
     after = objective_of(problem, coefficients, residual)
-    if after > before * (1.0 + _ROUNDING):  # because a coefficient was stopped at 0
+    if after > before * (1.0 + _ROUNDING):  # since a coefficient was stopped at 0
         meet(member)
         if member.rank == 0:
             copy(work.coefficients, coefficients)
@@ -82,8 +85,8 @@ def improve(member, problem, size, steps, enough, coefficients, residual, work):
 
 @reordered_kernel
 def improve_exactly(member, problem, size, coefficients, residual, work, memory):
-    """Do the rest of a round in one thread, with Newton's method on an active set of `size` columns. Stores the
-    objective and the gap.
+    """Finish a round in one thread, with Newton's method on an active set of `size` columns. Stores the objective and
+    the gap.
     """
     copy(coefficients, work.coefficients)
     copy(residual, work.residual)

@@ -1,8 +1,8 @@
-"""Least squares with an l1 penalty on a few columns in memory: the problem that all solvers of this package solve.
+"""Least squares with an l1 penalty on a few columns in memory: the problem solved by all solvers of this package.
 
     minimise over b   1/2 |t - A b|^2 + sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2   [subject to b >= 0]
 
-where t and the columns of A are projected on the orthogonal complement of some unpenalized columns, including the
+where t and the columns of A are projected onto the orthogonal complement of some unpenalized columns, including the
 intercept. A itself is not projected, since it would become dense; the inner products of its columns with an orthonormal
 basis of the unpenalized columns are kept instead. The residual is t - A b, projected.
 

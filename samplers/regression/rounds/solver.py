@@ -1,7 +1,7 @@
 """Resumable solver of a regression for one lambda by rounds of the dynamic engine.
 
-A step does enough rounds to update every column once, then computes the duality gap from all columns, like
-`samplers.regression.solver.working_sets`.
+A step does enough rounds to update every column once, then computes the duality gap from all columns, as
+`samplers.regression.solver.working_sets` does.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def rule_of(design: Design, schedule: str, parallelism: int, rho: float | None, 
 
 
 def round_bytes(program: RegressionProgram, rule: Rule, workers: int) -> int:
-    """Return the bytes of all columns, which are held in memory, and of the workers."""
+    """Return the size in bytes of all columns, which are held in memory, and the memory of the workers."""
     return processes_bytes(workers) + sum(shared_bytes(program.design, _spec(program), rule, workers))
 
 
@@ -125,7 +125,7 @@ class RoundSolver:
             rounds.begin(engine.arrays, engine.columns, l1 / scales, labels)  # type: ignore[attr-defined]
 
     def step(self) -> None:
-        """Do one step. Raises WorkFailed if the rounds diverge or do not converge."""
+        """Do one step of rounds. Raises WorkFailed if the rounds diverge or do not converge."""
         engine = self._engine
         engine.run(max(engine.columns.size // self._rule.parallel, 1))
         if self._rule.schedule == "priority":

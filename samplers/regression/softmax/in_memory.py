@@ -16,7 +16,7 @@ from samplers.regression.softmax.program import Softmax, shared_constants, share
 
 
 class SharedVariables(NamedTuple):
-    """The shared variables of `Softmax.process`."""
+    """Shared variables passed to `Softmax.process`."""
 
     weights: Any
     squares: Any
@@ -30,7 +30,7 @@ class SharedVariables(NamedTuple):
 
 
 class LocalVariables(NamedTuple):
-    """The local variables of `Softmax.process`."""
+    """Local variables passed to `Softmax.process`."""
 
     scores: np.ndarray
 

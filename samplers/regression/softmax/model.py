@@ -23,7 +23,7 @@ KIND = "multi-class regression"
 
 
 class SoftmaxFiles(TypedDict):
-    """Manifest entries of the files of a multi-class model."""
+    """Manifest entries for the files of a multi-class model."""
 
     weights: File
 

@@ -30,7 +30,9 @@ class Scored(NamedTuple):
 
 
 def scored(model: SoftmaxModel, samples: Samples) -> Iterator[Scored]:
-    """Yield all samples in stored order. Raises RequestError unless the columns are those of the model."""
+    """Yield the scores of all samples in stored order. Raises RequestError unless the columns match those of the
+    model.
+    """
     if samples.columns != model.columns:
         raise RequestError(
             f"{samples.path} has {samples.columns:,} columns, but the model has {model.columns:,}",
@@ -46,7 +48,7 @@ def scored(model: SoftmaxModel, samples: Samples) -> Iterator[Scored]:
 
 
 def runs(rows: int, classes: int) -> Iterator[slice]:
-    """Yield ranges of rows, each with a limited number of scores."""
+    """Yield ranges of rows with a limited number of scores each."""
     step = max(_NUMBERS // classes, 1)
     return (slice(first, min(first + step, rows)) for first in range(0, rows, step))
 

@@ -105,7 +105,7 @@ def disk_needed(data: Path) -> int:
 
 
 class SoftmaxObserver:
-    """Evaluates the model on held-out samples. first: whether this is rank 0, which has these samples."""
+    """Evaluates the model on held-out samples. first: whether this is rank 0, which has the held-out samples."""
 
     def __init__(self, run: Run, *, first: bool = True) -> None:
         self._run = run

@@ -121,7 +121,7 @@ def look_up(numbers, angles, block):
 
 @reordered_kernel
 def exceed(cosines, limits, lam, spare, block, above):
-    """Set `above` where the largest possible cosines exceed the limits; returns the number of these columns."""
+    """Set `above` where the largest possible cosines exceed the limits; returns the number of such columns."""
     for i in range(cosines.size):
         cosine = cosines[i]
         most = abs(block.of_angles[i] * cosine) + block.sines[i] * np.sqrt(np.float32(1.0) + MARGIN - cosine * cosine)
@@ -208,8 +208,8 @@ def learn_run(known, values, number, length, norms):
 def learn(known, lost, chosen, values, number, length, norms):
     """Store the inner products of the chosen columns, int64 (m,), with a residual.
 
-    values: float64 (m,), inner products. lost: int64, initially zeros, set to how many of the columns referred to each
-    residual before.
+    values: float64 (m,), inner products. lost: int64, initially zeros, set to the number of these columns that referred
+    to each residual before.
     """
     for begin in range(0, chosen.size, BLOCK):
         some, found = chosen[begin : begin + BLOCK], values[begin : begin + BLOCK]

@@ -39,13 +39,14 @@ from samplers.regression.solver.selection import largest
 _KEPT = 24  # number of residuals, including the empty one
 REACH = 2.2  # lambdas that differ by a larger factor are too far apart for the strong rule
 _MOST = 1e25  # maximum of a lambda, expressed as a cosine
-# fraction of the candidates above which all are used: their indices exist already, and it takes no longer
+# fraction of the candidates above which all candidates are returned: their index array exists already, and it takes no
+# longer
 _MOST_OF_THEM = 2 / 3
-_LONG = 1 << 18  # number of elements in all these residuals: products with fewer are not worth a second thread
+_LONG = 1 << 18  # number of elements in all stored residuals: products with fewer are not worth a second thread
 
 
 def side_by_side(count: int, *kinds: type) -> list[np.ndarray]:
-    """Return arrays of `count` numbers of each of several dtypes, the largest first, in one allocation.
+    """Allocate one array of `count` numbers for each of several dtypes, the largest first, in a single allocation.
 
     The kernel backs a large allocation with pages of 2 MB; faulting a 4 KB page takes 2 microseconds, and longer with
     several threads.
@@ -67,7 +68,7 @@ class Wanted(NamedTuple):
     """A request for correlations."""
 
     residual: np.ndarray  # float64 (n,)
-    lam: float  # correlations are exact if they may be above lam * l1
+    lam: float  # correlations that may be above lam * l1 are exact
     always: np.ndarray  # int64, columns whose correlations are always exact
 
 
@@ -134,8 +135,8 @@ class Correlations:
         return seen
 
     def see_all(self, wanted: Sequence[Wanted], candidates: np.ndarray) -> list[Seen]:
-        """Read the correlations with each of several residuals in one pass; call `learn` afterwards to store one of
-        them.
+        """Read the correlations with each of several residuals in one pass; call `learn` afterwards to store the
+        correlations with one of them.
         """
         needed = np.zeros(self._norms.size, bool)
         for one in wanted:

@@ -61,7 +61,7 @@ def steepest_of_block(slopes, gains, lam, l1, norms, steepest):
 def steepest_of_columns(chosen, slopes, gains, lam, l1, norms, scattered):
     """Compute `steepest_slope` block by block. scattered: float64 (2, BLOCK), working memory."""
     steepest = 1.0
-    scattered[0] = l1[0]  # the l1 of all columns, if they are equal
+    scattered[0] = l1[0]  # the common l1 of all columns
     for begin in range(0, chosen.size, BLOCK):
         end = min(begin + BLOCK, chosen.size)
         some, first, last = chosen[begin:end], chosen[begin], chosen[end - 1] + 1

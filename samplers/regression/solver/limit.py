@@ -11,8 +11,8 @@ class LimitReached(Exception):
 
 
 class Limit:
-    """A limit. most: maximum number of rounds. is_wanted: function that returns whether to stop. Attributes: `taken`,
-    number of rounds so far.
+    """A limit on the work of a solver. most: maximum number of rounds. is_wanted: function that returns whether to
+    stop. Attributes: `taken`, number of rounds so far.
     """
 
     def __init__(self, most: float = math.inf, is_wanted: Callable[[], bool] = lambda: False) -> None:

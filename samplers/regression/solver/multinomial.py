@@ -152,7 +152,7 @@ class MultinomialRegression:
         return np.stack([solution.fit.scores for solution in classes]) + _free_of(classes) @ self._free
 
     def _judged(self, lam: float, classes: list[Solution], bound: float) -> Solutions:
-        """Return the solutions with optimal unpenalized coefficients, and with the duality gap of all classes.
+        """Return the solutions with optimal unpenalized coefficients, and the duality gap over all classes.
 
         bound: known lower bound on the objective.
         """

@@ -9,8 +9,8 @@ from samplers.regression.linear_algebra.columns import copy
 from samplers.regression.threads.thread_pool import ALONE, ThreadPool
 
 _SAMPLE = 1 << 12  # number of gains in a sample that represents all of them
-_MORE = 1.5  # factor by which more than the required number should exceed the limit estimated from a sample
-_SPARE = 16  # additional gains of the sample
+_MORE = 1.5  # the limit estimated from a sample should be exceeded by this factor times the required number,
+_SPARE = 16  # plus this number of gains of the sample
 
 
 def largest(gains: np.ndarray, chosen: np.ndarray, size: int, pool: ThreadPool = ALONE) -> np.ndarray:

@@ -307,7 +307,7 @@ def scores_of(features: Features, coefficients: np.ndarray) -> np.ndarray:
 
 
 def told_of_constant(names: Sequence[str]) -> str:
-    """Return the text of a warning about constant columns."""
+    """Return the warning about constant columns."""
     some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
     what = f"column {some} has" if len(names) == 1 else f"{len(names):,} columns have"
     return f"{what} the same value in all rows and the coefficient 0{'' if len(names) == 1 else f': {some}'}"

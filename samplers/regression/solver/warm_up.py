@@ -28,7 +28,7 @@ from samplers.regression.threads.worker_thread import tell_and_wait
 
 _VALUES = np.array([[1, 0, 2, 0, 1, 1], [0, 2, 0, 1, 1, 0], [2, 1, 1, 0, 0, 1]])  # values of three columns
 _Y = np.array([0.0, 1, 0, 1, 1, 0])
-_SPREAD = 32  # factor by which there are more rows, for kernels for columns with values in few rows
+_SPREAD = 32  # factor by which the number of rows is increased, for kernels for columns with values in few rows
 
 
 def prepare_regression(design: Design, loss: str, *, weighted: bool, shifted: bool) -> None:
@@ -52,7 +52,7 @@ def _warm_up(form: str, loss: str, *, weighted: bool, shifted: bool) -> None:
     for size, is_weighted in product(sizes, (False, True) if weighted else (False,)):
         _solve(columns, np.resize(_Y, size), loss, np.ones(size) if is_weighted else None, shifted=shifted)
     touch(block[1].reshape(-1).view(np.uint8))
-    # not called by any thread here, since there is only one
+    # called explicitly, since with one thread nothing else calls it here
     tell_and_wait(np.zeros(counters_spec(2).shape, np.int64), 1, 1)
     if weighted:
         weighted_moments(block, weights_of(np.ones((_Y.size, 1))))

@@ -34,14 +34,14 @@ _FIRST = 200  # minimum number of columns of the first working set
 # columns of the design per column of a working set, on which work takes at most a tenth of a pass over all columns
 _SHARE = 200
 _GROWTH = 2  # number of columns per nonzero coefficient
-FURTHER = 3  # the same for a lambda further ahead, before correlations are read: a missed column costs a pass
+FURTHER = 3  # number for a lambda further ahead, before correlations are read: a missed column costs a pass
 _INNER = 0.3  # fraction of the gap that the problem on the working set may leave
 _SMALL = 0.01  # fraction of all entries: a problem on fewer entries is solved in less time than a pass over all columns
-_DEEPER = 0.03  # fraction of that goal for such a small problem: a better next working set is worth more
+_DEEPER = 0.03  # fraction of the goal for such a small problem: a better next working set is worth more
 # fraction of the target: the other columns add to the gap, and exceeding the target costs one more working set
 _ALMOST = 0.5
 _PROGRESS = 0.99  # factor by which a working set must reduce the gap
-_PATIENCE = 20  # maximum number of consecutive working sets that do not
+_PATIENCE = 20  # maximum number of consecutive working sets that do not reduce the gap by this factor
 AHEAD = 16  # maximum number of lambdas that one pass over all columns may check
 
 
@@ -134,8 +134,8 @@ class Regression:
 
 @dataclass
 class WorkingSet:
-    """An unfinished solution for a lambda: coefficients, candidates and working set; the correlations are the
-    regression's.
+    """An unfinished solution for a lambda: coefficients, candidates and working set; correlations are stored in the
+    regression.
     """
 
     regression: Regression
@@ -247,8 +247,8 @@ class WorkingSet:
         return self.gap <= self.target
 
     def wants(self) -> Wanted:
-        """Return which correlations to read. The support's are needed only with a ridge penalty: otherwise they are
-        known to be within their limits.
+        """Return which correlations to read. The correlations of the support are only needed with a ridge penalty:
+        otherwise they are known to be within their limits.
         """
         return Wanted(self.fit.residual, self.lam, self.support if self._costs.l2.any() else self.support[:0])
 
@@ -266,8 +266,8 @@ class WorkingSet:
         self.candidates = known.possible(self.fit.residual, self.candidates, kept, self.lam / scale, radius / scale)
 
     def next_columns(self) -> np.ndarray:
-        """Return the columns with nonzero coefficients, and those that promise the largest decrease of the objective;
-        int64, ascending.
+        """Return the columns with nonzero coefficients, and the columns with the largest predicted decrease of the
+        objective; int64, ascending.
         """
         others = self.regression.size(self.support) - self.support.size
         return union(largest(self._gains, self._chosen, others, self.regression.features.pool), self.support)

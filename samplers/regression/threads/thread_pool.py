@@ -29,7 +29,8 @@ _LEAST = 8  # minimum number of elements in a chunk: a cache line
 # polls for the other threads, some tens of microseconds, before the processor is yielded to other processes
 _LOOKS = 1_000
 _LOOKS_FOR_WORK = 50_000  # polls for work, a millisecond: waking a thread takes a tenth of that
-# fraction of a run that all threads but one wait: one thread is as fast, as other processes use the processors
+# fraction of a run that all threads but one spend waiting: then one thread is as fast, as other processes use the
+# processors
 _CROWDED = 0.5
 _MOST_RESTS = 1 << 10
 _FEW = 1 << 15  # number of columns: fewer are not worth a thread
@@ -81,7 +82,7 @@ class ThreadPool:
         self.size = size
         self._meetings = np.zeros(counters_spec(size).shape, np.int64)
         self.members = [Member(rank, size, self._meetings) for rank in range(size)]
-        # runs in the caller's thread alone: how many remain, and how many follow the next long wait
+        # runs in the caller's thread alone: how many remain, and how many will follow the next long wait
         self._rests, self._next_rests = 0, 1
         self._cores = _cores_of_their_own(size)
         looks = _LOOKS_FOR_WORK if size <= len(set().union(*self._cores)) else 1
