@@ -134,12 +134,12 @@ def too_long(where: str, longest: int) -> RequestError:
 
 
 def whole_line(buffer: bytearray) -> int:
-    """Return the end of the last line in a buffer."""
+    """Return the position after the last complete line in a buffer."""
     return buffer.rfind(b"\n") + 1
 
 
 def first_line(buffer: bytearray) -> int:
-    """Return the end of the first line in a buffer."""
+    """Return the position after the first line in a buffer, 0 if it is incomplete."""
     return buffer.find(b"\n") + 1
 
 

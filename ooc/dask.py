@@ -148,7 +148,7 @@ def _host(address: str) -> str:
 def _places(client: Any, addresses: Sequence[str] | None) -> list[Place]:
     alive = {place.address: place for place in _alive(client)}
     if unknown := [each for each in addresses or () if each not in alive]:
-        raise RequestError(f"{unknown[0]} is not a worker of the cluster", f"There are: {', '.join(alive)}")
+        raise RequestError(f"{unknown[0]} is not a worker of the cluster", f"The workers are: {', '.join(alive)}")
     found = [alive[each] for each in addresses or alive]
     if not found or len(set(found)) < len(found):
         what = "one worker is given twice" if found else "the cluster has no workers"

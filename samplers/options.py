@@ -228,13 +228,13 @@ class ProgramOptions(Options):
     settings: Annotated[
         Sequence[str],
         Option(
-            "Option of the program, such as clusters=8; the value is JSON, else a string. Can be repeated.",
+            "Option of the program, such as clusters=8; the value is JSON, or otherwise a string. Can be repeated.",
             name="set",
             metavar="NAME=VALUE",
         ),
     ] = ()
     iterations: Annotated[int, Option("Passes over the data.", least=1)] = 100
-    evaluate_every: Annotated[int, Option("Iterations between values of the objective.", least=1)] = 1
+    evaluate_every: Annotated[int, Option("Iterations between evaluations of the objective.", least=1)] = 1
 
 
 def takers(options: type) -> dict[str, tuple[str, ...]]:

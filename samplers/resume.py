@@ -157,7 +157,7 @@ def _check_iterations(run: Run, iterations: int, *, first: bool = True) -> None:
     done = max((line["iteration"] for line in run.metrics()), default=0)
     if iterations < max(done, 1):
         raise RequestError(
-            f"--iterations must be at least {max(done, 1)}: {count_of(done, 'iteration')} done; got {iterations}"
+            f"--iterations must be at least {max(done, 1)}: {count_of(done, 'iteration')} done, got {iterations}"
         )
     if first and run.config["settings"].get("average"):
         from samplers.lda.averaging import check_more

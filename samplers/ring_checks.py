@@ -77,7 +77,7 @@ def check_processors(ring: Ring, spec: ProgramSpec) -> None:
     (first_host, first), *_ = told
     for rank, (host, (kind, features)) in enumerate(told):
         names = f"the processor of rank {rank} ({host})", f"that of rank 0 ({first_host})"
-        remedy = "Use machines of one kind: all ranks must compute the same numbers."
+        remedy = "Use machines with the same kind of processor: all ranks must compute the same numbers."
         if kind != first[0]:
             raise RequestError(f"{names[0]} is a {kind}, {names[1]} a {first[0]}", remedy)
         if unlike := sorted({*features} ^ {*first[1]}):

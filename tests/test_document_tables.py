@@ -321,7 +321,7 @@ def test_conditions(condition: str, expected: list[int]) -> None:
         ("group == f'{year}'", "cannot be used here"),
         ("year(group) == 1", "group is text, not a date"),
         ("on > '2015'", "'2015' is not a date"),
-        ("1 == 1", "it names no column"),
+        ("1 == 1", "it uses no column"),
         ("(" * 3000 + "year" + ")" * 3000, "--where"),
         ("year + 1 == 2", "cannot be used here"),
         ("year in ()", "is not a list of values"),

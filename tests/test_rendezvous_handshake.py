@@ -91,7 +91,7 @@ def test_ranks_meet_by_other_addresses(threads, host):
 def test_a_rank_that_does_not_come_is_named_everywhere(threads):
     first, second, *_ = meetings(4, join_timeout=2.0)
     found = all_told(first, second)
-    assert found == [f"ranks 2, 3 of 4 did not come to {first.at} within 2 s"] * 2
+    assert found == [f"ranks 2, 3 of 4 did not connect to {first.at} within 2 s"] * 2
 
 
 def test_a_rank_0_that_does_not_come_is_missed(threads, monkeypatch):
@@ -110,8 +110,8 @@ def test_other_numbers_of_ranks_are_named_everywhere(threads):
     first, second = meetings(2)
     found = all_told(first, second._replace(ranks=3))
     assert len(set(found)) == 1
-    assert "was told of 2 ranks, but rank 1 " in found[0]
-    assert found[0].endswith(" of 3")
+    assert "expects 2 ranks, but rank 1 " in found[0]
+    assert found[0].endswith(" expects 3")
 
 
 @pytest.mark.parametrize("package", ["ooc", "numpy"])
@@ -150,7 +150,7 @@ def test_another_key_is_noticed_at_both_ends(threads):
     first, second = meetings(2, join_timeout=2.0)
     found = all_told(first, second._replace(key=secrets.token_bytes(32)))
     assert found[1] == f"the process at {first.at} does not have the key of this rank"
-    assert found[0].startswith(f"rank 1 of 2 did not come to {first.at} within 2 s; a connection from 127.0.0.1 was")
+    assert found[0].startswith(f"rank 1 of 2 did not connect to {first.at} within 2 s; a connection from 127.0.0.1 was")
     assert "it does not have the key" in found[0]
 
 
@@ -255,10 +255,10 @@ def test_an_introduction_that_is_not_understood_ends_all(threads, change):
         waiting = [pool.submit(told, each) for each in (first, second)]
         with holder(third) as connection:
             messages.send(connection, third.introduction(HOST, 1)._asdict() | change)
-            with pytest.raises(RequestError, match="introduces itself as another version of ooc does"):
+            with pytest.raises(RequestError, match=r"a process on 127[.]0[.]0[.]1 has an incompatible version of ooc"):
                 messages.read_answer(connection, 3, time.monotonic() + LONG)
         found = [future.result() for future in waiting]
-    assert found == ["a process on 127.0.0.1 introduces itself as another version of ooc does"] * 2
+    assert found == ["a process on 127.0.0.1 has an incompatible version of ooc"] * 2
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\x10\x27\0\0" + b"[" * 10_000, b"\2\0\0\0[]"])
@@ -297,7 +297,7 @@ def test_an_answer_that_is_not_understood_is_an_error(threads, reply):
         asking = pool.submit(told, second)
         with context.wrap_socket(listening.accept()[0], server_side=True) as connection:
             messages.send(connection, reply)
-            assert asking.result() == "rank 0 answers as another version of ooc does"
+            assert asking.result() == "rank 0 has an incompatible version of ooc"
 
 
 def test_strangers_get_nothing_and_keep_nobody_out(threads):

@@ -263,7 +263,8 @@ def test_shards_that_do_not_belong_together_are_told(tmp_path, here, corpus):
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "complaint"), [("tokens", 5, "do not sum to the"), ("hash", "0", "are not those of the whole")]
+    ("field", "value", "complaint"),
+    [("tokens", 5, "do not sum to the"), ("hash", "0", "are not those of the whole dataset")],
 )
 def test_a_shard_that_says_something_else_of_its_whole_is_told(tmp_path, here, corpus, field, value, complaint):
     one = make_shards(corpus.path, str(tmp_path / "out"), 2)[1]

@@ -37,7 +37,7 @@ def held_out_dataset(data: Dataset) -> Dataset | None:
     is_same_split = own.get("held") is False and all(own.get(name) == others.get(name) for name in ("hold_out", "seed"))
     if others.get("held") and not is_same_split:
         raise RequestError(
-            f"{place} was held out of another dataset than {data.path}, which may have the same documents",
+            f"{place} was not held out of {data.path}, which may contain the same documents",
             "Ingest again with --hold-out, or name held-out documents with --held-out.",
         )
     return held

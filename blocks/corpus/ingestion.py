@@ -340,7 +340,7 @@ def write_table(pipeline: IngestionPipeline, asked: Settled, read: ReadCorpus) -
     may_lack = old or not messages or (asked.request.share and asked.request.share.held)  # few are held out
     if not may_lack and (missing := [name for name in asked.kept.names if name not in (ALL, *kinds)]):
         raise RequestError(
-            f"no document has the field {missing[0]!r}, which is to be kept", "Choose one that is there."
+            f"no document has the field {missing[0]!r}, which --keep asks for", "Choose an existing field."
         )
     if not kinds:
         return None

@@ -39,7 +39,7 @@ class Reading(NamedTuple):
 
 @dataclass
 class FilesChunk:
-    """Whole files for the worker to read: path and name of each."""
+    """Message: read and parse whole files, each given by path and name."""
 
     number: int
     source: str

@@ -104,7 +104,7 @@ def settled(request: CorpusRequest, *, together: bool) -> Settled:
         request = replace(request, append=False, skip_known=False)
     if together and request.keep:
         raise RequestError(
-            "--keep cannot be used on several machines: shards have no table of documents",
+            "--keep cannot be used on several machines: shards have no document table",
             "Ingest on one machine, split the dataset with `ooc shard`, and read its documents there.",
         )
     if together and request.deduplicate is not None:

@@ -62,7 +62,7 @@ class Expression:
         body = ast.Name(text) if text in kinds and not is_condition else self._parsed()
         self._value = self._condition(body) if is_condition else self._value_of(body)
         if not self._used:
-            raise self._error("it names no column", f"The columns are {self._columns()}.")
+            raise self._error("it uses no column", f"The columns are {self._columns()}.")
         self.columns, self.kind = list(self._used), self._value.kind
 
     def compute(self, arrays: Mapping[str, Any]) -> Any:
@@ -79,11 +79,11 @@ class Expression:
                 raise ValueError(f"it has more than {_LONGEST} letters")
             parsed = ast.parse(self.text.strip(), mode="eval").body
             if _levels(parsed) > _DEEPEST:
-                raise ValueError(f"it has more than {_DEEPEST} levels")
+                raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
             return parsed
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             what = error.msg if isinstance(error, SyntaxError) else str(error)
-            raise self._error(what or "it has too many levels", _EXAMPLE) from None
+            raise self._error(what or "it is nested too deeply", _EXAMPLE) from None
 
     def _error(self, why: str, remedy: str) -> RequestError:
         text = self.text if len(self.text) <= _SHOWN else f"{self.text[:_SHOWN]}…"
@@ -175,7 +175,7 @@ class Expression:
         pc = pyarrow_module().compute
         if name == "lower":
             if of.kind != "text":
-                raise self._error(f"{told} is {of.kind}, not text", "Use lower(x) of a text.")
+                raise self._error(f"{told} is {of.kind}, not text", "Use lower(x) with a text column.")
             return Value("text", lambda arrays: pc.utf8_lower(of.compute(arrays)))
         if of.kind not in _TIMES:
             raise self._error(f"{told} is {of.kind}, not a date", "Dates are written as 2015-01-31 in all documents.")

@@ -164,7 +164,7 @@ class DocumentTable:
                 told = file.metadata
                 rows = {told.num_rows, sum(told.row_group(group).num_rows for group in range(told.num_row_groups))}
                 if columns != expected or rows != {entry["documents"]}:
-                    raise self._damaged(path, "it has other rows or columns than the manifest says")
+                    raise self._damaged(path, "its rows or columns do not match the manifest")
                 yield file
         except FileNotFoundError:
             raise self._damaged(path, "it is missing") from None

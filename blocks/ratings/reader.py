@@ -144,7 +144,7 @@ def _wrong(line: bytes, form: RatingsFormat, allowed: tuple[float, float]) -> tu
         return f"expected `{wanted}`, got {quoted(line)}", _SKIP
     if form.two_fields and len(fields) > 2:
         return (
-            f"{quoted(line)} has more fields than line 1, which has two and no rating",
+            f"{quoted(line)} has more fields than line 1, which has only a user and an item",
             f"{_SKIP} If line 1 is the bad one, give --user-column 1 --item-column 2 --rating-column 3.",
         )
     for side, (place, size) in enumerate(zip(order[:2], form.sizes[:2], strict=True)):

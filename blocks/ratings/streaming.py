@@ -115,7 +115,7 @@ class RatingsWriter(DatasetWriter):
         try:
             values = np.asarray(ratings, np.float64)
         except (TypeError, ValueError) as error:
-            raise RequestError(f"ratings from {self._row(0)} on are not all numbers: {error}") from None
+            raise RequestError(f"ratings must be numbers, from {self._row(0)} on: {error}") from None
         if not (good := fits_float32(values)).all():
             at = int(good.argmin())
             raise RequestError(f"{self._row(at)}: the rating {values[at]} is not a finite number", "Leave it out.")

@@ -100,4 +100,4 @@ def problems_of_shard(dataset: Dataset | Matrix) -> Iterator[str]:
     if int(whole.frequencies.sum()) != samples or (columns_of(dataset).frequencies > whole.frequencies).any():
         yield f"{manifest}: its frequencies do not sum to the {samples} {dataset.unit} of the whole dataset"
     if columns_hash(dataset, whole) != shard["whole"]["hash"]:
-        yield f"{manifest}: words, slices or frequencies are not those of the whole"
+        yield f"{manifest}: words, slices or frequencies are not those of the whole dataset"

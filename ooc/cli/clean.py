@@ -14,7 +14,8 @@ from ooc.cli.console import Json, print_json, say
 def clean(
     path: Annotated[Path, typer.Argument(help="Directory of a dataset or a run, or one that contains several.")],
     state: Annotated[
-        bool, typer.Option("--state", help="Also delete the state of finished runs; they cannot be resumed then.")
+        bool,
+        typer.Option("--state", help="Also delete the state of finished runs, which can then no longer be resumed."),
     ] = False,
     json: Json = False,
 ) -> None:

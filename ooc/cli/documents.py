@@ -22,7 +22,7 @@ Where = Annotated[
 
 def documents(
     run: RunPath,
-    topic: Annotated[int, typer.Option(min=0, metavar="N", help="Number of the topic.")],
+    topic: Annotated[int, typer.Option(min=0, metavar="N", help="Topic number.")],
     where: Where = None,
     number: Annotated[int, typer.Option(min=1, metavar="N", help="Number of documents to list.")] = 10,
     width: Annotated[
@@ -67,7 +67,7 @@ def compare(
         list[int] | None, typer.Option(min=0, metavar="N", help="Show only this topic; can be repeated.")
     ] = None,
     largest: Annotated[int | None, typer.Option(min=1, metavar="N", help="Show only the N largest topics.")] = None,
-    level: Annotated[float, typer.Option(metavar="SHARE", help="Level of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(metavar="SHARE", help="Confidence level of the intervals.")] = 0.95,
     csv: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Write a table of all topics and groups to this CSV file.")
     ] = None,
@@ -152,14 +152,14 @@ def view(
 
 def label(
     run: RunPath,
-    topic: Annotated[int | None, typer.Argument(metavar="[TOPIC]", help="Number of a topic.")] = None,
+    topic: Annotated[int | None, typer.Argument(metavar="[TOPIC]", help="Topic number.")] = None,
     text: Annotated[
         str | None,
         typer.Argument(metavar="[LABEL]", help='Label of the topic, such as "clinical trials"; "" removes it.'),
     ] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="PATH", help="CSV file whose rows contain the number and the label of a topic."),
+        typer.Option("--from", metavar="PATH", help="CSV file with a topic number and a label in each row."),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -248,7 +248,7 @@ def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
     )
     if shards and request.keep:
         raise RequestError(
-            "--keep and --shards are mutually exclusive: shards have no table of documents",
+            "--keep and --shards are mutually exclusive: shards have no document table",
             "Ingest without --shards, then split the dataset with `ooc shard`.",
         )
     if shards and request.append:

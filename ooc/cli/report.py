@@ -13,7 +13,10 @@ from ooc.cli.results import DataOfRun
 
 def report(
     run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Directory of a run; an unfinished run gives the curves so far.")
+        Path,
+        typer.Argument(
+            metavar="RUN", help="Directory of a run; the report of an unfinished run shows the curves so far."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PATH", help="HTML file to write [default: RUN.html].")

@@ -15,9 +15,7 @@ RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a fin
 
 DataOfRun = Annotated[
     Path | None,
-    typer.Option(
-        metavar="DATASET", help="Dataset of the training, if it has moved, or if the run was trained on its shards."
-    ),
+    typer.Option(metavar="DATASET", help="Training dataset, if it was moved, or if the run was trained on its shards."),
 ]
 Spread = Annotated[
     bool,

@@ -159,8 +159,8 @@ def _all_ranks(door: Acceptor, reception: Reception, meeting: Rendezvous) -> Pre
         told = f"{names}{' and others' if len(missing) > 8 else ''} of {meeting.ranks}"
         if time.monotonic() > until:
             raise WorkFailed(
-                f"{told} did not come to {meeting.at} within {meeting.join_timeout:g} s{door.refusal}",
-                "Look for the messages of these ranks. If there is a firewall, open this port."
+                f"{told} did not connect to {meeting.at} within {meeting.join_timeout:g} s{door.refusal}",
+                "Check the output of these ranks. If there is a firewall, open this port."
                 " --join-timeout gives them more time.",
             )
         notes.say(f"waiting at {meeting.at} for {told}{door.refusal}")
@@ -172,7 +172,7 @@ def _present(door: Acceptor, reception: Reception, own: Introduction) -> dict[in
     for number, connection in door.accepted().items():
         each = reception.introductions[number]
         if isinstance(each, str):
-            raise RequestError(f"a process on {each} introduces itself as another version of ooc does", OTHER_VERSION)
+            raise RequestError(f"a process on {each} has an incompatible version of ooc", OTHER_VERSION)
         if _is_closed(connection):
             door.drop(number)
             continue
@@ -191,11 +191,11 @@ def _present(door: Acceptor, reception: Reception, own: Introduction) -> dict[in
 def _check_fits(own: Introduction, other: Introduction) -> None:
     if other.ranks != own.ranks:
         raise RequestError(
-            f"{own.name} was told of {own.ranks} ranks, but {other.name} of {other.ranks}",
+            f"{own.name} expects {own.ranks} ranks, but {other.name} expects {other.ranks}",
             "Start all ranks with the same --ring-size.",
         )
     if not 0 < other.rank < own.ranks:
-        raise RequestError(f"{other.name} came to rank 0, but ranks are from 0 to {own.ranks - 1}")
+        raise RequestError(f"{other.name} connected to rank 0, but ranks are from 0 to {own.ranks - 1}")
     check_packages([own.name, other.name], [own.packages, other.packages])
 
 

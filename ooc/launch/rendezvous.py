@@ -106,7 +106,7 @@ def _introduce(meeting: Rendezvous, shared: Credentials, connections: contextlib
     context = at_any_time(shared.context(ssl.PROTOCOL_TLS_CLIENT))
     began, notes, pause = time.monotonic(), Notes(), _RETRY
     until = began + meeting.join_timeout + LONGER
-    obstacle: object = "the time was over"
+    obstacle: object = "the timeout was reached"
     while time.monotonic() < until:
         try:
             return _ask(meeting, context, until, connections)
@@ -117,14 +117,14 @@ def _introduce(meeting: Rendezvous, shared: Credentials, connections: contextlib
             ) from None
         except OSError as error:
             busy = getattr(error, "reason", None) == _BUSY
-            obstacle = "the ranks of another start are just connecting there" if busy else error
+            obstacle = "the ranks of another start are connecting there right now" if busy else error
         notes.say(f"waiting for rank 0 at {meeting.at}: {obstacle}")
         time.sleep(min(pause * random.uniform(0.5, 1.0), max(until - time.monotonic(), 0.0)))
         pause = min(2 * pause, _MOST_RETRY)
     raise WorkFailed(
         f"rank {meeting.rank} could not join the ring at {meeting.at} within {time.monotonic() - began:.0f} s:"
         f" {obstacle}",
-        "Look for the message of rank 0, which has to run on this host. If there is a firewall, open this port."
+        "Check the output of rank 0, which must run on this host. If there is a firewall, open this port."
         " --join-timeout gives all ranks more time.",
     )
 
@@ -156,5 +156,5 @@ def _listen_beside(meeting: Rendezvous, address: str) -> socket.socket:
     if meeting.ports:
         return listen_on(address, meeting.ports)
     if (listening := listen_at(address, (meeting.port, 0))) is None:
-        raise RequestError(f"rank {meeting.rank} cannot listen at {address}, nor at other addresses")
+        raise RequestError(f"rank {meeting.rank} cannot listen at {address} or at any other address")
     return listening

@@ -132,7 +132,7 @@ def _check_refused(message: dict[str, Any]) -> None:
 
 
 def _other_version() -> RequestError:
-    return RequestError("rank 0 answers as another version of ooc does", OTHER_VERSION)
+    return RequestError("rank 0 has an incompatible version of ooc", OTHER_VERSION)
 
 
 def _is_name(text: Any) -> bool:

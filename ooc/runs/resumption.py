@@ -43,7 +43,7 @@ def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: 
 def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     old = old | dict(zip(("program", "options"), ProgramSpec(old["program"], old["options"]).current, strict=True))
     if old["program"] != new["program"]:
-        yield f"it is of {_name(old['program'])}, not {_name(new['program'])}"
+        yield f"it trains {_name(old['program'])}, not {_name(new['program'])}"
         return
     before, now = (json.loads(json.dumps(_told(config))) for config in (old, new))
     for name in sorted(before.keys() | now.keys()):

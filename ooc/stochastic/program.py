@@ -240,8 +240,9 @@ class StochasticProgram(StaticProgram):
         return work + 12 * int(self.dataset.index.cells.sum(axis=1).max(initial=0))
 
     def sent_bytes(self, machines: int, iteration: int = 1) -> int:
-        """Return the bytes sent per iteration: after each round, the summed results of workers, then the combined
-        variables."""
+        """Return the number of bytes sent per iteration: in each round, the summed results of workers and the combined
+        variables.
+        """
         arrays = self.shared_arrays()
         gathered = (arrays[name].bytes for name in self._gathered_names())
         return 2 * self.rounds * sum(gathered)

@@ -290,7 +290,8 @@ def _unknown(users: np.ndarray, items: np.ndarray, rows: int) -> str:
         if names.size
     ]
     said = " and ".join(sides)
-    return f"X has {said} that the training did not have: predicted are the mean and the bias of the other side"
+    what = f"X has {said} that the training data did not have"
+    return f"{what}: their predictions are the mean plus the bias of the known side"
 
 
 def _identity(data: Matrix | KnownValues) -> str:

@@ -85,10 +85,13 @@ class GradientDescent(FactorizationProgram):
         )
 
     def cause(self) -> str:
-        return f"the steps became longer and longer: a first one of {self.rate:g} is too long"
+        return f"the steps grew longer and longer: an initial step of {self.rate:g} is too long"
 
     def remedy(self) -> str:
-        return "Train again by --method als or ccd, which have no steps, or with a smaller --rate or --regularization."
+        return (
+            "Train again with --method als or ccd, which have no learning rate, "
+            "or with a smaller --rate or --regularization."
+        )
 
 
 class StochasticGradient(GradientDescent):
@@ -148,7 +151,7 @@ class StochasticGradient(GradientDescent):
             shared["row_squares"][:] = shared["column_squares"][:] = self.first_squares
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        """Return the cells of each turn: every second block first, since neighbouring blocks have neighbouring strata,
+        """Return the cells of each turn, with every second block first: neighbouring blocks have neighbouring strata,
         which share cache lines.
         """
         if phase is not self.phases[0]:

@@ -96,7 +96,7 @@ class FactorizationOptions(Options):
     combine: Annotated[
         str | None,
         Option(
-            "With --schedule bsp: combine the changes of the copies by their mean or sum [default: mean].",
+            "With --schedule bsp: combine the copies' changes by mean or sum [default: mean].",
             choices="mean|sum",
             takes=("bsp",),
             alone=_LEAVE,
@@ -104,7 +104,9 @@ class FactorizationOptions(Options):
     ] = None
     steps: Annotated[
         int | None,
-        Option("Conjugate-gradient steps of als for each user and item [default: 3].", takes=("als", "implicit")),
+        Option(
+            "Number of conjugate gradient steps of als for each user and item [default: 3].", takes=("als", "implicit")
+        ),
     ] = None
     parallelism: Annotated[
         int | str | None,

@@ -244,7 +244,7 @@ class FactorizationProgram(StaticProgram):
 
     def cause(self) -> str:
         """Return the probable cause of infinite factors, for the message."""
-        return f"ratings are of a size of {self.size:.3g}, and --regularization is {self.regularization:g}"
+        return f"ratings are about {self.size:.3g}, and --regularization is {self.regularization:g}"
 
     def remedy(self) -> str:
         return "Train a new run with a larger --regularization, or with ratings divided by their standard deviation."

@@ -217,7 +217,7 @@ class DocMajor(WarmStart):
         lay_out(job.state, base, block.positions[mine], job.shared["position_words"], topics, words, counted)
 
     def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
-        """Do one step on a cell with frozen rows, for one part of its documents or words."""
+        """Execute one step of sampling a cell with frozen rows, for one part of its documents or words."""
         if step == "sample":
             marks = taper(job.bounds.size - 1)[job.part : job.part + 2] * block.positions.size
             return self._sample(job, block, np.searchsorted(block.offsets, marks), slice_, key)

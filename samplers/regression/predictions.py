@@ -18,7 +18,7 @@ from samplers.regression.model import Coefficients, RegressionModel
 
 def check_columns(model: RegressionModel, design: Design) -> None:
     """Raise RequestError unless the columns of the design match those of the model."""
-    remedy = "Ingest it again with --columns-from and the dataset of the training."
+    remedy = "Ingest it again with --columns-from and the training dataset."
     if design.columns != model.columns:
         raise RequestError(f"{design.path} has {design.columns:,} columns, but the model has {model.columns:,}", remedy)
     if design.column_names() != model.column_names():

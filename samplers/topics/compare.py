@@ -38,7 +38,7 @@ class _Codes(dict[Any, int]):
         if len(self) == _MOST_GROUPS:
             raise RequestError(
                 f"{self._told} has more than {_MOST_GROUPS:,} different values",
-                "Compare by fewer groups, as year(date).",
+                "Compare by a value with fewer groups, such as year(date).",
             )
         number = self[value] = len(self)
         return number

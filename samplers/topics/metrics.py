@@ -142,4 +142,4 @@ def lines(found: dict[str, Any]) -> Iterator[str]:
 
 def _unseen(found: dict[str, Any]) -> str:
     unseen = found["unseen_top_words"]
-    return f"; {unseen:,} top words are in none" if unseen else ""
+    return f"; {unseen:,} top words occur in no document" if unseen else ""

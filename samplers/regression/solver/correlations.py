@@ -112,7 +112,7 @@ class Correlations:
         self._counts[NOTHING] = norms.size
         self._last, self._square, self._products = np.empty(0), 0.0, np.zeros(_KEPT)  # see `_square_of`
         self.usable = features.every if self._limits.min(initial=1.0) > 0 else np.flatnonzero(self._limits)
-        self._pending: Look | None = None  # correlations of all usable columns that are counted, but not yet recorded
+        self._pending: Look | None = None  # of all usable columns, counted but not yet recorded
         self.columns_read = 0
 
     def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
