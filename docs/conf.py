@@ -39,21 +39,21 @@ html_theme_options = {"navigation_with_keys": True}
 
 
 def _fill(_app: object, page: str, source: list[str]) -> None:
-    """Put into a reference page what the code says."""
+    """Fill the generated part into a reference page."""
     from reference import filled
 
     source[0] = filled(page, source[0])
 
 
 def _as_prose(*given: object) -> None:
-    """Docstrings are prose with code between single backticks: keep RST from seeing more than that in them."""
+    """Docstrings are prose with code between single backticks: keep Sphinx from parsing them as RST beyond that."""
     lines: list[str] = given[5]  # type: ignore[assignment]
     paragraphs = re.split(r"\n{2,}", "\n".join(lines))
     lines[:] = "\n\n".join(_paragraph(text) for text in paragraphs).split("\n")
 
 
 def _paragraph(text: str) -> str:
-    """A formula or an example, which is indented, as it is; otherwise prose."""
+    """Return a paragraph as RST: a formula or an example, which is indented, unchanged; otherwise as prose."""
     if text.startswith("    "):
         return f"::\n\n{text}"
     linked = re.sub(r"`?docs/([\w-]+)\.md`?", r":doc:`/\1`", text)
@@ -63,13 +63,13 @@ def _paragraph(text: str) -> str:
 
 
 def _says_nothing(*given: object) -> bool | None:
-    """Leave out what Python says of the fields of a named tuple; their docstring is that of the tuple."""
+    """Leave out Python's default docstrings of the fields of a named tuple; the tuple's docstring describes them."""
     thing = given[3]
     return True if (getattr(thing, "__doc__", "") or "").startswith("Alias for field number") else None
 
 
 def _write_formula(translator: Any, node: Any) -> None:
-    """Write a formula as MathML, which browsers show without a script from elsewhere."""
+    """Write a formula as MathML, which browsers show without a script."""
     tag, display = ("div", "block") if isinstance(node, docutils.nodes.math_block) else ("span", "inline")
     translator.body.append(
         f'<{tag} class="math">{latex2mathml.converter.convert(node.astext(), display=display)}</{tag}>'

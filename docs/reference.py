@@ -1,6 +1,5 @@
-"""The reference pages: Markdown of the command line, from its commands, and of the Python interface, from its names.
-
-A page says by a comment, as `<!-- reference -->`, where its generated part stands.
+"""The reference pages: Markdown of the commands, and of the public names of the Python interface. A comment in a page,
+such as `<!-- reference -->`, says where the generated part goes.
 """
 
 from __future__ import annotations
@@ -56,13 +55,13 @@ SUBJECTS = {  # names of `ooc` and `blocks` by page
 
 
 def commands() -> str:
-    """All commands with their arguments and options."""
+    """Return all commands with their arguments and options."""
     found = sorted(walk(get_command(app), ("ooc",)), key=lambda each: each[0])
     return "\n\n".join(section for path, command in found for section in _told(path, command))
 
 
 def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """The commands below one that are not hidden, each with the words it is called by."""
+    """Yield a command's subcommands that are not hidden, each with the words that invoke it."""
     if not hasattr(command, "commands"):
         yield path, command
         return
@@ -112,7 +111,7 @@ def estimator(name: str) -> str:
 
 
 def _grouped(said: Mapping[str, T]) -> list[tuple[T, list[str]]]:
-    """The names of which the same is said, in the order of the first of them."""
+    """Group names with the same description, in the order of the first of each group."""
     return [(entry, [name for name in said if said[name] == entry]) for entry in dict.fromkeys(said.values())]
 
 
@@ -121,13 +120,15 @@ def _code(names: Sequence[str]) -> str:
 
 
 def _default(kind: type, parameter: inspect.Parameter) -> str:
-    """The default of a parameter; that of the option, where None stands for it."""
+    """Return the default of a parameter; if it is None, that of the option."""
     stated = re.search(r"\[default: (.+?)\]", _option_help(kind, parameter.name))
     return _parameters(stated[1]) if parameter.default is None and stated else f"`{parameter.default!r}`"
 
 
 def meaning(kind: type, parameter: str) -> str:
-    """What a parameter of an estimator means: by the option that it is, or by the docstring."""
+    """Return the description of an estimator's parameter: the help of the option of the same meaning, or the
+    docstring.
+    """
     said = re.sub(r"\s*\[default: .+?\]", "", _option_help(kind, parameter))
     said = re.sub(r" \((?:scikit-learn|gensim|MALLET|glmnet)'s [^()]*\)", "", said)
     known = documented(kind, "Parameters")
@@ -135,14 +136,16 @@ def meaning(kind: type, parameter: str) -> str:
 
 
 def _parameters(said: str) -> str:
-    """The help of an option, with parameters in place of other options."""
+    """Return the help of an option, with the names of options replaced by those of parameters."""
     return re.sub(r"`?--([a-z][a-z-]+)`?", lambda option: f"`{option[1].replace('-', '_')}`", said)
 
 
 def _sentence(said: str) -> str:
-    """What a cell of a table can hold: it begins with a capital letter, ends with a full stop, and links to pages."""
+    """Return a description as a cell of a table: with a capital letter first, a full stop at the end, and links to
+    pages.
+    """
     linked = re.sub(r"docs/([\w-]+)\.md", r"[](../\1.md)", said).replace("|", "\\|")
-    begins = linked[:1].upper() if linked[1:2].isalpha() else linked[:1]  # a single letter is a number, as p
+    begins = linked[:1].upper() if linked[1:2].isalpha() else linked[:1]  # a single letter is a number, such as p
     return f"{begins}{linked[1:].rstrip('.')}." if linked else ""
 
 
@@ -153,14 +156,14 @@ def _option_help(kind: type, parameter: str) -> str:
 
 
 class Entry(NamedTuple):
-    """An entry of a section of a docstring: the type that it states, and what it says."""
+    """An entry of a section of a docstring: the type, and the description."""
 
     type: str
     text: str
 
 
 def documented(kind: type, section: str) -> dict[str, Entry]:
-    """The entries of a section of the NumPy docstrings of a class and its bases, by name."""
+    """Return the entries of a section in the NumPy docstrings of a class and its bases, by name."""
     found: dict[str, Entry] = {}
     for base in kind.__mro__:
         text = inspect.cleandoc(base.__dict__.get("__doc__") or "")
@@ -168,14 +171,14 @@ def documented(kind: type, section: str) -> dict[str, Entry]:
         entries = re.findall(r"^(\S[^\n]*)\n((?:[ \t]+[^\n]*\n?|\n)+)", body[1] + "\n", re.M) if body else []
         for head, said in entries:
             names, _, stated = head.partition(" : ")
-            if not said.lstrip().startswith("See `"):  # a base says it
+            if not said.lstrip().startswith("See `"):  # a base class describes it
                 entry = Entry(stated.replace("|", "\\|"), " ".join(said.split()))
                 found |= {name: entry for name in re.split(r",\s*", names) if name not in found}
     return found
 
 
 def attributes(kind: type) -> dict[str, Entry]:
-    """What `fit` learns, by name."""
+    """Return the attributes that `fit` sets, by name."""
     stated = {name for base in kind.__mro__ for name in (*vars(base).get("__annotations__", ()), *vars(base))}
     known = documented(kind, "Attributes")
     names = sorted(name for name in stated if name.endswith("_") and not name.startswith("_"))
@@ -185,7 +188,7 @@ def attributes(kind: type) -> dict[str, Entry]:
 
 
 def methods_of(kind: type) -> list[str]:
-    """The names of methods, and of properties that are methods for some parameters only."""
+    """Return the names of methods, and of properties that are methods for some parameters only."""
     names = [name for name in dir(kind) if not name.startswith("_") and not name.endswith("_")]
     return [name for name in names if name not in signature_of(kind) and _kind_of(kind, name)]
 
@@ -196,7 +199,7 @@ def _kind_of(kind: type, name: str) -> str:
 
 
 def subject(page: str) -> str:
-    """All public names that a page is about, and the classes that these have in common."""
+    """Return all public names that a page describes, and the base classes that they share."""
     found = public_names()
     things = {found[name]: _thing(found[name]) for name in SUBJECTS[page]}
     bases = [base for thing in things.values() if inspect.isclass(thing) for base in thing.__mro__[1:]]
@@ -206,7 +209,7 @@ def subject(page: str) -> str:
 
 
 def public_names() -> dict[str, str]:
-    """Where each public name of the packages is, but for estimators, which two packages have."""
+    """Return the dotted path of each public name of the packages, without the estimators, which two packages export."""
     modules = {package: importlib.import_module(package) for package in PACKAGES}
     return {
         name: f"{package}.{name}"
@@ -228,7 +231,7 @@ def _directive(path: str, thing: Any) -> str:
 
 
 def interface() -> str:
-    """All public names, with the first line of what their docstrings say."""
+    """Return all public names with the first lines of their docstrings."""
     pages = {name: page for page, names in SUBJECTS.items() for name in names}
     rows = [
         f"| [{name}]({pages[name]}.md#{name.lower()}) | `{path.rpartition('.')[0]}` | {_first_line(_thing(path))} |"
@@ -244,12 +247,12 @@ def _first_line(thing: Any) -> str:
 
 
 def options() -> str:
-    """A table for each model of all its options, and where each works; else why not."""
+    """Return a table for each model: each option, the interfaces that have it, and why the others do not."""
     return "\n\n".join(section for model in MODELS for section in _options(model))
 
 
 class TrainedModel(NamedTuple):
-    """A command of training, the classes that describe its options, and its estimators."""
+    """A training command, the classes that describe its options, and its estimators."""
 
     command: str
     kinds: Sequence[type]
@@ -268,7 +271,7 @@ MODELS = (
 )
 
 
-IN_PROCESS = {  # why estimators that train in their own process do not have an option
+IN_PROCESS = {  # reasons why estimators that train in their own process do not have an option
     "workers": "one, as SGD goes from sample to sample",
     "memory_bytes": "data and model are in memory",
     "quiet": "tells nothing but warnings",
@@ -284,7 +287,9 @@ def _options(model: TrainedModel) -> Iterator[str]:
 
 
 def _where(each: Described, estimators: Sequence[type]) -> list[str]:
-    """The names of an option in each interface, or in brackets why it has none there; and what takes it."""
+    """Return the names of an option in each interface, or the reason in parentheses why it has none; and what accepts
+    it.
+    """
     option = each.option
     parameters = [name for name in estimator_names(each) if any(name in signature_of(kind) for kind in estimators)]
     machines = f"no: {option.alone}" if option.alone else "only there" if option.together else "yes"
@@ -299,7 +304,7 @@ def _where(each: Described, estimators: Sequence[type]) -> list[str]:
 
 
 def estimator_names(each: Described) -> tuple[str, ...]:
-    """Those that an option has in estimators: a classifier's penalty is the inverse of a regression's."""
+    """Return the names of an option in estimators: a classifier's penalty is the inverse of a regression's."""
     return ("alpha", "C") if each.field == "level" else (each.parameter,)
 
 
@@ -317,5 +322,5 @@ REFERENCES: dict[str, Callable[[], str]] = {
 
 
 def filled(page: str, text: str) -> str:
-    """The text of a page with what the code says in its place."""
+    """Return the text of a page with its generated part filled in."""
     return text.replace(PLACE, REFERENCES[page]()) if page in REFERENCES else text

@@ -1,6 +1,6 @@
-"""Send the metrics of each iteration to MLflow, TensorBoard, or Weights & Biases: one callback for each.
+"""Log the metrics of each iteration to MLflow, TensorBoard, or Weights & Biases: one callback for each of them.
 
-python callbacks.py mlflow|tensorboard|wandb; without an argument they are printed
+python callbacks.py mlflow|tensorboard|wandb; without an argument, the metrics are printed
 """
 
 from __future__ import annotations
@@ -13,19 +13,21 @@ from ooc import LatentDirichletAllocation
 
 
 def numbers(line: dict[str, Any]) -> dict[str, float]:
-    """The values of a line of the metrics, without its number and its time of day."""
+    """Return the numbers in one line of metrics, without the iteration and the time of day."""
     return {name: value for name, value in line.items() if name not in ("iteration", "time")}
 
 
 def mlflow_callback() -> Callable[[dict[str, Any]], None]:
-    """Log to the active run of MLflow, or to a new one. Needs `pip install mlflow-skinny`, or mlflow."""
+    """Log to the active run of MLflow, or to a new run if none is active. Needs `pip install mlflow-skinny`, or
+    mlflow.
+    """
     import mlflow
 
     return lambda line: mlflow.log_metrics(numbers(line), step=line["iteration"])
 
 
 def tensorboard_callback(directory: str = "tensorboard") -> Callable[[dict[str, Any]], None]:
-    """Write scalars that `tensorboard --logdir DIRECTORY` shows. Needs `pip install tensorboardX`."""
+    """Write scalars to a directory; `tensorboard --logdir DIRECTORY` shows them. Needs `pip install tensorboardX`."""
     from tensorboardX import SummaryWriter
 
     writer = SummaryWriter(directory)
@@ -39,7 +41,7 @@ def tensorboard_callback(directory: str = "tensorboard") -> Callable[[dict[str, 
 
 
 def wandb_callback() -> Callable[[dict[str, Any]], None]:
-    """Log to a run of Weights & Biases; with WANDB_MODE=offline to a directory. Needs `pip install wandb`."""
+    """Log to a run of Weights & Biases, or to a local directory if WANDB_MODE=offline. Needs `pip install wandb`."""
     import wandb
 
     run = wandb.init(project="ooc")

@@ -1,6 +1,7 @@
-"""Statistics of the documents of a corpus, in one pass: python examples/documents.py CORPUS
+"""Compute statistics of the documents of a corpus in one pass: python examples/documents.py CORPUS
 
-Counts are sums, so any number of workers counts the same: each sees a share of the documents, as often heavier.
+The counts are sums, so they do not depend on the number of workers: each worker sees a part of the documents, and
+weights them by the inverse of that fraction.
 """
 
 from blocks import Dataset
@@ -17,7 +18,7 @@ class Statistics(StochasticProgram):
     def process(element, weight, shared, local):
         shared.documents.add(weight)
         shared.tokens.add(weight * element.words.size)
-        for token in range(element.words.size):  # they are sorted
+        for token in range(element.words.size):  # the words of a document are sorted
             if token == 0 or element.words[token] != element.words[token - 1]:
                 shared.containing.add(element.words[token], weight)
 

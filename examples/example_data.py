@@ -1,4 +1,4 @@
-"""Small datasets, for examples that are started without arguments."""
+"""Small datasets for examples that are run without arguments."""
 
 import sys
 import tempfile
@@ -11,13 +11,13 @@ from ooc import Dataset, Design, Matrix, Samples
 
 
 def documents(path):
-    """What `help()` of Python says of some subjects."""
+    """Write a corpus of the texts that Python's `help()` has on some topics."""
     with Dataset.create(path) as writer:
         writer.add(topics.values(), topics.keys())
 
 
 def ratings(path):
-    """Half of the products of 300 users' and 60 items' vectors of three numbers."""
+    """Write a matrix of 300 users and 60 items of rank three, of which half of the entries are known."""
     random = np.random.default_rng(0)
     table = random.random((300, 3)) @ random.random((3, 60))
     users, items = np.nonzero(random.random(table.shape) < 0.5)
@@ -26,7 +26,7 @@ def ratings(path):
 
 
 def samples(path):
-    """1,000 points around three centres; the label says on which side of a plane a point is."""
+    """Write 1,000 points around three centres; the label of a point says on which side of a plane it is."""
     random = np.random.default_rng(0)
     points = 3 * random.normal(size=(3, 10))[random.integers(0, 3, 1000)] + random.normal(size=(1000, 10))
     points /= np.linalg.norm(points, axis=1).max()
@@ -35,7 +35,9 @@ def samples(path):
 
 
 def design(path):
-    """1,000 rows of 20 columns, of which the first five, with coefficients above 0, and noise make y."""
+    """Write a design matrix of 1,000 rows and 20 columns; y depends on the first five, with positive coefficients, and
+    on noise.
+    """
     random = np.random.default_rng(0)
     x = random.normal(size=(1000, 20))
     with Design.create(path) as writer:
@@ -43,7 +45,9 @@ def design(path):
 
 
 def arguments(kind, *defaults):
-    """The command line's arguments; if there are none, a dataset and a run in a directory that is gone afterwards."""
+    """Yield the arguments of the command line; without any, paths of a small dataset and of a run in a temporary
+    directory.
+    """
     if sys.argv[1:]:
         return sys.argv[1:]
     directory = Path(arguments.directory.name)

@@ -1,7 +1,7 @@
-"""A factorization machine (Rendle, 2010) for labels that are numbers: python examples/fm.py SAMPLES RUN
+"""Train a factorization machine (Rendle, 2010) for regression: python examples/fm.py SAMPLES RUN
 
-Predicts w0 + sum_j w_j x_j + 1/2 sum_k ((sum_j v_jk x_j)^2 - sum_j v_jk^2 x_j^2), by stochastic gradient descent of the
-squared error.
+The prediction is w0 + sum_j w_j x_j + 1/2 sum_k ((sum_j v_jk x_j)^2 - sum_j v_jk^2 x_j^2), and the squared error is
+minimized by stochastic gradient descent.
 """
 
 import numba
@@ -11,7 +11,7 @@ from ooc import Field, StochasticProgram, fit
 
 @numba.njit
 def predict(element, shared, sums):
-    """The prediction for an element; sums, float64 (R,), is set to sum_j v_jk x_j."""
+    """Return the prediction for an element, and set sums, float64 (R,), to sum_j v_jk x_j."""
     found = shared.w0.get()
     sums[:] = 0
     for entry in range(element.columns.size):

@@ -1,7 +1,7 @@
-"""Group Lasso: python examples/group_lasso.py DESIGN RUN
+"""Fit a group Lasso: python examples/group_lasso.py DESIGN RUN
 
-Minimises |y - X b|^2 / 2 + penalty * sum_g |b_g| over groups of consecutive columns (Yuan and Lin, 2006), one group
-after the other by a proximal step of length 1 / |X_g|^2 (Frobenius).
+Minimizes |y - X b|^2 / 2 + penalty * sum_g |b_g| over groups of consecutive columns (Yuan and Lin, 2006), by a proximal
+step for one group after the other, of step size 1 / |X_g|^2 (Frobenius norm).
 """
 
 import numpy as np
@@ -38,7 +38,9 @@ class GroupLasso(DynamicProgram):
         return np.square(shared["residual"]).sum() / 2 + self.penalty * norms.sum()
 
     def gap(self, shared, sums):
-        """The dual point is the residual, shrunk until |X_g' r| <= penalty for all groups."""
+        """Return the duality gap; the dual point is the residual, scaled down until |X_g' r| <= penalty for all
+        groups.
+        """
         residual, y = shared["residual"], self.dataset.y
         steepest = np.linalg.norm(sums[:, :, 0], axis=1).max()
         dual = -residual * min(1, self.penalty / steepest)

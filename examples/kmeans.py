@@ -1,6 +1,7 @@
-"""k-means (Lloyd, 1982) of the rows of a sparse matrix: python examples/kmeans.py MATRIX RUN CLUSTERS
+"""Cluster the rows of a sparse matrix by k-means (Lloyd, 1982): python examples/kmeans.py MATRIX RUN CLUSTERS
 
-Each row finds its centre block by block, each coordinate of the centres is averaged slice by slice; blanks are 0.
+One phase assigns rows to centres, block by block; the other averages the coordinates of the centres, slice by slice.
+Missing entries are 0.
 """
 
 import numba
@@ -11,7 +12,7 @@ from ooc import Field, Phase, StaticProgram, fit
 
 @numba.njit(nogil=True, cache=True)
 def assign(offsets, columns, values, centres, squares, clusters):
-    """Set the cluster of each row; returns the sum of |centre - row|^2 - |row|^2 over the rows."""
+    """Set the cluster of each row, and return the sum of |centre - row|^2 - |row|^2 over the rows."""
     total, distances = 0.0, np.empty(squares.size)
     for row in range(clusters.size):
         distances[:] = squares
@@ -24,7 +25,9 @@ def assign(offsets, columns, values, centres, squares, clusters):
 
 @numba.njit(nogil=True, cache=True)
 def average(offsets, rows, values, clusters, sizes, centres):
-    """Set the coordinates of all centres in some columns, (columns, K); a cluster without rows keeps its own."""
+    """Set the coordinates of all centres in some columns, (columns, K); the centre of an empty cluster does not
+    move.
+    """
     for column in range(len(centres)):
         centres[column] *= sizes == 0
         for entry in range(offsets[column], offsets[column + 1]):

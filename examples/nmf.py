@@ -1,7 +1,7 @@
-"""Non-negative matrix factorization: python examples/nmf.py MATRIX RUN
+"""Factorize a matrix into non-negative factors: python examples/nmf.py MATRIX RUN
 
-Minimises |A - W H'|^2 over W >= 0 and H >= 0, one coordinate of a row after the other (Cichocki and Phan, 2009); blanks
-are 0.
+Minimizes |A - W H'|^2 over W >= 0 and H >= 0, one coordinate of a row after the other (Cichocki and Phan, 2009);
+missing entries are 0.
 """
 
 import numba
@@ -12,10 +12,10 @@ from ooc import Field, Phase, StaticProgram, fit
 
 @numba.njit(nogil=True, cache=True)
 def descend(offsets, others, values, theirs, gram, mine):
-    """Minimise over each row of mine, float64 (n, R), given theirs, (m, R), and gram = theirs' theirs, (R, R).
+    """Minimize over each row of mine, float64 (n, R), given theirs, float64 (m, R), and gram = theirs' theirs, (R, R).
 
-    offsets: int64 (n+1,). others: uint32 (N,) and values: float32 (N,), the entries. Returns the change of |A - W H'|^2
-    from 0 to these rows.
+    offsets: int64 (n+1,). others: uint32 (N,) and values: float32 (N,), the entries. Returns the difference of |A - W
+    H'|^2 between these rows and rows of 0.
     """
     total, products = 0.0, np.empty(gram.shape[0])
     for row in range(len(mine)):

@@ -1,6 +1,6 @@
-"""Non-negative least squares: python examples/nnls.py DESIGN RUN
+"""Solve non-negative least squares: python examples/nnls.py DESIGN RUN
 
-Minimises |y - X b|^2 / 2 over b >= 0 by coordinate descent: b_j <- max(b_j - x_j' r / |x_j|^2, 0), with r = X b - y.
+Minimizes |y - X b|^2 / 2 over b >= 0 by coordinate descent: b_j <- max(b_j - x_j' r / |x_j|^2, 0), with r = X b - y.
 """
 
 import numpy as np

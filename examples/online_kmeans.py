@@ -1,6 +1,6 @@
-"""k-means, online (MacQueen, 1967), of samples: python examples/online_kmeans.py SAMPLES RUN CLUSTERS
+"""Cluster samples by online k-means (MacQueen, 1967): python examples/online_kmeans.py SAMPLES RUN CLUSTERS
 
-Each sample moves the centre that is nearest to it, so that this is the mean of all samples that it was nearest to.
+Each sample moves the centre nearest to it, so that a centre is the mean of all samples that were assigned to it.
 """
 
 import numba
@@ -10,7 +10,7 @@ from ooc import Field, StochasticProgram, fit
 
 @numba.njit
 def distance(sample, centre):
-    """The squared distance of a sample, float64 (n,), from a centre."""
+    """Return the squared distance between a sample, float64 (n,), and a centre."""
     total = 0.0
     for place in range(sample.size):
         total += (sample[place] - centre.get(place)) ** 2
@@ -19,7 +19,7 @@ def distance(sample, centre):
 
 @numba.njit
 def nearest(element, shared, sample):
-    """The centre that is nearest to an element; sample, float64 (n,), is set to its values."""
+    """Return the centre nearest to an element, and set sample, float64 (n,), to the values of the element."""
     sample[:] = 0
     for entry in range(element.columns.size):
         sample[element.columns[entry]] = element.values[entry]

@@ -1,7 +1,8 @@
-"""A sparse support vector machine, of targets above 0 and others: python examples/sparse_svm.py DESIGN RUN COST
+"""Train a sparse support vector machine; targets above 0 are the positive class: python examples/sparse_svm.py DESIGN
+RUN COST
 
-Minimises |w|_1 + cost * sum_i max(0, 1 - y_i x_i'w)^2 by coordinate descent: a Newton step, whose curvature is at most
-2 cost |x_j|^2, then soft thresholding (Fan et al., LIBLINEAR, 2008, without their line search).
+Minimizes |w|_1 + cost * sum_i max(0, 1 - y_i x_i'w)^2 by coordinate descent: a Newton step, with 2 cost |x_j|^2 as an
+upper bound of the curvature, then soft thresholding (Fan et al., LIBLINEAR, 2008, without their line search).
 """
 
 import numpy as np

@@ -1,7 +1,8 @@
-"""Singular values and vectors of a sparse matrix by subspace iteration: python examples/svd.py MATRIX RUN RANK
+"""Compute singular values and vectors of a sparse matrix by subspace iteration: python examples/svd.py MATRIX RUN RANK
 
-V is multiplied by A block by block, then by A' slice by slice, and made orthonormal again: it turns towards the right
-singular vectors of A, and the roots of the lengths of its columns before that towards the singular values.
+V is multiplied by A block by block, then by A' slice by slice, and orthonormalized. It converges to the right singular
+vectors of A; the square roots of the norms of its columns, before they are orthonormalized, converge to the singular
+values.
 """
 
 import numba
@@ -12,7 +13,7 @@ from ooc import Field, Phase, StaticProgram, fit
 
 @numba.njit(nogil=True, cache=True)
 def multiply(offsets, others, values, factors, products):
-    """Set products, float64 (n, R), to the product of n sparse rows, or columns, and factors, float64 (m, R)."""
+    """Set products, float64 (n, R), to the product of n sparse rows (or columns) and factors, float64 (m, R)."""
     products[:] = 0
     for row in range(len(products)):
         for entry in range(offsets[row], offsets[row + 1]):

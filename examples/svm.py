@@ -1,4 +1,6 @@
-"""A linear support vector machine, online (Pegasos, 2007), on labels -1 and 1: python examples/svm.py SAMPLES RUN"""
+"""Train a linear support vector machine online (Pegasos, 2007); labels are -1 and 1: python examples/svm.py SAMPLES
+RUN
+"""
 
 from ooc import Field, StochasticProgram, fit
 
@@ -15,7 +17,7 @@ class Pegasos(StochasticProgram):
         for entry in range(element.columns.size):
             margin += element.label * element.values[entry] * shared.w.get(element.columns[entry])
         shared.t.add(weight)
-        share = weight / (shared.t.get() + 1 / shared.penalty)  # the step, times the penalty
+        share = weight / (shared.t.get() + 1 / shared.penalty)  # the step size times the penalty
         shared.w.multiply(1 - share)
         for entry in range(element.columns.size if margin < 1 else 0):
             shared.w.add(element.columns[entry], share / shared.penalty * element.label * element.values[entry])

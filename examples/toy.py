@@ -1,7 +1,8 @@
-"""Why samples are reweighted: figure 1 of the Splash paper, all seven solutions: python examples/toy.py [figure1.png]
+"""Show why samples are reweighted, by the seven solutions in figure 1 of the Splash paper: python examples/toy.py
+[figure1.png]
 
-3,000 points of a plane, and the point of the smallest weighted distance to all, by stochastic gradient descent: by one
-thread, and by 30 that see 100 points each.
+Stochastic gradient descent looks for the point with the smallest weighted distance to 3,000 points of a plane: with one
+thread, and with 30 threads that see 100 points each.
 """
 
 import math
@@ -15,7 +16,7 @@ from blocks import write_samples
 from ooc import ProgramSpec, Shared, StochasticEngine, StochasticProgram
 
 POINTS, WORKERS = 3000, 30
-SCALES = np.array([1.0, 0.01])  # of the distance along each axis
+SCALES = np.array([1.0, 0.01])  # weights of the distance along each axis
 
 
 class Nearest(StochasticProgram):
@@ -44,7 +45,7 @@ class Nearest(StochasticProgram):
 
 
 def solutions(samples, points):
-    """The seven, each float64 (n, 2), by what the paper calls them."""
+    """Return the seven solutions, each float64 (n, 2), by the names that the paper has for them."""
     found = {"a: exact": points.mean(axis=0, keepdims=True)}
     for parallelism, strategy, name in (
         (1, "reweight", "b: one thread"),
