@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Ooc
 from hypothesis import settings
 from nursery import SELDOM, nursery, started, will_do
 from tqdm import tqdm
@@ -109,9 +110,6 @@ def fresh_interpreters() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "_start_interpreter", start_interpreter)
         yield
-
-
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from commands import Ooc
 from corpora import tree
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 TRAIN = "train lda corpus {} --topics 3 --sampler two-phase --workers 1 --seed 5 --evaluate-every 50 --iterations"
 APPEND = "ingest jsonl more.jsonl corpus --append"
 

@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+from commands import Ooc
 from corpora import tree
 from long import long_but
 
 from blocks import Dataset
 from blocks.json_files import write_json
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 WORDS = ["apple", "pear", "plum", "goal", "team", "ball", "match", "fruit"]
 REMEDY = "Leave it out, or give --skip-known to skip what the dataset already has."
 

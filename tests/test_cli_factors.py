@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Ooc, assert_refused
 from corpora import kill_while_resuming, model_bytes
-from test_cli_train import assert_refused
 
 from blocks.ratings.matrix import Matrix
 from ooc.runs.new_run import create_run
@@ -21,7 +20,6 @@ from samplers.factorization.recommendation import fold_in
 from samplers.models import open_factors
 from samplers.resume import resume
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 USERS, ITEMS = 120, 40
 
 

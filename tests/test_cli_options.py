@@ -8,12 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Ooc
 from corpora import tiny_dataset
 from typer.main import get_command
 
@@ -22,8 +23,6 @@ from ooc.cli.app import app
 from ooc.cli.app import commands as made
 from ooc.cli.config import read_config
 from ooc.cli.session import choose
-
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:

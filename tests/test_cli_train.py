@@ -3,47 +3,25 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import xxhash
-from corpora import model_bytes, program_spec, tiny_dataset, tree
+from commands import Ooc, assert_refused
+from corpora import program_spec, tiny_dataset
+from themed_corpus import THEMES, ingest_themes, train
 
 from blocks import Dataset
 from ooc.runs.new_run import create_run
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
-THEMES = ["apple pear plum fruit cherry tree", "goal team ball match player score", "star planet orbit moon sun comet"]
-
 
 @pytest.fixture
 def corpus(tmp_path: Path, ooc: Ooc) -> Path:
-    """Documents of three themes, and one that is empty, ingested from JSON Lines."""
-    rng = np.random.default_rng(3)
-    texts = [" ".join(rng.choice(THEMES[d % 3].split(), 30)) for d in range(150)]
-    lines = [json.dumps({"id": f"doc{d}", "text": text}) for d, text in enumerate([*texts, ""])]
-    (tmp_path / "texts.jsonl").write_text("\n".join(lines) + "\n")
-    assert ooc("ingest", "jsonl", "texts.jsonl", "corpus").returncode == 0
-    return tmp_path / "corpus"
-
-
-def train(ooc: Ooc, *more: object) -> subprocess.CompletedProcess[str]:
-    return ooc("train", "lda", "corpus", "run", "--topics", 3, "--iterations", 30, "--workers", 1, *more)
-
-
-def assert_refused(done: subprocess.CompletedProcess[str], said: str) -> None:
-    """Exit code 2, one line that says what is wrong, at most one more that says what to do, no traceback."""
-    assert done.returncode == 2, done.stderr
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.strip().splitlines()) <= 2
+    return ingest_themes(ooc, tmp_path)
 
 
 def test_the_main_job(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
@@ -275,107 +253,6 @@ def test_wrong_paths_are_refused(corpus: Path, tmp_path: Path, ooc: Ooc) -> None
     assert (tmp_path / "taken").read_text() == "mine"
     assert {path.name for path in tmp_path.iterdir()} == {"corpus", "run", "taken", "texts.jsonl"}
     assert train(ooc, "--overwrite").returncode == 0
-
-
-def test_a_changed_dataset_is_refused(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
-    """Once it is made again, the run belongs to another dataset. What is appended leaves the run what it began with."""
-    assert train(ooc).returncode == 0
-    assert ooc("ingest", "jsonl", "texts.jsonl", "corpus", "--overwrite", "--seed", 2).returncode == 0
-    done = ooc("resume", "run", "--iterations", 40)
-    assert done.returncode == 2
-    assert "it was recreated or appended to" in done.stderr
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("wrong", ["a bit", "the block of another dataset"])
-def test_a_wrong_block_is_named_before_anything_is_written(corpus: Path, tmp_path: Path, ooc: Ooc, wrong: str) -> None:
-    block = corpus / "blocks" / "00000.h5"
-    content = bytearray(block.read_bytes())
-    if wrong == "a bit":
-        content[len(content) // 2] ^= 1
-    else:  # of the same documents in another order: as many bytes
-        assert ooc("ingest", "jsonl", "texts.jsonl", "other", "--seed", 2).returncode == 0
-        other = (tmp_path / "other" / "blocks" / "00000.h5").read_bytes()
-        assert len(other) == len(content)
-        content[:] = other
-    block.write_bytes(content)
-    done = train(ooc)
-    assert done.returncode == 1
-    assert "00000.h5" in done.stderr
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("file", ["corpus/manifest.json", "run/config.json", "run/state/manifest.json"])
-def test_what_a_newer_version_wrote_is_refused_and_left_alone(
-    corpus: Path, tmp_path: Path, ooc: Ooc, file: str
-) -> None:
-    assert train(ooc).returncode == 0
-    content = json.loads((tmp_path / file).read_text())
-    checksum = content.pop("checksum", None)  # of the rest, as the newer version would have it
-    content["schema"] = 2
-    if checksum:
-        content["checksum"] = xxhash.xxh3_128_hexdigest(json.dumps(content, sort_keys=True).encode())
-    (tmp_path / file).write_text(json.dumps(content))
-    before = tree(tmp_path)
-    assert_refused(
-        ooc("resume", "run", "--iterations", 40), f"{file} has schema version 2; this version of ooc reads 1"
-    )
-    assert tree(tmp_path) == before
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize(
-    ("file", "before", "after", "command"),
-    [
-        ("run/config.json", '"seed": 0', '"seed": 1', "resume run --iterations 40"),
-        ("run/model/model.json", '"beta": 0.05', '"beta": 0.06', "topics run"),
-        ("corpus/manifest.json", '"tokens": 4500', '"tokens": 4501', "resume run --iterations 40"),
-    ],
-)
-def test_a_changed_number_in_a_json_file_is_found(
-    corpus: Path, tmp_path: Path, ooc: Ooc, file: str, before: str, after: str, command: str
-) -> None:
-    """By `verify`, and by a command that would go on with the other number."""
-    assert train(ooc).returncode == 0
-    text = (tmp_path / file).read_text()
-    assert before in text
-    (tmp_path / file).write_text(text.replace(before, after, 1))
-    for reader in (f"verify {file.partition('/')[0]}", command):
-        done = ooc(*reader.split())
-        assert done.returncode == 1, reader
-        assert f"{file} is damaged: its checksum does not match" in done.stderr
-
-
-@pytest.mark.long
-def test_a_lost_manifest_of_the_state_costs_nothing(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
-    """`verify` tells and leaves every file alone; `resume` goes on from what the generations say of themselves."""
-    assert train(ooc).returncode == 0
-    assert ooc("resume", "run", "--iterations", 40).returncode == 0
-    expected = model_bytes(tmp_path / "run")
-    shutil.rmtree(tmp_path / "run")
-    assert train(ooc).returncode == 0
-    (tmp_path / "run" / "state" / "manifest.json").unlink()
-    before = tree(tmp_path)
-    told = ooc("verify", "run")
-    assert told.returncode == 1
-    assert "it has no manifest.json" in told.stderr
-    assert tree(tmp_path) == before
-    assert ooc("resume", "run", "--iterations", 40).returncode == 0
-    assert model_bytes(tmp_path / "run") == expected
-    assert ooc("verify", "run").returncode == 0
-
-
-def test_damaged_state_and_model_are_found_by_verify(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
-    assert train(ooc).returncode == 0
-    for pattern in ("model/words.h5", "state/*.cells"):
-        file = max((tmp_path / "run").glob(pattern))
-        content = bytearray(file.read_bytes())
-        content[len(content) // 2] ^= 1
-        file.write_bytes(content)
-        done = ooc("verify", "run")
-        assert done.returncode == 1
-        assert file.name in done.stderr
 
 
 def test_state_on_another_disk(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:

@@ -10,11 +10,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Ooc
 from corpora import tiny_dataset
 from processes import until
 from rich.console import Console
@@ -22,7 +22,6 @@ from rich.console import Console
 from ooc.cli.watch import picture, plain, sparkline
 from ooc.runs.progress import Progress
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 SHORT = ("--topics", 2, "--iterations", 6, "--evaluate-every", 2, "--workers", 1)
 OOC = f"{sys.executable} -m ooc"
 TRAIN = f"{OOC} train lda corpus run {' '.join(map(str, SHORT))}"

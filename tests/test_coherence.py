@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import warnings
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Ooc
 
 from blocks import Dataset, RequestError
 from samplers.topics.coherence import EPSILON, coherence, diversity
@@ -21,7 +20,6 @@ from samplers.topics.results import top_entries
 from tests.corpora import InProcess, names_of_words, program_spec, random_documents, small_dataset, tiny_dataset
 
 TOPICS = 7
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 import scipy.stats
+from commands import Ooc
 
 from blocks import RequestError
 from ooc import LatentDirichletAllocation
@@ -24,7 +24,6 @@ from samplers.topics.model import TopicCountRows, TopicModel
 from samplers.topics.prevalence import benjamini_hochberg
 from samplers.topics.student import quantile, two_sided
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 THEMES = [["apple", "pear", "plum", "fruit"], ["goal", "team", "ball", "match"], ["star", "moon", "sun", "orbit"]]
 MARKUP = "<img src=x onerror=alert(1)>"
 

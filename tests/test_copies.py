@@ -6,16 +6,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import Ooc
 from corpora import tree
 from long import long_but
 from test_append_beside import write_texts
 from test_orders import assert_plain, held
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 TRAIN = "train lda corpus run --topics 3 --sampler two-phase --workers 1 --seed 5 --evaluate-every 20 --iterations 20"
 LONGER = "resume {} --iterations 30 --workers 1"
 APPEND = "ingest jsonl more.jsonl corpus --append --workers 1"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Ooc
 from scipy import sparse
 from sklearn import linear_model
 from sklearn.metrics import log_loss, mean_poisson_deviance
@@ -28,7 +28,6 @@ from samplers import (
 )
 from samplers.regression.model import RegressionModel
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 RANDOM = np.random.default_rng(3)
 X = RANDOM.normal(size=(90, 20)) * (RANDOM.random((90, 20)) < 0.6)
 Y = X[:, :4] @ [2.0, -1.5, 1.0, 0.7] + RANDOM.normal(size=90) + 5

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Ooc
 from rings import mpiexec, on_ring, until
 
 from blocks import Matrix, Samples
@@ -22,7 +23,6 @@ from ooc import ProgramRun, ProgramSpec, fit
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 ENTRIES = 150_000
 LONG_EXAMPLES = [

@@ -10,18 +10,18 @@ import json
 import random
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import xxhash
+from commands import Ooc
 from corpora import tree
 from long import long_but
 from make_old_files import write_inputs
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 ONE = "--workers 1"
 MADE = {
     "corpus": f"ingest jsonl texts.jsonl corpus {ONE}",

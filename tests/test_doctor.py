@@ -5,17 +5,15 @@ from __future__ import annotations
 import copy
 import json
 import os
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from commands import Ooc
 
 from ooc.doctor import advice
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 HEALTHY: dict[str, Any] = {
     "versions": {"python": "3.13.0"},
     "extras": {"matplotlib": "3.9"},

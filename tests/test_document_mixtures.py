@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
+from commands import Ooc
 
 from samplers import LatentDirichletAllocation
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 THEMES = ["ball goal match team player", "planet comet moon orbit star", "flour oven bread yeast salt"]
 ALPHA = [0.1, 0.6, 0.3]
 UNKNOWN = ["the zebra", "a quagga and an okapi", ""]  # of a batch without a word that is known

@@ -21,6 +21,7 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet
 import pytest
+from commands import Ooc
 
 from blocks import Dataset, RequestError, WorkFailed
 from blocks.documents.cells import column_of_strings, column_of_values
@@ -28,7 +29,6 @@ from blocks.documents.expressions import Expression
 from blocks.progress_bar import no_bar
 from blocks.verify import verify_dataset
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 WORDS = ["apple", "pear", "plum", "goal", "team", "ball", "match", "fruit"]
 OPTIONS = ("--stop-words", "none")
 

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import Ooc
 
 from blocks import Dataset, RequestError
 from blocks.corpus.duplicate_search import values_of_band
 from blocks.corpus.duplicates import parse_similarity
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 LETTERS = "alpha beta gamma delta zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma tau"
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import Ooc
 from test_dynamic_programs import made  # noqa: F401  (a fixture)
 
 from blocks import RequestError
 from blocks.errors import Diverged, OocError
 from ooc import fit
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 PROGRAM = """from ooc import DynamicProgram, Field
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.optimize
+from commands import Ooc
 from designs import ingested, read_back, write
 from rings import mpiexec, on_ring, until
 from sklearn.linear_model import LogisticRegression, MultiTaskLasso
@@ -25,7 +26,6 @@ from ooc.ring.ring import Ring
 from ooc.runs.run import Run
 from ooc.workers.worker import ProgramSpec
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 MORE = '''

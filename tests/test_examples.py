@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Ooc
 from rings import until
 
 from blocks import Matrix, Samples, ingest_documents, write_samples
 from ooc.runs.run import Run
 from samplers import LatentDirichletAllocation
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 

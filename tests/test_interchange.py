@@ -10,15 +10,14 @@ import shutil
 import subprocess
 import warnings
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import Ooc, assert_refused
 from pages import ROOT
 from scipy import sparse
-from test_cli_train import assert_refused
 
 from blocks import RequestError, write_corpus, write_matrix
 from blocks.ratings.writer import Entries
@@ -37,7 +36,6 @@ with warnings.catch_warnings():  # of theirs, which would be errors here
     import pyarrow.parquet
     import tomotopy
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 TOPICS, DOCUMENTS = 4, 60
 WORDS = [f"wört{number}" for number in range(50)]
 NAMES = [f"document {number}" for number in range(DOCUMENTS)]

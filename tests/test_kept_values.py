@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import shutil
-import subprocess
 from collections.abc import Callable
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -17,13 +16,13 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet
 import pytest
+from commands import Ooc
 
 from blocks.corpus.dataset import Dataset
 from blocks.documents.expressions import Expression
 from blocks.documents.table import DocumentTable
 from blocks.errors import RequestError, WorkFailed
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 TEXTS = ["plum pear", "apple plum"]
 
 

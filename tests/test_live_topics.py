@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Ooc
 from long import long_but
-
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize("sampler", long_but(["two-phase"], ["two-phase", "splash"]))

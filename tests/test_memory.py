@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from commands import Ooc
 
 from blocks import control_groups, memory
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 MOUNTED = Path("/sys/fs/cgroup")
 
 

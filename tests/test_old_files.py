@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Ooc
 from make_old_files import PLACE, TOLD
 
 from ooc.runs.run import Run
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 ARCHIVES = sorted((Path(__file__).parent / "old_files").glob("*.tar.xz"))
 DATASETS = ("corpus", "ratings", "design", "shards")
 ITERATIONS = {"lda": 20, "two-phase": 4, "lightlda": 4, "sgd": 2, "ccd": 2, "als": 2, "implicit": 2}

@@ -6,12 +6,12 @@ import itertools
 import os
 import shutil
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from commands import Ooc
 from corpora import tree
 from nursery import will_do
 from processes import until
@@ -20,7 +20,6 @@ from test_append_beside import write_texts
 
 pytestmark = pytest.mark.skipif(not will_do(), reason="nothing is forked here")
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 ITERATIONS = 60
 TRAIN = f"train lda corpus run --topics 3 --sampler two-phase --workers 1 --iterations {ITERATIONS} --seed"
 OPERATIONS = {

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import Ooc
 from corpora import new_run, program_spec, small_dataset
 from rings import on_ring
 
@@ -32,7 +31,6 @@ from samplers.lda.training import disk_needed
 from samplers.lda.trial import tokens_per_s
 from samplers.planning import plan_lda, told
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 SPEEDS = Speeds(1e6, 1e8, 1e7)
 
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Ooc
 from rings import mpiexec
 
 from blocks import Design, Matrix, RequestError
 from ooc import ProgramRun
 from ooc.program_sources import dependencies, files_of, source_checksum
 from ooc.workers.worker import ProgramSpec
-
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 RATINGS = np.arange(1.0, 13.0).reshape(4, 3)
 STATIC = """import numba

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from commands import Ooc
 
 from blocks.errors import RequestError
 from samplers import MatrixFactorization
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 RANDOM = np.random.default_rng(3)
 ROWS, COLUMNS = np.nonzero(RANDOM.random((60, 30)) < 0.5)
 USERS, ITEMS = 3 * ROWS + 1000, 7 * COLUMNS

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import Ooc
 from long import long_but
 from rings import on_ring
 from test_factorization import planted, written
@@ -22,7 +21,6 @@ from samplers import MatrixFactorization
 from samplers.factorization.model import FactorModel
 from samplers.factorization.training import train_mf
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 DENSE, KNOWN = planted(120, 40, 3, 0.4)
 ROWS, COLUMNS = np.nonzero(KNOWN)
 NOISE = np.random.default_rng(8).normal(size=DENSE.shape)

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commands import Ooc
 from corpora import tree
 from long import long_but
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 READING = [
     "info corpus",
     "info run --json",

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browsers import UNREADABLE, chromium, opened
+from commands import Ooc
 from corpora import trained_model
 from long import long_but
 
@@ -26,7 +27,6 @@ from samplers.report.page import write_report
 from samplers.report.topic_charts import charts
 from samplers.report.topics import section
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 MARKUP = "<img src=x onerror=alert(1)>"
 THEMES = [
     ["apple", "pear", "plum", "fruit", MARKUP],

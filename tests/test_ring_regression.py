@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from corpora import leftovers, model_bytes
 from llvmlite.binding.targets import FeatureMap
+from regression_runs import COLUMNS, PATH, ROWS, dense_models, make_designs, model_of
 from rings import on_ring
-from test_regression_training import COLUMNS, PATH, ROWS, dense_models, made, model_of  # noqa: F401  (a fixture)
 
 from blocks import Design, Interrupted, RequestError, WorkFailed
 from blocks.design.design import DenseBlock, SparseBlock
@@ -34,7 +34,12 @@ REFUSED = (RequestError, RingFailed)  # by the rank itself, or by one that was s
 
 
 @pytest.fixture(scope="module")
-def shards(made: Path) -> dict[str, list[Path]]:  # noqa: F811
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_designs(tmp_path_factory.mktemp("designs"))
+
+
+@pytest.fixture(scope="module")
+def shards(made: Path) -> dict[str, list[Path]]:
     return {kind: [one.path for one in make_shards(made / kind, f"{made}/{kind}-{{rank}}", RANKS)] for kind in LOSS_OF}
 
 
@@ -64,7 +69,7 @@ OPTIONS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("kind", "given"), OPTIONS, ids=str)
-def test_the_path_is_that_of_one_machine(made, shards, tmp_path, kind, given):  # noqa: F811
+def test_the_path_is_that_of_one_machine(made, shards, tmp_path, kind, given):
     """But for the order of sums. The last rank has no row that is used, in one of the cases."""
     np.save(tmp_path / "rows.npy", np.arange(50))
     (tmp_path / "weights.txt").write_text("\n".join(map(str, np.linspace(0.5, 2, ROWS))))

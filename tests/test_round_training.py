@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from corpora import leftovers, model_bytes
 from designs import ingested, write
+from regression_runs import LOSS_OF, dense_models, make_designs, model_of, problem_of
 from regressions import gap, objective
-from test_regression_training import LOSS_OF, dense_models, made, model_of, problem_of  # noqa: F401  (a fixture)
 
 from blocks import Interrupted, RequestError
 from blocks.errors import WorkFailed
@@ -22,6 +22,11 @@ from samplers.regression.training import train_regression
 from samplers.resume import resume
 
 ROUNDS: dict[str, Any] = {"ratio": 0.3, "parallelism": 8, "schedule": "priority", "quiet": True, "workers": 1}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_designs(tmp_path_factory.mktemp("designs"))
 
 
 @pytest.mark.few(2)
@@ -35,7 +40,7 @@ ROUNDS: dict[str, Any] = {"ratio": 0.3, "parallelism": 8, "schedule": "priority"
     ],
     ids=str,
 )
-def test_rounds_come_to_what_working_sets_do(made, tmp_path, kind, given):  # noqa: F811
+def test_rounds_come_to_what_working_sets_do(made, tmp_path, kind, given):
     """The gap is told after each pass, and small enough in the end, also by an independent implementation."""
     rounds = {**ROUNDS, **given}
     last = train_regression(made / kind, tmp_path / "run", LOSS_OF[kind], **rounds)
@@ -56,7 +61,7 @@ def test_rounds_come_to_what_working_sets_do(made, tmp_path, kind, given):  # no
     assert Run(tmp_path / "run").config["iterations"] == len(lines) > 1
 
 
-def test_a_run_stopped_after_every_step_ends_with_the_same_bytes(made, tmp_path, monkeypatch):  # noqa: F811
+def test_a_run_stopped_after_every_step_ends_with_the_same_bytes(made, tmp_path, monkeypatch):
     train_regression(made / "lasso", tmp_path / "whole", "squared", **ROUNDS)
     passes = len(Run(tmp_path / "whole").metrics())
 
@@ -117,13 +122,13 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("kind", "wrong", "told"), REFUSED)
-def test_what_rounds_cannot_do_is_refused(made, tmp_path, kind, wrong, told):  # noqa: F811
+def test_what_rounds_cannot_do_is_refused(made, tmp_path, kind, wrong, told):
     with pytest.raises(RequestError, match=re.escape(told)):
         train_regression(made / kind, tmp_path / "run", LOSS_OF[kind], **{**ROUNDS, **wrong})
     assert not (tmp_path / "run").exists()
 
 
-def test_rounds_at_the_command_line(made: Path, tmp_path, ooc):  # noqa: F811
+def test_rounds_at_the_command_line(made: Path, tmp_path, ooc):
     words = ["--lambda-ratio", 0.5, "--schedule", "priority", "--parallelism", 4, "--rho", 0.3, "--workers", 1]
     done = ooc("train", "lasso", made / "lasso", "run", *words)
     assert done.returncode == 0, done.stderr

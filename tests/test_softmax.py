@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import Ooc
 from corpora import InProcess
 
 from blocks.samples.ingestion import write_samples
@@ -23,8 +23,6 @@ from samplers.regression.softmax.model import SoftmaxModel
 from samplers.regression.softmax.predictions import write_classes
 from samplers.regression.softmax.program import LOSSES, turn_to_gradients
 from samplers.regression.softmax.training import train_softmax
-
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Ooc
 from corpora import InProcess
 from test_factorization import planted, written
 
@@ -18,8 +17,6 @@ from ooc.workers.worker import ProgramSpec
 from samplers.factorization.model import FactorModel
 from samplers.factorization.splash import solve
 from samplers.programs import target
-
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Ooc
 from corpora import InProcess, small_dataset
 
 from blocks import Dataset
 from ooc.workers.worker import ProgramSpec
 from samplers.programs import target
 from samplers.topics.model import Model
-
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")

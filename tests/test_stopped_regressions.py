@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import Ooc
+from regression_runs import LOSS_OF, PATH, make_designs
 from sklearn.exceptions import ConvergenceWarning
-from test_regression_training import LOSS_OF, PATH, made  # noqa: F401
 
 from blocks import Design
 from ooc.runs.run import Run
@@ -22,8 +22,13 @@ from samplers.regression.training import program_of, train_regression
 ROOM = 1 << 26
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_designs(tmp_path_factory.mktemp("designs"))
+
+
 @pytest.mark.parametrize("kind", LOSS_OF)
-def test_stopped_at_any_look_they_go_on_to_the_same_solutions(kind: str, made: Path, tmp_path: Path) -> None:  # noqa: F811
+def test_stopped_at_any_look_they_go_on_to_the_same_solutions(kind: str, made: Path, tmp_path: Path) -> None:
     """The end is wanted at one look in a hundred, drawn at random: passes, rounds and steps are left."""
     train_regression(made / kind, tmp_path / "run", LOSS_OF[kind], **PATH, folds=2)
     run, random = Run(tmp_path / "run"), np.random.default_rng(0)

@@ -8,18 +8,18 @@ import pickle
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Ooc
 from corpora import tree
 from long import long_but
 
 from blocks.corpus.from_memory import write_corpus
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 OWN = """
 from samplers.lda.programs import TwoPhase
 

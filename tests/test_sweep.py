@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.optimize
+from commands import Ooc
 
 from samplers.models import open_model
 from samplers.topics.assignment import best_matching, shared_words
 from samplers.topics.sweep import advice
-
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def test_topics_are_matched_best() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 import scipy.cluster.hierarchy
 import scipy.spatial.distance
 import scipy.stats
+from commands import Ooc
 
 from samplers import LatentDirichletAllocation
 from samplers.topics import frex
@@ -21,8 +21,6 @@ from samplers.topics.labels import labels_of, set_labels
 from samplers.topics.model import Model, write_topic_model
 from samplers.topics.view import write_view
 from tests.topic_models import dense, random_model
-
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize("entries", [1 << 21, 7])

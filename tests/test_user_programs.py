@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import Ooc
 from corpora import new_run, plan
 from test_factorization import planted, written
 
@@ -24,8 +25,6 @@ from ooc.runs.metrics import metrics_line, values_of
 from ooc.runs.run import Run
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
-
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 PROGRAM = """import numba
 import numpy as np
