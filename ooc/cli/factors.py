@@ -1,23 +1,65 @@
-"""`ooc recommend` and `ooc similar-items`: use a matrix factorization."""
+"""`ooc recommend`, `similar-items` and `evaluate`: use a matrix factorization."""
 
 from __future__ import annotations
 
 import csv
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from blocks import stderr
-from ooc.cli.console import Json, print_json
+from blocks.errors import RequestError
+from blocks.plurals import count_of
+from ooc.cli.console import Json, Overwrite, note, print_json, say
+from samplers.options import Option, Options
 
 if TYPE_CHECKING:
-    from samplers.factorization.recommendation import Recommendations
+    import numpy as np
+
+    from blocks.ratings.matrix import Matrix
+    from samplers.factorization.model import FactorModel
+    from samplers.factorization.ranking_metrics import Rankings
+    from samplers.factorization.recommendation import Users
+    from samplers.factorization.top_items import TopItems
 
 FactorRun = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run of `ooc train mf`.")]
 Top = Annotated[int, typer.Option(min=1, metavar="N", help="Number of items to print for each user or item.")]
+_ERRORS = {  # output formats, by whether the data are explicit ratings
+    True: "{ratings:,} ratings: RMSE {rmse:.4f}, mean absolute error {mae:.4f}",
+    False: "{counts:,} counts: expected percentile rank {percentile_rank:.2%}",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingOptions(Options):
+    """Options of `ooc evaluate` for metrics of recommendations."""
+
+    ranking: Annotated[
+        int | None,
+        Option(
+            "Factorization: also compare the N best items for each user with the held-out ratings: precision, recall, "
+            "MAP, NDCG and coverage.",
+            metavar="N",
+            least=1,
+        ),
+    ] = None
+    threshold: Annotated[
+        float | None,
+        Option(
+            "With --ranking: lowest held-out rating of a relevant item [default: all are relevant].", metavar="RATING"
+        ),
+    ] = None
+    data: Annotated[
+        Path | None,
+        Option(
+            "With --ranking: ratings of the training, if they have moved, or if the run was trained on their shards.",
+            metavar="DATASET",
+        ),
+    ] = None
 
 
 def recommend(
@@ -30,34 +72,63 @@ def recommend(
     exclude_seen: Annotated[
         bool, typer.Option("--exclude-seen", help="Leave out items that the user has rated.")
     ] = False,
+    items: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Recommend only the items in this file, one name per line [default: all]."),
+    ] = None,
     ratings: Annotated[
         Path | None,
         typer.Option(
             metavar="PATH",
-            help="Ratings of users who joined after the training, ingested with --items-from.",
+            help="Recommend to the users of these ratings, who joined after the training: a file of ratings, or a "
+            "dataset ingested with --items-from.",
         ),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DATASET",
+            help="For --exclude-seen: ratings of the training, if they have moved, or if the run was trained on their "
+            "shards.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write, .csv or .parquet, instead of lines on standard output."),
+    ] = None,
+    overwrite: Overwrite = False,
     json: Json = False,
 ) -> None:
     """Recommend items to users: lines of user, item, prediction.
 
     Example: ooc recommend run --user 42 --user 77 --top 5 --exclude-seen
+
+    ooc recommend run --exclude-seen --out recommendations.parquet
     """
-    from blocks.ratings.matrix import Matrix
-    from ooc.runs.run import Run
-    from samplers.factorization.recommendation import known_users, later_users
+    from blocks.outputs import STANDARD_OUTPUT, require_free, scratch_for
+    from samplers.factorization.recommendation import candidates, in_order, known_users
     from samplers.factorization.recommendation import recommend as choose
+    from samplers.factorization.recommended_files import format_of
     from samplers.models import open_factors
 
+    if out:
+        format_of(out)
+        require_free(out, overwrite=overwrite)
     model = open_factors(run)
+    chosen = candidates(model, None if items is None else _listed(model, items))
     if ratings:
-        later = Matrix(ratings)
-        names = _known(user, later.row_names(), str(ratings))
-        users = later_users(model, later, names)
+        names, numbers, users = _later(model, ratings, user, top)
     else:
-        names = _known(user, model.rows.names, str(run))
-        users = known_users(model, names, Run(run).dataset(Matrix) if exclude_seen else None)
-    _tell(choose(model, users, top, exclude_seen=exclude_seen), as_json=json)
+        names, numbers = _known(user, model.rows.names, str(run))
+        users = known_users(model, numbers, top, training_ratings(model, run, data) if exclude_seen else None)
+    with scratch_for(out or STANDARD_OUTPUT) as scratch:
+        found = choose(model, users, top, chosen, exclude_seen=exclude_seen)
+        ordered = in_order(found, numbers.size, top, scratch)
+        if out:
+            _write(out, ordered, names, model.columns.names, as_json=json)
+        else:
+            best = (each for _, some in ordered for each in some.lists())
+            _tell(names, best, model.columns.names, as_json=json)
     sys.exit(1 if user and len(names) < len(user) else 0)
 
 
@@ -78,31 +149,123 @@ def similar_items(
     from samplers.models import open_factors
 
     model = open_factors(run)
-    names = _known(item, model.columns.names, str(run))
-    _tell(choose(model, names, top), as_json=json)
+    names, places = _known(item, model.columns.names, str(run))
+    best = (each for _, some in choose(model, places, top) for each in some.lists())
+    _tell(names, best, model.columns.names, as_json=json)
     sys.exit(1 if item and len(names) < len(item) else 0)
 
 
-def _known(wanted: Sequence[str] | None, names: Sequence[str], where: str) -> list[str]:
-    """Return the wanted names that exist; report the others on standard error."""
-    if not wanted:
-        return list(names)
-    there = set(names)
-    for name in wanted:
-        if name not in there:
-            stderr.fail(f"{name!r} is not in {where}")
-    return [name for name in wanted if name in there]
+def evaluate_factors(
+    model: FactorModel, run: Path, held_out: Matrix, ranking: RankingOptions, *, as_json: bool
+) -> None:
+    """Print the errors of predictions and, with `--ranking`, metrics of recommendations."""
+    from samplers.factorization.ranking_metrics import rank_held_out
+    from samplers.factorization.rating_errors import evaluate_ratings
 
-
-def _tell(choices: Iterable[Recommendations], *, as_json: bool) -> None:
+    top, threshold = ranking.ranking, ranking.threshold
+    if top is None and (threshold is not None or ranking.data):
+        option = "data" if threshold is None else "threshold"
+        raise RequestError(f"--{option} can only be used with --ranking", f"Add --ranking N, or leave --{option} out.")
+    errors = evaluate_ratings(model, held_out)
+    ranked = top and rank_held_out(model, training_ratings(model, run, ranking.data), held_out, top, threshold)
     if as_json:
-        print_json([choice._asdict() for choice in choices])
+        print_json(errors | ({"ranking": ranked} if ranked else {}))
+        return
+    print(_ERRORS["rmse" in errors].format(**errors))
+    if ranked:
+        print("\n".join(_table(ranked)))
+
+
+def _table(ranked: Rankings) -> Iterator[str]:
+    """Yield the lines of a table of metrics."""
+    top = ranked["top"]
+    heads = [f"precision@{top}", f"recall@{top}", f"MAP@{top}", f"NDCG@{top}", "coverage"]
+    yield f"{count_of(ranked['users'], 'user')}:".ljust(16) + "".join(f"{head:>14}" for head in heads)
+    for name, found in (("model", ranked["model"]), ("most rated items", ranked["popularity"])):
+        *means, covered = (found[key] for key in ("precision", "recall", "map", "ndcg", "coverage"))
+        yield f"{name:<16}" + "".join(f"{mean:>14.4f}" for mean in means) + f"{covered:>14.1%}"
+
+
+def training_ratings(model: FactorModel, run: Path, data: Path | None) -> Matrix:
+    """Return the ratings of the training of a run. data: `--data`."""
+    from blocks.ratings.matrix import Matrix
+    from ooc.runs.run import Run
+    from samplers.factorization.recommendation import require_trained_on
+
+    ratings = Matrix(data) if data else Run(run).dataset(Matrix)
+    require_trained_on(model, ratings)
+    return ratings
+
+
+def _later(
+    model: FactorModel, ratings: Path, wanted: Sequence[str] | None, top: int
+) -> tuple[Sequence[str], np.ndarray, Iterator[Users]]:
+    """Return names, numbers and factors of the users of other ratings."""
+    from blocks.ratings.matrix import Matrix
+    from samplers.factorization.new_ratings import read_new_ratings
+    from samplers.factorization.recommendation import later_users, users_of
+
+    if ratings.is_dir():
+        matrix = Matrix(ratings)
+        names, numbers = _known(wanted, matrix.row_names(), str(ratings))
+        return names, numbers, later_users(model, matrix, numbers, top)
+    read = read_new_ratings(model, str(ratings))
+    if read.unknown:
+        note(f"left out {count_of(read.unknown, 'rating')} of items that the training did not have")
+    names, numbers = _known(wanted, read.names, str(ratings))
+    return names, numbers, users_of(model, read.rated, numbers, top)
+
+
+def _listed(model: FactorModel, path: Path) -> np.ndarray:
+    """Return the indices of the items named in a file."""
+    from samplers.factorization.new_ratings import read_items
+
+    listed = read_items(model, str(path))
+    if listed.unknown:
+        note(f"{count_of(listed.unknown, 'item')} of {path} did not occur in the training")
+    return listed.items
+
+
+def _known(wanted: Sequence[str] | None, names: Sequence[str], where: str) -> tuple[Sequence[str], np.ndarray]:
+    """Return the wanted names that exist, and their indices; report the others on standard error."""
+    import numpy as np
+
+    if not wanted:
+        return names, np.arange(len(names))
+    places = dict(zip(names, range(len(names)), strict=True))
+    for name in wanted:
+        if name not in places:
+            stderr.fail(f"{name!r} is not in {where}")
+    there = [name for name in wanted if name in places]
+    return there, np.array([places[name] for name in there], np.int64)
+
+
+def _write(
+    out: Path, found: Iterator[tuple[int, TopItems]], users: Sequence[str], items: Sequence[str], *, as_json: bool
+) -> None:
+    from blocks.outputs import output
+    from samplers.factorization.recommended_files import format_of, write_recommendations
+
+    with output(out) as beside:
+        rows = write_recommendations(beside, format_of(out), found, users, items)
+    if as_json:
+        print_json({"path": str(out), "users": len(users), "recommendations": rows})
+        return
+    say(f"{out}: {count_of(rows, 'recommendation')} for {count_of(len(users), 'user')}")
+
+
+def _tell(
+    names: Sequence[str], best: Iterable[list[tuple[int, float]]], items: Sequence[str], *, as_json: bool
+) -> None:
+    if as_json:
+        print_json(
+            [
+                {"name": name, "items": [items[item] for item, _ in pairs], "scores": [score for _, score in pairs]}
+                for name, pairs in zip(names, best, strict=True)
+            ]
+        )
         return
     writer = csv.writer(sys.stdout, delimiter="\t", lineterminator="\n")
-    writer.writerows(_lines(choices))
-
-
-def _lines(choices: Iterable[Recommendations]) -> Iterator[list[str]]:
-    for choice in choices:
-        for item, score in zip(choice.items, choice.scores, strict=True):
-            yield [choice.name, item, f"{score:.5g}"]
+    writer.writerows(
+        [name, items[item], f"{score:.5g}"] for name, pairs in zip(names, best, strict=True) for item, score in pairs
+    )

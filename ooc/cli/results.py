@@ -7,9 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from blocks.errors import RequestError
 from blocks.plurals import count_of
 from ooc.cli import console
-from ooc.cli.console import Json, Overwrite, Workers, note, print_json, say
+from ooc.cli.console import JSON, Json, Overwrite, Workers, note, print_json, say
+from ooc.cli.factors import RankingOptions, evaluate_factors
+from ooc.cli.options import options, parameter, read, takes
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run.")]
 
@@ -24,11 +27,6 @@ Spread = Annotated[
 Top = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="For mixtures: write only the N largest topics of each document.")
 ]
-
-_ERRORS = {  # output formats, by whether the data are explicit ratings
-    True: "{ratings:,} ratings: RMSE {rmse:.4f}, mean absolute error {mae:.4f}",
-    False: "{counts:,} counts: expected percentile rank {percentile_rank:.2%}",
-}
 
 
 def topics(
@@ -142,7 +140,6 @@ def infer(
     from blocks.control_groups import cores
     from blocks.corpus.batches import all_batches, chosen_batches
     from blocks.corpus.dataset import Dataset
-    from blocks.errors import RequestError
     from blocks.outputs import output, require_free, scratch_for
     from samplers.models import open_model
     from samplers.topics import inference, word_topics
@@ -186,52 +183,86 @@ def infer(
     say(f"{out}: topic mixtures of {held}{f'; left out {counted}' if counted else ''}")
 
 
+@takes(
+    parameter("run", RunPath),
+    parameter(
+        "held_out",
+        Annotated[
+            Path, typer.Argument(help="Held-out data, ingested with --vocab-from, --names-from or --columns-from.")
+        ],
+    ),
+    parameter(
+        "metrics",
+        Annotated[
+            str,
+            typer.Option(
+                metavar="LIST",
+                help="Metrics of a topic model, separated by commas: completion, left-to-right, npmi, c_v, diversity.",
+            ),
+        ],
+        "completion",
+    ),
+    parameter(
+        "particles",
+        Annotated[int, typer.Option(metavar="N", help="Number of particles of the left-to-right estimator.")],
+        20,
+    ),
+    parameter(
+        "top",
+        Annotated[int, typer.Option(metavar="N", help="Number of words of each topic for npmi, c_v and diversity.")],
+        10,
+    ),
+    parameter(
+        "seed",
+        Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of completion and left-to-right.")],
+        0,
+    ),
+    parameter(
+        "documents",
+        Annotated[
+            Path | None,
+            typer.Option(
+                metavar="PATH",
+                help="Write completion and left-to-right of each document to this .csv, .jsonl, .parquet or .npz file.",
+            ),
+        ],
+        None,
+    ),
+    options(RankingOptions),
+    parameter("workers", Workers, None),
+    parameter("overwrite", Overwrite, False),
+    JSON,
+)
 def evaluate(
-    run: RunPath,
-    held_out: Annotated[
-        Path, typer.Argument(help="Held-out data, ingested with --vocab-from, --names-from or --columns-from.")
-    ],
-    metrics: Annotated[
-        str,
-        typer.Option(
-            metavar="LIST",
-            help="Metrics of a topic model, separated by commas: completion, left-to-right, npmi, c_v, diversity.",
-        ),
-    ] = "completion",
-    particles: Annotated[
-        int, typer.Option(metavar="N", help="Number of particles of the left-to-right estimator.")
-    ] = 20,
-    top: Annotated[
-        int, typer.Option(metavar="N", help="Number of words of each topic for npmi, c_v and diversity.")
-    ] = 10,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Random seed of completion and left-to-right.")] = 0,
-    documents: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Write completion and left-to-right of each document to this .csv, .jsonl, .parquet or .npz file.",
-        ),
-    ] = None,
-    workers: Workers = None,
-    overwrite: Overwrite = False,
-    json: Json = False,
+    run: Path,
+    held_out: Path,
+    metrics: str,
+    particles: int,
+    top: int,
+    seed: int,
+    documents: Path | None,
+    workers: int | None,
+    *,
+    overwrite: bool,
+    json: bool,
+    **of_ranking: Any,
 ) -> None:
     """Evaluate a model on held-out data.
 
     Topic model: held-out likelihood (completion, left-to-right), coherence (npmi, c_v) and diversity. Factorization:
-    RMSE and mean absolute error or, for implicit feedback, the expected percentile rank. Regression and classifier:
-    prediction error of y.
+    RMSE and mean absolute error or, for implicit feedback, the expected percentile rank; with --ranking also metrics of
+    the recommended items. Regression and classifier: prediction error of y.
 
-    Example: ooc evaluate run held-out --metrics completion,npmi
+    Examples: ooc evaluate run held-out --metrics completion,npmi
+
+    ooc evaluate run held-out-ratings --ranking 10
     """
     from blocks.control_groups import cores
     from blocks.corpus.dataset import Dataset
     from blocks.design.design import Design
-    from blocks.errors import RequestError
     from blocks.ratings.matrix import Matrix
     from blocks.samples.samples import Samples
     from samplers.factorization.model import FactorModel
-    from samplers.factorization.rating_errors import evaluate_ratings
     from samplers.models import open_any_model
     from samplers.regression.model import RegressionModel
     from samplers.regression.predictions import evaluate_regression
@@ -241,15 +272,21 @@ def evaluate(
     from samplers.topics.model import Model
 
     model = open_any_model(run)
+    ranking = read(RankingOptions, of_ranking)
     if documents and not isinstance(model, Model):
         raise RequestError("--documents can only be used for topic models", "Leave --documents out.")
+    if isinstance(model, FactorModel):
+        evaluate_factors(model, run, Matrix(held_out), ranking, as_json=json)
+        return
+    for option, value in vars(ranking).items():
+        if value is not None:
+            raise RequestError(
+                f"--{option} can only be used for runs of `ooc train mf`, and {run} is not one",
+                f"Leave --{option} out.",
+            )
     if isinstance(model, RegressionModel):
         found = evaluate_regression(model, model.coefficients(), Design(held_out))
         print_json(found) if json else print(", ".join(f"{name} {value:.6g}" for name, value in found.items()))
-        return
-    if isinstance(model, FactorModel):
-        errors = evaluate_ratings(model, Matrix(held_out))
-        print_json(errors) if json else print(_ERRORS["rmse" in errors].format(**errors))
         return
     if isinstance(model, SoftmaxModel):
         classes = evaluate_softmax(model, Samples(held_out))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,11 +26,11 @@ from samplers.estimators.triples import refuse_triples
 from samplers.factorization.model import Factorization, FactorModel
 from samplers.factorization.options import FactorizationOptions
 from samplers.factorization.predictions import predict_pairs
-from samplers.factorization.recommendation import Users, fold_in, recommend
+from samplers.factorization.ranking_metrics import rank_rated
+from samplers.factorization.rated_items import RatedItems, by_user
+from samplers.factorization.recommendation import candidates, fold_in, recommend, users_of
 from samplers.factorization.training import train
 from samplers.models import open_factors
-
-_ROWS = 1 << 12  # number of rows whose items are chosen together
 
 
 @dataclass(eq=False, repr=False)
@@ -254,17 +253,57 @@ class MatrixFactorization(RunEstimator):
         """Return, for each row of a table, the `top` columns with the highest predictions among those without a value,
         best first.
         """
-        known = self._rows(X)
-        choices = recommend(self.model_, self._users(known), whole("top", top, 1), exclude_seen=True)
-        return [np.array(choice.items) for choice in choices]
+        rated = RatedItems(*self._rows(X))
+        users = users_of(self.model_, rated, np.arange(rated.offsets.size - 1), whole("top", top, 1))
+        choices = recommend(self.model_, users, top, candidates(self.model_), exclude_seen=True)
+        return [self.columns_[items[items >= 0]] for _, best in choices for items in best.items]
 
-    def _users(self, known: CsrRows) -> Iterator[Users]:
-        solved = self._solve(known)
-        for first in range(0, len(solved), _ROWS):
-            some = solved[first : first + _ROWS]
-            bounds = known.offsets[first : first + _ROWS + 1]
-            seen = [known.columns[begin:end] for begin, end in pairwise(bounds)]
-            yield Users([""] * len(some), some[:, 1:], some[:, 0], seen)
+    def ranking_metrics(self, train: Any, test: Any, top: int = 10, threshold: float | None = None) -> dict[str, Any]:
+        """Compare the recommendations for the rows of the training with held-out values, as `ooc evaluate --ranking`.
+
+        Parameters
+        ----------
+        train, test : tuple of columns, or table
+            Values of the training, whose columns are not recommended again, and held-out values: a tuple of (row names,
+            column names, values), where values default to 1, or a table with the rows and columns of the training.
+        top : int
+            Number T of columns to recommend for each row.
+        threshold : float, optional
+            Lowest held-out value of a relevant column; by default all are relevant.
+
+        Returns
+        -------
+        dict
+            "top"; "users", the number of rows with relevant columns; and for the "model", and for "popularity", the
+            columns with the most values in training, the means over these rows: "precision", "recall", "map" and
+            "ndcg" at T, and "coverage", the fraction of all columns that are recommended at all.
+
+        Raises
+        ------
+        RequestError
+            If no row has a relevant column that it does not have in `train`.
+        """
+        self._require_fitted()
+        known, held_out = (self._rated(X) for X in (train, test))
+        return dict(rank_rated(self.model_, known, held_out, whole("top", top, 1), threshold))
+
+    def _rated(self, X: Any) -> RatedItems:
+        """Return values of the rows of the training; values of other rows or columns are left out, with a warning."""
+        if not is_columns(X):
+            known = self._rows(X)
+            if known.offsets.size != self.rows_.size + 1:
+                raise RequestError(
+                    f"X has {known.offsets.size - 1:,} rows, but the training had {self.rows_.size:,}",
+                    "Give all rows of the training, or a tuple of (row names, column names, values).",
+                )
+            return RatedItems(*known)
+        users, items, values = columns_of(X)
+        rows, columns = places_among(self.rows_, users, "users"), places_among(self.columns_, items, "items")
+        there = (rows >= 0) & (columns >= 0)
+        if unknown := int(np.count_nonzero(~there)):
+            said = f"{unknown:,} of {there.size:,} values of users or items that the training did not have are left out"
+            warnings.warn(said, UserWarning, stacklevel=4)
+        return by_user(self.rows_.size, rows[there], columns[there], values[there])
 
     def _rows(self, X: Any) -> CsrRows:
         """Return the known values of a table with the columns seen in training."""

@@ -10,9 +10,10 @@ import numpy as np
 
 from blocks.ratings.chunks import RatingsInput
 from blocks.ratings.formats import FormatOptions
-from blocks.ratings.reader import RatingNames, Reader
+from blocks.ratings.reader import Reader
 from blocks.sources import Opening
 from samplers.factorization.model import Factorization, FactorModel, Side
+from samplers.factorization.new_ratings import names_of
 from samplers.factorization.rating_errors import predictions
 
 
@@ -38,18 +39,13 @@ def predict_file(
     reader, done = Reader(-np.inf, np.inf, skip=False), np.zeros(4, np.int64)
     for chunk in RatingsInput(pairs, written, Opening(encoding), count()).chunks:
         found = reader.read(chunk)
-        users, items = (_names(side) for side in (found.users, found.items))
+        users, items = (names_of(side) for side in (found.users, found.items))
         rows, columns = _places(model.rows, users), _places(model.columns, items)
         scores = predict_pairs(model, rows, columns)
         writer.writerows(zip(users, items, (f"{score:.6g}" for score in scores.tolist()), strict=True))
         no_user, no_item = rows < 0, columns < 0
         done += [rows.size, *(int(some.sum()) for some in (no_user, no_item, no_user | no_item))]
     return Pairs(*done.tolist())
-
-
-def _names(found: RatingNames) -> list[str]:
-    names = found.joined[:-1].decode().split("\n")[:-1]
-    return names if found.places is None else [names[place] for place in found.places.tolist()]
 
 
 def predict_pairs(model: Factorization, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -2,96 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.ratings.matrix import Matrix, RowBlock
-from samplers.factorization.model import Factorization, FactorModel, Side, row_order
+from blocks.ratings.matrix import Matrix
+from blocks.spool import NumberSpool
+from samplers.external_sort import RowsInOrder
+from samplers.factorization.model import Factorization, FactorModel, row_order
+from samplers.factorization.new_ratings import require_counts
+from samplers.factorization.rated_items import RatedItems, read_rated
+from samplers.factorization.top_items import Candidates, TopItems
 
-_SCORES = 1 << 24  # number of scores computed at a time
+_NUMBERS = 1 << 22  # factors, ratings or recommended items that are held at a time
 _SWEEPS = 200  # maximum number of sweeps for nonnegative factors
 
 
 class Users(NamedTuple):
-    """Some users: names, factors float (n, R), biases float (n,), and the indices of the items that each has rated."""
+    """Some users.
 
-    names: list[str]
-    factors: np.ndarray
-    biases: np.ndarray
-    seen: list[np.ndarray]
-
-
-class Recommendations(NamedTuple):
-    """Recommended items for a user, or items similar to an item: name of the user or item, and the items with their
-    scores, best first.
+    numbers: int64 (n,), position of each user among those that were asked for. factors: float (n, R). biases: float
+    (n,). seen: the items that each has rated, None if not needed.
     """
 
-    name: str
-    items: list[str]
-    scores: list[float]
+    numbers: np.ndarray
+    factors: np.ndarray
+    biases: np.ndarray
+    seen: RatedItems | None
 
 
-def known_users(model: FactorModel, names: Sequence[str], trained_on: Matrix | None = None) -> Iterator[Users]:
-    """Yield users seen in training, in batches. trained_on: training ratings, if the rated items are needed."""
-    if trained_on and trained_on.identity != model.manifest["dataset"]:
+def known_users(model: Factorization, users: np.ndarray, top: int, trained_on: Matrix | None = None) -> Iterator[Users]:
+    """Yield users of the training in batches, in the order in which the ratings of the training are stored.
+
+    users: int64 (n,), indices of their names. top: number of items that each user gets. trained_on: ratings of the
+    training, if the rated items are needed.
+    """
+    places = row_order(trained_on)[users] if trained_on else users
+    order = np.argsort(places, kind="stable")
+    for some in _batches(order, model, top, trained_on):
+        seen = read_rated(trained_on, places[some]) if trained_on else None
+        lines = users[some]
+        yield Users(some, model.rows.factors[lines], model.rows.biases[lines], seen)
+
+
+def require_trained_on(model: FactorModel, ratings: Matrix) -> None:
+    """Raise RequestError unless a dataset has the ratings of the training, and all of them."""
+    if ratings.identity != model.manifest["dataset"]:
         raise RequestError(
-            f"--exclude-seen: {model.path} was trained on several shards, and {trained_on.path} is only one of them",
-            "Leave --exclude-seen out: the other ratings are on other machines.",
+            f"{ratings.path} does not have all ratings on which {model.path} was trained",
+            "Name the dataset of the training with --data; for a run on several shards, the one that was split.",
         )
-    order = row_order(trained_on) if trained_on else None
-    for some in _batches(names, _SCORES // len(model.columns)):
-        places = [model.rows.places[name] for name in some]
-        seen = [_row(trained_on, int(order[place]))[0] for place in places] if trained_on and order is not None else []
-        yield Users(some, model.rows.factors[places], model.rows.biases[places], seen)
 
 
-def later_users(model: FactorModel, ratings: Matrix, names: Sequence[str]) -> Iterator[Users]:
-    """Yield users of other ratings, in batches, with factors fitted to these ratings.
+def later_users(model: Factorization, ratings: Matrix, users: np.ndarray, top: int) -> Iterator[Users]:
+    """Yield users of other ratings in batches, with factors solved for from these ratings.
 
-    ratings: ratings of the model's items, from `ooc ingest ratings --items-from`.
+    ratings: ratings of the model's items, from `ooc ingest ratings --items-from`. users: int64 (n,), indices of their
+    names. top: see `known_users`. Raises RequestError if the items are others.
     """
     if ratings.column_names() != model.columns.names:
         raise RequestError(
-            f"{ratings.path} and {model.path} have different items",
+            f"{ratings.path} and the model have different items",
             "Ingest the ratings again with --items-from and the training ratings.",
         )
-    order = row_order(ratings)
-    lines = {name: line for line, name in enumerate(ratings.row_names())}
-    for some in _batches(names, _SCORES // len(model.columns)):
-        rows = [_row(ratings, int(order[lines[name]])) for name in some]
-        solved = np.array([fold_in(model, *row) for row in rows])
-        yield Users(some, solved[:, 1:], solved[:, 0], [seen for seen, _ in rows])
+    require_counts(model, ratings.low, ratings.path)
+    places = row_order(ratings)[users]
+    for some in _batches(np.argsort(places, kind="stable"), model, top, ratings):
+        yield folded_in(model, some, read_rated(ratings, places[some]))
 
 
-def _batches(names: Sequence[str], size: int) -> Iterator[list[str]]:
-    for first in range(0, len(names), max(size, 1)):
-        yield list(names[first : first + max(size, 1)])
+def users_of(model: Factorization, rated: RatedItems, users: np.ndarray, top: int) -> Iterator[Users]:
+    """Yield users of ratings in memory in batches, with factors solved for from these ratings.
+
+    users: int64 (n,), some of the users of `rated`. top: see `known_users`.
+    """
+    for some in _batches(np.arange(users.size), model, top, None):
+        yield folded_in(model, some, rated.of(users[some]))
 
 
-def _row(matrix: Matrix, place: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the items of a row, as line numbers in columns.txt, and the row's values; empty for index -1."""
-    if place < 0:
-        return np.empty(0, np.uint32), np.empty(0, np.float32)
-    number = int(np.searchsorted(matrix.index.block_bounds, place, side="right")) - 1
-    block = _block(matrix, number)
-    row = place - int(matrix.index.block_bounds[number])
-    mine = slice(block.offsets[row], block.offsets[row + 1])
-    return matrix.index.column_ids[block.columns[mine]], block.values[mine]
+def folded_in(model: Factorization, numbers: np.ndarray, rated: RatedItems) -> Users:
+    """Return users with factors solved for from their ratings. numbers: see `Users`."""
+    solved = np.empty((numbers.size, 1 + model.rank))
+    for user, (first, last) in enumerate(zip(rated.offsets[:-1], rated.offsets[1:], strict=True)):
+        solved[user] = fold_in(model, rated.items[first:last], rated.values[first:last])
+    return Users(numbers, solved[:, 1:], solved[:, 0], rated)
 
 
-@lru_cache(maxsize=16)
-def _block(matrix: Matrix, number: int) -> RowBlock:
-    return matrix.block(number)
+def _batches(order: np.ndarray, model: Factorization, top: int, ratings: Matrix | None) -> Iterator[np.ndarray]:
+    numbers = max(model.rank, top, ratings.entries // max(ratings.rows, 1) if ratings else 0, 1)
+    step = max(_NUMBERS // numbers, 1)
+    for first in range(0, order.size, step):
+        yield order[first : first + step]
 
 
 def fold_in(model: Factorization, items: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return the bias and best factors of a new user, with all items fixed: float64 (1 + R,).
 
-    items: indices of the rated items. values: ratings or counts. The objective is that of training, see
+    items: indices of the rated items. values: ratings or counts. The objective is that of the training, see
     `samplers.factorization.program` and `samplers.factorization.als`.
     """
     solver, alpha, unit = model.solver, model.solver["alpha"], model.solver.get("unit", 1.0)
@@ -123,41 +133,58 @@ def _solve(system: np.ndarray, wanted: np.ndarray, *, nonnegative: bool) -> np.n
     return found
 
 
+def candidates(model: Factorization, items: np.ndarray | None = None) -> Candidates:
+    """Return the items that can be recommended: those with ratings in the training.
+
+    items: int64, indices of the items to choose from, None for all.
+    """
+    wanted = np.ones(len(model.columns), bool) if items is None else np.zeros(len(model.columns), bool)
+    wanted[slice(None) if items is None else items] = True
+    rated = np.flatnonzero(wanted & (np.asarray(model.columns.entries) > 0))
+    return Candidates(model.columns.factors, model.columns.biases, rated)
+
+
 def recommend(
-    model: Factorization, batches: Iterator[Users], top: int, *, exclude_seen: bool
-) -> Iterator[Recommendations]:
-    """Yield the items with the highest predictions for each user; items without training ratings are left out."""
+    model: Factorization, batches: Iterable[Users], top: int, chosen: Candidates, *, exclude_seen: bool
+) -> Iterator[tuple[np.ndarray, TopItems]]:
+    """Yield the numbers of some users, int64 (n,), and the items with the highest predictions for them; scores are
+    predictions.
+    """
     for users in batches:
-        scores = (users.factors @ model.columns.factors.T).astype(np.float32)
-        scores += model.columns.biases
-        scores[:, model.columns.entries == 0] = -np.inf
-        if exclude_seen:
-            for row, seen in enumerate(users.seen):
-                scores[row, seen] = -np.inf
-        for name, bias, row in zip(users.names, users.biases.tolist(), scores, strict=True):
-            yield _best(model.columns, name, row, top, model.mean + bias)
+        found = chosen.best(users.factors, top, users.seen if exclude_seen else None)
+        predictions = (found.scores + (model.mean + users.biases)[:, None]).astype(np.float32)
+        yield users.numbers, TopItems(found.items, predictions)
 
 
-def similar_items(model: Factorization, names: Sequence[str], top: int) -> Iterator[Recommendations]:
-    """Yield the items with the highest cosine similarity of factors to each named item."""
+def in_order(
+    found: Iterable[tuple[np.ndarray, TopItems]], count: int, top: int, scratch: Path
+) -> Iterator[tuple[int, TopItems]]:
+    """Put recommendations for `count` users into the order in which the users were asked for.
+
+    Yields the number of the first of some users, and their items. scratch: directory for temporary files.
+    """
+    place, done = np.empty(count, np.int64), 0
+    with NumberSpool(scratch, "uint32") as spool:
+        for numbers, best in found:
+            place[numbers] = np.arange(done, done + numbers.size)
+            done += numbers.size
+            spool.add(np.hstack([best.items.astype(np.uint32), best.scores.view(np.uint32)]))
+        stored = spool.mapped(-1)
+    with RowsInOrder(scratch, stored, 2 * top * np.arange(count + 1), place) as ordered:
+        for first, _, run in ordered.runs():
+            items, scores = np.hsplit(run.reshape(-1, 2 * top), 2)
+            yield first, TopItems(items.astype(np.int32), np.ascontiguousarray(scores).view(np.float32))
+
+
+def similar_items(model: Factorization, items: np.ndarray, top: int) -> Iterator[tuple[np.ndarray, TopItems]]:
+    """Yield some of the items, and those with the highest cosine similarity of factors to each of them.
+
+    items: int64 (n,), indices of items.
+    """
     factors = model.columns.factors
     lengths = np.sqrt(np.einsum("ij,ij->i", factors, factors))
-    for some in _batches(names, _SCORES // len(model.columns)):
-        places = np.array([model.columns.places[name] for name in some])
-        scores = factors[places] @ factors.T / np.maximum(lengths * lengths[places, None], np.finfo(np.float32).tiny)
-        scores[:, lengths == 0] = -np.inf
-        scores[np.arange(places.size), places] = -np.inf
-        for name, row in zip(some, scores, strict=True):
-            yield _best(model.columns, name, row, top, 0.0)
-
-
-def _best(side: Side, name: str, scores: np.ndarray, top: int, added: float) -> Recommendations:
-    """Return the best items by score; ties go to the first."""
-    possible = int(np.count_nonzero(scores > -np.inf))
-    top = min(top, possible)
-    if not top:
-        return Recommendations(name, [], [])
-    least = np.partition(scores, scores.size - top)[scores.size - top]
-    places = np.flatnonzero(scores >= least)
-    places = places[np.argsort(-scores[places], kind="stable")][:top]
-    return Recommendations(name, [side.names[place] for place in places.tolist()], (scores[places] + added).tolist())
+    scale = np.float32(1.0) / np.maximum(lengths, np.finfo(np.float32).tiny)
+    chosen = Candidates(factors, np.zeros(lengths.size, np.float32), np.flatnonzero(lengths > 0), scale)
+    for some in _batches(items, model, top, None):
+        itself = RatedItems(np.arange(some.size + 1), some, np.ones(some.size))
+        yield some, chosen.best(factors[some] * scale[some, None], top, itself)

@@ -18,9 +18,9 @@ _BINS = 40
 
 def section(model: FactorModel) -> Section:
     """Return the section of a trained factorization."""
-    items = np.argsort(-model.columns.entries, kind="stable")[:MOST_ITEMS].tolist()
+    items = np.argsort(-model.columns.entries, kind="stable")[:MOST_ITEMS]
     names = model.columns.names
-    alike = similar_items(model, [names[item] for item in items], SIMILAR)
+    alike = [row for _, best in similar_items(model, items, SIMILAR) for row in best.lists()]
     data = {
         "tiles": [
             ("factors", f"{model.rank:,}"),
@@ -35,9 +35,9 @@ def section(model: FactorModel) -> Section:
                 "name": names[item],
                 "entries": int(model.columns.entries[item]),
                 "bias": round(float(model.columns.biases[item]), 4),
-                "alike": [(name, round(score, 3)) for name, score in zip(choice.items, choice.scores, strict=True)],
+                "alike": [(names[other], round(score, 3)) for other, score in similar],
             }
-            for item, choice in zip(items, alike, strict=True)
+            for item, similar in zip(items.tolist(), alike, strict=True)
         ],
         "biased": model.biased,
     }
