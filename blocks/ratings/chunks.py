@@ -11,6 +11,7 @@ import numpy as np
 from blocks.arrow_tables import ArrowTable, arrow_table, distinct, numbers_of, trimmed_lines
 from blocks.ingestion.messages import LinesChunk
 from blocks.ratings.formats import SIDES, FormatOptions, RatingsFormat, columns_of, detect, last_section
+from blocks.ratings.times import column_times
 from blocks.sources import Opening, Source, whole_line
 
 BLANKS = " \t\r"  # stripped from names
@@ -21,7 +22,7 @@ class RowsChunk:
     """Rows of a Parquet or Arrow file. row: index of the first row.
 
     users, items: distinct names from `trimmed_lines`, and uint32 (N,), the index of each rating's name. values: (N,),
-    NaN if missing.
+    NaN if missing. times: float64 (N,), NaN if missing; None if times are not read.
     """
 
     number: int
@@ -30,6 +31,7 @@ class RowsChunk:
     users: tuple[bytes | list[str], np.ndarray] = field(repr=False)
     items: tuple[bytes | list[str], np.ndarray] = field(repr=False)
     values: np.ndarray = field(repr=False)
+    times: np.ndarray | None = field(default=None, repr=False)
 
 
 class RatingsInput:
@@ -67,13 +69,16 @@ def _lines(source: Source, form: RatingsFormat, numbers: Iterator[int]) -> Itera
 
 
 def _rows(table: ArrowTable, columns: dict[str, str], numbers: Iterator[int]) -> Iterator[RowsChunk]:
-    user, item, rating = map(columns.get, SIDES)
+    user, item, rating, time = map(columns.get, (*SIDES, "time"))
     assert user and item
     table.require_numbers([rating] if rating else [], "Name another with --rating-column.")
-    for batch in table.batches([user, item, rating] if rating else [user, item], coded=[user, item]):
-        users, items = map(_names, batch.columns[:2])
-        values = numbers_of(batch.columns[2]).astype(np.float64) if rating else np.ones(users[1].size)
-        yield RowsChunk(next(numbers), table.name, batch.first + 1, users, items, values)
+    wanted = [name for name in (user, item, rating, time) if name]
+    for batch in table.batches(list(dict.fromkeys(wanted)), coded=[user, item]):
+        of = dict(zip(dict.fromkeys(wanted), batch.columns, strict=True))
+        users, items = _names(of[user]), _names(of[item])
+        values = numbers_of(of[rating]).astype(np.float64) if rating else np.ones(users[1].size)
+        times = column_times(of[time]) if time else None
+        yield RowsChunk(next(numbers), table.name, batch.first + 1, users, items, values, times)
 
 
 def _names(column: Any) -> tuple[bytes | list[str], np.ndarray]:

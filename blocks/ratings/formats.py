@@ -38,6 +38,7 @@ _NAMES = {  # column names in lower case, letters and digits only
     "articleid game gameid recipe recipeid",
     "rating": "rating ratings score scores star stars value overall grade bookrating moviesrating count counts plays "
     "playcount weight",
+    "time": "time timestamp timestamps date datetime unixreviewtime reviewtime ratedat createdat eventtime",
 }
 _KNOWN = {side: frozenset(names.split()) for side, names in _NAMES.items()}
 
@@ -45,8 +46,9 @@ _KNOWN = {side: frozenset(names.split()) for side, names in _NAMES.items()}
 class FormatOptions(NamedTuple):
     """Options for the format of ratings.
 
-    delimiter, quote: see `dialect_of`; None detects the delimiter. decimal: `.` or `,`. user, item, rating: columns by
-    name or number, from 1; None detects them; if rating is `none`, all ratings are 1.
+    delimiter, quote: see `dialect_of`; None detects the delimiter. decimal: `.` or `,`. user, item, rating, time:
+    columns by name or number, from 1; None detects them; if rating is `none`, all ratings are 1. timed: whether times
+    are read.
     """
 
     delimiter: str | None = None
@@ -55,6 +57,8 @@ class FormatOptions(NamedTuple):
     user: str | None = None
     item: str | None = None
     rating: str | None = None
+    time: str | None = None
+    timed: bool = False
 
 
 class RatingsFormat(NamedTuple):
@@ -63,7 +67,8 @@ class RatingsFormat(NamedTuple):
     separator: a byte, TWO_COLONS, or a blank for any run of blanks and tabs. order: field indices, from 0, of user,
     item and rating, -1 if absent. sections: whether lines `item:` name the item of the lines that follow. quote: a
     byte, or -1. decimal: a byte. sizes: rows, columns and entries of a matrix whose users and items are numbers from 1;
-    zeros if they are names. two_fields: whether a line may lack the third field.
+    zeros if they are names. two_fields: whether a line may lack the third field. time: field index of the time, -1 if
+    times are not read.
     """
 
     separator: int
@@ -73,6 +78,7 @@ class RatingsFormat(NamedTuple):
     decimal: int = POINT
     sizes: tuple[int, int, int] = (0, 0, 0)
     two_fields: bool = False
+    time: int = NOTHING
 
     def split(self, line: bytes) -> list[str]:
         """Return the fields of a line."""
@@ -90,11 +96,11 @@ def detect(source: Source, options: FormatOptions) -> RatingsFormat:
         options = options._replace(delimiter=",", quote=None, decimal=".")
     line = source.peek(first_line)
     if line.startswith(b"%%MatrixMarket"):
-        return _matrix_market(source)
+        return _matrix_market(source, options)
     if _SECTION.fullmatch(line):
-        return RatingsFormat(
-            COMMA, (0, NOTHING, NOTHING if options.rating == "none" else 1), sections=True, quote=NOTHING
-        )
+        of_section = (0, NOTHING, NOTHING if options.rating == "none" else 1)
+        time = _time_field([], options, source.name, 2)
+        return RatingsFormat(COMMA, of_section, sections=True, quote=NOTHING, time=time)
     text, where = line.decode("utf-8", "replace"), f"{source.name}, line {source.line}"
     quote = _quote(options)
     separator = _separator(text, where, quote, options)
@@ -105,9 +111,11 @@ def detect(source: Source, options: FormatOptions) -> RatingsFormat:
             "Fields can be separated by tabs, blanks, commas, semicolons, bars or `::`; give another with --delimiter.",
         )
     order = _order_of_numbers(options) or _order_of_names(fields, options, where)
+    headed = order is not None and not _is_number_of(options.user or options.item)
+    time = _time_field(fields if headed else [], options, where, 3 if len(fields) > 3 and order is None else NOTHING)
     if order is None:
         order = (0, 1, 2 if len(fields) > 2 and options.rating != "none" else NOTHING)
-    elif not _is_number_of(options.user or options.item):
+    elif headed:
         if not is_text(line):
             raise RequestError(f"{where}: {not_text(line)[0]}", not_text(line, skip="")[1])
         if quote >= 0 and any(field.startswith(chr(quote)) for field in fields):
@@ -117,7 +125,7 @@ def detect(source: Source, options: FormatOptions) -> RatingsFormat:
             )
         source.take(first_line)
     two_fields = order[2] == NOTHING and len(fields) == 2 and options.rating != "none"
-    return RatingsFormat(separator, order, quote=quote, decimal=ord(options.decimal), two_fields=two_fields)
+    return RatingsFormat(separator, order, quote=quote, decimal=ord(options.decimal), two_fields=two_fields, time=time)
 
 
 def columns_of(names: Sequence[str], options: FormatOptions, where: str) -> dict[str, str]:
@@ -128,7 +136,40 @@ def columns_of(names: Sequence[str], options: FormatOptions, where: str) -> dict
         raise RequestError(
             f"{where}: cannot tell user, item and rating from the names {', '.join(map(repr, names))}", HEADER_REMEDY
         )
-    return {side: names[place] for side, place in zip(SIDES, order, strict=True) if place != NOTHING}
+    found = {side: names[place] for side, place in zip(SIDES, order, strict=True) if place != NOTHING}
+    time = _time_field(names, options, where, NOTHING)
+    if time >= len(names):
+        raise _no_time(where, options)
+    return found if time == NOTHING else found | {"time": names[time]}
+
+
+def _time_field(names: Sequence[str], options: FormatOptions, where: str, default: int) -> int:
+    """Return the index of the field with the time, or -1 if times are not read.
+
+    names: names of the columns, none if there is no header. default: index if nothing tells it, or -1. Raises
+    RequestError if there is no such field.
+    """
+    if not options.timed:
+        return NOTHING
+    if options.time is not None and _is_number_of(options.time):
+        if int(options.time) < 1:
+            raise RequestError("column 0 does not exist: columns are counted from 1", "Add 1 to --time-column.")
+        return int(options.time) - 1
+    if options.time is not None:
+        found = names.index(options.time) if options.time in names else NOTHING
+    else:
+        found = _sides(names).get("time", default)
+    if found == NOTHING:
+        raise _no_time(where, options)
+    return found
+
+
+def _no_time(where: str, options: FormatOptions) -> RequestError:
+    wanted = "no column is known to be the time" if options.time is None else f"there is no column {options.time!r}"
+    return RequestError(
+        f"{where}: {wanted}, and --hold-out last-N needs the time of each rating",
+        "Name its column with --time-column: by its name in the header, or by its number from 1.",
+    )
 
 
 def _quote(options: FormatOptions) -> int:
@@ -215,6 +256,7 @@ def _order_of_names(fields: Sequence[str], options: FormatOptions, where: str) -
                 f"{where}: no column {name!r}; the columns are {', '.join(map(repr, fields))}", HEADER_REMEDY
             )
         sides[side] = fields.index(name)
+    sides.pop("time", None)
     if not {"user", "item"} <= sides.keys():
         if any(name not in (None, "none") for name in wanted.values()):
             raise RequestError(f"{where}: cannot tell which columns are the user and the item", HEADER_REMEDY)
@@ -246,8 +288,10 @@ def _sides(fields: Sequence[str]) -> dict[str, int]:
     }
 
 
-def _matrix_market(source: Source) -> RatingsFormat:
+def _matrix_market(source: Source, options: FormatOptions) -> RatingsFormat:
     banner = source.take(first_line)
+    if options.timed:
+        raise _no_time(source.name, options)
     words = banner.lower().split()
     if words[1:3] != [b"matrix", b"coordinate"] or words[3:] not in _GENERAL:
         raise RequestError(

@@ -23,6 +23,7 @@ import numpy as np
 from blocks.append import Target, new_dataset, require_replaceable
 from blocks.arrow_tables import arrow_bytes
 from blocks.control_groups import cores
+from blocks.corpus.held_out import held_out_path
 from blocks.corpus.partition import DROPPED, bucket_count, rank_words
 from blocks.directories import table_files
 from blocks.encodings import require_encoding
@@ -32,15 +33,17 @@ from blocks.ingestion.memory import Budget
 from blocks.ingestion.messages import LinesChunk
 from blocks.ingestion.names import Merged, WorkerNames, merge, write_places
 from blocks.ingestion.pipeline import RUN, IngestionPipeline
+from blocks.kinds import open_any
 from blocks.progress_bar import Bar, no_bar
 from blocks.ratings.chunks import RatingsInput, RowsChunk
 from blocks.ratings.formats import FormatOptions, check_options
+from blocks.ratings.hold_out import HoldOut, write_hashes
 from blocks.ratings.matrix import LARGEST, Matrix
 from blocks.ratings.transposition import write_slices
 from blocks.ratings.worker import SIDES, ParsedRatings, RatingsReading
 from blocks.ratings.writer import finish_matrix
 from blocks.sources import Opening, Progress, input_facts, size_of
-from blocks.store import write_lines
+from blocks.store import MANIFEST, write_lines
 from blocks.workers import Workers
 
 BLOCK_ENTRIES = 1 << 20  # entries in a block of a large matrix
@@ -48,6 +51,7 @@ LEAST_BLOCKS = 16  # minimum number of blocks and of slices, and so of cells tha
 LEAST_ENTRIES = 1 << 14  # minimum entries in a block of a small matrix
 _LONGEST_LINE = 1 << 20
 _BYTES_OF_ENTRY = 80  # memory for each entry of a block while it is sorted and written
+_BYTES_OF_SPLIT_ENTRY = 160  # the same if some entries are held out
 _OPTIONS = ("names_from", "items_from", "seed", "on_error", "encoding", "query")
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
 
@@ -58,7 +62,8 @@ class RatingsRequest:
 
     names_from: matrix whose users and items are used; other ratings are left out. items_from: matrix whose items are
     used. low, high: allowed range of ratings. format_options: line format. encoding: None for UTF-8. query: query of a
-    SQLite database. grid: numbers of blocks and slices, None to choose them from the number of entries.
+    SQLite database. hold_out: which ratings `ingest_holding_out` writes to a second dataset. grid: numbers of blocks
+    and slices, None to choose them from the number of entries.
     """
 
     inputs: Sequence[str]
@@ -74,6 +79,12 @@ class RatingsRequest:
     seed: int = 0
     grid: int | None = None
     overwrite: bool = False
+    hold_out: HoldOut | None = None
+
+    @property
+    def entry_bytes(self) -> int:
+        """Return the memory for each entry of a block while it is sorted and written."""
+        return _BYTES_OF_SPLIT_ENTRY if self.hold_out else _BYTES_OF_ENTRY
 
 
 @dataclass(frozen=True)
@@ -96,16 +107,54 @@ def ingest_ratings(
     """
     request = replace(request, inputs=table_files(request.inputs))
     check(request)
+    with new_dataset(request.out, request.overwrite) as target:
+        _ingest(request, target, None, workers, memory, bar)
+    return Matrix(request.out)
+
+
+def ingest_holding_out(
+    request: RatingsRequest, *, workers: int | None = None, memory: int | None = None, bar: Bar = no_bar
+) -> tuple[Matrix, Matrix]:
+    """Write two matrices with the same users and items, the second with the ratings that `request.hold_out` holds out.
+
+    The inputs are read once. The first matrix appears last, so that both are complete once it exists; a held-out matrix
+    that an interrupted call left is replaced. Parameters and exceptions: see `ingest_ratings`.
+    """
+    request, out = replace(request, inputs=table_files(request.inputs)), Path(request.out)
+    check(request)
+    if base := request.names_from or request.items_from:
+        option = "names" if request.names_from else "items"
+        raise RequestError(f"--hold-out cannot be used with --{option}-from {base}", "Leave --hold-out out.")
+    held_out = held_out_path(out)
+    overwrite = request.overwrite or _is_leftover(held_out, request)
+    require_replaceable(held_out, overwrite)
+    with new_dataset(request.out, request.overwrite) as target, new_dataset(str(held_out), overwrite) as held:
+        _ingest(request, target, held, workers, memory, bar)
+    return Matrix(out), Matrix(held_out)
+
+
+def _is_leftover(held_out: Path, request: RatingsRequest) -> bool:
+    """Return whether a held-out dataset was left by an interrupted run of this request."""
+    if Path(request.out).exists() or not (held_out / MANIFEST).is_file():
+        return False
+    made = open_any(held_out).manifest["made"]
+    return made.get("options") == _options(request, held=True) and made["inputs"] == list(
+        map(input_facts, request.inputs)
+    )
+
+
+def _ingest(
+    request: RatingsRequest, target: Target, held: Target | None, workers: int | None, memory: int | None, bar: Bar
+) -> None:
     count = workers or cores()
     budget = Budget(memory, count, arrow_bytes(request.inputs))
-    base = base_of(request)
-    with (
-        new_dataset(request.out, request.overwrite) as target,
-        Workers("blocks.ratings.worker:start", reading_of(request, budget, target), count) as pool,
-    ):
+    base, reading = base_of(request), reading_of(request, budget, target)
+    if held:
+        reading = reading._replace(hold_out=request.hold_out, held=str(held.spill))
+    with Workers("blocks.ratings.worker:start", reading, count) as pool:
         pipeline = IngestionPipeline(pool, target, bar)
-        write_ratings(pipeline, request, budget, base, _read(pipeline, request))
-    return Matrix(request.out)
+        parsed = _read(pipeline, request)
+        write_ratings(pipeline, request, budget, base, parsed, IngestionPipeline(pool, held, bar) if held else None)
 
 
 def require_one_base(request: RatingsRequest) -> None:
@@ -124,7 +173,7 @@ def base_of(request: RatingsRequest) -> Matrix | None:
 
 def reading_of(request: RatingsRequest, budget: Budget, target: Target) -> RatingsReading:
     """Return the settings of workers for reading ratings."""
-    room = budget.names_bytes(_BYTES_OF_ENTRY * RUN)
+    room = budget.names_bytes(request.entry_bytes * RUN)
     low, high = max(request.low, -LARGEST), min(request.high, LARGEST)
     return RatingsReading(str(target.spill), low, high, request.on_error == "skip", room)
 
@@ -135,10 +184,11 @@ def write_ratings(
     budget: Budget,
     base: Matrix | None,
     parsed: Sequence[ParsedRatings],
+    held: IngestionPipeline | None = None,
 ) -> None:
     """Order the names, and write the matrix.
 
-    base: see `base_of`. parsed: parsed chunks in input order.
+    base: see `base_of`. parsed: parsed chunks in input order. held: pipeline of the held-out matrix, if any.
     """
     reports: list[dict[str, WorkerNames]] = pipeline.reports()
     users, items = (merge([report[side] for report in reports], None) for side in SIDES)
@@ -146,9 +196,9 @@ def write_ratings(
         _name(users, base.row_names() if base and request.names_from else None),
         _name(items, base.column_names() if base else None),
     )
-    block_bytes = _BYTES_OF_ENTRY * _block_entries(request, sum(each.piece.entries for each in parsed))
+    block_bytes = request.entry_bytes * _block_entries(request, sum(each.piece.entries for each in parsed))
     budget.require_names(block_bytes, users.terms, items.terms)
-    _write(pipeline, request, parsed, sides, base)
+    _write(pipeline, request, parsed, sides, base, held)
 
 
 def check(request: RatingsRequest) -> None:
@@ -230,8 +280,9 @@ def _write(
     parsed: Sequence[ParsedRatings],
     sides: tuple[OrderedNames, OrderedNames],
     base: Matrix | None,
+    held: IngestionPipeline | None,
 ) -> None:
-    """Write blocks, slices, names, index and manifest."""
+    """Write blocks, slices, names, index and manifest, also of the held-out matrix."""
     target, (users, items) = pipeline.target, sides
     known = items.place_of_term != DROPPED
     entries = np.zeros(len(items.names), np.int64)
@@ -253,19 +304,47 @@ def _write(
     ranks[known] = rank_of[items.place_of_term[known]]
     write_places(target.spill, "rows", users.merged, users.place_of_term)
     write_places(target.spill, "columns", items.merged, ranks)
+    if held:
+        write_hashes(target.spill, users.names, [items.names[item] for item in column_ids.tolist()], request.seed)
     blocks = pipeline.shuffle((each.piece for each in parsed), grid, request.seed, slice_bounds)
-    slices, column_entries = write_slices(pipeline, blocks, slice_bounds)
-    texts = {kind: write_lines(target.root, f"{kind}.txt", side.names) for kind, side in zip(SIDES, sides, strict=True)}
-    shutil.rmtree(target.spill)
+    made, columns = _made(request, parsed, blocks), Columns(column_ids, slice_bounds)
+    if held:
+        if not (blocks_held := [block["held"] for block in blocks if block["held"]]):
+            raise RequestError("--hold-out: no rating was selected to be held out", "Give a larger fraction.")
+        options = {name: _options(request, held=name == "held") for name in ("train", "held")}
+        _finish(held, blocks_held, columns, sides, made | {"options": options["held"]})
+        blocks, made = [block["train"] for block in blocks], made | {"options": options["train"]}
+    _finish(pipeline, blocks, columns, sides, made)
+
+
+class Columns(NamedTuple):
+    """Columns of a matrix by rank. ids, slice_bounds: see `MatrixIndex`."""
+
+    ids: np.ndarray
+    slice_bounds: np.ndarray
+
+
+def _finish(
+    pipeline: IngestionPipeline,
+    blocks: list[dict[str, Any]],
+    columns: Columns,
+    sides: tuple[OrderedNames, OrderedNames],
+    made: dict[str, Any],
+) -> None:
+    """Write slices, names, index and manifest after the blocks."""
+    root = pipeline.target.root
+    slices, column_entries = write_slices(pipeline, blocks, columns.slice_bounds)
+    texts = {kind: write_lines(root, f"{kind}.txt", side.names) for kind, side in zip(SIDES, sides, strict=True)}
+    shutil.rmtree(pipeline.target.spill)
     finish_matrix(
-        target.root,
+        root,
         blocks=blocks,
         slices=slices,
-        column_ids=column_ids,
+        column_ids=columns.ids,
         column_entries=column_entries,
-        slice_bounds=slice_bounds,
+        slice_bounds=columns.slice_bounds,
         texts=texts,
-        made=_made(request, parsed, blocks),
+        made=made,
     )
 
 
@@ -287,10 +366,11 @@ def grid_size(entries: int) -> int:
 def _made(request: RatingsRequest, parsed: Sequence[ParsedRatings], blocks: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the manifest entry that records how the matrix was made."""
     read = sum(each.piece.entries for each in parsed)
-    written, duplicates = (sum(block[name] for block in blocks) for name in ("entries", "duplicates"))
+    written = sum(side["entries"] for block in blocks for side in _sides_of(block))
+    duplicates = sum(block["duplicates"] for block in blocks)
     return how_made(
         kind="ratings",
-        options={name: getattr(request, name) for name in _OPTIONS} | request.format_options._asdict(),
+        options=_options(request, held=None),
         inputs=[input_facts(path) for path in request.inputs],
         ratings=read,
         duplicates=duplicates,
@@ -298,3 +378,17 @@ def _made(request: RatingsRequest, parsed: Sequence[ParsedRatings], blocks: list
         skipped=sum(each.skipped for each in parsed),
         first_skipped=next((each.first_problem for each in parsed if each.first_problem), None),
     )
+
+
+def _sides_of(block: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the manifest entries of a block: of two if entries are held out."""
+    return [side for side in (block["train"], block["held"]) if side] if "train" in block else [block]
+
+
+def _options(request: RatingsRequest, *, held: bool | None) -> dict[str, Any]:
+    """Return the options recorded in the manifest. held: whether the dataset is a held-out one; None if there is
+    none."""
+    options = {name: getattr(request, name) for name in _OPTIONS} | request.format_options._asdict()
+    if held is None or request.hold_out is None:
+        return options
+    return options | {"hold_out": request.hold_out.told, "held": held}

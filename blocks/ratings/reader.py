@@ -14,6 +14,7 @@ from blocks.ingestion.messages import LinesChunk
 from blocks.ingestion.word_table import END, END_BYTE
 from blocks.ratings.chunks import RowsChunk
 from blocks.ratings.formats import HEADER_REMEDY, OPEN_QUOTE, SIDES, TWO_COLONS, RatingsFormat
+from blocks.ratings.times import parse_times
 
 _COLON = 58
 _AT, _LINE, _FOUND = 0, 1, 2  # positions in the state of `split_lines`
@@ -32,11 +33,12 @@ class RatingNames(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """Ratings of a chunk: users, items, and ratings float64 (N,)."""
+    """Ratings of a chunk: users, items, ratings float64 (N,), and times float64 (N,), None if they are not read."""
 
     users: RatingNames
     items: RatingNames
     values: np.ndarray
+    times: np.ndarray | None = None
 
 
 class Reader:
@@ -60,34 +62,49 @@ class Reader:
         data = self._text_alone(data if data.endswith(b"\n") else data + b"\n", source, line)
         text = np.frombuffer(data, np.uint8)
         most = data.count(b"\n")
-        names, values = np.empty((most, 4), np.int64), np.empty(most)
-        state, fields = np.zeros(5, np.int64), np.zeros((3, 2), np.int64)
+        names, values = np.empty((most, 7), np.int64), np.empty(most)
+        state, fields = np.zeros(5, np.int64), np.zeros((4, 2), np.int64)
         marks = (form.separator, form.quote, form.decimal, form.two_fields)
         rules = (marks, form.sections, *form.sizes[:2], *self._range)
-        while not split_lines(text, form.order, rules, fields, names, values, state):
+        wrong: dict[int, tuple[str, str]] = {}  # what is wrong with a line, by its number
+        while not split_lines(text, (*form.order, form.time), rules, fields, names, values, state):
             end = data.index(b"\n", state[_AT])
-            wrong = _wrong(data[state[_AT] : end], form, self._range)
-            self._note(f"{source}, line {line + int(state[_LINE])}", *wrong)
+            wrong[int(state[_LINE])] = _wrong(data[state[_AT] : end], form, self._range)
+            if not self._skip:
+                break
             state[_AT], state[_LINE] = end + 1, state[_LINE] + 1
         found = int(state[_FOUND])
-        users, items = (join_names(text, names[:found, side : side + 2], form.quote) for side in (0, 2))
-        return Fields(RatingNames(users.tobytes()), RatingNames(items.tobytes()), values[:found])
+        names, values, times = names[:found], values[:found], None
+        if form.time >= 0:
+            spelled = _list_of(join_names(text, names[:, 4:6], form.quote).tobytes())
+            times = parse_times(spelled)
+            wrong |= {int(names[at, 6]): _wrong_time(spelled[at]) for at in np.flatnonzero(np.isnan(times)).tolist()}
+            good = ~np.isnan(times)
+            names, values, times = names[good], values[good], times[good]
+        for number in sorted(wrong):
+            self._note(f"{source}, line {line + number}", *wrong[number])
+        users, items = (join_names(text, names[:, side : side + 2], form.quote) for side in (0, 2))
+        return Fields(RatingNames(users.tobytes()), RatingNames(items.tobytes()), values, times)
 
     def _rows(self, chunk: RowsChunk) -> Fields:
         (users, of_users), (items, of_items) = chunk.users, chunk.items
         low, high = self._range
-        good = (chunk.values >= low) & (chunk.values <= high)
+        good, times = (chunk.values >= low) & (chunk.values <= high), chunk.times
+        if times is not None:
+            good &= ~np.isnan(times)
         if isinstance(users, bytes) and isinstance(items, bytes) and good.all():
             return Fields(
-                RatingNames(users + END_BYTE, of_users), RatingNames(items + END_BYTE, of_items), chunk.values
+                RatingNames(users + END_BYTE, of_users), RatingNames(items + END_BYTE, of_items), chunk.values, times
             )
         users, items = map(_listed, (users, items))
         for names, places in ((users, of_users), (items, of_items)):
             good &= np.fromiter(map(_is_name, names), bool, len(names))[places]
         for at in np.flatnonzero(~good).tolist():
             user, item, value = users[of_users[at]], items[of_items[at]], chunk.values[at]
-            self._note(f"{chunk.source}, row {chunk.row + at}", *_wrong_row(user, item, value, self._range))
-        return Fields(_used(users, of_users[good]), _used(items, of_items[good]), chunk.values[good])
+            wrong = _wrong_row(user, item, value, self._range)
+            self._note(f"{chunk.source}, row {chunk.row + at}", *(wrong or _wrong_time("")))
+        kept = None if times is None else times[good]
+        return Fields(_used(users, of_users[good]), _used(items, of_items[good]), chunk.values[good], kept)
 
     def _text_alone(self, data: bytes, source: str, line: int) -> bytes:
         """Return the lines; lines that are not valid UTF-8 become empty."""
@@ -108,6 +125,11 @@ class Reader:
         self.first_problem = self.first_problem or problem
 
 
+def _list_of(joined: bytes) -> list[str]:
+    """Return names that are one per line, with END after the last."""
+    return joined[:-1].decode().split("\n")[:-1]
+
+
 def _listed(names: bytes | list[str]) -> list[str]:
     return names.decode().split("\n")[:-1] if isinstance(names, bytes) else names
 
@@ -116,8 +138,15 @@ def _is_name(name: str) -> bool:
     return bool(name) and not any(mark in name for mark in "\0\n\r")
 
 
-def _wrong_row(user: str, item: str, value: float, allowed: tuple[float, float]) -> tuple[str, str]:
-    """Return what is wrong with a row of a table, and a remedy."""
+def _wrong_time(text: str) -> tuple[str, str]:
+    """Return what is wrong with a time, and a remedy."""
+    if not text:
+        return "the time is missing, or is neither a number nor a date", _SKIP
+    return f"{text!r} is not a time: expected a number, or a date such as 2015-09-30 or 2015-09-30 17:05:00", _SKIP
+
+
+def _wrong_row(user: str, item: str, value: float, allowed: tuple[float, float]) -> tuple[str, str] | None:
+    """Return what is wrong with a row of a table but for its time, and a remedy."""
     for side, name in (("user", user), ("item", item)):
         if not _is_name(name):
             return (
@@ -126,7 +155,9 @@ def _wrong_row(user: str, item: str, value: float, allowed: tuple[float, float])
             )
     if not np.isfinite(value):
         return "the rating is missing, or not a finite number", _SKIP
-    return f"the rating {value:g} is not between {allowed[0]:g} and {allowed[1]:g}", _SKIP
+    if not allowed[0] <= value <= allowed[1]:
+        return f"the rating {value:g} is not between {allowed[0]:g} and {allowed[1]:g}", _SKIP
+    return None
 
 
 def _used(names: list[str], places: np.ndarray) -> RatingNames:
@@ -138,9 +169,9 @@ def _used(names: list[str], places: np.ndarray) -> RatingNames:
 
 def _wrong(line: bytes, form: RatingsFormat, allowed: tuple[float, float]) -> tuple[str, str]:
     """Return what is wrong with a line that the kernel could not parse, and a remedy."""
-    fields, order = form.split(line), form.order
+    fields, order = form.split(line), (*form.order, form.time)
     if len(fields) <= max(order) or not all(fields[place] for place in order if place >= 0):
-        wanted = " ".join(SIDES[side] for side in np.argsort(order).tolist() if order[side] >= 0)
+        wanted = " ".join((*SIDES, "time")[side] for side in np.argsort(order).tolist() if order[side] >= 0)
         return f"expected `{wanted}`, got {quoted(line)}", _SKIP
     if form.two_fields and len(fields) > 2:
         return (
@@ -173,10 +204,11 @@ def _wrong_rating(rating: str, decimal: int, allowed: tuple[float, float]) -> tu
 def split_lines(text, order, rules, fields, names, values, state):
     """Read ratings up to the end of the text or to a bad line; return whether the end was reached.
 
-    text: uint8, whole lines. order, rules: fields of the `RatingsFormat`, and the minimum and maximum rating. fields:
-    int64 (3, 2), workspace. names: int64 (n, 4), filled with start and end of the user and the item of each rating.
-    values: float64 (n,), filled. state: int64 (5,), from which the kernel resumes: start of the next line, its number
-    from 0, number of ratings found, start and end of the section's name.
+    text: uint8, whole lines. order: field indices of user, item, rating and time. rules: fields of the `RatingsFormat`,
+    and the minimum and maximum rating. fields: int64 (4, 2), workspace. names: int64 (n, 7), filled with start and end
+    of the user, the item and the time of each rating, and the number of its line. values: float64 (n,), filled. state:
+    int64 (5,), from which the kernel resumes: start of the next line, its number from 0, number of ratings found, start
+    and end of the section's name.
     """
     marks, sections, rows, columns, low, high = rules
     at, line, found, section, section_end = state
@@ -198,6 +230,8 @@ def split_lines(text, order, rules, fields, names, values, state):
             names[found, 2], names[found, 3] = section, section_end
             if order[1] >= 0:
                 names[found, 2], names[found, 3] = fields[1]
+            names[found, 4], names[found, 5] = fields[3]
+            names[found, 6] = line
             values[found] = value
             found += 1
         at = end + 1
@@ -210,12 +244,12 @@ def split_lines(text, order, rules, fields, names, values, state):
 def split_line(text, at, end, marks, order, fields):
     """Find the fields of a line, between `at` and `end`, that `order` requests; return whether all exist.
 
-    marks: separator, quote, decimal mark, and whether nothing may follow these fields. fields: int64 (3, 2), filled
+    marks: separator, quote, decimal mark, and whether nothing may follow these fields. fields: int64 (4, 2), filled
     with start and end of each field, without surrounding blanks and quotes. A field that contains doubled quotes starts
     at its opening quote.
     """
     separator, quote, _, two_fields = marks
-    wanted = max(order[0], order[1], order[2]) + 1
+    wanted = max(order[0], order[1], order[2], order[3]) + 1
     for number in range(wanted):
         while at < end and is_blank(text[at]) and text[at] != separator:
             at += 1
@@ -230,7 +264,7 @@ def split_line(text, at, end, marks, order, fields):
             while at < end and not is_separator(text, at, separator):
                 at += 1
             first, last = trimmed(text, begin, at)
-        for side in range(3):
+        for side in range(4):
             if order[side] == number:
                 fields[side, 0], fields[side, 1] = first, last
                 if first == last:

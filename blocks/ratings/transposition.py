@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from blocks.ingestion.pipeline import IngestionPipeline
 
 ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f4")])
+TIMED_ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f4"), ("time", "f8")], align=True)
 
 
 @dataclass
@@ -32,11 +33,11 @@ class ColumnsToWrite:
     last: int
 
 
-def spill_columns(spill: str | Path, number: int, block: RowBlock) -> None:
-    """Spill the entries of a block by column, for `write_columns`."""
+def spill_columns(spill: str | Path, file_name: str, block: RowBlock) -> None:
+    """Spill the entries of a block by column, for `write_columns`. file_name: file of the block."""
     by_column = np.empty(block.values.size, ENTRY)
     by_column["row"], by_column["column"], by_column["value"] = column_order(block)
-    _columns_file(spill, number).write_bytes(by_column.data)
+    _columns_file(spill, Path(file_name).stem).write_bytes(by_column.data)
 
 
 def write_columns(slice_: ColumnsToWrite) -> tuple[dict[str, Any], np.ndarray]:
@@ -68,12 +69,12 @@ def write_slices(
             number,
             [
                 (
-                    str(_columns_file(target.spill, block)),
-                    starts[block][number],
-                    starts[block][number + 1],
-                    places[block],
+                    str(_columns_file(target.spill, Path(block["file"]).stem)),
+                    starts[at][number],
+                    starts[at][number + 1],
+                    places[at],
                 )
-                for block in range(len(blocks))
+                for at, block in enumerate(blocks)
             ],
             int(first),
             int(last),
@@ -84,5 +85,5 @@ def write_slices(
     return list(entries), np.concatenate(counts)
 
 
-def _columns_file(spill: str | Path, block: int) -> Path:
+def _columns_file(spill: str | Path, block: str) -> Path:
     return Path(spill) / f"columns-{block}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +16,10 @@ from blocks.ingestion.word_table import LINES, WordTable
 from blocks.ingestion.worker import Arrays, SortingWorker, SpillForm
 from blocks.ratings.chunks import RowsChunk
 from blocks.ratings.formats import RatingsFormat
+from blocks.ratings.hold_out import HoldOut, hashes_of
 from blocks.ratings.reader import Reader
-from blocks.ratings.transposition import ENTRY, ColumnsToWrite, spill_columns, write_columns
-from blocks.ratings.writer import Entries, write_row_block
+from blocks.ratings.transposition import ENTRY, TIMED_ENTRY, ColumnsToWrite, spill_columns, write_columns
+from blocks.ratings.writer import Entries, last_of_each, write_row_block
 from blocks.shuffle import partition_entries
 
 SIDES = ("rows", "columns")  # kinds of names: users and items
@@ -25,13 +27,19 @@ _NAME_BYTES = 170  # memory for each name besides its letters: dictionary entry,
 
 
 class RatingsReading(NamedTuple):
-    """Settings of all workers. spill: spill directory. names_bytes: memory of a worker for names."""
+    """Settings of all workers.
+
+    spill: spill directory. names_bytes: memory of a worker for names. hold_out, held: which ratings to hold out, and
+    the spill directory of their dataset, if any.
+    """
 
     spill: str
     low: float
     high: float
     skip: bool
     names_bytes: int
+    hold_out: HoldOut | None = None
+    held: str = ""
 
 
 class ParsedRatings(NamedTuple):
@@ -51,7 +59,7 @@ class RatingsWorker(SortingWorker):
 
     def __init__(self, reading: RatingsReading) -> None:
         super().__init__(reading.spill)
-        self._names_bytes = reading.names_bytes
+        self._names_bytes, self._hold_out, self._held = reading.names_bytes, reading.hold_out, Path(reading.held)
         self._lines = Reader(reading.low, reading.high, skip=reading.skip)
         self._tables = {side: WordTable() for side in SIDES}
         self._counts = {side: WordCounter() for side in SIDES}
@@ -60,7 +68,7 @@ class RatingsWorker(SortingWorker):
     def warm_up(self) -> None:
         """Run every kernel once on tiny input, to compile it."""
         self._numbered(LinesChunk(0, "", 1, b"1\t2\t3\n", RatingsFormat(ord("\t"), (0, 1, 2))))
-        partition_entries(np.zeros(1, ENTRY), 0, 1)
+        partition_entries(np.zeros(1, self.parsed.entries[0]), 0, 1)
 
     def _parse(self, chunk: LinesChunk | RowsChunk) -> ParsedRatings:
         known = self._lines.skipped
@@ -77,9 +85,9 @@ class RatingsWorker(SortingWorker):
         return ParsedRatings(piece, skipped, self._lines.first_problem if skipped else "")
 
     def _numbered(self, chunk: LinesChunk | RowsChunk) -> np.ndarray:
-        """Return ENTRY (N,) with this worker's ids for rows and columns."""
+        """Return the entries, (N,), with this worker's ids for rows and columns."""
         found = self._lines.read(chunk)
-        entries = np.empty(found.values.size, ENTRY)
+        entries = np.empty(found.values.size, self.parsed.entries[0])
         for side, name, names in zip(SIDES, ("row", "column"), (found.users, found.items), strict=True):
             ids = self._tables[side].add(names.joined, LINES, 1)[0]
             if names.places is not None:
@@ -87,6 +95,8 @@ class RatingsWorker(SortingWorker):
             self._counts[side].add(ids, np.array([ids.size], np.uint32), len(self._tables[side]))
             entries[name] = ids
         entries["value"] = found.values
+        if found.times is not None:
+            entries["time"] = found.times
         return entries
 
     def counted(self) -> dict[str, WorkerNames]:
@@ -110,20 +120,46 @@ class RatingsWorker(SortingWorker):
 
     def write(self, arrays: list[np.ndarray], block: BucketsToWrite) -> dict[str, Any]:
         (found,) = arrays
-        assert block.slice_bounds is not None
         entries = Entries(found["row"], found["column"], found["value"])
-        entry, written = write_row_block(self.root, block.number, entries, block.slice_bounds, block.seed)
-        spill_columns(self.spill, block.number, written)
-        return entry
+        if self._hold_out is None:
+            return _publish(self.spill, entries, block)
+        kept = last_of_each(entries)
+        entries = Entries(*(array[kept] for array in entries))
+        keys = found["time"][kept] if self._hold_out.last else hashes_of(self.spill, entries)
+        held, duplicates = self._hold_out.held(entries, keys), found.size - kept.size
+        return {
+            "duplicates": duplicates,
+            "train": _publish(self.spill, Entries(*(array[~held] for array in entries)), block),
+            "held": _publish(self._held, Entries(*(array[held] for array in entries)), block) if held.any() else None,
+        }
+
+
+class TimedRatingsWorker(RatingsWorker):
+    """Worker for ratings with times."""
+
+    parsed = sorted = SpillForm((), (TIMED_ENTRY,))
+
+
+def _publish(spill: Path, entries: Entries, block: BucketsToWrite) -> dict[str, Any]:
+    """Write a block to the dataset with this spill directory. Returns its manifest entry."""
+    assert block.slice_bounds is not None
+    entry, written = write_row_block(spill.parent, block.number, entries, block.slice_bounds, block.seed)
+    spill_columns(spill, entry["file"], written)
+    return entry
 
 
 def load() -> None:
     """Compile all kernels that any input may need."""
     nothing = RatingsReading("", -np.inf, np.inf, False, 0)
-    prepare(RatingsWorker(nothing).warm_up)
+
+    def warm_up() -> None:
+        for kind in (RatingsWorker, TimedRatingsWorker):
+            kind(nothing).warm_up()
+
+    prepare(warm_up)
 
 
 def start(reading: RatingsReading) -> RatingsWorker:
     """Return the message handler for `blocks.workers.Workers`."""
     load()
-    return RatingsWorker(reading)
+    return (TimedRatingsWorker if reading.hold_out and reading.hold_out.last else RatingsWorker)(reading)

@@ -22,6 +22,14 @@ class Entries(NamedTuple):
     values: np.ndarray
 
 
+def last_of_each(entries: Entries) -> np.ndarray:
+    """Return the positions of the last entry of each row and column, int64 (n,), ascending. entries: in input order."""
+    order = np.lexsort((entries.columns, entries.rows))
+    rows, columns = entries.rows[order], entries.columns[order]
+    last = np.append((rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1]), True)
+    return np.sort(order[last])
+
+
 def write_row_block(
     root: Path, number: int, entries: Entries, slice_bounds: np.ndarray, seed: int
 ) -> tuple[dict[str, Any], RowBlock]:

@@ -70,7 +70,7 @@ class ShardWorker:
             _of_items(share, block.offsets, block.values)[order],
         )
         entry = publish_rows(target.root, share.number, written, self._splitting.slice_bounds)
-        spill_columns(target.spill, share.number, written)
+        spill_columns(target.spill, entry["file"], written)
         return entry
 
 

@@ -5,7 +5,6 @@ See `ooc.cli.design` for datasets of numbers.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,15 +17,15 @@ from blocks.plurals import count_of
 from ooc.cli import design
 from ooc.cli import ingest_options as groups
 from ooc.cli.command import is_overruled
-from ooc.cli.console import JSON, note, print_json
-from ooc.cli.new_datasets import create, resources, tell
+from ooc.cli.console import JSON, note
+from ooc.cli.ingest_ratings import ingest_ratings
+from ooc.cli.new_datasets import INPUTS, OUT, create, refuse_shards, resources, tell, tell_both
 from ooc.cli.options import on_ring, options, parameter, takes
 from ooc.cli.session import RING, Session, session
 
 if TYPE_CHECKING:
     from blocks.corpus.dataset import Dataset
     from blocks.corpus.request import CorpusRequest
-    from blocks.ratings.ingestion import RatingsRequest
     from blocks.ratings.matrix import Matrix
 
 app = typer.Typer(
@@ -35,14 +34,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-INPUTS = parameter(
-    "inputs",
-    Annotated[
-        list[str], typer.Argument(help="Input files, plain or compressed (.gz, .xz, .zst, .zip); - is standard input.")
-    ],
-)
 CONTEXT = parameter("context", typer.Context)
-OUT = parameter("out", Annotated[str, typer.Argument(help="Directory of the new dataset.")])
 _CORPUS = (groups.CorpusOptions, groups.BlocksOptions, groups.ShardsOptions, groups.DatasetOptions)
 _TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, groups.KeptOptions, *_CORPUS)
 
@@ -143,65 +135,7 @@ app.command("npz")(design.npz)
 app.command("plink")(design.plink)
 
 
-@app.command("ratings")
-@takes(
-    INPUTS,
-    OUT,
-    options(
-        groups.RatingsOptions,
-        groups.EncodedOptions,
-        groups.QueryOptions,
-        groups.RecordsOptions,
-        groups.RatingsSeedOptions,
-    ),
-    options(groups.ShardsOptions, groups.DatasetOptions),
-    JSON,
-)
-def ingest_ratings(**given: Any) -> None:
-    """Ingest ratings of items by users.
-
-    Reads MovieLens, Netflix and MatrixMarket files, and lines of user, item and rating. Columns are identified by their
-    names in the header, or with --user-column, --item-column and --rating-column.
-
-    If a user rated an item several times, the last rating counts. A line without a rating counts as a rating of 1.
-
-    Example: ooc ingest ratings ml-20m/ratings.csv ratings
-    """
-    from dataclasses import replace
-
-    from blocks.ratings.formats import FormatOptions
-    from blocks.ratings.ingestion import RatingsRequest
-    from blocks.ratings.ingestion import ingest_ratings as ingest
-
-    started = time.monotonic()
-    as_json, shards, common = given.pop("json"), given.pop("shards"), resources(given)
-    low, high = given.pop("lowest"), given.pop("highest")
-    written = {name: given.pop(name) for name in ("delimiter", "quote")} | {"decimal": given.pop("decimal") or "."}
-    written |= {side: given.pop(f"{side}_column") for side in ("user", "item", "rating")}
-    request = RatingsRequest(
-        low=-math.inf if low is None else low,
-        high=math.inf if high is None else high,
-        format_options=FormatOptions(**written),
-        **given,
-    )
-
-    def make(path: str) -> Matrix:
-        return ingest(replace(request, out=path), **common)
-
-    matrices = create(make, request.out, shards, overwrite=request.overwrite, **common)
-    _note_ratings_left_out(matrices[0].manifest["made"], request)
-    tell(matrices, shards, started, as_json=as_json)
-
-
-def _note_ratings_left_out(made: dict[str, Any], request: RatingsRequest) -> None:
-    if made["skipped"]:
-        note(f"skipped {count_of(made['skipped'], 'bad record')}, the first: {made['first_skipped']}")
-    if made["duplicates"]:
-        note(f"left out {count_of(made['duplicates'], 'rating')} with a later rating of the same user and item")
-    if made["unknown"]:
-        base = request.names_from
-        where = f"whose user or item is not in {base}" if base else f"whose item is not in {request.items_from}"
-        note(f"left out {count_of(made['unknown'], 'rating')} {where}")
+app.command("ratings")(ingest_ratings)
 
 
 @app.command("synthetic")
@@ -297,21 +231,10 @@ def _ingest_holding_out(
     from blocks.corpus.held_out import ingest_holding_out
     from blocks.corpus.held_out_share import parse_share
 
-    if shards or here.ring:
-        raise RequestError(
-            "--hold-out cannot be used with --shards or on several machines",
-            "Ingest on one machine, then split both datasets with `ooc shard`.",
-        )
+    refuse_shards(shards or here.ring)
     both = ingest_holding_out(request, parse_share(share, "--hold-out"), **common)
     _note_what_was_left_out(both[0].manifest["made"], request.out)
-    if as_json:
-        from blocks.describe import describe
-
-        seconds = round(time.monotonic() - started, 3)
-        print_json(describe(both[0]) | {"held_out": describe(both[1]), "seconds": seconds})
-        return
-    for dataset in both:
-        tell([dataset], None, started, as_json=False)
+    tell_both(both, started, as_json=as_json)
 
 
 def _note_what_was_left_out(batch: dict[str, Any], out: str) -> None:

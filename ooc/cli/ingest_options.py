@@ -6,7 +6,6 @@ from typing import Annotated
 
 from samplers.options import INPUT, LAYOUT, OUTPUT, RESOURCES, WORDS, Option, Options, Resources, described, size_of
 
-_SEED = "Random seed for the order of {} in the dataset."
 _STOP_WORDS = (
     "Stop words to drop: a language (german or de), a file with one word per line, or a comma-separated list of both"
 )
@@ -220,7 +219,9 @@ class CorpusOptions:
     skip_known: Annotated[bool, Option("With --append: skip input files and named documents that OUT already has.")] = (
         False
     )
-    seed: Annotated[int, Option(_SEED.format("documents and words"), least=0, group=LAYOUT)] = 0
+    seed: Annotated[
+        int, Option("Random seed for the order of documents and words in the dataset.", least=0, group=LAYOUT)
+    ] = 0
 
 
 class BlocksOptions:
@@ -285,20 +286,20 @@ class RatingsOptions:
         str | None,
         Option("Rating column: name, number, or none if all are 1 [default: by name, or 3].", metavar="COLUMN"),
     ] = None
+    time_column: Annotated[
+        str | None,
+        Option(
+            "Time column for --hold-out last-N: name, or number from 1; numbers, or dates such as 2015-09-30 "
+            "[default: by name, or 4].",
+            metavar="COLUMN",
+        ),
+    ] = None
     delimiter: Annotated[
         str | None,
         Option("Character between fields, its name, such as semicolon, or :: [default: detected from line 1]."),
     ] = None
     quote: Annotated[str | None, described(TableOptions)["quote"].option] = None
     decimal: Annotated[str | None, described(TableOptions)["decimal"].option] = None
-
-
-class RatingsSeedOptions:
-    """Last options of `ooc ingest ratings`."""
-
-    group = LAYOUT
-
-    seed: Annotated[int, Option(_SEED.format("users and items"), least=0)] = 0
 
 
 class DrawnOptions:

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from blocks.errors import RequestError
 from blocks.plurals import count_of
 from ooc.cli import shard
 from ooc.cli.console import print_json, progress_bar, say
+from ooc.cli.options import parameter
 
 if TYPE_CHECKING:
     from blocks.corpus.dataset import Dataset
     from blocks.ratings.matrix import Matrix
+
+INPUTS = parameter(
+    "inputs",
+    Annotated[
+        list[str], typer.Argument(help="Input files, plain or compressed (.gz, .xz, .zst, .zip); - is standard input.")
+    ],
+)
+OUT = parameter("out", Annotated[str, typer.Argument(help="Directory of the new dataset.")])
 
 
 def resources(given: dict[str, Any]) -> dict[str, Any]:
@@ -58,3 +70,24 @@ def tell(
     held += "" if added is None else f"; {count_of(added, 'new document')}"
     grid = f"{count_of(dataset.block_count, 'block')} x {count_of(dataset.slice_count, 'slice')}"
     say(f"{dataset.path}: {held}\n{grid}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
+
+
+def refuse_shards(several: object) -> None:
+    """Raise RequestError if held-out data were to be split into shards."""
+    if several:
+        raise RequestError(
+            "--hold-out cannot be used with --shards or on several machines",
+            "Ingest on one machine, then split both datasets with `ooc shard`.",
+        )
+
+
+def tell_both(both: Sequence[Dataset | Matrix], started: float, *, as_json: bool) -> None:
+    """Print a summary of a dataset and of the held-out data beside it."""
+    if as_json:
+        from blocks.describe import describe
+
+        seconds = round(time.monotonic() - started, 3)
+        print_json(describe(both[0]) | {"held_out": describe(both[1]), "seconds": seconds})
+        return
+    for dataset in both:
+        tell([dataset], None, started, as_json=False)
