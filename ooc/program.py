@@ -183,6 +183,9 @@ class StaticProgram:
     exported: Sequence[Phase] = ()  # phases that `export` sweeps, in this order
     state_name = "local state of the samples"  # description of the local state in plans
     trains_on_shards = False  # whether each rank has a shard, with `travels` set; otherwise all data
+    # maximum number of samples that are trained without worker processes, which take about as long to start as 100
+    # iterations of the slowest sampler
+    few_samples = 50_000
 
     def __init__(self, dataset: Any, **options: Any) -> None:
         self.dataset = dataset

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ooc.dynamic.plan import RoundPlan
 
 MEMORY_SHARE = 0.8  # fraction of the available memory that is used if no limit is given
-SMALL = 50_000  # samples: 100 iterations of the slowest sampler take about as long as starting the worker processes
 
 
 def check_limits(spec: ProgramSpec, resources: Resources) -> None:
@@ -71,11 +70,12 @@ def fits(dataset: Store, spec: ProgramSpec, resources: Resources, *, evaluators:
 
 
 def _plan(dataset: Store, spec: ProgramSpec, resources: Resources, budget: int, *, evaluators: bool) -> Plan:
-    in_process = resources.workers in (None, 1) and spec.is_known and dataset.samples <= SMALL
+    program = spec.build(dataset)
+    in_process = resources.workers in (None, 1) and spec.is_known and dataset.samples <= program.few_samples
     one = in_process or spec.options.get("update") == "immediate"
     count = resources.workers or (1 if one else cores())
     beside = processes_bytes(count) if evaluators else 0
-    return replace(make_plan(dataset, spec.build(dataset), count, budget, beside=beside), in_process=in_process)
+    return replace(make_plan(dataset, program, count, budget, beside=beside), in_process=in_process)
 
 
 def announcement(dataset: Store, steps: str, workers: int, memory_bytes: int) -> str:

@@ -284,13 +284,14 @@ def test_rows_and_columns_are_treated_alike():
     assert np.allclose(with_columns, again, atol=1e-3)
 
 
-def test_the_implicit_objective_is_that_of_all_cells(tmp_path):
+@pytest.mark.parametrize("penalty", ["row", "entry"])
+def test_the_implicit_objective_is_that_of_all_cells(tmp_path, penalty):
     """Against the dense formula of Hu, Koren and Volinsky; it falls in every phase."""
     random = np.random.default_rng(4)
     counts = random.integers(1, 6, (40, 25)).astype(float)
     known = random.random(counts.shape) < 0.2
     known[:, 0] = known[0] = True
-    options = {"alpha": 3.0, "regularization": 0.5, "rank": 5}
+    options = {"alpha": 3.0, "regularization": 0.5, "rank": 5, "penalty": penalty}
     spec = ProgramSpec(target("mf-implicit"), {"seed": 7, **options})
     with InProcess(written(tmp_path, counts, known, grid=4), spec) as chain:
         before = np.inf
@@ -300,7 +301,10 @@ def test_the_implicit_objective_is_that_of_all_cells(tmp_path):
                 values, has, rows, columns = dense_factors(chain)
                 confidence = 1 + 3.0 * np.where(has, values, 0)
                 errors = confidence * (has - rows @ columns.T) ** 2
-                after = errors.sum() + 0.5 * ((rows**2).sum() + (columns**2).sum())
+                sides = (rows, has.sum(axis=1)), (columns, has.sum(axis=0))
+                weights = [np.ones_like(counts) if penalty == "row" else counts for _, counts in sides]
+                squares = [(side**2).sum(axis=1) @ weight for (side, _), weight in zip(sides, weights, strict=True)]
+                after = errors.sum() + 0.5 * sum(squares)
                 assert after <= before * (1 + 1e-6)
                 before = after
         assert chain.objective()["objective"] == pytest.approx(before, rel=1e-5)

@@ -25,7 +25,7 @@ from samplers.models import open_factors
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
 Triples = list[tuple[str, str, float]]
-RUNS = {"explicit": ("--method", "ccd"), "implicit": ("--implicit",)}
+RUNS = {"explicit": ("--method", "ccd"), "implicit": ("--implicit", "--penalty", "entry", "--regularization", 0.1)}
 PEOPLE, THINGS = 50, 30
 
 
@@ -172,8 +172,9 @@ def test_new_users_are_folded_in_from_a_file(place: Path, ooc_in: Callable[[Path
     factors = model.columns.factors.astype(float)
     for user, counts in {"n2": {"t3": 2.0, "t5": 1.0}, "n1": {"t8": 4.0}}.items():
         mine = [model.columns.places[item] for item in counts]
-        weights = np.array(list(counts.values()))  # alpha is 1, and lambda is 1
-        system = factors.T @ factors + (factors[mine].T * weights) @ factors[mine] + np.eye(model.rank)
+        weights = np.array(list(counts.values()))  # alpha is 1
+        system = factors.T @ factors + (factors[mine].T * weights) @ factors[mine]
+        system += 0.1 * len(counts) * np.eye(model.rank)
         scores = factors @ np.linalg.solve(system, factors[mine].T @ (1 + weights))
         scores[mine] = -np.inf
         best = np.argsort(-scores)[:6]

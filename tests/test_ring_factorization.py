@@ -140,6 +140,7 @@ def test_the_model_is_of_the_whole_and_as_good_as_that_of_one_machine(tmp_path, 
         ("ccd", {"rank": 35, "penalty": "row", "regularization": 1.0}),
         ("als", {"biases": False, "penalty": "row", "steps": 1}),
         ("implicit", {"rank": 20, "regularization": 1.0}),
+        ("implicit", {"rank": 5, "penalty": "entry", "regularization": 0.05}),
     ],
 )
 def test_options_mean_what_they_do_on_one_machine(tmp_path, method, options):

@@ -69,7 +69,7 @@ def parse_hold_out(text: str) -> HoldOut:
 def write_hashes(spill: Path, rows: Sequence[str], columns: Sequence[str], seed: int) -> None:
     """Write the hash of each name, for `hashes_of`. rows, columns: names by position and by rank."""
     for side, names in zip(_SIDES, (rows, columns), strict=True):
-        hashes = (xxhash.xxh3_64_intdigest(name.encode(), seed) for name in names)
+        hashes = (xxhash.xxh3_64_intdigest(name.encode(), seed & (1 << 64) - 1) for name in names)
         np.fromiter(hashes, np.uint64, len(names)).tofile(_hashes_file(spill, side))
 
 

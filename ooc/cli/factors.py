@@ -101,7 +101,7 @@ def recommend(
 ) -> None:
     """Recommend items to users: lines of user, item, prediction.
 
-    Example: ooc recommend run --user 42 --user 77 --top 5 --exclude-seen
+    Examples: ooc recommend run --user 42 --user 77 --top 5 --exclude-seen
 
     ooc recommend run --exclude-seen --out recommendations.parquet
     """

@@ -50,7 +50,7 @@ class MatrixFactorization(RunEstimator):
     regularization : float, optional
         L2 penalty on the factors; default 0.03, with penalty="row" 1.
     penalty : str, optional
-        "entry" weights the penalty of a row by its number of values (default), "row" does not.
+        "entry" weights the penalty of a row by its number of values (default, unless implicit), "row" does not.
     biases, center : bool, optional
         Whether to fit row and column biases; whether to subtract the mean of all values. Default: True if the method
         supports it.

@@ -47,10 +47,11 @@ class FactorizationOptions(Options):
     penalty: Annotated[
         str | None,
         Option(
-            "Apply the L2 penalty for each rating (entry), or once for each user and item (row) [default: entry].",
+            "Apply the L2 penalty for each rating (entry), or once for each user and item (row) [default: entry; with "
+            "--implicit: row].",
             group=MODEL,
             choices="entry|row",
-            takes=_BY_RATING,
+            takes=(*_BY_RATING, "implicit"),
         ),
     ] = None
     biases: Annotated[

@@ -36,6 +36,7 @@ from samplers.factorization.simd import LANE
 SIDES = ("rows", "columns")
 MOST_RANK = 1 << 16
 PENALTIES = ("entry", "row")
+_FEW_FACTORS = 1 << 23  # factors of all entries: 20 iterations take about half a second, as starting worker processes
 MOST_PENALTY = 2.0**30  # maximum penalty, in the unit of the ratings: factors become 0 at much smaller penalties
 
 
@@ -86,6 +87,7 @@ class FactorizationProgram(StaticProgram):
         self.first = BIASES if biases else 0
         self.used = self.first + rank
         self.width = -(-self.used // LANE) * LANE
+        self.few_samples = _FEW_FACTORS // self.width
 
     def _penalty(self, regularization: float, *, per_entry: bool) -> RowPenalty:
         """Return the penalty in the unit of the ratings."""

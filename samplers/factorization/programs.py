@@ -20,7 +20,7 @@ from samplers.factorization import als, ccd
 from samplers.factorization.options import FactorizationOptions
 from samplers.factorization.program import FactorizationProgram, silent
 from samplers.factorization.rating_units import unit_of
-from samplers.factorization.rows import LEAST, RowPenalty
+from samplers.factorization.rows import LEAST
 from samplers.factorization.simd import LANE
 from samplers.options import takers
 from samplers.programs import target
@@ -102,8 +102,9 @@ class AlternatingLeastSquares(FactorizationProgram):
 class ImplicitFeedback(AlternatingLeastSquares):
     """Implicit feedback: counts of events as confidences (Hu, Koren and Volinsky, ICDM 2008).
 
-    Objective: sum_(all i,j) c_ij (p_ij - w_i . h_j)^2 + lambda (sum |w_i|^2 + sum |h_j|^2), with p_ij = 1 and c_ij = 1
-    + alpha a_ij for the known entries, and p_ij = 0 and c_ij = 1 for all others. If confidences are far above 1, they
+    Objective: sum_(all i,j) c_ij (p_ij - w_i . h_j)^2 + lambda (sum n_i |w_i|^2 + sum n_j |h_j|^2), with p_ij = 1 and
+    c_ij = 1 + alpha a_ij for the known entries, and p_ij = 0 and c_ij = 1 for all others; n is 1 or, with the penalty
+    "entry", the number of known entries. If confidences are far above 1, they
     and lambda are divided by a power of four while solving for rows: this applies to `products`, `confidences` and
     `penalty`, but not to metrics. alpha: confidence that a count of 1 adds.
     """
@@ -121,8 +122,8 @@ class ImplicitFeedback(AlternatingLeastSquares):
     known_terms = Phase("confidences", "block", writes=False)
     reading_phases: Sequence[Phase] = (known_terms,)
 
-    def __init__(self, dataset: Matrix, *, alpha: float, **options: Any) -> None:
-        super().__init__(dataset, penalty="row", center=False, **options)
+    def __init__(self, dataset: Matrix, *, alpha: float, penalty: str = "row", **options: Any) -> None:
+        super().__init__(dataset, penalty=penalty, center=False, **options)
         if self.biases:
             raise RequestError("--implicit cannot be used with --biases", "Leave --biases out.")
         if not 0 < alpha <= LARGEST:
@@ -135,7 +136,7 @@ class ImplicitFeedback(AlternatingLeastSquares):
         self.alpha, self.scale = np.float32(alpha), 1.0
         self.divisor = max(unit_of(alpha * self.size), 1.0)
         self.confidences = als.Confidences(np.float32(alpha / self.divisor), np.float32(1 / self.divisor))
-        self.penalty = RowPenalty(np.float32(self.regularization / self.divisor), per_entry=False)
+        self.penalty = self.penalty._replace(regularization=np.float32(self.regularization / self.divisor))
 
     def cause(self) -> str:
         return f"counts are about {self.size:.3g}, and --alpha is {self.alpha:g}"

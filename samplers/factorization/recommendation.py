@@ -19,6 +19,7 @@ from samplers.factorization.top_items import Candidates, TopItems
 
 _NUMBERS = 1 << 22  # factors, ratings or recommended items that are held at a time
 _SWEEPS = 200  # maximum number of sweeps for nonnegative factors
+_LEAST_PENALTY = 1e-10  # relative to the trace, for a direct solution, which at rank 64 takes a 16th of the time
 
 
 class Users(NamedTuple):
@@ -118,14 +119,18 @@ def fold_in(model: Factorization, items: np.ndarray, values: np.ndarray) -> np.n
         system[1:, 1:] += model.column_products
     solved = np.zeros(1 + model.rank)
     used = slice(0 if model.biased else 1, None)
-    solved[used] = _solve(system[used, used], wanted[used], nonnegative=solver["nonnegative"])
+    if solver["nonnegative"]:
+        solved[used] = _nonnegative(system[used, used], wanted[used])
+    elif penalties.min() > _LEAST_PENALTY * np.trace(system):
+        solved[used] = np.linalg.solve(system[used, used], wanted[used])
+    else:  # the system may be singular
+        solved[used] = np.linalg.lstsq(system[used, used], wanted[used], rcond=None)[0]
     solved[1:] /= unit
     return solved
 
 
-def _solve(system: np.ndarray, wanted: np.ndarray, *, nonnegative: bool) -> np.ndarray:
-    if not nonnegative:
-        return np.linalg.lstsq(system, wanted, rcond=None)[0]
+def _nonnegative(system: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the best solution of a system of equations whose numbers are all at least 0."""
     found, diagonal = np.zeros(wanted.size), np.diag(system)
     for _ in range(_SWEEPS):
         for k in np.flatnonzero(diagonal > 0):

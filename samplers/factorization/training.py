@@ -94,7 +94,7 @@ def _spec(options: FactorizationOptions, *, on_ring: bool) -> ProgramSpec:
         given["biases"] = not options.nonnegative
     regularization = options.regularization
     if regularization is None:
-        by_row = options.implicit or options.penalty == "row"
+        by_row = (options.penalty or ("row" if options.implicit else "entry")) == "row"
         regularization = DEFAULT_ROW_REGULARIZATION if by_row else DEFAULT_REGULARIZATION
     of_all = {"rank": options.rank, "regularization": regularization, "seed": options.seed}
     return factorization_spec(chosen, of_all, given, on_ring=on_ring)
