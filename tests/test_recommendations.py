@@ -18,9 +18,11 @@ from test_cli_train import assert_refused
 from blocks import RequestError
 from blocks.ratings.matrix import Matrix
 from samplers import MatrixFactorization
-from samplers.factorization import recommendation
+from samplers.factorization import recommendation, score_tiles
+from samplers.factorization.rankings import summed_percentile_ranks
 from samplers.factorization.rated_items import RatedItems
-from samplers.factorization.top_items import ITEMS, USERS, Candidates
+from samplers.factorization.score_tiles import ITEMS, USERS
+from samplers.factorization.top_items import Candidates
 from samplers.models import open_factors
 
 Ooc = Callable[..., subprocess.CompletedProcess[str]]
@@ -243,6 +245,25 @@ def test_batches_change_nothing(place: Path, tmp_path: Path, monkeypatch: pytest
     assert [len(found[0]), len(found[1])] == [1, 1]
     for one, other in zip(found[0][0][1], found[1][0][1], strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_percentile_ranks_of_equal_scores_in_many_tiles(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare with the definition, where an equal score counts half, and a user without factors as 0.5."""
+    monkeypatch.setattr(score_tiles, "ITEMS", 7)
+    monkeypatch.setattr(score_tiles, "USERS", 8)
+    random, held_out = np.random.default_rng(0), Matrix(place / "others")
+    users, items = (random.integers(-1, 2, (size, 3)).astype(np.float32) for size in (PEOPLE, held_out.columns))
+    places = np.where(np.arange(PEOPLE) % 9, np.arange(PEOPLE), -1)
+    ranks, counts = [], []
+    for block in map(held_out.block, range(held_out.block_count)):
+        for row, first, last in zip(block.rows, block.offsets, block.offsets[1:], strict=False):
+            scores = items @ users[places[row]] * (places[row] >= 0)
+            for item in block.columns[first:last]:
+                others = np.delete(scores, item)
+                ranks.append(np.mean((others > scores[item]) + 0.5 * (others == scores[item])))
+            counts.extend(block.values[first:last])
+    found = summed_percentile_ranks(held_out, users, places, items, np.arange(held_out.columns))
+    assert found == pytest.approx((np.dot(ranks, counts), sum(counts)))
 
 
 def test_what_the_estimator_refuses(place: Path) -> None:

@@ -58,10 +58,9 @@ class _Sums:
 
     def add(self, factors: np.ndarray, seen: RatedItems, relevant: RatedItems) -> None:
         """Add users. factors: float (n, R). seen, relevant: items that each has rated, and relevant ones."""
-        items, size = self._chosen.best(factors, self._top, seen).items, self._covered.size
+        items = self._chosen.best(factors, self._top, seen).items
         self._covered[items[items >= 0]] = True
-        own = np.arange(len(factors))[:, None] * size
-        hits = np.isin(own + items, own[relevant.users, 0] + relevant.items) & (items >= 0)
+        hits = relevant.has(np.arange(len(factors))[:, None], items)
         counts, places = np.diff(relevant.offsets), np.arange(1, self._top + 1)
         gains = 1 / np.log2(places + 1)
         most = np.minimum(counts, self._top)
@@ -120,7 +119,7 @@ def ranking_metrics(
     of_model, of_popularity = (_Sums(each, top, items) for each in (chosen, popular))
     for some, held_out in batches:
         assert some.seen is not None
-        relevant = _relevant(held_out, some.seen, items, threshold)
+        relevant = _relevant(held_out, some.seen, threshold)
         there = np.flatnonzero(np.diff(relevant.offsets))
         users += there.size
         seen, wanted = some.seen.of(there), relevant.of(there)
@@ -135,7 +134,7 @@ def ranking_metrics(
     return {"top": top, "users": users, "model": of_model.means(users), "popularity": of_popularity.means(users)}
 
 
-def _relevant(held_out: RatedItems, seen: RatedItems, items: int, threshold: float | None) -> RatedItems:
+def _relevant(held_out: RatedItems, seen: RatedItems, threshold: float | None) -> RatedItems:
     """Return the held-out ratings of relevant items that their users did not rate in the training."""
-    known = np.isin(held_out.users * items + held_out.items, seen.users * items + seen.items)
+    known = seen.has(held_out.users, held_out.items)
     return held_out.where(~known if threshold is None else ~known & (held_out.values >= threshold))

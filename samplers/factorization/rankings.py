@@ -13,8 +13,10 @@ import numpy as np
 
 from blocks.compiled import unmanaged_kernel
 from blocks.ratings.matrix import Matrix
+from samplers.factorization.score_tiles import ItemTiles
+from samplers.factorization.simd import fused, replaced, spread, total
 
-_SCORES = 1 << 21  # number of scores computed at a time
+_NUMBERS = 1 << 22  # factors of users that are held at a time
 
 
 def summed_percentile_ranks(
@@ -25,39 +27,70 @@ def summed_percentile_ranks(
     A user without factors counts as 0.5. rows: float32 (D, R), columns: float32 (I, R): factors. row_places: int64,
     index of each user's factors by line, or -1. column_places: index of each item's factors, by rank.
     """
-    total = weights = 0.0
+    ranked = weights = 0.0
+    tiles = ItemTiles(columns, np.zeros(len(columns), np.float32), np.arange(len(columns)))
     for number in range(held_out.block_count):
         block = held_out.block(number)
         places = row_places[block.rows]
-        for some in _batches(places.size, len(columns)):
+        for some in _batches(places.size, columns.shape[1]):
             offsets = block.offsets[some.start : some.stop + 1]
             entries = slice(int(offsets[0]), int(offsets[-1]))
             factors = np.where(places[some, None] >= 0, rows[places[some]], np.float32(0.0))
-            ranks = np.empty(entries.stop - entries.start)
-            rank_items(factors @ columns.T, offsets - offsets[0], column_places[block.columns[entries]], ranks)
+            marks = np.empty(entries.stop - entries.start, np.float32)
+            score_items(factors, columns, offsets - offsets[0], column_places[block.columns[entries]], marks)
+            ranks = _ranks(tiles, factors, offsets - offsets[0], marks) / max(2 * (len(columns) - 1), 1)
             counts = block.values[entries].astype(np.float64)
-            total += float(np.sum(ranks * counts))
+            ranked += float(np.sum(ranks * counts))
             weights += float(np.sum(counts))
-    return total, weights
+    return ranked, weights
 
 
-def _batches(rows: int, columns: int) -> Iterator[slice]:
-    step = max(_SCORES // columns, 1)
+def _batches(rows: int, rank: int) -> Iterator[slice]:
+    step = max(_NUMBERS // rank, 1)
     for first in range(0, rows, step):
         yield slice(first, min(first + step, rows))
 
 
-@unmanaged_kernel
-def rank_items(scores, offsets, items, ranks):
-    """Set `ranks`, float64 (N,), to the fraction of other items with higher scores; ties count half.
+def _ranks(tiles: ItemTiles, factors: np.ndarray, offsets: np.ndarray, marks: np.ndarray) -> np.ndarray:
+    """Return twice the number of other items with higher scores, plus the number of those with equal ones: int64 (N,).
 
-    scores: float32 (n, I). offsets: int64 (n+1,), start of each user's items in items int64 (N,).
+    factors: float32 (n, R), of users. offsets: int64 (n+1,), start of each user's items in marks, float32 (N,), scores.
     """
-    for user in range(scores.shape[0]):
-        row = scores[user]
+    ranks = np.full(marks.size, -1)  # an item's score is equal to itself
+
+    def add(mine: slice, _: int, scores: np.ndarray, count: int) -> None:
+        count_higher(scores, count, offsets[mine.start : mine.stop + 1], marks, ranks)
+
+    tiles.score(factors, add)
+    return ranks
+
+
+@unmanaged_kernel
+def score_items(users, items, offsets, wanted, scores):
+    """Set `scores`, float32 (N,), to the scores of some items, to the last bit as `ItemTiles` computes them.
+
+    users: float32 (n, R). items: float32 (I, R). offsets: int64 (n+1,), start of each user's items in wanted (N,).
+    """
+    zero = spread(np.float32(0.0))
+    for user in range(users.shape[0]):
         for j in range(offsets[user], offsets[user + 1]):
-            mark, above, equal = row[items[j]], 0, 0
+            score = zero  # in its first place, the others are 0
+            for k in range(users.shape[1]):
+                score = fused(spread(users[user, k]), replaced(zero, 0, items[wanted[j], k]), score)
+            scores[j] = total(score)
+
+
+@unmanaged_kernel
+def count_higher(scores, count, offsets, marks, ranks):
+    """Add 2 to `ranks`, int64 (N,), for each score above a mark, and 1 for each equal one.
+
+    scores: float32 (., C), of `count` items. offsets: int64 (n+1,), start of each user's marks in marks, float32 (N,).
+    """
+    for user in range(offsets.size - 1):
+        row = scores[user, :count]
+        for j in range(offsets[user], offsets[user + 1]):
+            mark, higher, equal = marks[j], np.int32(0), np.int32(0)
             for i in range(row.size):
-                above += row[i] > mark
-                equal += row[i] == mark
-            ranks[j] = (above + 0.5 * (equal - 1)) / max(row.size - 1, 1)
+                higher += np.int32(row[i] > mark)
+                equal += np.int32(row[i] == mark)
+            ranks[j] += 2 * higher + equal

@@ -30,6 +30,16 @@ class RatedItems(NamedTuple):
         mine = _ranges(self.offsets[users], counts)
         return RatedItems(offsets_of(counts), self.items[mine], self.values[mine])
 
+    def has(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """Return whether each user has rated the item: bool, in the common shape of users and items.
+
+        users, items: integers; there is no rating of a negative item.
+        """
+        span = 1 + int(max(self.items.max(initial=0), items.max(initial=0)))
+        rated = np.append(np.sort(self.users * span + self.items), -1)  # so that there is one after the last
+        wanted = users * span + items
+        return (rated[np.searchsorted(rated[:-1], wanted)] == wanted) & (items >= 0)
+
     def where(self, kept: np.ndarray) -> RatedItems:
         """Return the ratings where `kept`, bool (N,), is true."""
         counts = np.bincount(self.users[kept], minlength=self.offsets.size - 1)
