@@ -49,10 +49,9 @@ class StaticEngine:
     of macro-steps by which the sums over all ranks in the program's `summed_arrays` may be out of date; None if no
     other ranks add to them. scratch: directory for slices stored on this rank, by default the directory of the state.
 
-    In phases over blocks, each rank processes its own blocks. In phases with rotating slices (see `ooc.ring.rotation`),
-    a rank processes the cells of its own blocks. Changes of summed arrays are summed over the ranks, see
-    `ooc.ring.stale_allreduce`. Each rank commits its own state; training resumes from the newest generation that all
-    ranks have.
+    Each rank processes its own blocks, and their cells if slices rotate (see `ooc.ring.rotation`). Changes of summed
+    arrays are summed over the ranks (see `ooc.ring.stale_allreduce`). Each rank commits its own state; training resumes
+    from the newest generation that all ranks have.
 
     Attributes: `cursor`, progress; `program`; `shared`, all arrays that workers see; `arrays`, the arrays of the
     program; `committed`, whether the newest generation is the current state.
@@ -366,9 +365,8 @@ class StaticEngine:
         """Yield the pass over the units of a phase. target: file for streamed state."""
         with self._watch.rather("aggregation"):
             self.program.begin(phase, self.arrays)
-        source = None
-        if self.commits and phase not in self.program.initial:
-            source = self._generations.open()
+        stored = self.commits and phase not in self.program.initial
+        source = self._generations.open() if stored else None
         units = self._pass(phase, source, target)
         try:
             yield units

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from test_cli_train import assert_refused
+from commands import Ooc, assert_refused
 
 from blocks.progress_bar import no_bar
 from blocks.ratings.hold_out import HoldOut
@@ -20,7 +19,6 @@ from blocks.ratings.ingestion import RatingsRequest, ingest_holding_out
 from blocks.ratings.matrix import Matrix
 from blocks.verify import verify_dataset
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 Row = tuple[int, int, float, int]
 
 

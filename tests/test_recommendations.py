@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet
 import pytest
+from commands import Ooc, assert_refused
 from sklearn.metrics import ndcg_score
-from test_cli_train import assert_refused
 
 from blocks import RequestError
 from blocks.ratings.matrix import Matrix
@@ -25,7 +24,6 @@ from samplers.factorization.score_tiles import ITEMS, USERS
 from samplers.factorization.top_items import Candidates
 from samplers.models import open_factors
 
-Ooc = Callable[..., subprocess.CompletedProcess[str]]
 Triples = list[tuple[str, str, float]]
 RUNS = {"explicit": ("--method", "ccd"), "implicit": ("--implicit", "--penalty", "entry", "--regularization", 0.1)}
 PEOPLE, THINGS = 50, 30

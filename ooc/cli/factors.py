@@ -32,6 +32,10 @@ _ERRORS = {  # output formats, by whether the data are explicit ratings
     True: "{ratings:,} ratings: RMSE {rmse:.4f}, mean absolute error {mae:.4f}",
     False: "{counts:,} counts: expected percentile rank {percentile_rank:.2%}",
 }
+Items = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Recommend only the items in this file, one name per line [default: all]."),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +76,7 @@ def recommend(
     exclude_seen: Annotated[
         bool, typer.Option("--exclude-seen", help="Leave out items that the user has rated.")
     ] = False,
-    items: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Recommend only the items in this file, one name per line [default: all]."),
-    ] = None,
+    items: Items = None,
     ratings: Annotated[
         Path | None,
         typer.Option(
@@ -115,20 +116,19 @@ def recommend(
         format_of(out)
         require_free(out, overwrite=overwrite)
     model = open_factors(run)
-    chosen = candidates(model, None if items is None else _listed(model, items))
+    chosen = candidates(model, _listed(model, items) if items else None)
     if ratings:
         names, numbers, users = _later(model, ratings, user, top)
     else:
         names, numbers = _known(user, model.rows.names, str(run))
         users = known_users(model, numbers, top, training_ratings(model, run, data) if exclude_seen else None)
+    found = choose(model, users, top, chosen, exclude_seen=exclude_seen)
     with scratch_for(out or STANDARD_OUTPUT) as scratch:
-        found = choose(model, users, top, chosen, exclude_seen=exclude_seen)
         ordered = in_order(found, numbers.size, top, scratch)
         if out:
             _write(out, ordered, names, model.columns.names, as_json=json)
         else:
-            best = (each for _, some in ordered for each in some.lists())
-            _tell(names, best, model.columns.names, as_json=json)
+            _tell(names, (each for _, some in ordered for each in some.lists()), model.columns.names, as_json=json)
     sys.exit(1 if user and len(names) < len(user) else 0)
 
 

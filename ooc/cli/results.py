@@ -27,6 +27,14 @@ Spread = Annotated[
 Top = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="For mixtures: write only the N largest topics of each document.")
 ]
+Batch = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|N-|new",
+        help="Use only the documents of batch N of DATA, of batch N and all later ones, or of those appended after "
+        "the training.",
+    ),
+]
 
 
 def topics(
@@ -99,14 +107,7 @@ def infer(
     run: RunPath,
     data: Annotated[Path, typer.Argument(help="Documents ingested with --vocab-from and the training dataset.")],
     out: Annotated[Path, typer.Argument(help="File to write: .npz, .csv, .jsonl or .parquet.")],
-    batch: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|N-|new",
-            help="Use only the documents of batch N of DATA, of batch N and all later ones, or of those appended after "
-            "the training.",
-        ),
-    ] = None,
+    batch: Batch = None,
     top: Top = None,
     spread: Spread = False,
     likelihood: Annotated[
@@ -150,10 +151,7 @@ def infer(
     check_format(out)
     require_free(out, overwrite=overwrite)
     if assignments:
-        if assignments == out:
-            raise RequestError(f"{out} is named twice, as OUT and by --assignments", "Name two files.")
-        word_topics.check_table_format(assignments)
-        require_free(assignments, overwrite=overwrite)
+        _check_assignments(assignments, out, overwrite=overwrite)
     dataset, model = Dataset(data), open_model(run)
     batches = chosen_batches(dataset, batch, model.dataset) if batch else all_batches(dataset)
     tokens, names = batches.lengths(dataset), batches.names(dataset)
@@ -172,8 +170,23 @@ def infer(
             f"{run} was trained on {data}: these are newly inferred mixtures, not the trained ones\n"
             f"Write the trained mixtures with: ooc export {run} OUT --format mixtures"
         )
-    facts = inference.facts(batches, tokens)
-    if json:
+    _tell_inferred(out, inference.facts(batches, tokens), as_json=json)
+
+
+def _check_assignments(path: Path, out: Path, *, overwrite: bool) -> None:
+    """Raise RequestError if the file of --assignments cannot be written beside OUT."""
+    from blocks.outputs import require_free
+    from samplers.topics import word_topics
+
+    if path == out:
+        raise RequestError(f"{out} is named twice, as OUT and by --assignments", "Name two files.")
+    word_topics.check_table_format(path)
+    require_free(path, overwrite=overwrite)
+
+
+def _tell_inferred(out: Path, facts: dict[str, Any], *, as_json: bool) -> None:
+    """Print what `infer` wrote. facts: counts of documents and tokens."""
+    if as_json:
         print_json({"path": str(out), **facts})
         return
     left_out = {"unknown word": facts["unknown_tokens"], "stop word": facts["stop_words"]}
