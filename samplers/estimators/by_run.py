@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+import xxhash
+
 from blocks.errors import OocError, reworded
 from ooc.runs.run import Run
 from samplers.estimators.base import Transformer, byte_count, combined, job_count, seed_of
@@ -29,6 +32,12 @@ def options_of(kind: type[Kind], parameters: Mapping[str, Any], **more: Any) -> 
     """Return the training options for an estimator's parameters. more: additional options."""
     known = {each.field: each.parameter for each in described(kind).values() if each.parameter in parameters}
     return kind(**{field: parameters[parameter] for field, parameter in known.items()} | more)
+
+
+def _key(value: Any) -> str:
+    """Return a text that differs for different values of a parameter; repr leaves out numbers of large arrays."""
+    array = np.asarray(value.toarray() if hasattr(value, "toarray") else value) if hasattr(value, "shape") else None
+    return repr(value) if array is None else f"{array.dtype} {array.shape} {xxhash.xxh3_128_hexdigest(array.tobytes())}"
 
 
 class _Trained(NamedTuple):
@@ -87,7 +96,7 @@ class RunEstimator(Transformer):
         checked_parameters(self)
         more = int(self.max_iter)
         chosen = {name: value for name, value in self.get_params().items() if name not in _OF_NO_MODEL}
-        key = (identity, *map(repr, chosen.values()))
+        key = (identity, *map(_key, chosen.values()))
         before: _Trained | None = vars(self).pop("_trained", None)
         goes_on = self.warm_start and before is not None and before.key == key
         workspace = before.workspace if before and goes_on else Workspace()
