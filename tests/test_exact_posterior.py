@@ -16,6 +16,7 @@ from token_chains import EXACT, FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel,
 
 from ooc.rng import stream_key
 from samplers.lda import two_phase
+from samplers.lda.word_prior import WordPrior, pack_pairs, prior_of_word, word_prior
 
 CORPORA = {  # documents, vocabulary, alpha (asymmetric, so that no relabelling of topics hides a mistake), beta
     "2 topics": ([[0, 1, 1], [0, 2], [2, 2]], 3, [0.4, 0.9], 0.3),
@@ -25,19 +26,25 @@ ALARM = 1e-6  # chance that one chi-square test fails though the chain is right
 BATCHES, SWEEPS = 250, 400
 
 
-def posterior(tokens: Tokens, alpha: np.ndarray | None = None, beta: float | None = None) -> np.ndarray:
-    """p(z | w) of every z, in the order of `product`: the joint formula, normalised over all K^N assignments."""
+def posterior(
+    tokens: Tokens, alpha: np.ndarray | None = None, beta: float | None = None, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """p(z | w) of every z, in the order of `product`: the joint formula, normalised over all K^N assignments. weights:
+    (V, K), the prior of each word in each topic, instead of beta."""
     alpha, beta = tokens.alpha if alpha is None else alpha, beta or tokens.beta
+    weights = np.full((tokens.vocabulary, alpha.size), beta) if weights is None else weights
     assignments = np.array(list(product(range(alpha.size), repeat=tokens.words.size)))
     log_joint = np.zeros(len(assignments))
     for k in range(alpha.size):
         here = (assignments == k).astype(int)
         of_document = here @ np.eye(tokens.documents.max() + 1, dtype=int)[tokens.documents]
         of_word = here @ np.eye(tokens.vocabulary, dtype=int)[tokens.words]
-        log_joint += gammaln(of_document + alpha[k]).sum(axis=1) + gammaln(of_word + beta).sum(axis=1)
-        log_joint -= gammaln(of_word.sum(axis=1) + tokens.vocabulary * beta)
-    weights = np.exp(log_joint - log_joint.max())
-    return weights / weights.sum()
+        mass, possible = weights[:, k].sum(), weights[:, k] > 0.0
+        log_joint += gammaln(of_document + alpha[k]).sum(axis=1) - gammaln(of_word.sum(axis=1) + mass) + gammaln(mass)
+        of_words = gammaln(of_word[:, possible] + weights[possible, k]) - gammaln(weights[possible, k])
+        log_joint += np.where(of_word[:, ~possible].any(axis=1), -np.inf, of_words.sum(axis=1))
+    joint = np.exp(log_joint - log_joint.max())
+    return joint / joint.sum()
 
 
 def p_value(visits: np.ndarray, expected: np.ndarray) -> float:
@@ -136,15 +143,15 @@ def test_another_prior_is_found_out(tmp_path):
 
 
 @numba.njit
-def two_phase_visits(document, word, priors, mass, totals, proposals, sweeps, batches, key):
+def two_phase_visits(document, word, priors, own, mass, totals, proposals, sweeps, batches, key):
     """Visits of each z, int64 (batches, K^N), by the two-phase kernels on one token at a time, counted afresh.
 
     For each token in turn: `draw_group` proposes in its document and `accept_token` judges in its word, then the other
-    way round. Nothing is delayed, so the posterior must come out.
+    way round. Nothing is delayed, so the posterior must come out. own: a WordPrior or None.
     """
     topics, tokens = priors[0].topics, word.size
     state = np.zeros((tokens, 1 + proposals), np.uint16)
-    summary = np.full(topics, mass)
+    summary = mass.copy()
     summary[0] += tokens
     totals.topics["summary"][:] = summary
     visits = np.zeros((batches, topics**tokens), np.int64)
@@ -152,14 +159,19 @@ def two_phase_visits(document, word, priors, mass, totals, proposals, sweeps, ba
     for batch in range(batches):
         for _ in range(sweeps // batches):
             for i in range(tokens):
+                priors_here = priors
+                if own is not None:
+                    priors_here = (priors[0], prior_of_word(own, word[i], priors[1]))
                 for side in range(2):
                     drawn_from, judged_in = (document, word) if side == 0 else (word, document)
                     rows = np.flatnonzero(drawn_from == drawn_from[i])
-                    two_phase.draw_group(state, 0, rows, state[rows, 0].copy(), priors[side], totals.topics, key, draw)
+                    new = state[rows, 0].copy()
+                    two_phase.draw_group(state, 0, rows, new, priors_here[side], totals.topics, key, draw)
                     draw += np.uint64(rows.size * proposals)
                     for row in np.flatnonzero(judged_in == judged_in[i]):
                         totals.topics[np.int64(state[row, 0])]["count"] += 1
-                    new = two_phase.accept_token(state, i, priors[1 - side], totals.topics, totals.topics, key, draw)
+                    judge = priors_here[1 - side]
+                    new = two_phase.accept_token(state, i, judge, totals.topics, totals.topics, key, draw)
                     draw += np.uint64(proposals)
                     totals.topics["count"][:] = 0
                     summary[state[i, 0]] -= 1
@@ -173,16 +185,68 @@ def two_phase_visits(document, word, priors, mass, totals, proposals, sweeps, ba
     return visits
 
 
+def visits_of_two_phase(tokens: Tokens, proposals: int) -> np.ndarray:
+    priors = make_prior(2, tokens.alpha), make_prior(2, np.array([tokens.beta]))
+    return two_phase_visits(
+        tokens.documents, tokens.words.astype(np.int64), priors, tokens.own, np.full(2, tokens.mass),
+        make_totals(np.ones(2)), proposals, 100_000, BATCHES, stream_key(3),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("proposals", long_but([2], [1, 2]))
 def test_the_two_phase_kernels_without_delay_visit_what_the_posterior_says(tmp_path, proposals):
     """128 assignments, 100,000 sweeps: 2 tests, false alarm below 1e-5; total variation below 0.025. So the only error
     of the two-phase sampler is that its counts are delayed."""
     tokens = tokens_for(tmp_path, "2 topics")
-    expected = posterior(tokens)
-    priors = make_prior(2, tokens.alpha), make_prior(2, np.array([tokens.beta]))
-    visits = two_phase_visits(
-        tokens.documents, tokens.words.astype(np.int64), priors, tokens.mass, make_totals(np.ones(2)),
-        proposals, 100_000, BATCHES, stream_key(3),
-    )  # fmt: skip
+    visits, expected = visits_of_two_phase(tokens, proposals), posterior(tokens)
     assert p_value(visits, expected) > ALARM
     assert total_variation(visits, expected) < 0.025
+
+
+# Prior of each word in each topic, (V, K): more than beta, less, and 0; some words have beta everywhere.
+WEIGHTS = {
+    "2 topics": np.array([[0.3, 0.3], [1.7, 0.3], [0.3, 0.05]]),
+    "2 topics, one barred": np.array([[0.3, 0.0], [0.3, 0.3], [2.5, 0.1]]),
+    "3 topics": np.array([[0.4, 0.4, 2.0], [1.5, 0.1, 0.4]]),
+    "3 topics, one barred": np.array([[0.4, 1.2, 0.0], [0.4, 0.4, 0.4]]),
+}
+
+
+def with_own_prior(tmp_path: Path, case: str) -> tuple[Tokens, np.ndarray]:
+    """A corpus whose words have the weights of a case, and the weights."""
+    corpus, weights = case.split(",", maxsplit=1)[0], WEIGHTS[case]
+    documents, vocabulary, alpha, beta = CORPORA[corpus]
+    words, topics = np.nonzero(weights != beta)
+    pairs = pack_pairs(words, topics, weights[words, topics])
+    own: WordPrior = word_prior(pairs, np.arange(vocabulary, dtype=np.uint32), len(alpha), beta)
+    plain = tokens_of(tmp_path / "dataset", documents, vocabulary, alpha, beta)
+    return Tokens(plain.offsets, plain.positions, plain.words, vocabulary, plain.alpha, beta, own=own), weights
+
+
+OWN_QUICK = [(Kernel("sparse_gibbs"), FROZEN, "2 topics, one barred"), (Kernel("gibbs"), IMMEDIATE, "3 topics")]
+OWN = [
+    (Kernel(name), how, case) for name in ("gibbs", "sparse_gibbs") for how in (IMMEDIATE, FROZEN) for case in WEIGHTS
+]
+
+
+@pytest.mark.parametrize(("kernel", "how", "case"), long_but(OWN_QUICK, OWN))
+def test_a_chain_with_a_word_prior_visits_what_its_posterior_says(tmp_path, kernel, how, case):
+    """100,000 sweeps: 16 tests, false alarm below 1e-4, of the posterior with a weight for each word and topic, which
+    differs from the one without; assignments that a weight of 0 rules out are never visited."""
+    tokens, weights = with_own_prior(tmp_path, case)
+    visits, expected = visits_of(tokens, kernel, how), posterior(tokens, weights=weights)
+    assert not visits[:, expected == 0.0].any()
+    assert p_value(visits, expected) > ALARM
+    assert total_variation(visits, expected) < 0.025
+    assert p_value(visits, posterior(tokens)) < ALARM
+
+
+@pytest.mark.parametrize("case", long_but(["2 topics, one barred"], ["2 topics", "2 topics, one barred"]))
+def test_the_two_phase_kernels_with_a_word_prior_visit_what_the_posterior_says(tmp_path, case):
+    """As without such a prior: 2 tests, false alarm below 1e-5."""
+    tokens, weights = with_own_prior(tmp_path, case)
+    visits, expected = visits_of_two_phase(tokens, 2), posterior(tokens, weights=weights)
+    assert not visits[:, expected == 0.0].any()
+    assert p_value(visits, expected) > ALARM
+    assert total_variation(visits, expected) < 0.025
+    assert p_value(visits, posterior(tokens)) < ALARM

@@ -22,6 +22,7 @@ from samplers.lda.documents import Cell, Counts, aggregate_words, lay_out
 from samplers.lda.groups import Prior
 from samplers.lda.rows import DENSE, Rows, decrease, increase
 from samplers.lda.sparse_gibbs import sum_rests
+from samplers.lda.word_prior import WordPrior, added_by_topic
 from samplers.lda.word_tables import TableScratch, WordTables, make_smoothing, make_table, room_for_tables
 
 
@@ -61,6 +62,7 @@ class Derived(NamedTuple):
     counts: Counts
     alpha: np.ndarray
     beta: float
+    own: tuple  # the word prior, if any
 
 
 def mixed_rows(words: int, topics: int) -> Rows:
@@ -73,9 +75,9 @@ def mixed_rows(words: int, topics: int) -> Rows:
     )
 
 
-def room_for_counts(topics: int, mass: float) -> Counts:
-    """Working memory of nothing counted; mass: V*beta."""
-    summary = np.full(topics, mass)
+def room_for_counts(topics: int, mass: float | np.ndarray) -> Counts:
+    """Working memory of nothing counted; mass: V*beta, or the sum of the prior of all words in each topic."""
+    summary = np.full(topics, mass, np.float64)
     ints = (np.zeros(size, np.int32) for size in (topics, topics + 1, topics))
     row = (np.zeros(topics + 1, np.int32) for _ in range(2))
     return Counts(*ints, summary, *(np.zeros(topics) for _ in range(3)), *row)
@@ -97,7 +99,7 @@ class Tokens:
 
     offsets, positions: as in `Cell`. words: uint32 (N,), word at each position. weights: float64 (K,), of the tables
     that are not made in place: any positive numbers will do, as a proposal corrects for them. prior: of documents, for
-    lightlda; whoever repeats what a program does sets that program's.
+    lightlda; whoever repeats what a program does sets that program's. own: word prior, for the samplers that take one.
     """
 
     offsets: np.ndarray
@@ -107,12 +109,13 @@ class Tokens:
     alpha: np.ndarray
     beta: float
     weights: np.ndarray | None = None
+    own: WordPrior | None = None
     rows: Rows = field(init=False)
     prior: Prior = field(init=False)
 
     def __post_init__(self) -> None:
         self.topics = self.alpha.size
-        self.mass = self.vocabulary * self.beta
+        self.mass = self.vocabulary * self.beta + (added_by_topic(self.own) if self.own else 0.0)
         for array in (self.offsets, self.positions):
             array.setflags(write=False)  # as mapped files are: what the cache of compiled kernels holds fits
         state = np.zeros((self.words.size, 1), np.uint8)
@@ -125,7 +128,7 @@ class Tokens:
         weights = np.array([0.9, 0.2, 0.05])[: self.topics] if self.weights is None else self.weights
         tables = empty_tables(self.vocabulary, self.topics, weights)
         rests, counted = np.zeros(self.vocabulary), np.zeros(self.words.size, np.uint8)
-        self.derived = Derived(*tables, rests, counted, self.counts, self.alpha, self.beta)
+        self.derived = Derived(*tables, rests, counted, self.counts, self.alpha, self.beta, self.of_own)
 
     def assign(self, z: np.ndarray) -> None:
         """Give the tokens these topics, int64 (N,), at the beginning."""
@@ -162,6 +165,11 @@ class Tokens:
         """The first arguments of `sweep` and of the loops around it."""
         return how, self.cell, self.words, *self.kernel(kernel), self.rows, self.derived
 
+    @property
+    def of_own(self) -> tuple:
+        """The word prior as the last arguments of a kernel."""
+        return () if self.own is None else (self.own,)
+
 
 def tokens_of(
     path: Path, documents: list[list[int]], vocabulary: int, alpha: list[float], beta: float, slices: int = 2
@@ -183,7 +191,8 @@ def derive(derived, rows, word):
     """Make the table and the rest of a word."""
     make_table(derived.tables, word, rows, word, derived.scratch)
     one = np.array([word], np.uint32)
-    sum_rests(rows, one, derived.counts, derived.alpha, derived.beta, derived.counts.summary, derived.rests)
+    counts = derived.counts
+    sum_rests(*((rows, one, counts, derived.alpha, derived.beta, counts.summary, derived.rests) + derived.own))
 
 
 @numba.njit
@@ -191,13 +200,13 @@ def sweep(how, cell, words, sample, arguments, rows, derived, key):
     """Sample every token once. words: uint32 (N,), word at each position."""
     lay_out(cell.state, cell.base, cell.positions, words, cell.topics, cell.words, derived.counted)
     if how == IMMEDIATE:
-        sample(*((cell,) + arguments + (True, key)))
+        sample(*((cell,) + arguments + (True, key) + derived.own))
         return
     each = np.arange(cell.words.size + 1)
     if how == DELAYED:
         for position in range(cell.words.size):
             derive(derived, rows, words[position])
-        sample(*((cell,) + arguments + (False, key)))
+        sample(*((cell,) + arguments + (False, key) + derived.own))
         aggregate_words(cell.state, cell.base, derived.counted, words, each, rows)
         return
     for position in range(cell.words.size):
@@ -206,7 +215,7 @@ def sweep(how, cell, words, sample, arguments, rows, derived, key):
             increase(rows, word, old)
         derive(derived, rows, word)
         one = Cell(cell.offsets, cell.topics, cell.words, cell.positions, cell.state, cell.base, position, position + 1)
-        sample(*((one,) + arguments + (False, bits(key, np.uint64(position)))))
+        sample(*((one,) + arguments + (False, bits(key, np.uint64(position))) + derived.own))
         if how == OWN_LEFT_IN:
             decrease(rows, word, old)
         aggregate_words(cell.state, cell.base, derived.counted, words, each, rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -33,13 +33,14 @@ def create_run(
     settings: dict[str, Any] | None = None,
     scratch: Path | None = None,
     overwrite: bool = False,
+    files: Mapping[str, dict[str, Any]] | None = None,
 ) -> Run:
     """Create a run directory with its configuration.
 
     With `--resume`, an existing run that was started in the same way is returned instead. settings: JSON values that
     the observer needs after a resume. scratch: directory on another disk in which the state gets a directory of its
-    own; None keeps the state in the run directory. Raises RequestError if the path exists, or if iterations or
-    evaluate_every is below 1.
+    own; None keeps the state in the run directory. files: contents of additional JSON files by name, written before the
+    run is published. Raises RequestError if the path exists, or if iterations or evaluate_every is below 1.
     """
     path, identity = Path(path), uuid.uuid4().hex
     length = {"iterations": iterations, "evaluate_every": evaluate_every}
@@ -55,6 +56,8 @@ def create_run(
         publish_directory(path, overwrite=overwrite) as directory,
     ):
         write_json(directory / CONFIG, config | {"scratch": place})
+        for name, content in (files or {}).items():
+            write_json(directory / name, content)
         note_beginning(directory)
         keep_model(path, directory)
     return Run(path, spec.target)

@@ -13,6 +13,8 @@ from blocks.generations import has_generation
 from blocks.store import Store
 from ooc.workers.worker import ProgramSpec
 
+_MOST_LETTERS = 200  # longer values are not shown
+
 
 def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: Store) -> None:
     """Raise RequestError with the differences unless two configurations describe the same training.
@@ -48,7 +50,9 @@ def _differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
     before, now = (json.loads(json.dumps(_told(config))) for config in (old, new))
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):
-            yield f"{name.replace('_', '-')} is {_value(before.get(name))}, not {_value(now.get(name))}"
+            was, wanted = _value(before.get(name)), _value(now.get(name))
+            is_long = max(len(was), len(wanted)) > _MOST_LETTERS
+            yield f"{name.replace('_', '-')} {'differs' if is_long else f'is {was}, not {wanted}'}"
 
 
 def _told(config: dict[str, Any]) -> dict[str, Any]:

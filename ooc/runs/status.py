@@ -19,6 +19,7 @@ from ooc.state.generations import Generations, committed, committed_local_state
 from ooc.state.layout import Layout
 
 _MOST_VALUES = 8  # values shown of a long list
+_MOST_LETTERS, _SHOWN_LETTERS = 60, 16  # of a string; more letters than the former are not all shown
 
 
 def describe_run(run: Run) -> dict[str, Any]:
@@ -61,12 +62,14 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
 
 
 def value_text(value: Any) -> str:
-    """Return the value of an option as text, "" if it is None or empty. Only the first values of a long list are
+    """Return the value of an option as text, "" if it is None or empty. Only the beginning of a long list or string is
     shown."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {value_text(part)}" for name, part in value.items())
     if isinstance(value, list) and len(value) > _MOST_VALUES:
         return f"{', '.join(map(str, value[:_MOST_VALUES]))}, ... ({len(value):,} in all)"
+    if isinstance(value, str) and len(value) > _MOST_LETTERS:
+        return f"{value[:_SHOWN_LETTERS]}... ({len(value):,} letters)"
     return "" if value is None else json.dumps(value, ensure_ascii=False).strip('"[]')
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -49,8 +50,13 @@ class LatentDirichletAllocation(TopicOutputs):
         Number of topics K.
     doc_topic_prior : float or list of K floats, optional
         Dirichlet prior alpha of topics in documents; default 5 / K, at most 0.1.
-    topic_word_prior : float, optional
-        Dirichlet prior beta of words in topics; default 0.05.
+    topic_word_prior : float or array (K, V), optional
+        Dirichlet prior beta of words in topics; default 0.05. An array has a weight for each topic and word, in the
+        order of `vocabulary_`; 0 keeps a word out of a topic.
+    seed_words : dict of str and list of str, optional
+        Words that topics 0, 1, ... are to be about, by the name of the topic.
+    seed_weight : float, optional
+        Prior counts of a seed word in its topic, for each of its tokens; default 1.
     max_iter : int
         Number of passes over the data.
     sampler, mh_steps, proposal, update, start, parallelism, sync_per_pass
@@ -108,7 +114,9 @@ class LatentDirichletAllocation(TopicOutputs):
     n_components: int = 10
     _: KW_ONLY
     doc_topic_prior: float | Sequence[float] | None = None
-    topic_word_prior: float | None = None
+    topic_word_prior: Any = None
+    seed_words: Mapping[str, Sequence[str]] | None = None
+    seed_weight: float | None = None
     max_iter: int = 100
     sampler: str = "auto"
     mh_steps: int | None = None
@@ -164,7 +172,8 @@ class LatentDirichletAllocation(TopicOutputs):
             words = data.tokens(0, data.offsets.size - 1)
             data = write_corpus(directory / "data", data.offsets, words, data.vocabulary, seed=seed)
             del words
-        options = options_of(LdaOptions, parameters, iterations=iterations, seed=seed)
+        files = _prior_files(parameters, directory)
+        options = options_of(LdaOptions, parameters, iterations=iterations, seed=seed, **files)
         train(data.path, directory / "run", options, **how)
 
     def _take(self, model: TopicModel, names: Sequence[str] | None) -> Self:
@@ -305,6 +314,19 @@ def _read(X: Any, parameters: dict[str, Any]) -> WordCounts:
         raise RequestError("X has no tokens: all counts are 0", "Give documents with words.")
     require_memory_to_fit(int(read.offsets[-1]), read.longest, budget)
     return read
+
+
+def _prior_files(parameters: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Write an array of priors and the seed words to files; returns the training options for them."""
+    prior, seeds = parameters["topic_word_prior"], parameters["seed_words"]
+    found: dict[str, Any] = {"beta": prior, "topic_word_prior": None}
+    if isinstance(prior, np.ndarray):
+        found = {"beta": None, "topic_word_prior": directory / "topic_word_prior.npz"}
+        np.savez(found["topic_word_prior"], prior)
+    if seeds is not None:
+        found["seed_words"] = directory / "seed_words.json"
+        found["seed_words"].write_text(json.dumps(seeds), "utf-8")
+    return found
 
 
 def _identity(data: Dataset | WordCounts) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, get_args
@@ -76,6 +76,27 @@ def _priors(name: str, value: Any) -> float | list[float]:
     if (isinstance(value, Sequence) and not isinstance(value, str)) or getattr(value, "ndim", 0) == 1:
         return [_number(f"{name}[{place}]", prior) for place, prior in enumerate(value)]
     raise RequestError(f"{name} must be a number above 0, or a list of one for each topic; got {value!r}")
+
+
+def _word_priors(name: str, value: Any) -> float | np.ndarray:
+    """Return a positive number, or a weight for each topic and word, float64 (K, V), at least 0."""
+    if _is_number(value):
+        return _number(name, value)
+    if getattr(value, "ndim", 0) == 2:
+        weights = np.asarray(value.toarray() if hasattr(value, "toarray") else value, np.float64)
+        if (weights >= 0).all() and np.isfinite(weights).all():
+            return weights
+    raise RequestError(f"{name} must be a number above 0, or an array (topics, words) of numbers of at least 0")
+
+
+def _seed_words(name: str, value: Any) -> dict[str, list[str]]:
+    """Return the seed words of topics by name."""
+    if isinstance(value, Mapping) and all(
+        isinstance(topic, str) and isinstance(words, Sequence) and not isinstance(words, str)
+        for topic, words in value.items()
+    ):
+        return {topic: [str(word) for word in words] for topic, words in value.items()}
+    raise RequestError(f"{name} must be a dict of topic names and lists of words, got {value!r}")
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -162,11 +183,13 @@ _RULES: dict[str, Rule] = {
     "random_state": _seed,
     "regularization": _from_0,
     "rule": _text,
+    "seed_words": _seed_words,
     "segment": _text,
     "shuffle": _flag,
     "standardize": _flag,
     "stop_words": _words,
     "token_pattern": _text,
     "tol": _from_0,
+    "topic_word_prior": _word_priors,
     "warm_start": _flag,
 }

@@ -119,6 +119,11 @@ def _form(name: str, out: Path, *, top: int | None, spread: bool, data: Path | N
 
 def _write(form: ExportFormat, model: Any, out: Path, name: str, more: dict[str, Any], *, overwrite: bool) -> int:
     """Write a model; returns the number of bytes written. more: additional arguments of the format's function."""
+    if form.tokens and model.prior is not None:
+        raise RequestError(
+            f"--format {name} has a single beta, but the model has a prior for each topic and word",
+            "Choose one of: npz, scipy, parquet, pyldavis, gensim.",
+        )
     if form.directory:
         require_new(out, overwrite=overwrite, directory=True)
     else:

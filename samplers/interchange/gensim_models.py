@@ -9,7 +9,7 @@ import numpy as np
 
 from blocks.errors import RequestError
 from samplers.interchange.topic_counts import model_of_weights
-from samplers.topics.model import TopicModel
+from samplers.topics.model import TopicModel, row_numbers
 
 MODEL = "lda.model"  # prefix of all files of a saved model
 
@@ -28,7 +28,7 @@ def gensim_module() -> Any:
 
 def to_gensim(model: TopicModel) -> Any:
     """Return an `LdaModel` with the same topics, whose id2word is a `Dictionary` with the words in the same order."""
-    gensim = gensim_module()
+    gensim, eta = gensim_module(), _eta(model)
     dictionary = gensim.corpora.Dictionary()
     dictionary.token2id = {word: number for number, word in enumerate(model.vocabulary())}
     dictionary.num_docs = model.documents.offsets.size - 1
@@ -36,15 +36,32 @@ def to_gensim(model: TopicModel) -> Any:
         num_topics=model.topics,
         id2word=dictionary,
         alpha=model.alpha / model.states,
-        eta=model.beta / model.states,
+        eta=eta,
         dtype=np.float64,
         random_state=0,
     )
     weights = model.word_shares() * ((model.topic_counts + model.vocabulary_size * model.beta) / model.states)[:, None]
-    found.state.sstats = weights - model.beta / model.states
+    found.state.sstats = weights - eta
     found.state.numdocs = dictionary.num_docs
     found.sync_state()
     return found
+
+
+def _eta(model: TopicModel) -> float | np.ndarray:
+    """Return the prior of words: one number or, with a word prior, float64 (K, V).
+
+    Raises RequestError for a weight of 0, whose logarithm gensim would take.
+    """
+    if model.prior is None:
+        return model.beta / model.states
+    eta = np.full((model.topics, model.vocabulary_size), model.beta)
+    eta[model.prior.topics, row_numbers(model.prior)] += model.prior.counts
+    if not (eta > 0).all():
+        raise RequestError(
+            "gensim needs positive priors, but some words of the model have the prior weight 0",
+            "Choose another format, such as npz or parquet.",
+        )
+    return eta / model.states
 
 
 def from_gensim(model: Any) -> TopicModel:

@@ -3,14 +3,15 @@
 topic models    topics.parquet (topic, alpha, tokens, and unlisted: the probability in the topic of each word that is
                 not listed with it); words.parquet (word, topic, count, probability of the word in the topic);
                 documents.parquet (document, tokens, topic, count, share of the topic in the document's trained
-                mixture). Words and documents are listed with the topics of their tokens only. The total share of all
-                other topics of a document is listed under topic -1, so that the shares of each document sum to 1
+                mixture). Words and documents are listed with the topics of their tokens, and words with those in which
+                they have a prior of their own. The total share of all other topics of a document is listed under topic
+                -1, so that the shares of each document sum to 1
 factorizations  rows.parquet and columns.parquet (name, bias, entries, factors)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from blocks.errors import RequestError
 from blocks.store import parts
 from samplers.factorization.model import Factorization, Side
 from samplers.topics.labels import label_list
-from samplers.topics.model import TopicCountRows, TopicModel, row_numbers
+from samplers.topics.model import TopicModel, additions_at, row_numbers
 
 _RUN = 1 << 18  # rows that are written at a time
 
@@ -33,7 +34,7 @@ def write_parquet(model: TopicModel | Factorization, directory: Path) -> None:
             write_table(directory / f"{name}.parquet", _of_side(side))
         return
     totals = model.topic_counts + model.vocabulary_size * model.beta
-    topics = {"topic": np.arange(model.topics), "alpha": model.alpha / model.states, "tokens": model.topic_counts}
+    topics = {"topic": np.arange(model.topics), "alpha": model.alpha / model.states, "tokens": model.topic_tokens}
     named = {"label": labels} if (labels := label_list(model)) else {}
     write_table(directory / "topics.parquet", iter([topics | {"unlisted": model.beta / totals} | named]))
     write_table(directory / "words.parquet", _of_words(model, totals))
@@ -74,8 +75,16 @@ def require_arrow() -> Any:
 
 
 def _of_words(model: TopicModel, totals: np.ndarray) -> Iterator[dict[str, Any]]:
-    for words, topics, counts in _entries(model.words, model.vocabulary()):
-        yield {"word": words, "topic": topics, "count": counts, "probability": (counts + model.beta) / totals[topics]}
+    """Yield the rows of words in batches, at least one."""
+    numbers, names = row_numbers(model.words), model.vocabulary()
+    for first in range(0, max(numbers.size, 1), _RUN):
+        run = slice(first, first + _RUN)
+        words, topics, counts = numbers[run], model.words.topics[run].astype(np.int32), model.words.counts[run]
+        probability = (counts + model.beta) / totals[topics]
+        if model.prior is not None:
+            counts = np.maximum(counts - additions_at(model.prior, words, topics), 0.0)
+        listed = [names[word] for word in words.tolist()]
+        yield {"word": listed, "topic": topics, "count": counts, "probability": probability}
 
 
 def _of_documents(model: TopicModel) -> Iterator[dict[str, Any]]:
@@ -106,14 +115,6 @@ def _mixtures(model: TopicModel, first: int, last: int) -> tuple[np.ndarray, dic
     share[rests] = np.maximum(1.0 - np.bincount(rows, share, sizes.size), 0.0)
     lengths = np.rint(tokens / model.states).astype(np.int64)
     return rows, {"tokens": lengths[rows], "topic": topic, "count": count, "share": share}
-
-
-def _entries(rows: TopicCountRows, names: Sequence[str]) -> Iterator[tuple[list[str], np.ndarray, np.ndarray]]:
-    """Yield the name, topic and count of each entry, in at least one batch."""
-    numbers = row_numbers(rows)
-    for first in range(0, max(numbers.size, 1), _RUN):
-        run = slice(first, first + _RUN)
-        yield [names[row] for row in numbers[run].tolist()], rows.topics[run].astype(np.int32), rows.counts[run]
 
 
 def _of_side(side: Side) -> Iterator[dict[str, Any]]:

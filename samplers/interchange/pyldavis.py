@@ -11,6 +11,7 @@ import numpy as np
 
 from blocks.errors import RequestError
 from samplers.topics.model import TopicModel, row_numbers
+from samplers.topics.relevance import word_totals
 
 
 def write_pyldavis(model: TopicModel, path: Path) -> None:
@@ -19,7 +20,7 @@ def write_pyldavis(model: TopicModel, path: Path) -> None:
     Words and documents without tokens are left out. Raises RequestError if there are no documents.
     """
     count = model.documents.offsets.size - 1
-    frequencies = np.bincount(row_numbers(model.words), model.words.counts, model.vocabulary_size) / model.states
+    frequencies = word_totals(model) / model.states
     lengths = np.bincount(row_numbers(model.documents), model.documents.counts, count) / model.states
     words, documents = np.flatnonzero(frequencies), np.flatnonzero(lengths)
     if not documents.size:

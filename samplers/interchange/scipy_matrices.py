@@ -12,9 +12,13 @@ from samplers.topics.model import TopicModel
 
 
 def write_scipy(model: TopicModel, directory: Path) -> None:
-    """Write words.npz (V, K) and documents.npz (D, K), both CSR; priors.npz with alpha and beta; vocabulary.txt; and
-    documents.txt if documents have names."""
-    for name, rows in (("words", model.words), ("documents", model.documents)):
+    """Write words.npz (V, K) and documents.npz (D, K), both CSR; priors.npz with alpha and beta; vocabulary.txt;
+    documents.txt if documents have names; and, with a word prior, word_prior.npz (V, K), its additions to beta, which
+    words.npz includes."""
+    matrices = {"words": model.words, "documents": model.documents}
+    if model.prior is not None:
+        matrices["word_prior"] = model.prior
+    for name, rows in matrices.items():
         arrays = {
             "indices": rows.topics.astype(np.int32),
             "indptr": rows.offsets,

@@ -125,6 +125,9 @@ def _remove(path: Path) -> None:
 def pool_models(models: Sequence[Model], averaged: Sequence[int], dataset: Dataset, directory: Path) -> None:
     """Write the average of models of one dataset (a whole dataset or a shard of it) to an empty directory."""
     of_whole: dict[str, Any] = {}
+    beta, prior = float(sum(model.beta for model in models)), models[0].prior
+    if prior is not None:  # the same in all models
+        of_whole["prior"] = prior._replace(counts=(len(models) * prior.counts.astype(np.float64)).astype(np.float32))
     if "shard" in dataset.manifest:
         names = models[0].path / "documents.txt"
         of_whole["document_order"] = np.arange(dataset.whole.documents)
@@ -133,7 +136,7 @@ def pool_models(models: Sequence[Model], averaged: Sequence[int], dataset: Datas
         directory,
         dataset,
         alpha=np.sum([model.alpha for model in models], axis=0),
-        beta=float(sum(model.beta for model in models)),
+        beta=beta if prior is None else float(np.float32(beta)),
         topic_counts=np.sum([model.topic_counts for model in models], axis=0),
         topic_type=str(models[0].words.topics.dtype),
         word_rows=pool_rows([model.words for model in models]),
@@ -149,14 +152,16 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 def pool_rows(rows: Sequence[TopicCountRows], chunk: int = _CHUNK) -> Iterator[Any]:
-    """Sum sparse rows, about `chunk` entries at a time; yields (sizes, rows) for `write_model`."""
+    """Sum sparse rows of integer or of float32 counts, about `chunk` entries at a time; yields (sizes, rows) for
+    `write_model`."""
     ends = np.sum([each.offsets for each in rows], axis=0)
     cuts = np.searchsorted(ends, np.arange(chunk, ends[-1] + chunk, chunk))
     bounds = np.unique(np.concatenate(([0], cuts, [ends.size - 1])).clip(0, ends.size - 1))
     for first, last in pairwise(bounds.tolist()):
         pooled = add_histograms([_entries(each, first, last) for each in rows])
         sizes = np.bincount(pooled.values >> np.uint64(32), minlength=last - first)
-        packed = (pooled.values & COUNT) << np.uint64(32) | pooled.times.astype(np.uint64)
+        counts = pooled.times.astype(rows[0].counts.dtype).view(np.uint32)
+        packed = (pooled.values & COUNT) << np.uint64(32) | counts.astype(np.uint64)
         yield sizes.astype(np.uint32), packed
 
 
@@ -166,5 +171,6 @@ def _entries(rows: TopicCountRows, first: int, last: int) -> Histogram:
     places = np.repeat(np.arange(last - first, dtype=np.uint64), np.diff(offsets))
     found = slice(offsets[0], offsets[-1])
     return Histogram(
-        places << np.uint64(32) | rows.topics[found].astype(np.uint64), rows.counts[found].astype(np.int64)
+        places << np.uint64(32) | rows.topics[found].astype(np.uint64),
+        rows.counts[found].astype(np.int64 if rows.counts.dtype.kind == "u" else np.float64),
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -76,9 +76,10 @@ def create_chains(
     *,
     scratch: Path | None,
     overwrite: bool,
+    files: Mapping[str, dict[str, Any]],
     **configured: Any,
 ) -> None:
-    """Create a run directory for each chain, with consecutive seeds. scratch, configured: see `create_run`."""
+    """Create a run directory for each chain, with consecutive seeds. scratch, files, configured: see `create_run`."""
     ids = [uuid.uuid4().hex for _ in range(chains)]
     names = [path / f"chain-{number + 1}" for number in range(chains)]
     if resumes() and (path / CHAINS).exists():
@@ -94,6 +95,8 @@ def create_chains(
             chain.mkdir()
             config = run_config(names[number], dataset, seeded, ids[number], scratch=places[number], **configured)
             write_json(chain / CONFIG, config)
+            for name, content in files.items():
+                write_json(chain / name, content)
         write_chains(directory, chains, configured["iterations"])
         note_beginning(directory)
         keep_model(path, directory)

@@ -167,9 +167,9 @@ class DocMajor(WarmStart):
     def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
         if job.phase != self.word_counts.name:
             return super().update_words(job, slice_, key)
-        first = int(self.dataset.index.slice_bounds[job.unit])
-        count_words(*tokens_of_words(job, slice_), self.rows(job.shared), first + job.first)
-        self.rows_counted(job, np.arange(first + job.first, first + job.last, dtype=np.uint32))
+        first = self.first_word(job)
+        count_words(*tokens_of_words(job, slice_), self.rows(job.shared), first)
+        self.rows_counted(job, np.arange(first, first + job.last - job.first, dtype=np.uint32))
         return 0
 
     def rows_counted(self, job: Job, words: np.ndarray) -> None:

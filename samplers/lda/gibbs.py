@@ -11,14 +11,15 @@ from blocks.compiled import inlined, unmanaged_kernel
 from ooc.rng import uniform
 from samplers.lda.documents import clear_document, count_document, first_above
 from samplers.lda.rows import decrease, increase, nonzeros
+from samplers.lda.word_prior import add_to, reset
 
 
 @unmanaged_kernel
-def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
+def sample_cell(cell, rows, counts, alpha, beta, in_place, key, word_prior=None):
     """Sample the tokens of a cell and return how many changed topic.
 
     See `samplers.lda.documents` for the other arguments. alpha: float64 (K,). key: key of the random stream; one draw
-    per token.
+    per token. word_prior: `samplers.lda.word_prior.WordPrior`, or None.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, summary = counts.topics, counts.summary
@@ -41,10 +42,12 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
             for i in range(occurring):
                 of_word[row_topics[i]] = row_counts[i]
             of_word[old] -= not in_place  # a frozen row still counts the token
+            add_to(of_word, word_prior, word)
             new = draw_topic(topics, of_word, summary, alpha, beta, weights, uniform(key, draw))
             of_word[old] = 0.0
             for i in range(occurring):
                 of_word[row_topics[i]] = 0.0
+            reset(of_word, word_prior, word)
             if in_place:
                 increase(rows, word, new)
             topics[new] += 1

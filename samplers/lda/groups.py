@@ -179,24 +179,6 @@ def document_likelihood(state, base, offsets, positions, scratch, prior):
 
 
 @kernel
-def word_likelihood(state, bases, run_offsets, blocks, starts, lengths, scratch, prior):
-    """Return the word part of the joint log-likelihood without its topic terms, and the total number of topics over
-    words."""
-    likelihood, nonzeros = 0.0, 0
-    for w in range(run_offsets.size - 1):
-        runs = slice(run_offsets[w], run_offsets[w + 1])
-        if word_tokens(lengths[runs]) > scratch.where.size:
-            count_runs(state, bases, blocks[runs], starts[runs], lengths[runs], scratch.counts)
-            found = dense_likelihood(scratch.counts, prior)
-        else:
-            tokens = gather_word(bases, blocks[runs], starts[runs], lengths[runs], scratch.where)
-            found = group_likelihood(state, scratch.where[:tokens], scratch.counts, prior)
-        likelihood += found[0]
-        nonzeros += found[1]
-    return likelihood, nonzeros
-
-
-@kernel
 def group_row(state, where, counts, row):
     """Write a group's topics and counts to `row`, uint64, as topic << 32 | count, ascending; returns the row's size."""
     count_group(state, where, counts)

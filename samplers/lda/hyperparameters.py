@@ -34,7 +34,7 @@ _MERGE_AT = 1 << 20  # number of values that are buffered before they are merged
 
 
 class Histogram(NamedTuple):
-    """Distinct values, uint64 (n,), ascending, and their multiplicities, int64 (n,)."""
+    """Distinct values, uint64 (n,), ascending, and their multiplicities, int64 (n,), or weights, float64."""
 
     values: np.ndarray
     times: np.ndarray
@@ -94,7 +94,7 @@ def add_histograms(histograms: list[Histogram]) -> Histogram:
     values = np.concatenate([part.values for part in histograms])
     times = np.concatenate([part.times for part in histograms])
     found, places = np.unique(values, return_inverse=True)
-    summed = np.zeros(found.size, np.int64)
+    summed = np.zeros(found.size, times.dtype)
     np.add.at(summed, places, times)
     return Histogram(found, summed)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 from blocks.errors import RequestError
 from samplers.options import ADVANCED, EVALUATION, MODEL, TRAINING, Option, Options, Seed, SyncPerPass
 
+_WORD_PRIORS = ("two-phase", "sparse-gibbs", "gibbs")  # samplers whose words can have a prior of their own
 _DOC_MAJOR = ("gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")  # samplers that sample document by document
 
 
@@ -104,6 +105,33 @@ class LdaOptions(Options):
             "Dirichlet prior of words in a topic (gensim's eta, scikit-learn's topic_word_prior) [default: 0.05].",
             group=MODEL,
             parameter="topic_word_prior",
+        ),
+    ] = None
+    topic_word_prior: Annotated[
+        Path | None,
+        Option(
+            "Prior of words in single topics instead of beta: .npz (topics x words), or CSV of topic, word, weight.",
+            group=MODEL,
+            metavar="FILE",
+            takes=_WORD_PRIORS,
+            parameter="topic_word_prior",
+        ),
+    ] = None
+    seed_words: Annotated[
+        Path | None,
+        Option(
+            "Words that a topic is to be about: CSV with a topic in each row, its name first, or JSON.",
+            group=MODEL,
+            metavar="FILE",
+            takes=_WORD_PRIORS,
+        ),
+    ] = None
+    seed_weight: Annotated[
+        float | None,
+        Option(
+            "Prior counts of a seed word in its topic, for each of its tokens [default: 1].",
+            group=MODEL,
+            takes=_WORD_PRIORS,
         ),
     ] = None
     optimize_every: Annotated[

@@ -4,6 +4,8 @@ Joint log-likelihood of words and topics, split into the parts that the LightLDA
 
     document part   sum_d [lgamma(abar) - lgamma(abar + N_d) + sum_k (lgamma(n_kd + alpha_k) - lgamma(alpha_k))]
     word part       sum_k [lgamma(V*beta) - lgamma(V*beta + n_k) + sum_w (lgamma(n_kw + beta) - lgamma(beta))]
+
+With a word prior (`samplers.lda.word_prior`), beta_kw replaces beta, and its sum over words replaces V*beta.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from ooc.ring.packets import Passage
 from ooc.rng import stream_key
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda import groups, hyperparameters
+from samplers.lda import word_prior as word_priors
 from samplers.topics.model import live_topics, write_model
 
 MOST_TOPICS = 1_000_000
@@ -40,6 +43,7 @@ class Lda(StaticProgram):
     topics: K. alpha: one value for all topics, or one per topic. beta: prior of words. seed: seed of all random
     streams. optimize_every: number of iterations between estimates of alpha and beta
     (`samplers.lda.hyperparameters`), 0 to keep them fixed; the first estimate is made after `burn_in` iterations.
+    word_prior: priors of single words in topics (`samplers.lda.word_prior.pack_pairs`); beta is then not estimated.
     """
 
     initial: Sequence[Phase] = (Phase("initial topics", "block"),)
@@ -72,6 +76,7 @@ class Lda(StaticProgram):
         seed: int,
         optimize_every: int = 0,
         burn_in: int = 0,
+        word_prior: str | None = None,
     ) -> None:
         check_options(topics, alpha, beta, optimize_every, burn_in)
         self.dataset = dataset
@@ -82,6 +87,10 @@ class Lda(StaticProgram):
         self.beta_bounds = hyperparameters.BETA_BOUNDS.including(np.array([beta]))
         if optimize_every:
             self.first_alpha = np.broadcast_to(self.first_alpha, topics)
+        self.own_prior, self.prior_masses = None, np.full(1, dataset.vocabulary_size * beta)
+        if word_prior is not None:
+            self.own_prior = word_priors.word_prior(word_prior, dataset.index.word_ids, topics, beta)
+            self.prior_masses = self.prior_masses + word_priors.added_by_topic(self.own_prior)
         self._scratch: groups.Scratch | None = None
 
     def local_state(self) -> LocalState:
@@ -116,7 +125,7 @@ class Lda(StaticProgram):
         return groups.weighted_prior(alpha, shared["alpha_cut"], shared["alpha_alias"])
 
     def word_prior(self, shared: Arrays) -> groups.Prior:
-        """Return beta, the prior of the topics of a word, the same for all topics."""
+        """Return beta, the prior of the topics of words without a prior of their own, the same for all topics."""
         return groups.symmetric_prior(self.topics, float(shared["beta"][0]))
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
@@ -130,7 +139,7 @@ class Lda(StaticProgram):
         return max(min(most_frequent, self.dataset.part_size), self.dataset.longest_document, 1)
 
     def own_bytes(self) -> int:
-        return self.export_bytes()
+        return self.export_bytes() + (sum(array.nbytes for array in self.own_prior) if self.own_prior else 0)
 
     def export_bytes(self) -> int:
         """Return the memory in bytes that `write_model` needs to order the rows."""
@@ -141,7 +150,8 @@ class Lda(StaticProgram):
         return 0
 
     def scratch_bytes(self) -> int:
-        return sum(spec.bytes for spec in self._scratch_specs(self.largest_group()).values())
+        of_prior = sum(array.nbytes for array in self.own_prior) + 48 * self.topics if self.own_prior else 0
+        return sum(spec.bytes for spec in self._scratch_specs(self.largest_group()).values()) + of_prior
 
     def _scratch_specs(self, tokens: int) -> dict[str, ArraySpec]:
         return {
@@ -215,7 +225,8 @@ class Lda(StaticProgram):
         words = hyperparameters.observed_words(counts, shared["topic_counts"])
         vocabulary = self.dataset.vocabulary_size
         shared["alpha"][:] = hyperparameters.fit_prior(shared["alpha"], self.topics, documents, self.alpha_bounds)
-        shared["beta"][:] = hyperparameters.fit_prior(shared["beta"], vocabulary, words, self.beta_bounds)
+        if self.own_prior is None:
+            shared["beta"][:] = hyperparameters.fit_prior(shared["beta"], vocabulary, words, self.beta_bounds)
         self._refresh_priors(shared)
 
     def bounds_met(self, iteration: int, shared: Arrays) -> dict[str, str]:
@@ -223,14 +234,19 @@ class Lda(StaticProgram):
         if not self.optimize_every or iteration <= max(self.burn_in, 1):
             return {}
         met = hyperparameters.bounds_met
-        return met("alpha", shared["alpha"], self.alpha_bounds) | met("beta", shared["beta"], self.beta_bounds)
+        found = met("alpha", shared["alpha"], self.alpha_bounds)
+        return found if self.own_prior else found | met("beta", shared["beta"], self.beta_bounds)
 
     def _refresh_priors(self, shared: Arrays) -> None:
         alpha = shared["alpha"]
         shared["alpha_cut"][:], shared["alpha_alias"][:] = alias_table(alpha)
 
     def _refresh_summary(self, shared: Arrays) -> None:
-        np.add(shared["topic_counts"], self.dataset.vocabulary_size * shared["beta"][0], out=shared["summary"])
+        np.add(shared["topic_counts"], self.masses(shared), out=shared["summary"])
+
+    def masses(self, shared: Arrays) -> np.ndarray:
+        """Return the prior of all words in each topic, float64 (K,) or, if the same for all topics, (1,)."""
+        return self.prior_masses if self.own_prior else self.dataset.vocabulary_size * shared["beta"]
 
     def key(self, job: Job) -> np.uint64:
         """Return the key of a job's random stream."""
@@ -246,7 +262,9 @@ class Lda(StaticProgram):
         """Run one part of a block-outer phase on its documents: initialize, sample, evaluate or export their topics."""
         where = tokens_of_documents(job, block)
         if job.phase == Lda.initial[0].name:
-            return groups.initial_topics(*where, self.topics, job.delta["topic_counts"], key)
+            tokens = groups.initial_topics(*where, self.topics, job.delta["topic_counts"], key)
+            word_priors.draw_anew(where, block, self.own_prior, job.delta["topic_counts"], key)
+            return tokens
         if job.phase == self.document_likelihood.name:
             return groups.document_likelihood(*where, self.scratch, self.document_prior(job.shared))
         if job.phase == self.document_rows.name:
@@ -261,13 +279,19 @@ class Lda(StaticProgram):
         """Run one part of a slice-outer phase on its words: sample, evaluate or export their topics."""
         where = tokens_of_words(job, slice_)
         if job.phase == self.word_likelihood.name:
-            return groups.word_likelihood(*where, self.scratch, self.word_prior(job.shared))
+            prior = self.word_prior(job.shared), self.own_prior, self.first_word(job)
+            return word_priors.word_likelihood(*where, self.scratch, *prior)
         if job.phase == self.word_rows.name:
-            return groups.word_rows(*where, self.scratch, self.topics)
+            rows = groups.word_rows(*where, self.scratch, self.topics)
+            return word_priors.rows_of_model(rows, self.own_prior, self.first_word(job))
         if job.phase == self.word_histograms.name:
             rows = groups.word_rows(*where, self.scratch, self.topics)[1]
             return hyperparameters.histogram(rows & hyperparameters.COUNT)
         return self.sample_words(job, slice_, key)
+
+    def first_word(self, job: Job) -> int:
+        """Return the rank of the first word of a job's part of a slice."""
+        return int(self.dataset.index.slice_bounds[job.unit]) + job.first
 
     def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
         """Run one part of the sampler's block-outer phase and return how many tokens changed topic."""
@@ -295,8 +319,11 @@ class Lda(StaticProgram):
         }
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
-        tokens, mass = int(shared["topic_counts"].sum()), self.dataset.vocabulary_size * float(shared["beta"][0])
-        topics = math.fsum(math.lgamma(mass) - math.lgamma(mass + count) for count in shared["topic_counts"].tolist())
+        tokens, counts = int(shared["topic_counts"].sum()), shared["topic_counts"].tolist()
+        masses = np.broadcast_to(self.masses(shared), self.topics).tolist()
+        topics = math.fsum(
+            math.lgamma(mass) - math.lgamma(mass + count) for mass, count in zip(masses, counts, strict=True)
+        )
         word_part = sums["words"] + topics
         priors = {"alpha_sum": self.document_prior(shared).total, "beta": float(shared["beta"][0])}
         return {
@@ -317,12 +344,12 @@ class Lda(StaticProgram):
         self.write_rows(sweep, shared, directory, topic_counts)
 
     def write_rows(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray, **more: Any) -> None:
+        beta, ids = float(shared["beta"][0]), self.dataset.index.word_ids
         write_model(
             directory,
             self.dataset,
             alpha=np.broadcast_to(shared["alpha"], self.topics),
-            beta=float(shared["beta"][0]),
-            topic_counts=topic_counts,
+            **word_priors.totals_of_model(beta, topic_counts, self.own_prior, ids),
             topic_type=topic_type(self.topics),
             word_rows=sweep(self.word_rows),
             document_rows=sweep(self.document_rows),

@@ -19,6 +19,7 @@ from samplers.lda.options import LdaOptions
 from samplers.lda.program import tokens_of_documents, tokens_of_words
 from samplers.lda.running_mean import RunningMean
 from samplers.lda.table_major import TableMajor
+from samplers.lda.topic_tree import AT_ONCE
 from samplers.lda.warm_start import WarmStart
 from samplers.options import takers
 from samplers.programs import target
@@ -61,7 +62,8 @@ class TwoPhase(WarmStart):
 
     def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
         tokens, prior = tokens_of_words(job, slice_), self.word_prior(job.shared)
-        return two_phase.word_phase(*tokens, self.scratch, prior, self._totals(job), key)
+        own = self.own_prior, self.first_word(job)
+        return two_phase.word_phase(*tokens, self.scratch, prior, self._totals(job), key, *own)
 
     def _totals(self, job: Job) -> two_phase.Totals:
         topics = job.delta["totals"]
@@ -83,7 +85,8 @@ class Gibbs(DocMajor):
     """Reference: Gibbs sampling with dense conditionals, O(K) per token. See `samplers.lda.gibbs`."""
 
     def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
-        return gibbs.sample_cell(cell, self.rows(job.shared), self.counts, *self.priors(job.shared), self.in_place, key)
+        priors = self.priors(job.shared)
+        return gibbs.sample_cell(cell, self.rows(job.shared), self.counts, *priors, self.in_place, key, self.own_prior)
 
 
 class SparseGibbs(RunningMean):
@@ -121,12 +124,13 @@ class SparseGibbs(RunningMean):
             self._sum_rests(job, words)
 
     def _sum_rests(self, job: Job, words: np.ndarray) -> None:
-        priors, summary = self.priors(job.shared), job.shared["summary"]
-        sparse_gibbs.sum_rests(self.rows(job.shared), words, self.counts, *priors, summary, job.shared["rests"])
+        priors, summary, rests = self.priors(job.shared), job.shared["summary"], job.shared["rests"]
+        sparse_gibbs.sum_rests(self.rows(job.shared), words, self.counts, *priors, summary, rests, self.own_prior)
 
     def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+        priors, rests = self.priors(job.shared), job.shared["rests"]
         return sparse_gibbs.sample_cell(
-            cell, self.rows(job.shared), job.shared["rests"], self.counts, *self.priors(job.shared), self.in_place, key
+            cell, self.rows(job.shared), rests, self.counts, *priors, self.in_place, key, self.own_prior
         )
 
 
@@ -205,6 +209,7 @@ def check_steps(mh_steps: int) -> int:
 
 
 SAMPLERS = ("two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda", "splash")
+IN_WORD_PRIOR = ("topic_word_prior", "seed_words", "seed_weight")  # options that make a program's word prior
 TAKES = takers(LdaOptions) | {"running_mean": ("sparse-gibbs",)}  # options that not every sampler has
 
 
@@ -232,8 +237,10 @@ def initial_topics(
     name: str, topics: int, vocabulary_size: int, given: dict[str, Any], *, on_ring: bool
 ) -> dict[str, Any]:
     """Return `given` with the `start` of a new run: "scvb0", or None if the sampler has its own default or no option
-    `start`.
+    `start`, or "random" for a word prior with more topics than are learned at once.
     """
+    if topics > AT_ONCE and any(given.get(option) is not None for option in IN_WORD_PRIOR):
+        return {**given, "start": given.get("start") or "random"}
     by_itself = not on_ring and name == "sparse-gibbs" and begins_warm(topics, vocabulary_size, given.get("update"))
     return {"start": None if by_itself or name not in TAKES["start"] else "scvb0"} | {
         option: value for option, value in given.items() if value is not None
@@ -255,5 +262,5 @@ def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any], *, o
                 raise RequestError(
                     f"--{option.replace('_', '-')} cannot be used with --sampler {name}", f"It is only for {takers}."
                 )
-            options = {**options, option: value}
+            options = options if option in IN_WORD_PRIOR else {**options, option: value}
     return ProgramSpec(target(f"lda-{name}"), options | ({"on_ring": True} if on_ring else {}))

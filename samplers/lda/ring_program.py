@@ -20,6 +20,7 @@ from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda import hyperparameters, packed_counts, travelling_rows, two_phase
 from samplers.lda.gathered_documents import GatheredDocuments
 from samplers.lda.program import Lda, tokens_of_words
+from samplers.lda.word_prior import rows_of_model
 
 
 class RingLda(GatheredDocuments, Lda):
@@ -120,11 +121,10 @@ class RingLda(GatheredDocuments, Lda):
     def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
         assert job.passage
         if job.phase == self.word_likelihood.name:
-            return travelling_rows.rows_likelihood(
-                job.passage.arrived, job.last - job.first, self.word_prior(job.shared)
-            )
+            prior = self.word_prior(job.shared), self.own_prior, self.first_word(job)
+            return travelling_rows.rows_likelihood(job.passage.arrived, job.last - job.first, *prior)
         if job.phase == self.word_rows.name:
-            return self._unpack(job, job.passage)
+            return rows_of_model(self._unpack(job, job.passage), self.own_prior, self.first_word(job))
         if job.phase == self.word_histograms.name:
             return hyperparameters.histogram(self._unpack(job, job.passage)[1] & hyperparameters.COUNT)
         if job.phase != self.rows_made.name:

@@ -39,7 +39,8 @@ class RingTwoPhase(RingLda, TwoPhase):
         assert job.passage
         tokens, (arrived, leaving, left) = tokens_of_words(job, slice_), job.passage
         prior, totals = self.word_prior(job.shared), self._totals(job)
-        changed, left[0] = travelling_rows.word_phase(*tokens, arrived, leaving, self.work, prior, totals, key)
+        own = self.own_prior, self.first_word(job)
+        changed, left[0] = travelling_rows.word_phase(*tokens, arrived, leaving, self.work, prior, totals, key, *own)
         return changed
 
 

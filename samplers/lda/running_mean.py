@@ -22,6 +22,7 @@ from blocks.corpus.dataset import Block, Slice
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda.doc_major import DocMajor
+from samplers.lda.word_prior import rows_of_model
 
 DECAY = 2
 LEAST_COUNT = 0.01  # smaller counts, remainders of old states, are dropped from the rows of a model
@@ -74,8 +75,9 @@ class RunningMean(DocMajor):
     def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
         if job.phase != self.word_rows.name or not self.has_mean:
             return super().update_words(job, slice_, key)
-        first = int(self.dataset.index.slice_bounds[job.unit])
-        return mean_rows(self._means(job.shared)[first + job.first : first + job.last])
+        first = self.first_word(job)
+        means = self._means(job.shared)[first : first + job.last - job.first]
+        return rows_of_model(mean_rows(means), self.own_prior, first, floats=True)
 
     def _means(self, shared: Arrays) -> np.ndarray:
         return shared["mean_rows"].reshape(-1, self.topics)

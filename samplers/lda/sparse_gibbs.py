@@ -26,17 +26,19 @@ from ooc.rng import uniform
 from ooc.workers.intrinsics import prefetch
 from samplers.lda.documents import clear_document, first_above, open_document, put_back, take_out
 from samplers.lda.rows import DENSE, decrease, increase, nonzeros, prefetch_row, row_count
+from samplers.lda.word_prior import addition, close_prior, open_prior
 
 _AHEAD = 4  # number of tokens ahead whose rows are prefetched
 _STRETCH = 64  # topics of a dense row that are summed at once
 
 
 @unmanaged_kernel
-def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key):
+def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key, word_prior=None):
     """Sample the tokens of a cell and return how many changed topic.
 
     See `samplers.lda.documents` for the other arguments. rests: float64 (V,), result of `sum_rests` for each word;
-    unused in place. alpha: float64 (K,). key: key of the random stream; 2 draws per token.
+    unused in place. alpha: float64 (K,). key: key of the random stream; 2 draws per token. word_prior: WordPrior, or
+    None.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary, cumulated = counts[:5]
@@ -56,22 +58,25 @@ def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key):
             old, word = np.int64(token_topics[token]), words[token]
             size = take_out(topics, present, places, size, summary, old)
             scale = scales[old]
+            own = word_prior, open_prior(word_prior, word)
             if in_place:
                 decrease(rows, word, old)
                 scales[old] = 1.0 / summary[old]
                 rest = rest_of_word(rows, word, counts, alpha, beta, smoothing(counts, alpha, beta))
+                rest += rest_of_prior(word_prior, word, scales, alpha)
             else:
                 prefetch_rows(rows, words[min(token + _AHEAD, words.size - 1)], present, size)
-                of_word = row_count(rows, word, old) + beta
+                of_word = row_count(rows, word, old) + (beta + addition(word_prior, old))
                 scales[old] = (of_word - 1.0) / (of_word * (1.0 / scale - 1.0))
                 rest = rests[word] + alpha[old] * of_word * (scales[old] - scale)
             of_document[old] = topics[old] * scales[old]
-            total = document_part(of_document, present, size, rows, word, beta, cumulated)
+            total = document_part(of_document, present, size, rows, word, beta, cumulated, own)
             x = uniform(key, draw) * (total + rest)
             if x < total:
                 new = np.int64(present[place_of(cumulated, size, x)])
             else:
-                new = draw_rest(rows, word, counts, alpha, beta, uniform(key, draw + np.uint64(1)) * rest)
+                new = draw_rest(rows, word, counts, alpha, beta, uniform(key, draw + np.uint64(1)) * rest, own)
+            close_prior(word_prior, word)
             size = put_back(topics, present, places, size, summary, new)
             if in_place:
                 increase(rows, word, new)
@@ -101,10 +106,15 @@ def prefetch_rows(rows, word, present, size):
 
 
 @inlined
-def document_part(of_document, present, size, rows, word, beta, cumulated):
-    """Store the cumulative sums of n_kd^- * phi_k over the document's topics in `cumulated`; returns the total."""
+def document_part(of_document, present, size, rows, word, beta, cumulated, own):
+    """Store the cumulative sums of n_kd^- * phi_k over the document's topics in `cumulated`; returns the total.
+
+    own: the word prior, opened for the word, and whether the word has a prior of its own.
+    """
     total = 0.0
-    if rows.masks[word] == DENSE:
+    if own[1]:
+        total = _document_part_of(own[0], of_document, present, size, rows, word, beta, cumulated)
+    elif rows.masks[word] == DENSE:
         start = np.uint64(rows.starts[word])
         for i in range(size):
             k = np.uint64(present[i])
@@ -118,6 +128,17 @@ def document_part(of_document, present, size, rows, word, beta, cumulated):
     return total
 
 
+@unmanaged_kernel
+def _document_part_of(word_prior, of_document, present, size, rows, word, beta, cumulated):
+    """Return the result of `document_part` for a word whose prior is open (`samplers.lda.word_prior`)."""
+    total = 0.0
+    for i in range(size):
+        topic = np.int64(present[i])
+        total += of_document[topic] * (row_count(rows, word, topic) + (beta + addition(word_prior, topic)))
+        cumulated[i] = total
+    return total
+
+
 @inlined
 def place_of(cumulated, size, x):
     """Return the first index at which the ascending cumulated[:size] exceeds x, or the last index."""
@@ -128,8 +149,11 @@ def place_of(cumulated, size, x):
 
 
 @unmanaged_kernel
-def draw_rest(rows, word, counts, alpha, beta, x):
-    """Return the first topic at which the cumulative sum of a word's alpha_k * phi_k exceeds x."""
+def draw_rest(rows, word, counts, alpha, beta, x, own):
+    """Return the first topic at which the cumulative sum of a word's alpha_k * phi_k exceeds x. own: see
+    `document_part`."""
+    if own[1]:
+        return _draw_rest_of(own[0], rows, word, counts.scales, alpha, beta, x)
     if rows.masks[word] == DENSE:
         return _draw_dense(rows.dense, rows.starts[word], counts.scales, alpha, beta, x)
     scales, row_topics, row_counts = counts.scales, counts.row_topics, counts.row_counts
@@ -143,6 +167,30 @@ def draw_rest(rows, word, counts, alpha, beta, x):
         if x < 0.0:
             return np.int64(k)
     return np.int64(alpha.size - 1)
+
+
+@unmanaged_kernel
+def _draw_rest_of(word_prior, rows, word, scales, alpha, beta, x):
+    """Return the result of `draw_rest` for a word whose prior is open."""
+    possible = np.int64(0)
+    for k in range(alpha.size):
+        weight = alpha[k] * (row_count(rows, word, k) + (beta + addition(word_prior, k))) * scales[k]
+        x -= weight
+        possible = np.int64(k) if weight > 0.0 else possible
+        if x < 0.0:
+            break
+    return possible
+
+
+@unmanaged_kernel
+def rest_of_prior(word_prior, word, scales, alpha):
+    """Return sum_k alpha_k * (beta_kw - beta) * scales_k of a word; 0 without a word prior."""
+    rest = 0.0
+    if word_prior is not None:
+        for pair in range(word_prior.starts[word], word_prior.starts[word + 1]):
+            topic = word_prior.topics[pair]
+            rest += alpha[topic] * word_prior.additions[pair] * scales[topic]
+    return rest
 
 
 @inlined
@@ -195,10 +243,11 @@ def rest_of_word(rows, word, counts, alpha, beta, rest):
 
 
 @unmanaged_kernel
-def sum_rests(rows, words, counts, alpha, beta, summary, rests):
+def sum_rests(rows, words, counts, alpha, beta, summary, rests, word_prior=None):
     """Set rests[w] to sum_k alpha_k * phi_kw, counting all tokens, for the given words w, uint32 (n,)."""
     for k in range(alpha.size):
         counts.scales[k] = 1.0 / summary[k]
     of_beta = smoothing(counts, alpha, beta)
     for word in words:
         rests[word] = rest_of_word(rows, word, counts, alpha, beta, of_beta)
+        rests[word] += rest_of_prior(word_prior, word, counts.scales, alpha)

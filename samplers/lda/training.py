@@ -22,12 +22,14 @@ from samplers.lda.convergence import check_convergence
 from samplers.lda.held_out import check_held_out
 from samplers.lda.observer import LdaObserver
 from samplers.lda.options import LdaOptions
+from samplers.lda.prior_sources import choose_prior
 from samplers.lda.program import check_options
 from samplers.lda.programs import TAKES, auto_samplers, initial_topics, sampler_spec
 from samplers.options import Resources, ResumeOptions, by_keywords, check_machines, of_several, takers
 from samplers.preparation import check_dataset, check_limits, fits, plan_training, train_planned
 from samplers.resume import go_on
 from samplers.ring_checks import check_apart, check_processors, check_shards
+from samplers.topics.labels import label_files
 
 DEFAULT_BETA = 0.05
 DEFAULT_BURN_IN = 20
@@ -72,6 +74,8 @@ def train(
     dataset = Dataset(data)
     if not ring and not dataset.tokens:
         raise RequestError(f"{data} has no tokens", "Choose a dataset with documents that have words.")
+    prior = choose_prior(options, priors["beta"], dataset, ring)
+    priors |= {"beta": prior.beta} | ({} if prior.pairs is None else {"word_prior": prior.pairs})
     spec = _spec(options, priors, dataset, resources, on_ring=ring is not None)
     check_limits(spec, resources)
     if ring:
@@ -92,6 +96,7 @@ def train(
     check_dataset(dataset)
     configured: dict[str, Any] = {"iterations": options.iterations, "evaluate_every": options.evaluate_every}
     configured |= {"settings": settings, "scratch": resources.scratch, "overwrite": resources.overwrite}
+    configured["files"] = label_files(prior.labels) if prior.labels and first else {}
     if options.chains > 1:
         create_chains(path, dataset, spec, options.chains, **configured)
         return go_on(path, ResumeOptions(), resources)

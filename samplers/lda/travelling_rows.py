@@ -24,6 +24,7 @@ from samplers.lda.groups import draw_prior, prior_weight, word_tokens
 from samplers.lda.packed_counts import SIZE_BYTES, read_entry, read_size, write_entry
 from samplers.lda.rows import add_tokens, clear_row, nonzeros
 from samplers.lda.two_phase import accept_token, move_token
+from samplers.lda.word_prior import prior_of_word, weight_of
 from samplers.lda.word_tables import choose_entry, fill_table, topic_of
 
 trailing_zeros: Any = numbers.trailing_zeros  # number of trailing zero bits of an integer: one instruction
@@ -229,11 +230,27 @@ def sample_word(state, bases, blocks, starts, lengths, work, prior, totals, key,
 
 
 @kernel
-def word_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, leaving, work, prior, totals, key):
+def word_phase(
+    state,
+    bases,
+    run_offsets,
+    blocks,
+    starts,
+    lengths,
+    arrived,
+    leaving,
+    work,
+    common,
+    totals,
+    key,
+    word_prior=None,
+    first_word=0,
+):
     """Run the word phase for the words of a part, from their `arrived` rows, uint8 (n,), to new rows in `leaving`.
 
-    state: topic type (N, 1+M+SPARE). bases to lengths: see `samplers.lda.groups`. totals: `two_phase.Totals`. Returns
-    how many tokens changed topic, and the number of bytes written.
+    state: topic type (N, 1+M+SPARE). bases to lengths: see `samplers.lda.groups`. common: prior of words without one
+    of their own in word_prior, a WordPrior or None. first_word: rank of the first word. totals: `two_phase.Totals`.
+    Returns how many tokens changed topic, and the number of bytes written.
     """
     changed, at, to = 0, 0, 0
     draw = np.uint64(0)
@@ -246,6 +263,9 @@ def word_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, leav
             to += end - at
         else:
             open_row(arrived, first, end, work)
+            prior = common
+            if word_prior is not None:
+                prior = prior_of_word(word_prior, first_word + w, common)
             mine = blocks[runs], starts[runs], lengths[runs]
             size, moved = sample_word(state, bases, *mine, work, prior, totals, key, draw)
             to = close_row(size, work, leaving, to)
@@ -278,17 +298,22 @@ def count_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, lea
 
 
 @kernel
-def rows_likelihood(data, words, prior):
+def rows_likelihood(data, words, prior, word_prior=None, first_word=0):
     """Return the word part of the joint log-likelihood of `words` rows without its topic terms, and the total number of
-    topics over words."""
-    weight = prior_weight(prior, 0)  # a word's prior is symmetric
+    topics over words. prior: symmetric prior of words without one of their own in word_prior, a WordPrior or None.
+    first_word: rank of the first word."""
+    weight = prior_weight(prior, 0)
     from_prior = math.lgamma(weight)
     likelihood, nonzeros, at = 0.0, 0, 0
-    for _ in range(words):
-        end = at + SIZE_BYTES + read_size(data, at)
+    for word in range(first_word, first_word + words):
+        end, topic = at + SIZE_BYTES + read_size(data, at), np.int64(-1)
         at += SIZE_BYTES
         while at < end:
-            _step, count, at = read_entry(data, at)
+            step, count, at = read_entry(data, at)
+            topic += step
+            if word_prior is not None:
+                weight = weight_of(word_prior, word, topic, prior.weights[0])
+                from_prior = math.lgamma(weight)
             likelihood += math.lgamma(count + weight) - from_prior
             nonzeros += 1
     return likelihood, nonzeros

@@ -34,6 +34,7 @@ from blocks.compiled import inlined, kernel, unmanaged_kernel
 from ooc.rng import bits, uniform
 from ooc.workers.intrinsics import prefetch
 from samplers.lda.groups import draw_prior, gather_word, prior_weight, word_tokens
+from samplers.lda.word_prior import prior_of_word
 
 # A worker's data for topic k, in 8 bytes, so that 100,000 topics stay in the caches near the core: n_k + V*beta at
 # the start of the phase; this worker's change of n_k; the tokens of the current group at its start, 0 between
@@ -319,16 +320,22 @@ def document_phase(state, base, offsets, positions, scratch, prior, totals, key,
 
 
 @kernel
-def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, prior, totals, key):
+def word_phase(
+    state, bases, run_offsets, blocks, starts, lengths, scratch, common, totals, key, word_prior=None, first=0
+):
     """Sample the words of a part in order, each over its tokens in all blocks, and return how many changed topic.
 
-    state, bases, run_offsets, blocks, starts, lengths: see `samplers.lda.groups`. Other arrays: see `sample_group`.
+    state, bases, run_offsets, blocks, starts, lengths: see `samplers.lda.groups`. common: prior of words without one of
+    their own in word_prior, a WordPrior or None. first: rank of the first word. Other arrays: see `sample_group`.
     """
     changed = 0
     draw = np.uint64(0)
     for w in range(run_offsets.size - 1):
         runs = slice(run_offsets[w], run_offsets[w + 1])
         tokens = word_tokens(lengths[runs])
+        prior = common
+        if word_prior is not None:
+            prior = prior_of_word(word_prior, first + w, common)
         if tokens > scratch.where.size:
             changed += sample_frequent_word(
                 state, bases, blocks[runs], starts[runs], lengths[runs], scratch.counts, prior, totals, key, draw

@@ -29,7 +29,8 @@ from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda import scvb0, topic_tree
 from samplers.lda.documents import find_words
 from samplers.lda.folding import LIKELY, MOST_LIKELY, NO_ROW, Estimate
-from samplers.lda.program import Lda, topic_type
+from samplers.lda.program import Lda, tokens_of_documents, topic_type
+from samplers.lda.word_prior import ExpectedPrior, draw_anew
 
 MINIBATCHES = 128  # number of minibatches that a corpus is divided into, within the limits of the next line
 LEAST_TOKENS, MOST_TOKENS = 1 << 14, 1 << 17  # minimum and maximum number of tokens in a minibatch
@@ -58,6 +59,7 @@ class WarmStart(Lda):
             raise RequestError(f"--start: unknown start {start!r}", f"Choose one of: {', '.join(STARTS)}.")
         self.starts_warm = start == "scvb0"
         self._learning: list[Phase] = []
+        self._prior: ExpectedPrior | None = None
         if self.starts_warm:
             self._plan_learning()
 
@@ -67,6 +69,7 @@ class WarmStart(Lda):
         topics, tokens, frequencies = self._sizes[0], dataset.whole.tokens, dataset.whole.frequencies
         self._row_of = rows_of_words(frequencies, ROWS // (4 * topics))
         self._row_frequencies = frequencies[self._row_of != NO_ROW]
+        self._prior = ExpectedPrior(self.own_prior, self._row_of, self._sizes) if self.own_prior else None
         self._row_tokens = int(self._row_frequencies.sum())
         self._batch_tokens = min(max(dataset.tokens // MINIBATCHES, LEAST_TOKENS), MOST_TOKENS)
         batches = sum(self._minibatches(unit) for unit in range(dataset.block_count))
@@ -200,6 +203,7 @@ class WarmStart(Lda):
         where = job.state, int(job.bases[job.unit]), block.offsets, block.positions, job.shared["position_rows"]
         drawn, prior = job.delta["topic_counts"], self.document_prior(job.shared)
         scvb0.draw_documents(*where, job.first, job.last, self._estimate(job), prior, drawn, key)
+        draw_anew(tokens_of_documents(job, block), block, self.own_prior, drawn, key)
         return None
 
     def _find_rows(self, job: Job, block: Block) -> None:
@@ -315,7 +319,7 @@ class WarmStart(Lda):
             places[end - size : end] = alpha
 
     def _refresh_shares(self, shared: Arrays) -> None:
-        mass = self.dataset.vocabulary_size * float(shared["beta"][0])
+        mass = self.dataset.vocabulary_size * float(shared["beta"][0])  # `expected_totals` include a word prior
         np.divide(1.0, shared["expected_totals"] + mass, out=shared["topic_shares"], casting="same_kind")
 
     def aggregate(
@@ -336,11 +340,15 @@ class WarmStart(Lda):
         totals = self._totals_at(shared, depth)
         if not totals.any():
             totals[:] = found
+            if self._prior:
+                self._prior.add(shared, 1.0)
         elif found.any():  # a minibatch may be empty (beside a longer document) or have no words with rows
             rate = self._rate(shared, depth)
             totals *= 1.0 - rate
             totals += rate * self._row_tokens / found.sum() * found
             shared["estimate"][:2] += 1.0, -rate * shared["estimate"][1]
+            if self._prior:
+                self._prior.add(shared, rate)
             if shared["estimate"][1] < LEAST_SCALE:
                 self._scale_anew(shared, depth)
         self._refresh_shares(shared)

@@ -11,7 +11,7 @@ from samplers.report.section import Section
 from samplers.report.topic_charts import MOST_CORRELATED, MOST_JOINED, charts
 from samplers.topics.excerpts import Pieces
 from samplers.topics.labels import labels_of
-from samplers.topics.model import Model, TopicModel
+from samplers.topics.model import Model, TopicModel, additions_at
 from samplers.topics.relevance import LEVELS, Relevant, relevant_words, word_totals
 from samplers.topics.results import top_entries
 from samplers.topics.strongest import add_texts
@@ -28,7 +28,7 @@ def section(model: TopicModel, data: Path | None = None) -> Section:
 
     A slot is the rank of a topic in descending order of tokens.
     """
-    order = np.argsort(-model.topic_counts, kind="stable")[:MOST_TOPICS]
+    order = np.argsort(-model.topic_tokens, kind="stable")[:MOST_TOPICS]
     slots = np.full(model.topics, -1, np.int64)
     slots[order] = np.arange(order.size)
     relevant = relevant_words(model, slots, WORDS)
@@ -86,11 +86,12 @@ def _topics(
     model: TopicModel, order: np.ndarray, relevant: Relevant, listed: np.ndarray, shares: Shares, places: np.ndarray
 ) -> list[dict[str, Any]]:
     """Return, for each topic, its index, size, words (as indices into `listed`), map position and neighbours."""
-    total = max(float(model.topic_counts.sum()), 1.0)
+    tokens = model.topic_tokens
+    total = max(float(tokens.sum()), 1.0)
     return [
         {
             "topic": k,
-            "share": round(float(model.topic_counts[k]) / total, _DIGITS),
+            "share": round(float(tokens[k]) / total, _DIGITS),
             "mass": float(model.topic_counts[k]) + model.vocabulary_size * model.beta,
             "words": np.searchsorted(listed, relevant.words[slot]).tolist(),
             "counts": _rounded(relevant.counts[slot]),
@@ -100,8 +101,16 @@ def _topics(
             "present": int(shares.present[slot]),
             "neighbours": _neighbours(shares.correlations[slot], slot),
         }
+        | _tokens(model, k, relevant.words[slot], relevant.counts[slot])
         for slot, k in enumerate(order.tolist())
     ]
+
+
+def _tokens(model: TopicModel, topic: int, words: np.ndarray, counts: np.ndarray) -> dict[str, list[float]]:
+    """Return the tokens of words in a topic, if their counts also have additions of a word prior."""
+    if model.prior is None:
+        return {}
+    return {"tokens": _rounded(np.maximum(counts - additions_at(model.prior, words, np.full(words.size, topic)), 0.0))}
 
 
 def _neighbours(correlations: np.ndarray, slot: int) -> list[tuple[int, float]]:
@@ -140,8 +149,9 @@ def _holders(model: TopicModel, slots: np.ndarray, listed: np.ndarray) -> list[l
     offsets, topics, counts = model.words
     found = []
     for word in listed.tolist():
-        places = slots[topics[offsets[word] : offsets[word + 1]]]
-        shares = np.asarray(counts[offsets[word] : offsets[word + 1]], float)
+        of_word = topics[offsets[word] : offsets[word + 1]]
+        places, shares = slots[of_word], np.asarray(counts[offsets[word] : offsets[word + 1]], float)
+        shares = np.maximum(shares - additions_at(model.prior, np.full(of_word.size, word), of_word), 0.0)
         shares /= shares.sum()
         best = [entry for entry in np.argsort(-shares, kind="stable")[:HOLDERS].tolist() if places[entry] >= 0]
         found.append([(int(places[entry]), round(float(shares[entry]), 3)) for entry in best])

@@ -73,6 +73,7 @@ def prior_of_words(offsets, topics, counts, scale, alpha, beta):
         for entry in range(offsets[word], offsets[word + 1]):
             k = topics[entry]
             prior[word] += alpha[k] * counts[entry] * scale[k]
+        prior[word] = max(prior[word], 1e-12 * rest)  # positive also where counts below 0 cancel the rest
     return prior
 
 
@@ -91,7 +92,7 @@ def likely_topics(words, times, model, scratch):
             k = model.topics[entry]
             seen[size] = k  # overwritten by the next topic unless this one is new
             size += evidence[k] == 0
-            evidence[k] += weight * np.float32(model.counts[entry])
+            evidence[k] += weight * max(np.float32(model.counts[entry]), np.float32(0.0))  # a weight below beta is none
     seen = seen[:size]
     largest = np.float32(0.0)
     for k in seen:
@@ -202,6 +203,8 @@ def sweep(work, width, times):
         for a in range(width):
             fresh[a] = phi[a] * (max(expected[a] - gamma[a], np.float32(0.0)) + alpha[a])
             total += fresh[a]
+        if total == 0.0:  # all topics in which the word can occur were dropped: its tokens are left out
+            continue
         factor = np.float32(1.0) / total
         change = np.float32(0.0)
         for a in range(width):

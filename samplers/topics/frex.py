@@ -6,7 +6,7 @@ frex          1 / (w / F_kw + (1 - w) / E_kw), w = 0.5 (Bischof and Airoldi 2012
               without shrinkage): F_kw is the rank of phi_kw among the words of the topic, by V, and E_kw the rank of
               the exclusivity phi_kw / sum_j phi_jw, by V; equal words share the mean rank
 
-Only words that occur in a topic are listed.
+Only words that occur in a topic, or have a prior of their own in it, are listed, and none that cannot occur in it.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ def ranked_words(model: TopicModel, ranking: str, top: int) -> tuple[np.ndarray,
         if ranking == "frex":
             values = _frex(shares, shares / totals[words], model.beta / masses[k], totals[words], ordered)
         else:
-            values = shares / (totals[words] / max(ordered.sum(), 1.0))
-        best = np.argsort(-values, kind="stable")[:top]
+            with np.errstate(divide="ignore"):  # words without tokens, which are not listed
+                values = shares / (totals[words] / max(ordered.sum(), 1.0))
+        best = np.argsort(-values, kind="stable")
+        best = best[(shares[best] > 0.0) & np.isfinite(values[best])][:top]
         for array, of_topic in zip(found, (words, counts, values), strict=True):
             array[k, : best.size] = of_topic[best]
     return found
 
 
 def entries_by_topic(model: TopicModel) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield each topic with the words that occur in it, int64 (n,), ascending, and their counts, float64 (n,)."""
+    """Yield each topic with the words that have a count in it, int64 (n,), ascending, and the counts, float64 (n,)."""
     sizes = np.zeros(model.topics, np.int64)
     _count_entries(model.words.topics, sizes)
     first = 0
@@ -70,16 +72,17 @@ def entries_by_topic(model: TopicModel) -> Iterator[tuple[int, np.ndarray, np.nd
 def _frex(
     shares: np.ndarray, exclusivities: np.ndarray, rest: float, sums: np.ndarray, all_sums: np.ndarray
 ) -> np.ndarray:
-    """Return FREX of the n words that occur in a topic, float64 (n,).
+    """Return FREX of the n words that have a count in a topic, float64 (n,).
 
-    shares, exclusivities: float64 (n,). rest: phi of the words that do not occur. sums: float64 (n,), sums of phi over
-    topics of these words, and all_sums: float64 (V,), ascending, of all words.
+    shares, exclusivities: float64 (n,). rest: phi of all other words. sums: float64 (n,), sums of phi over topics of
+    the n words, and all_sums: float64 (V,), ascending, of all words.
     """
     size = all_sums.size
-    absent = size - shares.size  # all have the smallest phi
-    frequency = (absent + _mean_ranks(shares)) / size
+    absent = size - shares.size
+    frequency = (absent * (shares > rest) + _mean_ranks(shares)) / size
     # An absent word has the exclusivity rest / sum: it is below x if its sum is above rest / x.
-    limits = rest / exclusivities
+    with np.errstate(divide="ignore"):
+        limits = rest / exclusivities
     own = np.sort(sums)
     above = (
         size - np.searchsorted(all_sums, limits, side="right") - (own.size - np.searchsorted(own, limits, side="right"))

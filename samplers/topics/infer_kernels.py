@@ -110,12 +110,15 @@ def set_word_topics(found, start, words, times, active, work, model):
     """Set the most probable topic of each distinct word of a document, from index `start` on."""
     for j in range(words.size):
         found.words[start + j], found.counts[start + j] = words[j], times[j]
-        if active.size:
-            gamma = work[words.size + j, : active.size]
+        gamma = work[words.size + j, : active.size]
+        if gamma.any():
             best = gamma.argmax()
             found.word_topics[start + j], found.probabilities[start + j] = active[best], gamma[best]
-        else:  # no word of the document occurs in the model
-            share = model.alpha * model.scale
+        else:  # the word can be in none of the remaining topics, or no word of the document occurs in the model
+            share = model.alpha * model.scale * model.beta
+            for entry in range(model.offsets[words[j]], model.offsets[words[j] + 1]):
+                k = model.topics[entry]
+                share[k] += model.alpha[k] * model.scale[k] * model.counts[entry]
             found.word_topics[start + j], found.probabilities[start + j] = share.argmax(), share.max() / share.sum()
 
 

@@ -208,6 +208,11 @@ def left_to_right(
         raise RequestError(
             f"{dataset.path} has no document with a word of the vocabulary, so there is nothing to predict"
         )
+    if model.prior is not None and (model.prior.counts < 0).any():
+        raise RequestError(
+            f"left-to-right: the prior of {model.path} has weights below beta",
+            "Use the metric completion instead.",
+        )
     longest = dataset.longest_document
     if particles * longest * (longest + 1) // 2 > _MOST_DRAWS:
         raise RequestError(

@@ -15,7 +15,7 @@ from ooc.runs.run import CONFIG
 from samplers.topics.model import Model
 
 FILE = "labels.json"
-_LONGEST = 200  # letters
+LONGEST = 200  # letters
 _SCHEMA = 1
 
 
@@ -23,7 +23,7 @@ class LabelsFile(TypedDict):
     """Contents of labels.json: labels by topic index."""
 
     labels: dict[
-        Annotated[str, Meta(pattern=r"^[0-9]{1,10}\Z")], Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
+        Annotated[str, Meta(pattern=r"^[0-9]{1,10}\Z")], Annotated[str, Meta(min_length=1, max_length=LONGEST)]
     ]
 
 
@@ -48,12 +48,17 @@ def set_labels(model: Model, given: dict[int, str]) -> dict[int, str]:
     for topic, label in given.items():
         if not 0 <= topic < model.topics:
             raise RequestError(f"there is no topic {topic}", f"Topics have numbers from 0 to {model.topics - 1}.")
-        if len(label) > _LONGEST:
-            raise RequestError(f"the label of topic {topic} has {len(label)} letters; at most {_LONGEST} are allowed")
+        if len(label) > LONGEST:
+            raise RequestError(f"the label of topic {topic} has {len(label)} letters; at most {LONGEST} are allowed")
     labels = {**labels_of(model), **{topic: " ".join(label.split()) for topic, label in given.items()}}
     labels = {topic: labels[topic] for topic in sorted(labels) if labels[topic]}
-    write_json(_file(model), {"schema": _SCHEMA, "labels": {str(topic): label for topic, label in labels.items()}})
+    write_json(_file(model), label_files(labels)[FILE])
     return labels
+
+
+def label_files(labels: dict[int, str]) -> dict[str, dict[str, Any]]:
+    """Return the labels of topics, none of them empty, as contents of labels.json by file name."""
+    return {FILE: {"schema": _SCHEMA, "labels": {str(topic): label for topic, label in labels.items()}}}
 
 
 def read_label_file(path: Path) -> dict[int, str]:
@@ -67,9 +72,9 @@ def read_label_file(path: Path) -> dict[int, str]:
         raise RequestError(f"{path} cannot be read: {error}", "Give a CSV file with columns topic and label.") from None
     found = {}
     for number, row in rows[bool(rows and not rows[0][1][0].strip().isdecimal()) :]:
-        if len(row) < 2 or not row[0].strip().isdecimal() or len(row[0]) > _LONGEST:
+        if len(row) < 2 or not row[0].strip().isdecimal() or len(row[0]) > LONGEST:
             raise RequestError(
-                f"{path}, row {number}: {','.join(row)[:_LONGEST]!r} is not a topic and a label",
+                f"{path}, row {number}: {','.join(row)[:LONGEST]!r} is not a topic and a label",
                 "Write rows such as 7,the label.",
             )
         found[int(row[0])] = row[1]

@@ -4,11 +4,16 @@ model.json      schema, K, beta, dataset identity, averaged states, and the tabl
 topics.h5       alpha float64 (K,), topic_counts int64 (K,)
 words.h5        topics of each word: offsets int64 (V+1,), topics (n,), counts uint32 (n,); topics ascending
 documents.h5    topics of each document, in the same form with D in place of V
+prior.h5        with a word prior: additions to beta, in the same form with float32 (n,) in place of counts
 vocabulary.txt  word i on line i
 documents.txt   name of document i on line i, if documents have names
 
 Word counts may be a running mean over the states of a chain (`samplers.lda.running_mean`); then they are float32, and
 topic_counts is float64.
+
+With a word prior, the prior of word w in topic k is beta_kw instead of beta. Word counts and topic_counts then include
+the additions beta_kw - beta, which may be negative, so that phi has the same formula; they are floats. Tokens are
+counted without the additions: `TopicModel.topic_tokens`, `samplers.topics.relevance.word_totals`.
 
 A model that averages several states of a chain holds the sums of their counts, of alpha and of beta. So phi and theta
 are ratios of sums, with the same formulas; only the prior of new documents is alpha divided by the number of states.
@@ -20,7 +25,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 from msgspec import Meta
@@ -69,8 +74,9 @@ class TopicModel:
     """A topic model, in memory or mapped.
 
     Attributes: `alpha` float64 (K,), `beta`, `topic_counts` int64 or float64 (K,), `words` and `documents`
-    (`TopicCountRows`), `states`, number of summed states of the chain, and `averaged`, the iterations of these states,
-    empty for a single state.
+    (`TopicCountRows`), `states`, number of summed states of the chain, `averaged`, the iterations of these states,
+    empty for a single state, and `prior`, additions of the word prior, which `words` and `topic_counts` include, or
+    None.
     """
 
     def __init__(
@@ -85,9 +91,10 @@ class TopicModel:
         document_names: list[str] | None = None,
         states: int = 1,
         averaged: Sequence[int] = (),
+        prior: TopicCountRows | None = None,
     ) -> None:
         self.alpha, self.beta, self.topic_counts = alpha, beta, topic_counts
-        self.words, self.documents, self.states = words, documents, states
+        self.words, self.documents, self.states, self.prior = words, documents, states, prior
         self.averaged: Sequence[int] = averaged
         self._vocabulary, self._document_names = vocabulary, document_names
 
@@ -99,7 +106,14 @@ class TopicModel:
     @property
     def live(self) -> np.ndarray:
         """Return the mask of live topics, bool (K,); see `live_topics`."""
-        return live_topics(self.topic_counts)
+        return live_topics(self.topic_tokens)
+
+    @property
+    def topic_tokens(self) -> np.ndarray:
+        """Return the number of tokens of each topic, int64 or float64 (K,), summed over states."""
+        if self.prior is None:
+            return self.topic_counts
+        return np.maximum(self.topic_counts - np.bincount(self.prior.topics, self.prior.counts, self.topics), 0.0)
 
     @property
     def vocabulary_size(self) -> int:
@@ -140,6 +154,7 @@ class TopicModel:
             document_names=self.document_names(),
             states=self.states,
             averaged=self.averaged,
+            prior=self.prior and TopicCountRows(*map(np.array, self.prior)),
         )
 
 
@@ -158,6 +173,24 @@ def row_numbers(rows: TopicCountRows) -> np.ndarray:
     return np.repeat(np.arange(rows.offsets.size - 1), np.diff(rows.offsets))
 
 
+def additions_at(prior: TopicCountRows | None, rows: np.ndarray, topics: np.ndarray) -> np.ndarray:
+    """Return the additions of a word prior for words in topics, float64 (n,), 0 for pairs that it does not list.
+
+    rows: int64 (n,), words. topics: (n,).
+    """
+    found = np.zeros(rows.size)
+    if prior is None or not prior.topics.size:
+        return found
+    listed, wanted = (
+        np.asarray(words, np.int64) << 32 | np.asarray(of, np.int64)
+        for words, of in ((row_numbers(prior), prior.topics), (rows, topics))
+    )
+    places = np.minimum(np.searchsorted(listed, wanted), listed.size - 1)
+    is_listed = listed[places] == wanted
+    found[is_listed] = prior.counts[places[is_listed]]
+    return found
+
+
 def read_only(array: np.ndarray) -> np.ndarray:
     """Return a read-only view of an array, like an array in a mapped file: kernels are compiled for such arrays."""
     view = array.view()
@@ -167,7 +200,13 @@ def read_only(array: np.ndarray) -> np.ndarray:
 
 TopicFiles = TypedDict(
     "TopicFiles",
-    {"topics": ArrayFile, "words": ArrayFile, "documents": ArrayFile, "vocabulary.txt": File},
+    {
+        "topics": ArrayFile,
+        "words": ArrayFile,
+        "documents": ArrayFile,
+        "vocabulary.txt": File,
+        "prior": NotRequired[ArrayFile],
+    },
 )
 
 
@@ -200,6 +239,10 @@ class Model(ModelFiles, TopicModel):
         )
         self.alpha, self.topic_counts = topics
         self.words = self._checked("words", TopicCountRows(**self.map("words", TopicCountRows)))
+        self.prior = None
+        if "prior" in self.manifest["files"]:
+            self.prior = self._checked("prior", TopicCountRows(**self.map("prior", TopicCountRows)))
+            require(self.prior.offsets.size == self.words.offsets.size, path / "prior.h5", "it has other words")
         self._mapped_documents = TopicCountRows(**self.map("documents", TopicCountRows))
 
     @cached_property
@@ -235,6 +278,7 @@ def write_model(
     averaged: Sequence[int] = (),
     document_order: Iterable[np.ndarray] | None = None,
     document_names: Iterable[bytes] | None = None,
+    prior: TopicCountRows | None = None,
 ) -> None:
     """Write a model to an empty directory.
 
@@ -243,7 +287,8 @@ def write_model(
     bytes per row. document_order: given only if `dataset` is a shard and document_rows cover the whole dataset: the
     original index of each document of document_rows, in pieces, read after all document_rows. document_names: likewise,
     the lines with the names of all documents, if they have names. If topic_counts is float64, the counts in word_rows
-    are float32, stored as their bits.
+    are float32, stored as their bits. prior: additions of the word prior in the original order, which word_rows and
+    topic_counts include.
     """
     files: dict[str, Any] = {
         "topics": write_arrays(directory, "topics.h5", {"alpha": alpha, "topic_counts": topic_counts})
@@ -253,6 +298,8 @@ def write_model(
     word_counts = "float32" if topic_counts.dtype.kind == "f" else "uint32"
     files["words"] = _write_rows(directory, "words", word_rows, words, topic_type, word_counts)
     files["documents"] = _write_rows(directory, "documents", document_rows, documents, topic_type, "uint32")
+    if prior is not None:
+        files["prior"] = write_arrays(directory, "prior.h5", prior._asdict())
     texts = {text: dataset.path / entry["file"] for text, entry in dataset.manifest["texts"].items()}
     if document_order is not None:
         texts.pop("documents", None)
@@ -273,6 +320,8 @@ def write_topic_model(directory: Path, model: TopicModel) -> None:
         "words": write_arrays(directory, "words.h5", model.words._asdict()),
         "documents": write_arrays(directory, "documents.h5", model.documents._asdict()),
     }
+    if model.prior is not None:
+        files["prior"] = write_arrays(directory, "prior.h5", model.prior._asdict())
     write_lines(directory, "vocabulary.txt", model.vocabulary())
     if names := model.document_names():
         write_lines(directory, "documents.txt", names)

@@ -80,18 +80,18 @@ def describe_topics(
     )
     alike = correlated_topics(model, correlated) if correlated else None
     rows, shares = top_entries(model.documents, model.alpha, documents, per_row=True) if documents else (None, None)
-    mass, live = model.vocabulary_size * model.beta, model.live
+    masses, live, tokens = model.topic_counts + model.vocabulary_size * model.beta, model.live, model.topic_tokens
     labels, described = labels_of(model), []
-    for k in np.argsort(-model.topic_counts, kind="stable").tolist():
-        size = float(model.topic_counts[k])
+    for k in np.argsort(-tokens, kind="stable").tolist():
+        size = float(tokens[k])
         topic: dict[str, Any] = {
             "topic": k,
             "label": labels.get(k),
             "tokens": round(size / model.states),
-            "share": size / max(float(model.topic_counts.sum()), 1.0),
+            "share": size / max(float(tokens.sum()), 1.0),
             "live": bool(live[k]),
             "words": [
-                {"word": vocabulary[word], "weight": (count + model.beta) / (size + mass)}
+                {"word": vocabulary[word], "weight": (count + model.beta) / float(masses[k])}
                 | ({"score": float(scores[k, place])} if scores is not None else {})
                 for place, (word, count) in enumerate(zip(words[k].tolist(), counts[k].tolist(), strict=True))
                 if word >= 0
@@ -194,14 +194,15 @@ def _of_factors(model: Factorization) -> dict[str, np.ndarray]:
 def _of_topics(model: TopicModel) -> dict[str, np.ndarray]:
     """Return alpha, float64 (K,), beta, float64 (), states, int64 (), and topic_tokens, int64 (K,); word_offsets, int64
     (V+1,), word_topics and word_counts: the topics of word i and their counts are at word_offsets[i] :
-    word_offsets[i+1]; document_offsets, int64 (D+1,), document_topics and document_counts likewise; vocabulary, str
-    (V,); document_names, str (D,), if documents have names; labels, str (K,), if topics have labels.
+    word_offsets[i+1]; with a word prior, whose additions to beta word_counts include, prior_offsets, prior_topics and
+    prior_additions likewise; document_offsets, int64 (D+1,), document_topics and document_counts likewise; vocabulary,
+    str (V,); document_names, str (D,), if documents have names; labels, str (K,), if topics have labels.
     """
     arrays: dict[str, np.ndarray] = {
         "alpha": model.alpha,
         "beta": np.array(model.beta),
         "states": np.array(model.states),
-        "topic_tokens": model.topic_counts,
+        "topic_tokens": model.topic_tokens,
         "word_offsets": model.words.offsets,
         "word_topics": model.words.topics,
         "word_counts": model.words.counts,
@@ -210,6 +211,9 @@ def _of_topics(model: TopicModel) -> dict[str, np.ndarray]:
         "document_counts": model.documents.counts,
         "vocabulary": np.array(model.vocabulary()),
     }
+    if model.prior is not None:
+        names_of_prior = ("prior_offsets", "prior_topics", "prior_additions")
+        arrays |= dict(zip(names_of_prior, model.prior, strict=True))
     if names := model.document_names():
         arrays["document_names"] = np.array(names)
     if labels := label_list(model):

@@ -2,7 +2,8 @@
 
 A merged topic has the tokens, and the sum of the priors alpha, of its topics. Topics that are hidden become one topic,
 the last. The shares of documents in merged topics are exactly the sums of their shares, as sums of Dirichlet shares are
-Dirichlet; the words of a merged topic are smoothed by beta once.
+Dirichlet; the words of a merged topic are smoothed by beta once. What a word prior adds to beta is summed; it lowers
+beta in a merged topic only if it does so in each of its topics, and as in the one with the largest prior.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from blocks.errors import RequestError
 from blocks.files import publish_directory, require_new
 from blocks.store import parts
 from samplers.topics.labels import labels_of, set_labels
-from samplers.topics.model import Model, TopicCountRows, write_derived_model
+from samplers.topics.model import Model, TopicCountRows, additions_at, row_numbers, write_derived_model
 from samplers.topics.results import one_line
 
 HIDDEN = "hidden topics"  # label of the topic that holds the hidden ones
@@ -49,13 +50,20 @@ def write_view(
         new[group] = number
     require_new(out, overwrite=overwrite, directory=True)
     with publish_directory(out, overwrite=overwrite) as directory:
+        raised = None if model.prior is None else _raised(model.prior, new)
+        counts = np.asarray(model.topic_counts)
+        if raised is not None:
+            counts = counts + np.bincount(raised.topics, raised.counts, model.topics)
         arrays = {
             name: np.array([array[group].sum() for group in groups], array.dtype)
-            for name, array in (("alpha", np.asarray(model.alpha)), ("topic_counts", np.asarray(model.topic_counts)))
+            for name, array in (("alpha", np.asarray(model.alpha)), ("topic_counts", counts))
         }
         files = {"topics": write_arrays(directory, "topics.h5", arrays)}
-        for name, rows in (("words", model.words), ("documents", model.documents)):
-            files[name] = write_arrays(directory, f"{name}.h5", _merged(rows, new))
+        every = {"words": model.words, "prior": model.prior, "documents": model.documents}
+        for name, rows in every.items():
+            if rows is not None:
+                more = None if name == "documents" else raised
+                files[name] = write_arrays(directory, f"{name}.h5", _merged(rows, new, more))
         write_derived_model(directory, model, files, len(groups))
     view = Model(out)
     labels = labels_of(model)
@@ -88,7 +96,7 @@ def _groups(model: Model, merged: Sequence[Sequence[int]], hidden: Sequence[int]
     if len(hidden) == model.topics:
         raise RequestError("--hide names all topics, so that none would be left", "Leave some of them out.")
     groups = [sorted(group) for group in merged] + [[topic] for topic in range(model.topics) if topic not in named]
-    labels, sizes = labels_of(model), model.topic_counts
+    labels, sizes = labels_of(model), model.topic_tokens
     keys = {
         "number": lambda group: group,
         "size": lambda group: (-sizes[group].sum(), group),
@@ -101,18 +109,39 @@ def _joined(labels: Sequence[str]) -> str:
     return one_line(" + ".join(dict.fromkeys(labels)), _LONGEST)
 
 
-def _merged(rows: TopicCountRows, new: np.ndarray) -> dict[str, np.ndarray | Pieces]:
-    """Return rows with the new number of each topic, int64 (K,), read in pieces."""
+def _raised(prior: TopicCountRows, new: np.ndarray) -> TopicCountRows:
+    """Return what is to be added to the additions of a word prior before they are summed over merged topics.
+
+    Additions below 0 become 0, but for the largest one of those in all topics of a merged topic. new: int64 (K,), new
+    number of each topic.
+    """
+    words, below = row_numbers(prior), np.minimum(prior.counts.astype(np.float64), 0.0)
+    groups = words * new.size + new[prior.topics]
+    order = np.lexsort((-below, groups))
+    firsts = order[np.diff(groups[order], prepend=-1) != 0]
+    _, place, listed = np.unique(groups, return_inverse=True, return_counts=True)
+    is_whole = listed[place] == np.bincount(new)[new[prior.topics]]  # all topics of the merged one are listed
+    kept = firsts[is_whole[firsts]]
+    raised = -below
+    raised[kept] = 0.0
+    return prior._replace(counts=raised)
+
+
+def _merged(
+    rows: TopicCountRows, new: np.ndarray, raised: TopicCountRows | None = None
+) -> dict[str, np.ndarray | Pieces]:
+    """Return rows with the new number of each topic, int64 (K,), read in pieces. raised: see `_raised`, added to the
+    counts."""
     size = int(new.max()) + 1
     dtype = np.min_scalar_type(size - 1) if size <= 1 << 16 else np.dtype("uint32")
     offsets = np.zeros(rows.offsets.size, np.int64)
     for first, last in _pieces(rows):
-        offsets[first + 1 : last + 1] = np.diff(_merge(rows, first, last, new)[0])
+        offsets[first + 1 : last + 1] = np.diff(_merge(rows, first, last, new, raised)[0])
     np.cumsum(offsets, out=offsets)
 
     def each(place: int, of: np.dtype) -> Iterator[np.ndarray]:
         for first, last in _pieces(rows):
-            yield _merge(rows, first, last, new)[place].astype(of)
+            yield _merge(rows, first, last, new, raised)[place].astype(of)
 
     return {
         "offsets": offsets,
@@ -125,11 +154,15 @@ def _pieces(rows: TopicCountRows) -> list[tuple[int, int]]:
     return list(pairwise(parts(np.asarray(rows.offsets), _RUN).tolist()))
 
 
-def _merge(rows: TopicCountRows, first: int, last: int, new: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _merge(
+    rows: TopicCountRows, first: int, last: int, new: np.ndarray, raised: TopicCountRows | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     offsets = np.array(rows.offsets[first : last + 1])
     some = slice(int(offsets[0]), int(offsets[-1]))
-    sums = np.zeros(int(new.max()) + 1)
-    return merge_rows(offsets - offsets[0], np.array(rows.topics[some]), np.array(rows.counts[some]), new, sums)
+    topics, counts = np.array(rows.topics[some]), np.array(rows.counts[some])
+    if raised is not None:
+        counts = counts + additions_at(raised, np.repeat(np.arange(first, last), np.diff(offsets)), topics)
+    return merge_rows(offsets - offsets[0], topics, counts, new, np.full(int(new.max()) + 1, np.nan))
 
 
 @kernel
@@ -137,8 +170,8 @@ def merge_rows(offsets, topics, counts, new, sums):
     """Add up the counts of topics of each row that become one.
 
     offsets: int64 (n+1,), topics and counts: sparse rows. new: int64 (K,), new number of each topic. sums: float64, of
-    the number of new topics, all 0, restored. Returns the offsets, int64 (n+1,), topics, int64 (m,), ascending in each
-    row, and counts, float64 (m,), of the new rows.
+    the number of new topics, all NaN, restored. Returns the offsets, int64 (n+1,), topics, int64 (m,), ascending in
+    each row, and counts, float64 (m,), of the new rows.
     """
     new_offsets = np.zeros_like(offsets)
     new_topics, new_counts = np.empty(topics.size, np.int64), np.empty(topics.size)
@@ -147,13 +180,17 @@ def merge_rows(offsets, topics, counts, new, sums):
         begin = size
         for entry in range(offsets[row], offsets[row + 1]):
             topic = new[topics[entry]]
-            if sums[topic] == 0:
+            if np.isnan(sums[topic]):
+                sums[topic] = 0.0
                 new_topics[size] = topic
                 size += 1
             sums[topic] += counts[entry]
-        new_topics[begin:size] = np.sort(new_topics[begin:size])
-        for entry in range(begin, size):
-            new_counts[entry] = sums[new_topics[entry]]
-            sums[new_topics[entry]] = 0.0
+        found = np.sort(new_topics[begin:size])
+        size = begin
+        for topic in found:
+            if sums[topic] != 0.0:  # additions of a word prior may cancel each other
+                new_topics[size], new_counts[size] = topic, sums[topic]
+                size += 1
+            sums[topic] = np.nan
         new_offsets[row + 1] = size
     return new_offsets, new_topics[:size], new_counts[:size]

@@ -27,7 +27,7 @@ draw("topics").then(views => {
     bar.style.width = percent(phi / largest);
     return made("li", {}, button, bar,
       made("span", { className: "number", textContent: percent(phi, 2) }),
-      made("span", { className: "number", textContent: percent(topic.counts[place] / data.totals[number], 0) }));
+      made("span", { className: "number", textContent: percent((topic.tokens ?? topic.counts)[place] / data.totals[number], 0) }));
   }
 
   function showWords() {
