@@ -227,11 +227,12 @@ def test_a_rank_that_is_lost_before_all_are_connected_is_named(threads, monkeypa
         assert waiting.result() == lost
 
 
-def test_ranks_listen_on_given_ports(threads):
-    _, second = meetings(2)
-    port = free_port()
-    with socket.create_server((HOST, second.port)), socket.create_server((HOST, port)):
-        assert told(second._replace(ports=range(port, port + 1))) == f"port {port} is not free at {HOST}"
+def test_a_rank_whose_ports_are_all_taken_is_named_everywhere(threads):
+    """Nobody waits until --join-timeout for a rank that has ended."""
+    first, second, third = meetings(3)
+    with socket.create_server((HOST, port := free_port())):
+        found = all_told(first, second._replace(ports=range(port, port + 1)), third)
+    assert found == [f"rank 1 ({socket.gethostname()}): port {port} is not free at {HOST}"] * 3
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ class Reception:
     """Authenticate ranks that come to rank 0, and read their introductions, by the number of their connection."""
 
     def __init__(self, shared: Credentials) -> None:
-        self.introductions: dict[int, Introduction | str] = {}  # str: host of a process that is not understood
+        self.introductions: dict[int, Introduction | OocError] = {}  # OocError: why the process cannot join
         self._context = at_any_time(shared.context(ssl.PROTOCOL_TLS_SERVER))
         self._numbers = itertools.count()
 
@@ -58,10 +58,13 @@ class Reception:
             connection.do_handshake()
         except ssl.SSLError as error:
             raise PermissionError(f"it does not have the key ({error.reason})") from None
-        if (found := read_introduction(connection, until)) is not None:
-            found = found._replace(clock=found.clock - time.time())
         number, host = next(self._numbers), plain_address(connection.getpeername()[0])
-        self.introductions[number] = found or host
+        try:
+            if (found := read_introduction(connection, until)) is None:
+                raise RequestError(f"a process on {host} has an incompatible version of ooc", OTHER_VERSION)
+            self.introductions[number] = found._replace(clock=found.clock - time.time())
+        except OocError as error:
+            self.introductions[number] = error
         return number, b""
 
 
@@ -167,12 +170,15 @@ def _all_ranks(door: Acceptor, reception: Reception, meeting: Rendezvous) -> Pre
 
 
 def _present(door: Acceptor, reception: Reception, own: Introduction) -> dict[int, tuple[Introduction, socket.socket]]:
-    """Return the ranks whose connections are open. Raises RequestError if two are the same, or one does not fit."""
+    """Return the ranks whose connections are open.
+
+    Raises the error of a rank that cannot join, RequestError if two ranks are the same or one does not fit.
+    """
     there: dict[int, tuple[Introduction, socket.socket]] = {}
     for number, connection in door.accepted().items():
         each = reception.introductions[number]
-        if isinstance(each, str):
-            raise RequestError(f"a process on {each} has an incompatible version of ooc", OTHER_VERSION)
+        if isinstance(each, OocError):
+            raise each
         if _is_closed(connection):
             door.drop(number)
             continue

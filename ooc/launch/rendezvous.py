@@ -29,6 +29,7 @@ from ooc.launch.rendezvous_messages import (
     reached,
     read_answer,
     read_go,
+    refusal,
     send,
 )
 from ooc.ring import tcp
@@ -133,9 +134,15 @@ def _ask(meeting: Rendezvous, context: ssl.SSLContext, until: float, connections
     with contextlib.ExitStack() as unused:
         plain = unused.enter_context(socket.create_connection((meeting.host, meeting.port), MANNERS))
         address = plain_address(plain.getsockname()[0])
-        listening = unused.enter_context(_listen_beside(meeting, address))
         connection = unused.enter_context(context.wrap_socket(plain, server_hostname=NAME))
         ready(connection)
+        try:
+            listening = unused.enter_context(_listen_beside(meeting, address))
+        except RequestError as error:
+            with contextlib.suppress(OSError):
+                send(connection, refusal(error))
+                read_answer(connection, meeting.ranks, time.monotonic() + LONGER)  # rank 0 ends with the same error
+            raise
         send(connection, meeting.introduction(address, listening.getsockname()[1])._asdict())
         addresses, names, credentials = read_answer(connection, meeting.ranks, until)
         unused.pop_all()
@@ -152,9 +159,16 @@ def _ask(meeting: Rendezvous, context: ssl.SSLContext, until: float, connections
 
 
 def _listen_beside(meeting: Rendezvous, address: str) -> socket.socket:
-    """Return the socket of another rank than 0. address: that of this machine at which other ranks reach it."""
-    if meeting.ports:
-        return listen_on(address, meeting.ports)
+    """Return the socket of another rank than 0. address: that of this machine at which other ranks reach it.
+
+    Raises RequestError, which names this rank, if it cannot listen.
+    """
+    name = f"rank {meeting.rank} ({socket.gethostname()})"
+    try:
+        if meeting.ports:
+            return listen_on(address, meeting.ports)
+    except RequestError as error:
+        raise RequestError(f"{name}: {error.what}", error.remedy) from None
     if (listening := listen_at(address, (meeting.port, 0))) is None:
-        raise RequestError(f"rank {meeting.rank} cannot listen at {address} or at any other address")
+        raise RequestError(f"{name} cannot listen at {address} or at any other address")
     return listening

@@ -46,10 +46,12 @@ _KINDS = (int, int, str, int, dict, str, int, float)  # types of the fields of a
 
 
 def read_introduction(connection: socket.socket, until: float) -> Introduction | None:
-    """Receive the introduction of a rank; returns None if this version does not understand it. Raises OSError if it is
-    late or not a valid message.
+    """Receive the introduction of a rank; returns None if this version does not understand it.
+
+    Raises the error with which the rank refuses to join, OSError if the message is late or invalid.
     """
     message = _read(connection, _MOST_INTRODUCTION, until)
+    _check_refused(message)
     try:
         found = Introduction(**message)
         ipaddress.ip_address(found.address)
@@ -67,7 +69,7 @@ def answer(addresses: Sequence[Address], names: Sequence[str], credentials: Cred
 
 
 def refusal(error: OocError) -> dict[str, Any]:
-    """Return rank 0's answer if it ends with an error."""
+    """Return the message of a rank that ends with an error: the answer of rank 0, or instead of an introduction."""
     return {"refused": [error.what, error.remedy], "code": error.exit_code}
 
 
