@@ -47,7 +47,7 @@ def test_every_command_shows_an_example_that_can_be_typed(name: str) -> None:
         words = shlex.split(example)[len(name.split()) :]
         command.make_context(name, list(words))
         if name == "launch":
-            choose(words[words.index("--") + 1 :])
+            choose(words[words.index("--") + 1 :], 2)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -125,7 +125,7 @@ def test_options_from_a_file(corpus: Path, tmp_path: Path, ooc: Ooc) -> None:
 
 def test_a_rank_of_several_machines_notes_its_options_too(corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    chosen = choose(["train", "lda", str(corpus), str(run), "--topics", "2", "--iterations", "1", "--quiet"])
+    chosen = choose(["train", "lda", str(corpus), str(run), "--topics", "2", "--iterations", "1", "--quiet"], 2)
     chosen.call()
     noted = (run / "options.toml").read_text().splitlines()
     assert noted[1].startswith("# ooc train lda ...")
@@ -137,9 +137,9 @@ def test_other_machines_need_not_have_the_file(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("topics = 2\nalpha = [0.5, 0.25]\nstop-when-converged = true\nseed = 4\n")
     words = ["train", "lda", "data", "run", "--seed", "3", "--config"]
     for given in ([*words, str(tmp_path / "mine.toml")], [*words[:-1], f"--config={tmp_path}/mine.toml"]):
-        chosen = choose(given)
+        chosen = choose(given, 2)
         assert chosen.parameters["seed"] == 3
-        told = choose(chosen.arguments)
+        told = choose(chosen.arguments, 2)
         assert told == chosen
         assert not any("config" in word or "mine.toml" in word for word in chosen.arguments)
         assert chosen.arguments[-3:] == ["--", "data", "run"]
@@ -148,7 +148,7 @@ def test_other_machines_need_not_have_the_file(tmp_path: Path) -> None:
 
 def test_a_file_can_say_what_several_machines_ingest(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text("lower = false\nngrams = 2\n")
-    chosen = choose(["ingest", "text", "a", "out", "--config", str(tmp_path / "mine.toml")])
+    chosen = choose(["ingest", "text", "a", "out", "--config", str(tmp_path / "mine.toml")], 2)
     assert chosen.arguments == ["ingest", "text", "--no-lower", "--ngrams=2", "--", "a", "out"]
 
 

@@ -156,12 +156,12 @@ def test_a_launch_takes_them_or_says_what_to_do(kind: type[Options], name: str) 
         words = ["train", name, "data", "run", *required, *as_words(each)]
         if each.option.alone and a_value(each) not in each.option.harmless:
             with pytest.raises(RequestError, match=f"--{each.name} .* cannot be used on several machines") as refused:
-                choose(words)
+                choose(words, 2)
             assert refused.value.remedy == each.option.alone
         else:
-            chosen = choose(words)
-            assert choose(chosen.arguments) == chosen
-            assert chosen.parameters[each.field] == choose(words).parameters[each.field]
+            chosen = choose(words, 2)
+            assert choose(chosen.arguments, 2) == chosen
+            assert chosen.parameters[each.field] == choose(words, 2).parameters[each.field]
 
 
 def test_values_that_none_can_have_are_refused() -> None:

@@ -239,11 +239,11 @@ def test_other_machines_are_asked_for_what_counts_here(tmp_path: Path, monkeypat
     monkeypatch.setenv("OOC_SEED", "5")
     monkeypatch.setenv("OOC_QUIET", "1")
     monkeypatch.setenv(CHOSEN, "here")
-    chosen = choose(["train", "lasso", "--config", str(tmp_path / "mine.toml"), "--path", "7"])
+    chosen = choose(["train", "lasso", "--config", str(tmp_path / "mine.toml"), "--path", "7"], 2)
     assert sorted(chosen.rest[:-3]) == ["--path=7", "--quiet", "--seed=5", "--unpenalized=a b", "--unpenalized=c"]
     assert chosen.rest[-3:] == ["--", "data", "run"]
     monkeypatch.setenv("OOC_SEED", "6")
     monkeypatch.setenv("OOC_TOLERANCE", "0.5")
     forget_options()
     assert os.environ[CHOSEN] == "here"
-    assert choose(chosen.arguments).parameters == chosen.parameters
+    assert choose(chosen.arguments, 2).parameters == chosen.parameters

@@ -22,6 +22,7 @@ from ooc.cli.ingest_ratings import ingest_ratings
 from ooc.cli.new_datasets import INPUTS, OUT, create, refuse_shards, resources, tell, tell_both
 from ooc.cli.options import on_ring, options, parameter, takes
 from ooc.cli.session import RING, Session, session
+from samplers.options import of_several
 
 if TYPE_CHECKING:
     from blocks.corpus.dataset import Dataset
@@ -113,12 +114,13 @@ def ingest_csv(context: typer.Context, **given: Any) -> None:
     """
     if given["target"] or given["columns_from"]:
         with session() as here:
-            if here.ring:
+            if of_several(here.ring):
                 raise RequestError(
                     "a design matrix cannot be created on several machines",
                     "Ingest on one machine, then split the dataset with `ooc shard`.",
                 )
-        design.ingest_table(given)
+            inputs, out = [_placed(path, here) for path in given["inputs"]], _placed(given["out"], here)
+            design.ingest_table({**given, "inputs": inputs, "out": out})
         return
     numbers = {name: given.pop(name) for name in design.NUMBERS_ONLY}
     if unfit := next((name for name, value in numbers.items() if value), None):
@@ -190,12 +192,12 @@ def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
             "--append and --shards are mutually exclusive", "Append to the dataset, then split it with `ooc shard`."
         )
     before = identity_or_none(Path(request.out)) if request.append else None
-    if hold_out is not None:
-        with session(joining, asked) as here:
-            _ingest_holding_out(request, hold_out, shards, here, started, common, as_json=as_json)
-        return
     with session(joining, asked) as here:
-        datasets = (_ingest_together if here.ring else _ingest_here)(request, shards, here, common)
+        request, common = _of_rank(request, common, here)
+        if hold_out is not None:
+            _ingest_holding_out(request, hold_out, shards, here, started, common, as_json=as_json)
+            return
+        datasets = (_ingest_together if of_several(here.ring) else _ingest_here)(request, shards, here, common)
     made = datasets[0].manifest["made"]
     batch = made.get("appended", [made])[-1]
     added = batch["documents"] if datasets[0].identity != before else 0
@@ -231,7 +233,7 @@ def _ingest_holding_out(
     from blocks.corpus.held_out import ingest_holding_out
     from blocks.corpus.held_out_share import parse_share
 
-    refuse_shards(shards or here.ring)
+    refuse_shards(shards or of_several(here.ring))
     both = ingest_holding_out(request, parse_share(share, "--hold-out"), **common)
     _note_what_was_left_out(both[0].manifest["made"], request.out)
     tell_both(both, started, as_json=as_json)
@@ -259,6 +261,21 @@ def _note_what_was_left_out(batch: dict[str, Any], out: str) -> None:
         note(line)
 
 
+def _of_rank(request: CorpusRequest, common: dict[str, Any], here: Session) -> tuple[CorpusRequest, dict[str, Any]]:
+    """Return a request with the paths of this rank, and `common` with its resources."""
+    from dataclasses import replace
+
+    inputs, out = [_placed(path, here) for path in request.inputs], _placed(request.out, here)
+    duplicates = request.duplicates_file and _placed(request.duplicates_file, here)
+    own = {"workers": here.workers or common["workers"], "memory": here.memory or common["memory"]}
+    return replace(request, out=out, inputs=inputs, duplicates_file=duplicates), common | own
+
+
+def _placed(path: str, here: Session) -> str:
+    """Return a path, or another name of an input, with {rank} replaced by this rank."""
+    return str(here.place(Path(path))) if here.ring else path
+
+
 def _ingest_here(
     request: CorpusRequest, shards: int | None, here: Session, common: dict[str, Any]
 ) -> Sequence[Dataset | Matrix]:
@@ -276,8 +293,6 @@ def _ingest_together(
     request: CorpusRequest, shards: int | None, here: Session, common: dict[str, Any]
 ) -> Sequence[Dataset | Matrix]:
     """Create this rank's shard from this rank's files."""
-    from dataclasses import replace
-
     from blocks.corpus.ingestion import ingest
     from ooc.ring.relay import Talk
     from samplers.ring_checks import check_apart
@@ -288,10 +303,8 @@ def _ingest_together(
             "--shards and standard input (-) cannot be used on several machines",
             "Leave --shards out, and name files: each machine creates a shard.",
         )
-    out, inputs = here.place(Path(request.out)), [str(here.place(Path(path))) for path in request.inputs]
-    check_apart(here.ring, out)
-    common |= {"workers": here.workers or common["workers"], "memory": here.memory or common["memory"]}
-    return [ingest(replace(request, out=str(out), inputs=inputs), others=Talk(here.ring), **common)]
+    check_apart(here.ring, Path(request.out))
+    return [ingest(request, others=Talk(here.ring), **common)]
 
 
 def _documents(text: str | None, option: str) -> int | float | None:

@@ -81,12 +81,12 @@ def launch(
 
     if not 1 <= patience <= 3600:
         raise RequestError(f"--patience must be from 1 to 3600 seconds, got {patience:g}")
-    chosen = choose(command)
+    places = read_hosts(hosts)
+    chosen = choose(command, len(places))
     if restarts and chosen.ingests:
         raise RequestError("--restarts can only be used with trainings", "Run the ingestion again.")
     if tunnel and ports:
         raise RequestError("--tunnel and --ports are mutually exclusive", "With --tunnel, only ssh has to be open.")
-    places = read_hosts(hosts)
     if insecure:
         stderr.warn(
             "--insecure: the connections between ranks are not encrypted, and others on the network can read them"

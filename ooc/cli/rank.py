@@ -44,7 +44,7 @@ def _work(launcher: LauncherConnection, task: dict[str, Any]) -> int:
     ring: Ring | None = None
     run, before = None, None
     try:
-        chosen = choose(task["arguments"])
+        chosen = choose(task["arguments"], task["ranks"])
         run = placed(chosen.makes, task["rank"])
         before = identity_of(run) if chosen.name != "resume" else None
         ring = _join(launcher, task, chosen, run)

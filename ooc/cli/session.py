@@ -282,8 +282,8 @@ class RingCommand(NamedTuple):
         return commands(*self.name.split()).main(args=self.arguments, standalone_mode=False)
 
 
-def choose(arguments: Sequence[str]) -> RingCommand:
-    """Parse the arguments of `ooc`. Raises RequestError if the command cannot run on a ring."""
+def choose(arguments: Sequence[str], ranks: int) -> RingCommand:
+    """Parse the arguments of `ooc`. Raises RequestError if the command cannot run on a ring of this size."""
     words, able = list(arguments), []
     root = commands(*words[:2])
     for name, command, context in _single(root, root.context_class(root, info_name="ooc launch --")):
@@ -295,7 +295,7 @@ def choose(arguments: Sequence[str]) -> RingCommand:
             rest = spelled_out(settings(command, last, words[len(name.split()) :], context))
             parameters = command.make_context(last, list(rest), parent=context).params
             if kind := getattr(command.callback, "kind", None):
-                check_machines(kind, parameters, several=True)
+                check_machines(kind, parameters, several=ranks > 1)
             for option in ("transport", "rendezvous"):
                 if parameters.get(option):
                     raise RequestError(

@@ -127,6 +127,7 @@ class Launcher:
             ports = host.ports or request.ports or range(1)  # 0: the kernel chooses
             yield {
                 "rank": rank,
+                "ranks": len(request.hosts),
                 "credentials": credentials[rank]._asdict(),
                 "workers": host.cores,
                 "memory": host.memory,
