@@ -53,7 +53,7 @@ def plan_lda(
     is too small.
     """
     on_ring, given = machines > 1, {"mh_steps": mh_steps}
-    names = auto_samplers(topics, dataset.vocabulary_size, given, on_ring=on_ring) if sampler == "auto" else [sampler]
+    names = auto_samplers(topics, dataset.vocabulary_size, given) if sampler == "auto" else [sampler]
     if sampler == "splash":
         raise RequestError(
             "ooc plan cannot estimate --sampler splash yet", "Time one iteration of `ooc train lda` instead."
@@ -80,7 +80,7 @@ def plan_lda(
         "slices": dataset.slice_count,
         "topics": topics,
         "sampler": name,
-        "why": "chosen by --sampler" if sampler != "auto" else _why(names, name, topics, dataset, machines),
+        "why": "chosen by --sampler" if sampler != "auto" else _why(names, name, topics, dataset),
         "memory_bytes": plan.bytes,
         "state_name": program.state_name,
         "residency": list(plan.reasons),
@@ -122,10 +122,8 @@ def _start(program: StaticProgram, found: Forecast, speeds: Speeds, workers: int
     return {"start_learning_passes": max(len(passes) - 1, 0), "start_s": max(program.start_s() / workers, read)}
 
 
-def _why(names: list[str], sampler: str, topics: int, dataset: Dataset, machines: int) -> str:
+def _why(names: list[str], sampler: str, topics: int, dataset: Dataset) -> str:
     """Return why `auto` chooses the sampler, one of `names`."""
-    if machines > 1:
-        return "the only sampler that streams its state on several machines"
     size = 4 * topics * dataset.vocabulary_size
     dense = f"topic-word counts take {size_text(size)}"
     if sampler != names[0]:

@@ -85,7 +85,7 @@ def test_ranks_speak_json_and_only_the_first_tells_of_its_progress(place, tmp_pa
     assert {each["rank"] for each in said if each["message"].startswith("training on ")} == {0, 1}
     assert {each["rank"] for each in said if "step" in each} == {0}
     assert all("so far" in (tmp_path / f"run-{rank}" / "log.txt").read_text() for rank in range(2))
-    assert f'ooc_iteration{{run="{tmp_path / "run-0"}",model="lda-two-phase"}} {ITERATIONS}' in (
+    assert f'ooc_iteration{{run="{tmp_path / "run-0"}",model="lda-sparse-gibbs"}} {ITERATIONS}' in (
         (tmp_path / "ooc.prom").read_text()
     )
     again = Launch(tmp_path, "--log-format", "json", "--", *words).done()

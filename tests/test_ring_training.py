@@ -11,6 +11,7 @@ import pytest
 from corpora import model_bytes, names_of_words, new_run, open_engine, plan, planted_documents, random_documents
 from long import long_but
 from rings import on_ring
+from test_running_mean import dense, weighted
 from test_scvb0 import planted
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
@@ -27,6 +28,7 @@ from samplers.lda.hyperparameters import (
     observed_words,
 )
 from samplers.lda.programs import sampler_spec
+from samplers.lda.running_mean import LEAST_COUNT
 from samplers.lda.training import train_lda
 from samplers.resume import resume
 from samplers.topics.inference import evaluate
@@ -85,6 +87,28 @@ def test_the_first_rank_evaluates_and_averages_for_all(tmp_path, data):
     assert model.topic_counts.sum() == 2 * state.topic_counts.sum()
     assert not [path for run in averaged for path in run.glob("sample-*")]
     assert not (averaged[1] / "model").exists()
+
+
+def test_the_model_of_auto_is_the_mean_of_the_states_of_all(tmp_path, data):
+    """As on one machine, also after a resume; the states are those of the same chain without a mean."""
+    paths, _ = data
+    for name in ("states", "means"):
+        (tmp_path / name).mkdir()
+    runs, states = train_all(tmp_path / "states", paths, iterations=1, average=1, sampler="sparse-gibbs"), []
+    for iterations in range(1, 6):
+        if iterations > 1:
+            go_on(runs, iterations=iterations)
+        states.append(dense(Model(runs[0] / "model").words, TOPICS))
+    means = train_all(tmp_path / "means", paths, iterations=2)
+    go_on(means, iterations=5)
+    model, mean = Model(means[0] / "model"), weighted(states)
+    found = dense(model.words, TOPICS)
+    assert model.words.counts.dtype == np.float32
+    assert np.allclose(found, mean, rtol=1e-4, atol=LEAST_COUNT)
+    assert np.allclose(model.topic_counts, found.sum(axis=0), rtol=1e-6)
+    assert (np.abs(mean - states[-1]) > 0.5).any()
+    last = Model(runs[0] / "model")
+    assert np.array_equal(dense(model.documents, TOPICS), dense(last.documents, TOPICS))
 
 
 @pytest.mark.long

@@ -68,7 +68,8 @@ class LdaOptions(Options):
             "When newly sampled topics enter the counts; not with two-phase [default: delayed].",
             choices="delayed|immediate|rotation|data-parallel",
             takes=_DOC_MAJOR,
-            alone="Leave this option out: on several machines counts are updated cell by cell, as with delayed.",
+            alone="Leave this option out: updates other than delayed need the counts of all words at once, and a"
+            " machine has those of a few slices.",
             harmless=("delayed",),
         ),
     ] = None
@@ -183,7 +184,7 @@ class LdaOptions(Options):
         Option(
             "Train N models with consecutive seeds and compare them by R-hat.",
             group=EVALUATION,
-            alone="Train them one after the other, each with a --seed of its own.",
+            alone="Train one model after the other, each with its own --seed: chains share nothing but the data.",
             without={"estimator": "fit clones that differ in random_state"},
         ),
     ] = 1

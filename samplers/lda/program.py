@@ -11,7 +11,7 @@ With a word prior (`samplers.lda.word_prior`), beta_kw replaces beta, and its su
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -336,14 +336,21 @@ class Lda(StaticProgram):
         }
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
-        self.write(sweep, shared, directory, shared["topic_counts"])
+        self.write(sweep, shared, directory, shared["topic_counts"], sweep(self.word_rows))
 
-    def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
-        """Write the rows of words and documents as a model. topic_counts: (K,), sums over words, in the dtype of the
-        rows."""
-        self.write_rows(sweep, shared, directory, topic_counts)
+    def write(
+        self,
+        sweep: Sweep,
+        shared: Arrays,
+        directory: Path,
+        topic_counts: np.ndarray,
+        word_rows: Iterator[Any],
+        **more: Any,
+    ) -> None:
+        """Write the rows of words and documents as a model.
 
-    def write_rows(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray, **more: Any) -> None:
+        topic_counts: (K,), sums over words, in the dtype of the rows. word_rows, more: see `write_model`.
+        """
         beta, ids = float(shared["beta"][0]), self.dataset.index.word_ids
         write_model(
             directory,
@@ -351,7 +358,7 @@ class Lda(StaticProgram):
             alpha=np.broadcast_to(shared["alpha"], self.topics),
             **word_priors.totals_of_model(beta, topic_counts, self.own_prior, ids),
             topic_type=topic_type(self.topics),
-            word_rows=sweep(self.word_rows),
+            word_rows=word_rows,
             document_rows=sweep(self.document_rows),
             **more,
         )

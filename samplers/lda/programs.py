@@ -213,14 +213,12 @@ IN_WORD_PRIOR = ("topic_word_prior", "seed_words", "seed_weight")  # options tha
 TAKES = takers(LdaOptions) | {"running_mean": ("sparse-gibbs",)}  # options that not every sampler has
 
 
-def auto_samplers(topics: int, vocabulary_size: int, given: dict[str, Any], *, on_ring: bool = False) -> list[str]:
+def auto_samplers(topics: int, vocabulary_size: int, given: dict[str, Any]) -> list[str]:
     """Return the samplers that `--sampler auto` chooses from, fastest first (docs/sampling.md).
 
     A second sampler is for memory limits that are too small for the first. given: see `sampler_spec`; samplers that
     lack one of the given options are left out, unless all samplers do.
     """
-    if on_ring:
-        return ["two-phase"]
     small = is_small(topics, vocabulary_size)
     candidates = ["sparse-gibbs", "two-phase"] if small else ["two-phase", "sparse-gibbs"]
     wanted = [option for option, value in given.items() if value is not None]
@@ -251,7 +249,8 @@ def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any], *, o
     """Return the program of a sampler.
 
     options: options common to all samplers. given: options in TAKES, None for the sampler's default. on_ring: whether
-    the sampler runs on several machines. Raises RequestError if the sampler is unknown or lacks a given option.
+    the sampler runs on several machines, in a new run. Raises RequestError if the sampler is unknown or lacks a given
+    option.
     """
     if name not in SAMPLERS:
         raise RequestError(f"--sampler: unknown sampler {name!r}", f"Choose one of: auto, {', '.join(SAMPLERS)}.")
@@ -263,4 +262,6 @@ def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any], *, o
                     f"--{option.replace('_', '-')} cannot be used with --sampler {name}", f"It is only for {takers}."
                 )
             options = options if option in IN_WORD_PRIOR else {**options, option: value}
+    if on_ring and name in TAKES["running_mean"]:  # runs on a ring older than this option have no value
+        options = {"running_mean": True} | options
     return ProgramSpec(target(f"lda-{name}"), options | ({"on_ring": True} if on_ring else {}))

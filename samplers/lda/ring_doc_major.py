@@ -123,10 +123,14 @@ class RingDocMajor(RingLda, DocMajor):
             return 0
         block, step = divmod(job.stage - 1, len(self._steps()))
         if block == len(self._cells):
+            self.slice_sampled(job, first)
             left[0] = travelling_rows.pack_rows(rows, first, job.last - job.first, self.counts, leaving, self.work)
             return 0
         cell = replace(job, unit=block, shared={**job.shared, **self._of_block(job.shared, block)})
         return self.do_step(self._steps()[step], cell, self._block(block), job.unit, key)
+
+    def slice_sampled(self, job: Job, first: int) -> None:
+        """Use the rows of a part's words, from `first` on, when all of their tokens here are sampled (a hook)."""
 
     def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
         if step == "sample":

@@ -6,7 +6,7 @@ not committed; all machines recount them when a run is resumed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,8 +133,17 @@ class RingLda(GatheredDocuments, Lda):
         left[0] = travelling_rows.count_phase(*tokens_of_words(job, slice_), arrived, leaving, self.work)
         return 0
 
-    def write(self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray) -> None:
-        self.write_rows(sweep, shared, directory, topic_counts, **self.of_whole(sweep, directory))
+    def write(
+        self,
+        sweep: Sweep,
+        shared: Arrays,
+        directory: Path,
+        topic_counts: np.ndarray,
+        word_rows: Iterator[Any],
+        **more: Any,
+    ) -> None:
+        more |= self.of_whole(sweep, directory)
+        super().write(sweep, shared, directory, topic_counts, word_rows, **more)
 
     def _unpack(self, job: Job, passage: Passage) -> tuple[np.ndarray, np.ndarray]:
         most = int(np.minimum(self._words(job.unit, job.first, job.last), self.topics).sum())

@@ -13,6 +13,7 @@ from samplers.lda.program import tokens_of_documents, tokens_of_words
 from samplers.lda.programs import AliasLda, Gibbs, LightLda, SparseGibbs, SparseLda, TwoPhase
 from samplers.lda.ring_doc_major import RingDocMajor
 from samplers.lda.ring_program import RingLda
+from samplers.lda.ring_running_mean import RingRunningMean
 
 
 class RingTwoPhase(RingLda, TwoPhase):
@@ -48,8 +49,11 @@ class RingGibbs(RingDocMajor, Gibbs):
     """Dense Gibbs sampler on a ring; see `samplers.lda.gibbs`."""
 
 
-class RingSparseGibbs(RingDocMajor, SparseGibbs):
-    """Sparse Gibbs sampler on a ring; see `samplers.lda.sparse_gibbs`. The model is the last state, not an average."""
+class RingSparseGibbs(RingRunningMean, SparseGibbs):
+    """Sparse Gibbs sampler on a ring; see `samplers.lda.sparse_gibbs`.
+
+    The configurations of runs older than the options `start` and `running_mean` have no value of them.
+    """
 
     def __init__(self, *args: Any, start: str = "random", **options: Any) -> None:
         super().__init__(*args, start=start, **options)

@@ -41,7 +41,9 @@ class RunningMean(DocMajor):
         self.has_mean = running_mean and self.whole_blocks
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
-        mean = {"mean_rows": ArraySpec((self.layout.dense,), "float32")} if self.has_mean else {}
+        mean = (
+            {"mean_rows": ArraySpec((self.dataset.vocabulary_size * self.topics,), "float32")} if self.has_mean else {}
+        )
         return super().shared_arrays() | mean
 
     def primary_arrays(self) -> Sequence[str]:
@@ -54,7 +56,7 @@ class RunningMean(DocMajor):
         super().warm_up()
         if self.has_mean:
             take_in(np.zeros(1, np.int32), np.zeros(1, np.float32), 1.0)
-            mean_rows(np.zeros((1, 1), np.float32))
+            mean_rows(np.zeros((1, 1), np.float32), LEAST_COUNT)
             mean_totals(np.zeros((1, 1), np.float32))
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
@@ -76,17 +78,18 @@ class RunningMean(DocMajor):
         if job.phase != self.word_rows.name or not self.has_mean:
             return super().update_words(job, slice_, key)
         first = self.first_word(job)
-        means = self._means(job.shared)[first : first + job.last - job.first]
-        return rows_of_model(mean_rows(means), self.own_prior, first, floats=True)
+        rows = mean_rows(self.means(job.shared)[first : first + job.last - job.first], LEAST_COUNT)
+        return rows_of_model(rows, self.own_prior, first, floats=True)
 
-    def _means(self, shared: Arrays) -> np.ndarray:
+    def means(self, shared: Arrays) -> np.ndarray:
+        """Return the mean counts of all words, float32 (V, K)."""
         return shared["mean_rows"].reshape(-1, self.topics)
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
         if not self.has_mean:
             super().export(sweep, shared, directory)
             return
-        self.write(sweep, shared, directory, mean_totals(self._means(shared)))
+        self.write(sweep, shared, directory, mean_totals(self.means(shared)), sweep(self.word_rows))
 
 
 @unmanaged_kernel
@@ -98,19 +101,19 @@ def take_in(rows, means, rate):
 
 
 @kernel
-def mean_rows(means):
+def mean_rows(means, least):
     """Return the rows of words, float32 (W, K), in the form of `samplers.lda.groups.word_rows`, with the bits of
-    float32 as counts."""
+    float32 as counts. least: minimum of a count in the rows."""
     bits = means.view(np.uint32)
     sizes = np.zeros(means.shape[0], np.uint32)
     for w in range(means.shape[0]):
         for k in range(means.shape[1]):
-            sizes[w] += means[w, k] >= LEAST_COUNT
+            sizes[w] += means[w, k] >= least
     rows = np.empty(sizes.sum(), np.uint64)
     filled = 0
     for w in range(means.shape[0]):
         for k in range(means.shape[1]):
-            if means[w, k] >= LEAST_COUNT:
+            if means[w, k] >= least:
                 rows[filled] = np.uint64(k) << np.uint64(32) | np.uint64(bits[w, k])
                 filled += 1
     return sizes, rows

@@ -76,7 +76,7 @@ def train(
         raise RequestError(f"{data} has no tokens", "Choose a dataset with documents that have words.")
     prior = choose_prior(options, priors["beta"], dataset, ring)
     priors |= {"beta": prior.beta} | ({} if prior.pairs is None else {"word_prior": prior.pairs})
-    spec = _spec(options, priors, dataset, resources, on_ring=ring is not None)
+    spec = _spec(options, priors, dataset, resources, ring)
     check_limits(spec, resources)
     if ring:
         check_shards(ring, dataset)
@@ -146,28 +146,32 @@ def _staleness(options: LdaOptions) -> int:
 
 
 def _spec(
-    options: LdaOptions, priors: dict[str, Any], dataset: Dataset, resources: Resources, *, on_ring: bool
+    options: LdaOptions, priors: dict[str, Any], dataset: Dataset, resources: Resources, ring: Ring | None
 ) -> ProgramSpec:
-    """Return the program of the sampler; `auto` means the first sampler that fits in the memory limit, or the last one
-    if none fits.
+    """Return the program of the sampler.
+
+    `auto` means the first sampler that fits in the memory limit of every machine, or the last one if none fits.
     """
     of_all = {"topics": options.topics, **priors, "seed": options.seed}
     given = {name: getattr(options, name) for name in takers(LdaOptions)}
-    if on_ring:  # rows have only one order of updates on a ring, which an option may name
-        given |= {"update": None}
     samplers = [options.sampler]
     if options.sampler == "auto":
-        samplers = auto_samplers(options.topics, dataset.vocabulary_size, given, on_ring=on_ring)
-    specs = [_spec_of(sampler, options, of_all, given, dataset, on_ring=on_ring) for sampler in samplers]
+        samplers = auto_samplers(options.topics, dataset.vocabulary_size, given)
+    if ring:  # rows have only one order of updates on a ring, which an option may name
+        given |= {"update": None}
+    specs = [_spec_of(sampler, options, of_all, given, dataset, on_ring=ring is not None) for sampler in samplers]
     evaluators = options.held_out is not None
-    return next((spec for spec in specs[:-1] if fits(dataset, spec, resources, evaluators=evaluators)), specs[-1])
+    fitting = [fits(dataset, spec, resources, evaluators=evaluators) for spec in specs[:-1]]
+    if ring:
+        fitting = [all(each) for each in zip(*gather_values(ring, fitting), strict=False)]
+    return next((spec for spec, fit in zip(specs, fitting, strict=False) if fit), specs[-1])
 
 
 def _spec_of(
     sampler: str, options: LdaOptions, of_all: dict[str, Any], given: dict[str, Any], dataset: Dataset, *, on_ring: bool
 ) -> ProgramSpec:
     """Return the program of a sampler. of_all: options common to all samplers; given: options of some samplers."""
-    if options.average is not None and not on_ring and sampler in TAKES["running_mean"]:
+    if options.average is not None and sampler in TAKES["running_mean"]:
         given = given | {"running_mean": False}
     given = initial_topics(sampler, options.topics, dataset.vocabulary_size, given, on_ring=on_ring)
     return sampler_spec(sampler, of_all, given, on_ring=on_ring)
@@ -190,7 +194,8 @@ def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | 
     dataset, options = Dataset(data), {"topics": topics, "alpha": DEFAULT_BETA, "beta": DEFAULT_BETA, "seed": 0}
     check_options(topics, DEFAULT_BETA, DEFAULT_BETA)
     if sampler == "auto":
-        sampler, *_ = auto_samplers(topics, dataset.vocabulary_size, {}, on_ring=True)
+        candidates = auto_samplers(topics, dataset.vocabulary_size, {"mh_steps": mh_steps})
+        return max(disk_needed(data, topics, candidate, mh_steps) for candidate in candidates)
     given = initial_topics(sampler, topics, dataset.vocabulary_size, {"mh_steps": mh_steps}, on_ring=True)
     program = sampler_spec(sampler, options, given, on_ring=True).build(dataset)
     arrays = program.shared_arrays()
