@@ -14,6 +14,8 @@ import xxhash
 from corpora import model_bytes
 from launches import ITERATIONS, OPTIONS, expected, shards_of
 from rings import mpiexec
+from test_same_bytes import contents
+from test_together import files_of
 
 from blocks.corpus.dataset import Dataset
 from ooc.runs.run import Run
@@ -47,6 +49,30 @@ def test_ranks_that_mpi_starts(place, model):
     refused = subprocess.run([*command, *options, "--chains", "2"], check=False, **common)
     assert refused.returncode != 0
     assert "--chains 2 cannot be used on several machines" in refused.stderr
+
+
+@pytest.mark.long
+@pytest.mark.skipif(mpiexec() is None, reason="there is no mpiexec: pip install mpich")
+def test_ranks_that_mpi_starts_ingest_shards_of_one_dataset(tmp_path, bags):
+    """One rank makes the bytes of a process without MPI; two make shards of the same documents and vocabulary."""
+    pytest.importorskip("mpi4py")
+    files_of(tmp_path, "text")
+
+    def ingest(ranks: int, *paths: str) -> None:
+        started = [str(mpiexec()), "-n", str(ranks)] if ranks else []
+        words = ["ingest", "text", "--lines", "--seed", "3", *paths, *(["--transport", "mpi"] if ranks else [])]
+        command = [*started, sys.executable, "-m", "ooc", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False)
+        assert done.returncode == 0, done.stderr
+
+    ingest(0, "in-0", "in-1", "alone")
+    ingest(1, "in-{rank}", "in-1", "one-{rank}")
+    assert contents(tmp_path / "one-0") == contents(tmp_path / "alone")
+    ingest(2, "in-{rank}", "shard-{rank}")
+    alone, shards = Dataset(tmp_path / "alone"), [Dataset(tmp_path / f"shard-{rank}") for rank in range(2)]
+    assert [shard.vocabulary() for shard in shards] == [alone.vocabulary()] * 2
+    assert [bag for shard in shards for bag in bags(shard)] == bags(alone)
+    assert [shard.whole[:2] for shard in shards] == [(alone.documents, alone.tokens)] * 2
 
 
 @pytest.mark.long
