@@ -5,8 +5,7 @@ without the check of correlations, and by a numba function that updates the same
 Both read and write the same amount of data and compute the same coefficients. Passes of the two alternate, and the
 median of the ratios of their processor times is printed.
 
-`kernels` times the compiled kernels of the program alone; `rounds` times a worker with all overhead of the engine,
-which is some hundred microseconds for each round.
+The rounds of the worker are timed with all overhead of the engine.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,7 @@ from blocks.design.design import Design
 from ooc.dynamic.column_rounds import ColumnRounds, rounds_of
 from ooc.dynamic.held_columns import HeldDense, gather, gatherings, held, held_specs, make_room, whole_room
 from ooc.dynamic.round_loop import RoundLoop, Shape, round_specs
-from ooc.dynamic.rounds import Pipeline, Step
+from ooc.dynamic.rounds import Pipeline
 from ooc.dynamic.schedules import Rule
 from ooc.workers.worker import ProgramSpec
 
@@ -104,15 +102,6 @@ class Contest:
             pass
         self._done += self._of_pass
 
-    def kernels(self) -> None:
-        """Call the kernels of a pass for all columns, on the arrays of the last round."""
-        wave = self._loop._wave(Step("update", self._done - 1))
-        for first in range(0, self._columns, self._rule.parallel):
-            mine = wave._replace(parameters=np.arange(first, first + self._rule.parallel))
-            self._program.update(mine)
-            self._program.aggregate(mine)
-            self._program.apply(mine)
-
     def plain(self) -> None:
         """Run one pass in plain numba."""
         if isinstance(self._held, HeldDense):
@@ -122,23 +111,21 @@ class Contest:
         sparse_pass(offsets, self._held.rows, self._held.values, self._rule.parallel, self.b, self.residual)
 
 
-def compared(contest: Contest, turns: int) -> dict[str, float]:
-    """Return the median ratios of the plain pass's processor time to the processor times of `rounds` and `kernels`."""
+def compared(contest: Contest, turns: int) -> float:
+    """Return the median ratio of the processor time of a plain pass to that of a pass by rounds."""
     for _ in range(_TO_OPTIMUM):
         contest.rounds()
         contest.plain()
     assert np.allclose(contest.b, contest.shared["b"], atol=1e-6)
-    ratios: dict[str, list[float]] = {"rounds": [], "kernels": []}
+    ratios = []
     for turn in range(turns):
-        for name, found in ratios.items():
-            both: list[Callable[[], None]] = [getattr(contest, name), contest.plain]
-            seconds = {}
-            for do in both if turn % 2 else both[::-1]:
-                began = time.process_time()
-                do()
-                seconds[do.__name__] = time.process_time() - began
-            found.append(seconds["plain"] / seconds[name])
-    return {name: round(statistics.median(each), 3) for name, each in ratios.items()}
+        seconds = {}
+        for do in (contest.rounds, contest.plain) if turn % 2 else (contest.plain, contest.rounds):
+            began = time.process_time()
+            do()
+            seconds[do.__name__] = time.process_time() - began
+        ratios.append(seconds["plain"] / seconds["rounds"])
+    return round(statistics.median(ratios), 3)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -160,9 +147,9 @@ def main(arguments: list[str] | None = None) -> None:
                 x = x.toarray() if form == "dense" else x
                 y = np.asarray(x[:, :20].sum(axis=1)).reshape(-1)
                 design = designs.design_of(Path(scratch) / f"{form}-{entries}", x, y)
-                ratios = compared(Contest(design, args.parallelism), args.turns)
-                found.append({"form": form, "entries": entries, **ratios})
-                print(f"{form:6} {entries:9,} entries: " + ", ".join(f"{k} {v:.2f}" for k, v in ratios.items()))
+                speed = compared(Contest(design, args.parallelism), args.turns)
+                found.append({"form": form, "entries": entries, "speed": speed})
+                print(f"{form:6} {entries:9,} entries: {speed:.2f}")
     if args.json:
         args.json.write_text(json.dumps({"machine": machine(), "speed": found}, indent=1))
 

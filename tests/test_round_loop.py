@@ -16,10 +16,10 @@ from blocks import Design
 from blocks.design import ingestion as design_ingestion
 from ooc.dynamic import held_columns
 from ooc.dynamic.held_columns import band_bounds, gather, gatherings, held, held_specs, make_room, whole_room
-from ooc.dynamic.priorities import add_up, empty_sums
+from ooc.dynamic.priorities import add_up, draw, empty_sums
 from ooc.dynamic.round_loop import PRIORITIES, RoundLoop, Shape, round_specs
 from ooc.dynamic.rounds import Pipeline
-from ooc.dynamic.schedules import Rule, Turn, generator
+from ooc.dynamic.schedules import SCHEDULES, Rule, generator
 from samplers.regression.rounds.lasso import LassoRounds
 from samplers.regression.rounds.logistic import LogisticRounds
 
@@ -100,10 +100,13 @@ def plain_rounds(design: Design, program: Any, rule: Rule, columns: np.ndarray, 
             scheduler = number % schedulers
             own, sums = priorities[scheduler::schedulers].copy(), empty_sums(columns.size)
             add_up(own, sums)
-            parameters = range(scheduler, columns.size, schedulers)
-            turn = Turn(number // schedulers, parameters, own, sums, randoms[scheduler], rule)
+            turn = range(number // schedulers, number // schedulers + 1)
+            candidates = SCHEDULES[rule.schedule](turn, own.size, rule, randoms[scheduler])[0]
+            if rule.schedule == "priority":
+                uniforms, candidates = candidates, np.empty(candidates.size, np.int64)
+                candidates = candidates[: draw(own, sums, rule.eta * own.mean() or 1.0, uniforms, candidates)]
             others, chosen = [j for some in rounds[1 - depth :] for j in some] if depth > 1 else [], []
-            for j in program.schedule(turn):
+            for j in scheduler + schedulers * candidates:
                 mine = products[j, np.array([*others, *chosen], np.int64)]
                 independent = rule.rho is None or (all(mine < rule.rho) and np.sum(mine**2) < rule.rho)
                 if len(chosen) < rule.parallel and independent:

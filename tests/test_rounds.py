@@ -5,7 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ooc.dynamic.rounds import Pipeline, Step
+from ooc.dynamic.rounds import AGGREGATE, APPLY, SCHEDULE, UPDATE, Pipeline, Step
+
+
+def steps_of(pipeline: Pipeline, first: int, last: int, schedulers: set[int]) -> list[Step]:
+    return [Step(*step) for step in pipeline.steps(first, last, schedulers).tolist()]
 
 
 class Machine:
@@ -14,7 +18,7 @@ class Machine:
     def __init__(self, pipeline: Pipeline, workers: int, first: int, last: int) -> None:
         self.pipeline, self.workers, self.first = pipeline, workers, first
         mine = [{s for s in range(pipeline.schedulers) if s % workers == worker} for worker in range(workers)]
-        self.left = [list(pipeline.steps(first, last, mine[worker])) for worker in range(workers)]
+        self.left = [steps_of(pipeline, first, last, mine[worker]) for worker in range(workers)]
         self.done: list[set[Step]] = [set() for _ in range(workers)]
         self.slots: dict[int, int] = {}
         self.seen: dict[tuple[int, Step], frozenset[Step]] = {}
@@ -24,14 +28,14 @@ class Machine:
 
     def may_do(self, step: Step) -> bool:
         what, number, wave = step
-        if what == "update":
-            return Step("schedule", number) in self.everywhere()
-        if what == "aggregate":
-            return all(Step("update", number, wave) in done for done in self.done)
-        if what == "schedule":
+        if what == UPDATE:
+            return Step(SCHEDULE, number) in self.everywhere()
+        if what == AGGREGATE:
+            return all(Step(UPDATE, number, wave) in done for done in self.done)
+        if what == SCHEDULE:
             before = self.pipeline.in_the_making(number, self.first)
-            return all(Step("schedule", other) in self.everywhere() for other in before)
-        return Step("aggregate", number, wave) in self.everywhere()
+            return all(Step(SCHEDULE, other) in self.everywhere() for other in before)
+        return Step(AGGREGATE, number, wave) in self.everywhere()
 
     def ready(self) -> list[int]:
         return [worker for worker in range(self.workers) if self.left[worker] and self.may_do(self.left[worker][0])]
@@ -39,16 +43,16 @@ class Machine:
     def advance(self, worker: int) -> None:
         step = self.left[worker].pop(0)
         slot = step.round % self.pipeline.slots
-        if step.what == "schedule":
+        if step.what == SCHEDULE:
             for other in self.pipeline.in_the_making(step.round, self.first):
                 assert self.slots[other % self.pipeline.slots] == other
             self.free(slot)
             self.slots[slot] = step.round
             same = {s for s in self.everywhere() if s.round % self.pipeline.schedulers == self.scheduler(step)}
-            self.seen[0, step] = frozenset(s for s in same if s.what == "aggregate")
+            self.seen[0, step] = frozenset(s for s in same if s.what == AGGREGATE)
         assert self.slots[slot] == step.round
-        if step.what == "update":
-            self.seen[worker, step] = frozenset(s for s in self.done[worker] if s.what == "apply")
+        if step.what == UPDATE:
+            self.seen[worker, step] = frozenset(s for s in self.done[worker] if s.what == APPLY)
         self.done[worker].add(step)
 
     def scheduler(self, step: Step) -> int:
@@ -76,26 +80,26 @@ def test_every_interleaving_ends_and_sees_the_same(pipeline, workers, first, rou
     for worker in range(workers):
         for number in range(first, last):
             for wave in range(pipeline.waves):
-                seen = machine.seen[worker, Step("update", number, wave)]
+                seen = machine.seen[worker, Step(UPDATE, number, wave)]
                 assert seen == frozenset(expected(pipeline, first, number, wave))
-                assert Step("apply", number, wave) in machine.done[worker]
+                assert Step(APPLY, number, wave) in machine.done[worker]
     for number in range(first, last):
         before = range(number - pipeline.schedulers, first - 1, -pipeline.schedulers)
-        aggregated = {Step("aggregate", other, wave) for other in before for wave in range(pipeline.waves)}
-        assert machine.seen[0, Step("schedule", number)] == frozenset(aggregated)
+        aggregated = {Step(AGGREGATE, other, wave) for other in before for wave in range(pipeline.waves)}
+        assert machine.seen[0, Step(SCHEDULE, number)] == frozenset(aggregated)
 
 
 def expected(pipeline: Pipeline, first: int, number: int, wave: int) -> set[Step]:
     """What an update sees: rounds at least `depth` before, and waves of the one that follows these if it is another."""
     oldest = number - pipeline.depth + 1
-    whole = {Step("apply", r, w) for r in range(first, min(oldest, number)) for w in range(pipeline.waves)}
+    whole = {Step(APPLY, r, w) for r in range(first, min(oldest, number)) for w in range(pipeline.waves)}
     some = oldest if pipeline.depth > 1 and oldest >= first else None
-    return whole | ({Step("apply", some, w) for w in range(wave)} if some is not None else set())
+    return whole | ({Step(APPLY, some, w) for w in range(wave)} if some is not None else set())
 
 
 def test_rounds_in_the_making_are_of_different_schedulers():
-    steps = list(Pipeline(3, 3, 1).steps(0, 5, {0, 1, 2}))
-    assert [(s.what[0], s.round) for s in steps] == [
+    steps = steps_of(Pipeline(3, 3, 1), 0, 5, {0, 1, 2})
+    assert [("suaa"[s.what], s.round) for s in steps] == [
         ("s", 0), ("s", 1), ("s", 2), ("u", 0), ("u", 1), ("u", 2),
         ("a", 0), ("s", 3), ("a", 0), ("u", 3), ("a", 1), ("s", 4), ("a", 1), ("u", 4),
         ("a", 2), ("a", 2), ("a", 3), ("a", 3), ("a", 4), ("a", 4),

@@ -50,6 +50,9 @@ from blocks.compiled import (
     unmanaged_kernel,
 )
 from {module} import {program} as Program
+from ooc.dynamic.dependencies import independent_dense, independent_sparse
+from ooc.dynamic.round_steps import count_update, enter, is_ready, place_of, propose, set_priorities
+from ooc.dynamic.rounds import AGGREGATE, SCHEDULE, UPDATE
 from ooc.workers.intrinsics import on_stack
 from {types} import Column, Row, Shared
 
@@ -244,6 +247,46 @@ def derive_entries(columns, parameters, first, last, changes, rows, shared):
 '''
 
 
+_STEPS = '''
+
+@kernel
+def {form}_steps(
+    steps, order, rounds, proposals, check, held, bands, sums, changes, rows, columns, shared, weights, residual
+):
+    """Take steps until the worker has to wait for another; returns the number of steps, and of values read.
+
+    See `ooc.dynamic.round_program.Ahead` and the kernels above for the arguments. bands: the worker's first band, the
+    band after its last one, and the first rows of both.
+    """
+    samples, priorities = 0, np.empty(check.parallel)
+    for place in range(len(steps)):
+        what, number, wave = steps[place]
+        if samples > {most} or not is_ready(what, number, wave, order, rounds.counters):
+            return place, samples
+        slot, first, last = place_of(number, wave, order.slots, order.waves, rounds.counts)
+        parameters, mine, found = rounds.parameters[slot, first:last], changes[slot, first:last], priorities[first:last]
+        if what == SCHEDULE:
+            together, taken = propose(number, order, rounds, proposals)
+            enter(number, independent_{form}(held, together, taken, check), order, rounds)
+        elif what == UPDATE:
+            samples += {form}_sums(held, parameters, bands[0], bands[1], rows, shared, sums[slot, first:last])
+            count_update(number, wave, order, rounds.counters)
+        elif what == AGGREGATE:
+            change_columns(parameters, sums[slot, first:last], weights, columns, shared, mine, found)
+            set_priorities(number, wave, parameters, found, order, rounds)
+        else:
+            add_{form}(held, parameters, bands[0], bands[1], mine, residual)
+            {derive}
+    return len(steps), samples
+'''
+_DERIVES = {
+    "sparse": "derive_entries(held, parameters, bands[0], bands[1], mine, rows, shared)",
+    "dense": """if is_changed(mine.reshape(-1)):
+                derive_rows(rows, bands[2], bands[3], shared)""",
+}
+_SAMPLES = 1 << 26  # values, about 50 ms, after which a worker looks whether the coordinator still runs
+
+
 def load(program: type, declared: Declared) -> ModuleType:
     """Return the module with a program's loops: `Row`, `Column`, `Shared` and the kernels."""
     types = types_module({"Row": declared.rows, "Column": declared.columns, "Shared": declared.shared})
@@ -281,6 +324,8 @@ def source(program: type, declared: Declared, types: str) -> str:
     text += _ADD.format(**(_VECTOR if declared.shape else _NUMBER))
     if "derive" in declared.functions:
         text += _DERIVE.format(derived=", ".join(f"rows.{row}[row]" for row in declared.derived))
+    for form, derive in _DERIVES.items():
+        text += _STEPS.format(form=form, most=_SAMPLES, derive=derive if declared.derived else "pass")
     return text
 
 

@@ -16,7 +16,7 @@ from ooc import user_functions, user_programs
 from ooc.dynamic import column_loops
 from ooc.dynamic.held_columns import HeldSparse, band_bounds
 from ooc.dynamic.program import DynamicProgram
-from ooc.dynamic.round_program import RoundProgram, Survey, Wave
+from ooc.dynamic.round_program import Ahead, RoundProgram, Survey, Wave
 from ooc.program import Arrays
 from ooc.workers.shared_arrays import ArraySpec
 from ooc.workers.worker import ProgramSpec
@@ -58,7 +58,6 @@ class ColumnRounds(RoundProgram):
         self._bands = band_bounds(self.design)
         self._names = {per: user.fields_per(per) for per in ("row", "column", "")}
         self._derives = "derive" in user.functions
-        self._residual = user.residual_name
 
     @cached_property
     def loops(self) -> ModuleType:
@@ -107,47 +106,41 @@ class ColumnRounds(RoundProgram):
         changes = coefficients.astype(np.float64).reshape(-1, *self.change_shape)[: wave.parameters.size]
         self._add(wave, changes)
         if self._derives:
-            self._derive_rows(wave)
+            first, last = self._bands[list(wave.bands)]
+            self.loops.derive_rows(self._rows(wave.shared), first, last, self._shared(wave.shared))
 
-    def update(self, wave: Wave) -> int:
-        return self._sum(wave, wave.bands, wave.sums)
-
-    def _sum(self, on: Wave | Survey, bands: tuple[int, int], sums: np.ndarray) -> int:
-        kernel = self.loops.sparse_sums if isinstance(on.columns, HeldSparse) else self.loops.dense_sums
-        return int(kernel(on.columns, on.parameters, *bands, self._rows(on.shared), self._shared(on.shared), sums))
-
-    def aggregate(self, wave: Wave) -> None:
-        columns, shared = self._columns(wave.shared), self._shared(wave.shared)
-        weights, found = wave.shared[WEIGHTS], (wave.changes, wave.priorities)
-        self.loops.change_columns(wave.parameters, wave.sums, weights, columns, shared, *found)
-
-    def apply(self, wave: Wave) -> None:
-        self._add(wave, wave.changes)
-        if not self._derives:
-            return
-        if isinstance(wave.columns, HeldSparse):
-            rows, shared = self._rows(wave.shared), self._shared(wave.shared)
-            self.loops.derive_entries(wave.columns, wave.parameters, *wave.bands, wave.changes, rows, shared)
-        elif wave.changes.any():
-            self._derive_rows(wave)
+    def advance(self, ahead: Ahead) -> tuple[int, int]:
+        """Take steps in compiled code until the worker has to wait; returns the number of steps, and of values read."""
+        shared, sparse = ahead.shared, isinstance(ahead.columns, HeldSparse)
+        kernel = self.loops.sparse_steps if sparse else self.loops.dense_steps
+        own = (
+            self._rows(shared),
+            self._columns(shared),
+            self._shared(shared),
+            shared[WEIGHTS],
+            self._residual_of(shared),
+        )
+        first, last = ahead.bands
+        bounds = first, last, self._bands[first], self._bands[last]
+        return kernel(*ahead[:6], bounds, ahead.sums, ahead.changes, *own)
 
     def _add(self, wave: Wave, changes: np.ndarray) -> None:
-        residual = wave.shared[self._residual]
-        if self.user.coefficient_shape:
-            residual = residual.reshape(len(residual), -1)
         kernel = self.loops.add_sparse if isinstance(wave.columns, HeldSparse) else self.loops.add_dense
-        kernel(wave.columns, wave.parameters, *wave.bands, changes, residual)
+        kernel(wave.columns, wave.parameters, *wave.bands, changes, self._residual_of(wave.shared))
 
-    def _derive_rows(self, wave: Wave) -> None:
-        first, last = self._bands[list(wave.bands)]
-        self.loops.derive_rows(self._rows(wave.shared), first, last, self._shared(wave.shared))
+    def _residual_of(self, shared: Arrays) -> np.ndarray:
+        """Return the residual with one or, if a column has several coefficients, two dimensions."""
+        residual = shared[self.user.residual_name]
+        return residual.reshape(len(residual), -1) if self.user.coefficient_shape else residual
 
     def survey(self, survey: Survey) -> int:
         """Set the priority of each parameter to the value that an update would return in the current state."""
         shared, parameters, own = survey.shared, survey.parameters, np.arange(survey.parameters.size)
         bands = self._bands.size - 1
         sums, changes = np.empty((own.size, bands, *self.sums_shape)), np.empty((own.size, *self.change_shape))
-        samples = self._sum(survey, (0, bands), sums)
+        kernel = self.loops.sparse_sums if isinstance(survey.columns, HeldSparse) else self.loops.dense_sums
+        rows = self._rows(shared)
+        samples = int(kernel(survey.columns, parameters, 0, bands, rows, self._shared(shared), sums))
         if self.user.has_gap:
             shared[SUMS][parameters] = sums.sum(axis=1)
         columns = (self.group * parameters[:, None] + np.arange(self.group)).reshape(-1)

@@ -26,6 +26,71 @@ from blocks.compiled import inlined, kernel, reordered_kernel, unmanaged_kernel
 NOBODY = np.int32(-1)
 
 
+class Check(NamedTuple):
+    """How the candidates of a round are checked.
+
+    parallel: maximum number of parameters in a round. group: number of columns per parameter. rho: upper bound, or
+    infinity for no check. centred: whether columns are centred.
+    """
+
+    parallel: int
+    group: int
+    rho: float
+    centred: bool
+    rows: np.ndarray  # int64 (s,), the sampled rows
+    sampled: np.ndarray  # bool (n,), whether each row is sampled
+    last: np.ndarray  # int32 (n,), NOBODY
+
+
+@kernel
+def independent_dense(columns, together, taken, check):
+    """Return the first candidates, int64 (k,), for one round, which are independent of each other and of the parameters
+    that are being updated.
+
+    columns: HeldDense. together: int64 (c,), the `taken` parameters that are being updated, then the candidates.
+    """
+    if check.rho == np.inf:
+        return together[taken : taken + check.parallel]
+    members, chosen = columns_of(together, check.group), np.empty(taken + check.parallel, np.int64)
+    vectors = np.empty((members.size, check.rows.size), np.float32)
+    unit_vectors(columns.values, members, check.rows, check.centred, vectors)
+    count = independent_vectors(vectors, check.group, taken, check.rho, chosen)
+    return together[chosen[taken:count]]
+
+
+@kernel
+def independent_sparse(columns, together, taken, check):
+    """Return the same as `independent_dense` for a HeldSparse."""
+    if check.rho == np.inf:
+        return together[taken : taken + check.parallel]
+    members, chosen = columns_of(together, check.group), np.empty(taken + check.parallel, np.int64)
+    begins, ends = columns.bounds[:, 0], columns.bounds[:, -1]
+    count = independent_columns(
+        begins,
+        ends,
+        columns.rows,
+        columns.values,
+        members,
+        check.group,
+        taken,
+        check.sampled,
+        check.centred,
+        check.rho,
+        check.last,
+        chosen,
+    )
+    return together[chosen[taken:count]]
+
+
+@kernel
+def columns_of(parameters, group):
+    """Return the columns, int64 (c * group,), of parameters, int64 (c,)."""
+    columns = np.empty(parameters.size * group, np.int64)
+    for place in range(columns.size):
+        columns[place] = group * parameters[place // group] + place % group
+    return columns
+
+
 @reordered_kernel
 def unit_vectors(values, columns, rows, centred, vectors):
     """Fill vectors, float32 (k, s), with the scaled columns, integers (k,), of values, (p, n), in sampled rows,

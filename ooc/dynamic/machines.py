@@ -14,8 +14,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from ooc.dynamic.round_loop import COUNTERS, COUNTS, LOOKS, SUMS, Shape, Stopped, place_of, stop
-from ooc.dynamic.rounds import Pipeline, Step
+from ooc.dynamic.round_loop import COUNTERS, COUNTS, SUMS, Shape, Stopped, is_stopped, stop
+from ooc.dynamic.round_steps import LOOKS, place_of
+from ooc.dynamic.rounds import Pipeline
 from ooc.ring.ring import Ring
 from ooc.ring.sharing import share
 from ooc.workers.atomics import have_reached, raise_to
@@ -42,25 +43,25 @@ class Machines:
         try:
             for number in range(first, last):
                 for wave in range(self._pipeline.waves):
-                    self._exchange_wave(Step("aggregate", number, wave))
+                    self._exchange_wave(number, wave)
         except BaseException:
             stop(self._shared[COUNTERS])  # otherwise the workers would wait forever
             raise
 
-    def _exchange_wave(self, step: Step) -> None:
-        mark = step.round * self._pipeline.waves + step.wave + 1
+    def _exchange_wave(self, number: int, wave: int) -> None:
+        mark = number * self._pipeline.waves + wave + 1
         workers = 2 * self._pipeline.schedulers
         others = workers + self._shape.workers
         self._wait(workers, others, mark)
-        slot, mine = place_of(step, self._pipeline, self._shared[COUNTS])
-        if mine.stop > mine.start:
-            share(self.ring, self._shared[SUMS][slot, mine], (slice(None), slice(*self._bands)))
+        slot, first, last = place_of(number, wave, self._pipeline.slots, self._pipeline.waves, self._shared[COUNTS])
+        if last > first:
+            share(self.ring, self._shared[SUMS][slot, first:last], (slice(None), slice(*self._bands)))
         raise_to(self._shared[COUNTERS], others, mark)
 
     def _wait(self, first: int, last: int, mark: int) -> None:
         counters = self._shared[COUNTERS]
         while not have_reached(counters, first, last, mark, LOOKS):
-            if have_reached(counters, len(counters) - 1, len(counters), 1, 1):
+            if is_stopped(counters):
                 raise Stopped
             time.sleep(_NAP)
 

@@ -13,8 +13,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.design.design import DenseBlock, Design, SparseBlock
+from ooc.dynamic.dependencies import Check, independent_dense, independent_sparse
 from ooc.dynamic.held_columns import HeldDense, HeldSparse
-from ooc.dynamic.schedules import SCHEDULES, Turn
+from ooc.dynamic.round_steps import (
+    Order,
+    Proposals,
+    Rounds,
+    count_update,
+    enter,
+    is_ready,
+    place_of,
+    propose,
+    set_priorities,
+)
+from ooc.dynamic.rounds import AGGREGATE, SCHEDULE, UPDATE
 from ooc.program import Arrays
 from ooc.workers.shared_arrays import ArraySpec
 
@@ -33,6 +45,25 @@ class Wave(NamedTuple):
     sums: np.ndarray
     changes: np.ndarray
     priorities: np.ndarray
+    shared: Arrays
+
+
+class Ahead(NamedTuple):
+    """Steps that a worker has to take.
+
+    steps: int64 (k, 3), with the fields of a `Step` in each row. columns, bands, shared: see Wave. sums, changes: of
+    all slots, float64 (slots, parallel, ...).
+    """
+
+    steps: np.ndarray
+    order: Order
+    rounds: Rounds
+    proposals: Proposals
+    check: Check
+    columns: HeldSparse | HeldDense
+    bands: tuple[int, int]
+    sums: np.ndarray
+    changes: np.ndarray
     shared: Arrays
 
 
@@ -99,12 +130,31 @@ class RoundProgram:
         are empty.
         """
 
-    def schedule(self, turn: Turn) -> np.ndarray:
-        """Return candidates for a round, int64.
-
-        The engine drops candidates that depend on an earlier one, and sorts the rest by priority.
-        """
-        return SCHEDULES[turn.rule.schedule](turn)
+    def advance(self, ahead: Ahead) -> tuple[int, int]:
+        """Take the first step, if the worker need not wait for it; returns the number of steps taken, and of the values
+        read. Subclasses may take several."""
+        what, number, wave = ahead.steps[0].tolist()
+        order, rounds, samples = ahead.order, ahead.rounds, 0
+        if not is_ready(what, number, wave, order, rounds.counters):
+            return 0, 0
+        if what == SCHEDULE:
+            together, taken = propose(number, order, rounds, ahead.proposals)
+            independent = independent_sparse if isinstance(ahead.columns, HeldSparse) else independent_dense
+            enter(number, independent(ahead.columns, together, taken, ahead.check), order, rounds)
+            return 1, 0
+        slot, first, last = place_of(number, wave, order.slots, order.waves, rounds.counts)
+        parameters, mine = rounds.parameters[slot, first:last], (slot, slice(first, last))
+        sums, changes, found = ahead.sums[mine], ahead.changes[mine], np.empty(last - first)
+        some = Wave(parameters, ahead.columns, ahead.bands, sums, changes, found, ahead.shared)
+        if what == UPDATE:
+            samples = self.update(some)
+            count_update(number, wave, order, rounds.counters)
+        elif what == AGGREGATE:
+            self.aggregate(some)
+            set_priorities(number, wave, parameters, found, order, rounds)
+        else:
+            self.apply(some)
+        return 1, samples
 
     def update(self, wave: Wave) -> int:
         """Fill `wave.sums` for the bands of this worker; returns the number of nonzero values read."""

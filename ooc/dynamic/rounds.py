@@ -16,17 +16,23 @@ state, whatever the number and speed of workers. After the last round, all round
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Collection
+from typing import NamedTuple
+
+import numpy as np
+
+SCHEDULE, UPDATE, AGGREGATE, APPLY = range(4)
 
 
 class Step(NamedTuple):
-    """One step of a worker. schedule: choose the parameters of a round. update: compute sums over this worker's rows
-    for the parameters of a wave. aggregate: add up the sums of all workers, and change the parameters. apply: apply
-    these changes to this worker's rows.
+    """One step of a worker. what: SCHEDULE, UPDATE, AGGREGATE or APPLY.
+
+    schedule: choose the parameters of a round. update: compute sums over this worker's rows for the parameters of a
+    wave. aggregate: add up the sums of all workers, and change the parameters. apply: apply these changes to this
+    worker's rows.
     """
 
-    what: Literal["schedule", "update", "aggregate", "apply"]
+    what: int
     round: int
     wave: int = 0
 
@@ -55,25 +61,28 @@ class Pipeline(NamedTuple):
         """Return the rounds that are incomplete when round `number` is computed. first: the first round of the run."""
         return range(max(number - self.depth + 1, first), number)
 
-    def steps(self, first: int, last: int, schedulers: Collection[int]) -> Iterator[Step]:
-        """Yield, in order, the steps of a worker with the given schedulers for rounds `first` to `last` (exclusive)."""
-        for number in range(first, min(first + self.schedulers, last)):
-            if number % self.schedulers in schedulers:
-                yield Step("schedule", number)
-        groups = [range(self.waves)] if self.depth == 1 else [range(wave, wave + 1) for wave in range(self.waves)]
-        for newest in range(first, last + self.depth - 1):
-            oldest = newest - self.depth + 1
-            for waves in groups:
-                if newest < last:
-                    yield from (Step("update", newest, wave) for wave in waves)
-                if oldest >= first:
-                    yield from self._finish(oldest, waves, last, oldest % self.schedulers in schedulers)
+    def steps(self, first: int, last: int, schedulers: Collection[int]) -> np.ndarray:
+        """Return, in order, the steps of a worker with the given schedulers for rounds `first` to `last` (exclusive).
 
-    def _finish(self, number: int, waves: range, last: int, mine: bool) -> Iterator[Step]:
-        """Yield the steps for waves of a round that all workers have updated. mine: whether this worker runs the
-        round's scheduler."""
-        if mine:
-            yield from (Step("aggregate", number, wave) for wave in waves)
-            if self.waves - 1 in waves and number + self.schedulers < last:
-                yield Step("schedule", number + self.schedulers)  # before apply, as other workers may wait for it
-        yield from (Step("apply", number, wave) for wave in waves)
+        The result is int64 (k, 3), with the fields of a `Step` in each row.
+        """
+        before = [Step(SCHEDULE, number) for number in range(first, min(first + self.schedulers, last))]
+        newest = np.arange(first, last + self.depth - 1)
+        steps = np.array(self._step_pattern()) + newest[:, None, None] * [0, 1, 0]
+        what, number = steps[..., 0], steps[..., 1]
+        due = np.where(what == UPDATE, newest[:, None] < last, newest[:, None] - self.depth + 1 >= first)
+        steps = np.concatenate((np.array(before, np.int64).reshape(-1, 3), steps[due & (number < last)]))
+        mine = np.zeros(self.schedulers, bool)
+        mine[list(schedulers)] = True
+        return steps[mine[steps[:, 1] % self.schedulers] | (steps[:, 0] == UPDATE) | (steps[:, 0] == APPLY)]
+
+    def _step_pattern(self) -> list[Step]:
+        """Return all steps while one round is the newest, with round numbers relative to it."""
+        oldest, found = 1 - self.depth, []
+        for waves in [range(self.waves)] if self.depth == 1 else [range(wave, wave + 1) for wave in range(self.waves)]:
+            found += [Step(UPDATE, 0, wave) for wave in waves]
+            found += [Step(AGGREGATE, oldest, wave) for wave in waves]
+            if self.waves - 1 in waves:
+                found.append(Step(SCHEDULE, oldest + self.schedulers))  # before apply: other workers may wait for it
+            found += [Step(APPLY, oldest, wave) for wave in waves]
+        return found

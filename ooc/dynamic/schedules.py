@@ -1,16 +1,15 @@
-"""Choose the parameters of a round of the dynamic engine: default schedules and the check of their candidates."""
+"""Rules by which the dynamic engine chooses the parameters of a round, and the schedules that propose them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from blocks.errors import RequestError
-from ooc.dynamic.dependencies import NOBODY, independent_columns, independent_vectors, unit_vectors
-from ooc.dynamic.held_columns import HeldDense, HeldSparse
-from ooc.dynamic.priorities import Sums, draw
+from ooc.dynamic.dependencies import NOBODY, Check
+from ooc.dynamic.round_steps import Order, Proposals, owned
 from ooc.dynamic.rounds import Pipeline
 
 _FEW = 256  # parameters
@@ -39,66 +38,56 @@ class Rule(NamedTuple):
         return self._replace(pipeline=Pipeline(1, 1, 1)) if count < _FEW else self
 
 
-class Turn(NamedTuple):
-    """Input of a schedule function: a round to be scheduled. turn: number of the round among those of its scheduler.
-    parameters: range of parameters that the scheduler owns. priorities: float64 (k,), priorities of these parameters.
-    sums: see `ooc.dynamic.priorities`. random: random number generator of the scheduler.
-    """
-
-    turn: int
-    parameters: range
-    priorities: np.ndarray
-    sums: Sums
-    random: np.random.Generator
-    rule: Rule
-
-    @property
-    def candidates(self) -> int:
-        """Return the number of candidates to propose, at most the number of parameters."""
-        return min(self.rule.candidates, len(self.parameters))
-
-    def numbered(self, places: np.ndarray) -> np.ndarray:
-        """Return the parameters, int64, at the given positions in the range."""
-        return self.parameters.start + self.parameters.step * places
-
-
 def generator(seed: int, first: int, scheduler: int) -> np.random.Generator:
     """Return the random number generator of a scheduler for the rounds of one run that starts with round `first`."""
     return np.random.Generator(np.random.Philox(key=[seed, (first << 16) + scheduler]))
 
 
-def by_priority(turn: Turn) -> np.ndarray:
-    """Draw parameters with p(j) proportional to priority_j + eta; returns the distinct ones, int64, in the order of
-    draws.
-
-    The fewer parameters have a large priority, the fewer distinct parameters are drawn.
-    """
-    mean = turn.sums.priorities[1] / turn.priorities.size
-    eta = turn.rule.eta * mean if mean > 0 else 1.0
-    drawn = np.empty(turn.candidates, np.int64)
-    count = draw(turn.priorities, turn.sums, eta, turn.random.random(drawn.size), drawn)
-    return turn.numbered(drawn[:count])
+def at_random(turns: range, size: int, rule: Rule, random: np.random.Generator) -> np.ndarray:
+    """Return candidates of equal probability (Shotgun), int64 (turns, c)."""
+    count = min(rule.candidates, size)
+    return np.array([random.choice(size, count, replace=False) for _ in turns]).reshape(-1, count)
 
 
-def at_random(turn: Turn) -> np.ndarray:
-    """Draw parameters with equal probability (Shotgun); returns int64."""
-    return turn.numbered(turn.random.choice(len(turn.parameters), turn.candidates, replace=False))
-
-
-def in_turn(turn: Turn) -> np.ndarray:
-    """Return the next parameters in cyclic order, int64.
+def in_turn(turns: range, size: int, rule: Rule, _: np.random.Generator) -> np.ndarray:
+    """Return the next parameters in cyclic order, int64 (turns, c).
 
     Each cycle starts one parameter later, so that a parameter is not always in a round with the same others.
     """
-    passed, size = turn.turn * turn.candidates, len(turn.parameters)
-    return turn.numbered((passed + passed // size + np.arange(turn.candidates)) % size)
+    passed = np.array(turns)[:, None] * min(rule.candidates, size)
+    return (passed + passed // size + np.arange(min(rule.candidates, size))) % size
 
 
-SCHEDULES: dict[str, Callable[[Turn], np.ndarray]] = {
-    "priority": by_priority,
+def uniforms(turns: range, size: int, rule: Rule, random: np.random.Generator) -> np.ndarray:
+    """Return random numbers in [0, 1), float64 (turns, c), by which `ooc.dynamic.round_steps.propose` draws candidates
+    by priority."""
+    return random.random((len(turns), min(rule.candidates, size)))
+
+
+# Functions of some turns of a scheduler, the number of its parameters, the rule and the scheduler's generator.
+SCHEDULES: dict[str, Callable[[range, int, Rule, np.random.Generator], np.ndarray]] = {
+    "priority": uniforms,
     "random": at_random,
     "cyclic": in_turn,
 }
+
+
+def proposals(numbers: np.ndarray, order: Order, rule: Rule, random: Mapping[int, np.random.Generator]) -> Proposals:
+    """Return what the rounds with these numbers, int64 (r,), ascending, choose their candidates from.
+
+    random: generators of the schedulers, each of which continues with its next turn.
+    """
+    first, last = (int(number) // order.schedulers for number in (numbers[0], numbers[-1])) if numbers.size else (0, -1)
+    by_priority = rule.schedule == "priority"
+    found = np.zeros((last + 1 - first, order.schedulers, rule.candidates), np.float64 if by_priority else np.int64)
+    for scheduler, own in random.items():
+        turns = numbers[numbers % order.schedulers == scheduler] // order.schedulers
+        if turns.size and (size := owned(scheduler, order)):
+            some = range(turns[0], turns[-1] + 1)
+            drawn = SCHEDULES[rule.schedule](some, size, rule, own)
+            found[some.start - first : some.stop - first, scheduler, : drawn.shape[1]] = drawn
+    empty = np.empty((0, 0, 0), np.int64 if by_priority else np.float64)
+    return Proposals(first, rule.eta, *((found, empty) if by_priority else (empty, found)))
 
 
 def check(rule: Rule) -> None:
@@ -119,36 +108,11 @@ def check(rule: Rule) -> None:
         raise RequestError(what)
 
 
-class Checker:
-    """Selects candidates that can be updated simultaneously, based on correlations in all rows or a sample of rows."""
-
-    def __init__(self, rule: Rule, rows: int, entries_of_a_column: float) -> None:
-        self._rule = rule
-        sampled = min(rows, int(rows * _SAMPLED / max(entries_of_a_column, 1.0)))
-        self._rows = np.sort(np.random.default_rng(rule.seed).permutation(rows)[:sampled])
-        self._sampled = np.zeros(rows, bool)
-        self._sampled[self._rows] = True
-        self._last = np.full(rows, NOBODY)
-
-    def independent(
-        self, columns: HeldSparse | HeldDense, candidates: np.ndarray, updated: np.ndarray, group: int = 1
-    ) -> np.ndarray:
-        """Return the first candidates, int64 (k,), for one round, that are independent of each other and of `updated`.
-
-        updated: int64, parameters that are being updated at the same time. group: number of columns per parameter.
-        """
-        rule, taken = self._rule, updated.size
-        if rule.rho is None:
-            return candidates[: rule.parallel]
-        chosen, together = np.empty(taken + rule.parallel, np.int64), np.concatenate((updated, candidates))
-        members = (group * together[:, None] + np.arange(group)).reshape(-1)
-        if isinstance(columns, HeldDense):
-            vectors = np.empty((members.size, self._rows.size), np.float32)
-            unit_vectors(columns.values, members, self._rows, rule.centred, vectors)
-            count = independent_vectors(vectors, group, taken, rule.rho, chosen)
-        else:
-            bounds = columns.bounds
-            entries = bounds[:, 0], bounds[:, -1], columns.rows, columns.values
-            sample = self._sampled, rule.centred, rule.rho, self._last
-            count = independent_columns(*entries, members, group, taken, *sample, chosen)
-        return together[chosen[taken:count]]
+def check_of(rule: Rule, group: int, rows: int, entries_of_a_column: float) -> Check:
+    """Return how the candidates of a rule are checked: on all rows, or on a sample of the rows of longer columns."""
+    count = min(rows, int(rows * _SAMPLED / max(entries_of_a_column, 1.0)))
+    sample = np.sort(np.random.default_rng(rule.seed).permutation(rows)[:count])
+    sampled = np.zeros(rows, bool)
+    sampled[sample] = True
+    rho = np.inf if rule.rho is None else float(rule.rho)
+    return Check(rule.parallel, group, rho, rule.centred, sample, sampled, np.full(rows, NOBODY))
