@@ -1,12 +1,11 @@
-"""Find documents of an ingestion that repeat earlier ones, exactly or nearly, before it begins.
+"""Before an ingestion, find documents that repeat earlier ones exactly or nearly.
 
 Exact duplicates have the same tokens in the same order. Near duplicates have at least a given Jaccard similarity, as
-estimated by MinHash (`blocks.corpus.minhash`): documents are compared if a band of their signatures agrees, in runs of
-equal bands with up to LEADERS earlier documents of the run. Documents that are linked through others belong together,
-too; of each such cluster the first is kept. Documents without tokens are kept. What is found depends on the documents
-alone, not on the number of workers.
-
-Signatures and bands are in files; memory holds 5 bytes for each document, and a part of the documents at a time.
+estimated by MinHash (`blocks.corpus.minhash`): two documents are compared if a band of their signatures agrees, and
+each is compared with up to LEADERS earlier documents that have the same band. Documents linked through other documents
+belong to the same cluster, of which the first document is kept. Documents without tokens are kept. The result depends
+only on the documents, not on the number of workers. Signatures and bands are stored in files; memory holds 5 bytes per
+document, and the hashes of a part of the documents at a time.
 """
 
 from __future__ import annotations
@@ -30,9 +29,12 @@ _PART = 1 << 22  # documents that are sorted at a time, about
 
 
 class Duplicates(NamedTuple):
-    """Documents to leave out. numbers: int64 (n,), ascending, index among all documents. kept: int64 (n,), index of the
-    document that each repeats. similarities: float64 (n,), estimated similarity of the two. exact: number of those that
-    have the same tokens as an earlier document. documents: number of all."""
+    """Documents to leave out.
+
+    numbers: int64 (n,), ascending, indices among all documents. kept: int64 (n,), index of the document that each one
+    repeats. similarities: float64 (n,), estimated similarity of the two. exact: number of documents to leave out that
+    have the same tokens as an earlier document. documents: number of all documents.
+    """
 
     numbers: np.ndarray
     kept: np.ndarray
@@ -42,14 +44,13 @@ class Duplicates(NamedTuple):
 
 
 def values_of_band(similarity: float) -> int:
-    """Return the number of values of a band, such that documents of a similarity are nearly always compared."""
+    """Return the number of values in a band for which documents of the given similarity are almost always compared."""
     return next(rows for rows in _ROWS if 1 - (1 - similarity**rows) ** (SIZE // rows) >= _FOUND)
 
 
 class DuplicateSearch:
-    """Collects the hashes of documents in files in `directory`. Use as a context manager.
-
-    signature_size: number of values of the signatures that it needs.
+    """Collects the hashes of documents in files in `directory`. Use as a context manager. Attributes: `signature_size`,
+    number of values in the signatures that the search needs.
     """
 
     def __init__(self, directory: Path, similarity: float) -> None:
@@ -100,14 +101,15 @@ class DuplicateSearch:
         return _found(parents, exact, signatures)
 
     def write_left_out(self, found: Duplicates, path: Path) -> None:
-        """Write which documents of each chunk are to be left out, for the workers."""
+        """Write, for the workers, which documents of each chunk to leave out."""
         left_out = np.zeros(found.documents, bool)
         left_out[found.numbers] = True
         np.savez(path, starts=np.cumsum([0, *self._sizes]), left_out=left_out)
 
     def listed(self, found: Duplicates) -> list[list[Any]]:
-        """Return a row for each document that is left out: its number, from 1, and its name; those of the document that
-        it repeats; and the similarity."""
+        """Return a row for each document to leave out: its number, counted from 1, and name; number and name of the
+        document that it repeats; and the similarity.
+        """
         names = self._names_of(np.union1d(found.numbers, found.kept))
         rows = zip(found.numbers.tolist(), found.kept.tolist(), found.similarities.tolist(), strict=True)
         return [
@@ -154,7 +156,7 @@ def band_keys(values):
 
 @kernel
 def root_of(parents, document):
-    """Return the first document of a cluster, and shorten the way to it."""
+    """Return the first document of a document's cluster, and compress the path to it."""
     while parents[document] != document:
         parents[document] = parents[parents[document]]
         document = parents[document]
@@ -163,7 +165,7 @@ def root_of(parents, document):
 
 @kernel
 def roots(parents):
-    """Return the first document of the cluster of each document, uint32 (N,)."""
+    """Return, for each document, the first document of its cluster, uint32 (N,)."""
     found = np.empty_like(parents)
     for document in range(parents.size):
         found[document] = root_of(parents, document)
@@ -172,10 +174,10 @@ def roots(parents):
 
 @kernel
 def join_equal(documents, first, second, parents):
-    """Join documents with the same two hashes.
+    """Merge the clusters of documents with equal hashes.
 
-    documents: uint32 (n,), ascending. first, second: uint64 (n,), their hashes, 0 for a document without tokens.
-    parents: uint32 (N,), changed: an earlier document of the cluster of each document, or itself.
+    documents: uint32 (n,), ascending. first, second: uint64 (n,), their two hashes, 0 for a document without tokens.
+    parents: uint32 (N,), changed: for each document, an earlier document of its cluster, or the document itself.
     """
     order = np.argsort(first, kind="mergesort")
     for i in range(order.size):
@@ -192,11 +194,11 @@ def join_equal(documents, first, second, parents):
 
 @kernel
 def join_similar(documents, keys, signatures, similarity, most, parents):
-    """Join similar documents among those with the same key.
+    """Merge the clusters of similar documents among those with equal keys.
 
     documents: uint32 (n,), ascending among equal keys. keys: uint64 (n,), ascending. signatures: uint16 (N, H).
-    similarity: least fraction of equal values. most: number of documents that each is compared with. parents: see
-    `join_equal`.
+    similarity: minimum fraction of equal values. most: maximum number of documents with which each one is compared.
+    parents: see `join_equal`.
     """
     leaders = np.empty(most, np.uint32)
     size = 0
@@ -221,7 +223,7 @@ def join_similar(documents, keys, signatures, similarity, most, parents):
 
 @kernel
 def similarities_of(documents, others, signatures):
-    """Return the estimated similarity of pairs of documents, float64 (n,)."""
+    """Return the estimated similarities of pairs of documents, float64 (n,)."""
     found = np.empty(documents.size)
     for i in range(documents.size):
         found[i] = agreement(signatures[documents[i]], signatures[others[i]])

@@ -1,4 +1,4 @@
-"""Duplicates that an ingestion leaves out: which it leaves out, and where it lists them."""
+"""Duplicates that an ingestion leaves out: which documents are left out, and the file that lists them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _LEAST = 0.5  # similarity that can be asked for
 
 
 class Signed(NamedTuple):
-    """The answer of a worker: hashes, uint64 (D, 2), and signatures, uint16 (D, H), of the documents of a chunk, and
-    their names, None if they have none."""
+    """Answer of a worker: hashes, uint64 (D, 2), signatures, uint16 (D, H), and names, if any, of the documents of a
+    chunk.
+    """
 
     hashes: np.ndarray
     signatures: np.ndarray
@@ -41,7 +42,7 @@ def parse_similarity(text: str) -> float:
 
 
 def duplicates_path(out: str) -> str:
-    """Return the path of the list of the documents that are left out of a dataset."""
+    """Return the path of the file that lists the documents left out of a dataset."""
     return f"{out.rstrip('/')}-duplicates.csv"
 
 

@@ -1,8 +1,9 @@
-"""Hashes of documents by which duplicates are found: one of all tokens, and MinHash signatures of runs of three tokens.
+"""Hashes of documents for finding duplicates: a hash of all tokens, and a MinHash signature of the runs of three
+tokens.
 
-Two documents have the same value in a position of their signatures with the probability of their Jaccard similarity:
-the share of common runs among all runs that either of them has (Broder 1997). Runs are of SHINGLE tokens, as split by
-the rules of the corpus, with stop words; of a shorter document the whole.
+At any position, the signatures of two documents agree with a probability equal to the Jaccard similarity of the
+documents: the number of runs that both have, divided by the number of runs that either has (Broder 1997). A run has
+SHINGLE tokens, as split by the rules of the corpus, including stop words; a shorter document is a single run.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ _fill_multipliers()
 def sign_documents(text, shortest, multipliers, hashes, signatures):
     """Hash the tokens of documents.
 
-    text: uint8, translated as for `blocks.ingestion.word_table.WordTable.add`. shortest: minimum number of bytes of a
+    text: uint8, translated as for `blocks.ingestion.word_table.WordTable.add`. shortest: minimum number of bytes in a
     token. multipliers: uint64 (H,), odd. hashes: uint64 (D, 2), set to two hashes of all tokens in order; 0 for a
-    document without tokens. signatures: uint16 (D, H), set to the MinHash signature; H is 0 if it is not wanted.
+    document without tokens. signatures: uint16 (D, H), set to the MinHash signatures; H is 0 if they are not needed.
     """
     least = np.empty(multipliers.size, np.uint64)
     at, document, tokens = 0, 0, 0
@@ -76,7 +77,7 @@ def sign_documents(text, shortest, multipliers, hashes, signatures):
 
 @kernel
 def mixed(code):
-    """Return a hash whose bits all depend on all bits of another one (splitmix64)."""
+    """Return a hash of a hash, in which every bit depends on all input bits (splitmix64)."""
     code = (code ^ (code >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     code = (code ^ (code >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return code ^ (code >> np.uint64(31))

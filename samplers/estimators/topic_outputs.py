@@ -22,7 +22,7 @@ _SHOWN = 20  # maximum number of topics in the HTML of an estimator
 
 
 class TopicOutputs(RunEstimator):
-    """Methods of a topic model estimator that write its model or show it in a notebook."""
+    """Methods of topic model estimators that write the model or show it in a notebook."""
 
     model_: TopicModel
 
@@ -102,9 +102,8 @@ class TopicOutputs(RunEstimator):
         return _topics_html(repr(self), self.model_ if self.__sklearn_is_fitted__() else None)
 
     def report(self, path: str | Path, groups: Any = None) -> None:
-        """Write the report of the model as an HTML page, as `ooc report` does; overwritten if it exists.
-
-        path: an .html file. groups: a value for each training document, to add the comparison of `compare`. Raises
+        """Write the report of the model to an HTML page, as `ooc report` does; an existing page is overwritten. path:
+        an .html file. groups: a value for each training document, to add the comparison of `compare`. Raises
         RequestError if a library is missing (``pip install "ooc[report]"``).
         """
         self._require_fitted()
@@ -116,10 +115,9 @@ class TopicOutputs(RunEstimator):
             write_report(self.model_, Path(path), facts, getattr(self, "history_", []), comparison)
 
     def export(self, path: str | Path, format: str = "npz", *, top: int | None = None, overwrite: bool = False) -> None:
-        """Write the model in a format of `ooc export`: npz, mixtures, scipy, parquet, pyldavis, gensim, mallet.
-
-        path: a file, or a directory if the format has several files. top: of mixtures, the number of topics of each
-        document. Raises RequestError if the format is unknown, or the path exists without overwrite.
+        """Write the model in a format of `ooc export`: npz, mixtures, scipy, parquet, pyldavis, gensim or mallet. path:
+        a file, or a directory if the format has several files. top: maximum number of topics per document in mixtures.
+        Raises RequestError if the format is unknown, or if the path exists and `overwrite` is False.
         """
         self._require_fitted()
         from samplers.interchange.formats import export_model
@@ -128,19 +126,17 @@ class TopicOutputs(RunEstimator):
             export_model(self.model_, Path(path), format, top=top, overwrite=overwrite)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the model as a directory that `from_run` and all commands accept in place of a run.
-
-        Raises RequestError if the path exists without overwrite.
+        """Write the model to a directory that `from_run` and all commands accept in place of a run. Raises RequestError
+        if the path exists and `overwrite` is False.
         """
         self._require_fitted()
         with told_as({}), publish_directory(Path(path), overwrite=overwrite) as directory:
             write_topic_model(directory, self.model_)
 
     def write_doc_topic(self, path: str | Path, *, top: int | None = None, spread: bool = False) -> None:
-        """Write `doc_topic_`, with the names and token counts of the documents, row by row.
-
-        path: a .npz, .csv, .jsonl or .parquet file; overwritten if it exists. top: write only the largest topics of
-        each document. spread: write posterior standard deviations, too. Same as `ooc export --format mixtures`.
+        """Write `doc_topic_`, with the names and token counts of the documents, row by row, as `ooc export --format
+        mixtures` does. path: a .npz, .csv, .jsonl or .parquet file; overwritten if it exists. top: write only the
+        largest topics of each document. spread: also write posterior standard deviations.
         """
         self._require_fitted()
         with told_as({}):

@@ -21,8 +21,9 @@ def write_report(
     history: Sequence[dict[str, Any]],
     compared: Comparison | None,
 ) -> None:
-    """Write a report page. facts: options and program. history: lines of the metrics. compared: groups of documents, or
-    None."""
+    """Write the report page. facts: options and program of the training. history: lines of its metrics. compared:
+    groups of documents to compare, or None.
+    """
     require_libraries()
     sections = [topics.section(model)]
     if compared is not None:

@@ -33,14 +33,15 @@ _MOST_BYTES = 256 << 20  # of sums over documents
 
 @kernel
 def add_products(offsets, topics, counts, alpha, states, rows, bases, sums, squares, spreads):
-    """Add the sums over documents that a regression of topic shares needs.
+    """Add up the sums over documents that a regression of topic shares needs.
 
-    offsets: int64 (n+1,), where each document begins in topics and counts. alpha: float64 (K,). states: number of
-    summed states. rows: float64 (n, p), documents with NaN in the first column or without tokens are left out. With
-    T = N + abar and T' = T / states, what every topic has is added to bases, float64 (2p + 2, p): sums of x / T, of
-    1 / T^2 (first entry of the second row), of x x' / (T (T' + 1)) and of x x' / (T^2 (T' + 1)). What topics that occur
-    have beyond it is added to sums, float64 (K, p), of theta x; squares, float64 (K,), of theta^2; and spreads, float64
-    (K, p, p), of v x x', lower triangles. Returns the number of documents.
+    offsets: int64 (n+1,), start of each document in `topics` and `counts`. alpha: float64 (K,). states: number of
+    states whose counts are summed. rows: float64 (n, p), rows of X; documents without tokens, or with NaN in the first
+    column, are left out. With T = N + abar and T' = T / states, `bases`, float64 (2p + 2, p), receives the terms that
+    all topics share: the sums of x / T, of 1 / T^2 (first entry of the second row), of x x' / (T (T' + 1)) and of x x'
+    / (T^2 (T' + 1)). The additional terms of the topics that occur in a document are added to `sums`, float64 (K, p),
+    of theta x; `squares`, float64 (K,), of theta^2; and `spreads`, float64 (K, p, p), of v x x', lower triangles.
+    Returns the number of documents.
     """
     mass, size, documents = alpha.sum(), rows.shape[1], 0
     for document in range(offsets.size - 1):
@@ -74,11 +75,11 @@ def add_products(offsets, topics, counts, alpha, states, rows, bases, sums, squa
 
 @dataclass(frozen=True)
 class Effects:
-    """Coefficients of K topics for p terms.
+    """Regression coefficients of K topics for p terms.
 
     Attributes: `terms`, names of the terms, the first of which is the intercept; `documents`, number of documents;
-    `level` of the intervals; `estimate`, `error`, `low`, `high`, `t`, `p`, `q` float64 (p, K), with standard errors;
-    `without_value` and `without_tokens`, documents that were left out.
+    `level`, confidence level of the intervals; `estimate`, `error` (standard error), `low`, `high`, `t`, `p` and `q`,
+    float64 (p, K); `without_value` and `without_tokens`, numbers of documents that were left out.
     """
 
     terms: list[str]
@@ -96,8 +97,9 @@ class Effects:
 
 
 class EffectSums:
-    """Sums over documents for a regression on `size` columns, the first of which is 1. model: whose trained mixtures
-    are regressed. Raises RequestError if they would need too much memory."""
+    """Sums over documents for a regression on `size` columns, the first of which is 1. model: topic model whose trained
+    mixtures are regressed. Raises RequestError if the sums need too much memory.
+    """
 
     def __init__(self, model: TopicModel, size: int) -> None:
         if 8 * model.topics * size * size > _MOST_BYTES:
@@ -113,8 +115,9 @@ class EffectSums:
         self.documents = self.without_value = self.without_tokens = 0
 
     def add(self, first: int, rows: np.ndarray) -> None:
-        """Add documents first, first + 1, ... with their rows of X, float64 (n, p), NaN in the first column to leave
-        one out."""
+        """Add the documents from index `first` on, given their rows of X, float64 (n, p). NaN in the first column
+        leaves a document out.
+        """
         offsets, topics, counts = self._documents
         some = offsets[first : first + len(rows) + 1]
         entries = slice(int(some[0]), int(some[-1]))
@@ -127,8 +130,9 @@ class EffectSums:
         self._products += used.T @ used
 
     def effects(self, terms: list[str], scale: np.ndarray, level: float) -> Effects:
-        """Return the coefficients. scale: float64 (p, p), the coefficients of the terms are scale @ those of X. Raises
-        RequestError if X does not determine them."""
+        """Return the coefficients. scale: float64 (p, p), matrix that maps the coefficients of X to the coefficients of
+        the terms. Raises RequestError if X does not determine the coefficients.
+        """
         size, alpha = len(terms), self._alpha
         if self.documents <= size:
             raise RequestError(

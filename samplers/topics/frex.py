@@ -26,9 +26,8 @@ _ENTRIES = 1 << 21  # counts of words in topics that are held at a time
 def ranked_words(model: TopicModel, ranking: str, top: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the highest-ranked words of each topic by `frex` or `lift`.
 
-    Returns words, int64 (K, top), -1 where there are fewer words; their counts in the topic, float64 (K, top); and
-    their values, float64 (K, top), in descending order, NaN where there are fewer. Words with equal values are in the
-    order of the vocabulary.
+    Returns words, int64 (K, top), padded with -1; their counts in the topic, float64 (K, top); and their values,
+    float64 (K, top), in descending order, padded with NaN. Words with equal values are in vocabulary order.
     """
     masses = model.topic_counts + model.vocabulary_size * model.beta
     totals = _probability_sums(model, masses) if ranking == "frex" else word_totals(model)
@@ -72,10 +71,11 @@ def entries_by_topic(model: TopicModel) -> Iterator[tuple[int, np.ndarray, np.nd
 def _frex(
     shares: np.ndarray, exclusivities: np.ndarray, rest: float, sums: np.ndarray, all_sums: np.ndarray
 ) -> np.ndarray:
-    """Return FREX of the n words that have a count in a topic, float64 (n,).
+    """Return the FREX scores of the n words that occur in a topic, float64 (n,).
 
-    shares, exclusivities: float64 (n,). rest: phi of all other words. sums: float64 (n,), sums of phi over topics of
-    the n words, and all_sums: float64 (V,), ascending, of all words.
+    shares, exclusivities: phi and exclusivity of these words, float64 (n,). rest: phi of all other words.
+    sums: float64 (n,), sums of phi over topics for these words. all_sums: float64 (V,), the same sums for all words,
+    ascending.
     """
     size = all_sums.size
     absent = size - shares.size
@@ -115,8 +115,9 @@ def _count_entries(topics, sizes):
 
 @kernel
 def _gather_entries(offsets, topics, counts, first, filled, found_words, found_counts):
-    """Copy the words of topics first, first + 1, ... and their counts. filled: int64 (n,), start of each topic in the
-    result, moved to its end."""
+    """Copy the words, and their counts, of the topics from index `first` on. filled: int64 (n,), start of each topic in
+    the result, moved to its end.
+    """
     for word in range(offsets.size - 1):
         for entry in range(offsets[word], offsets[word + 1]):
             slot = np.int64(topics[entry]) - first

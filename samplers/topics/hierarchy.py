@@ -1,4 +1,6 @@
-"""Agglomerative clustering of topics by average linkage (UPGMA: Sokal and Michener 1958), and its tree to be drawn."""
+"""Agglomerative clustering of topics by average linkage (UPGMA: Sokal and Michener 1958), and the layout of its
+dendrogram.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,18 @@ import numpy as np
 
 
 class Tree(NamedTuple):
-    """A drawn tree of n topics. order: int64 (n,), topics from top to bottom. lines: float64 (m, 4), the lines of the
-    tree as x1, y1, x2, y2, with x the distance at which clusters are joined and y the place in the order."""
+    """Layout of the dendrogram of n topics. order: int64 (n,), topics from top to bottom. lines: float64 (m, 4), line
+    segments x1, y1, x2, y2, where x is the distance at which clusters are merged and y the position in `order`.
+    """
 
     order: np.ndarray
     lines: np.ndarray
 
 
 def average_linkage(distances: np.ndarray) -> np.ndarray:
-    """Return the joins of clusters, float64 (n - 1, 4), as `scipy.cluster.hierarchy.linkage` does: the numbers of two
-    clusters, their mean distance, and the size of the new cluster. distances: float64 (n, n), symmetric."""
+    """Return the merges of clusters, float64 (n - 1, 4), in the format of `scipy.cluster.hierarchy.linkage`: indices of
+    the two clusters, their mean distance, and the size of the new cluster. distances: float64 (n, n), symmetric.
+    """
     size = len(distances)
     between = distances.astype(np.float64)
     np.fill_diagonal(between, np.inf)
@@ -36,8 +40,9 @@ def average_linkage(distances: np.ndarray) -> np.ndarray:
 
 
 def tree_of(joined: np.ndarray) -> Tree:
-    """Return the tree of clusters from `average_linkage`. Of two joined clusters the one joined at the larger distance
-    is below."""
+    """Return the dendrogram for the result of `average_linkage`. Of two merged clusters, the one that was formed at the
+    larger distance is drawn below.
+    """
     size = len(joined) + 1
     members: dict[int, list[int]] = {leaf: [leaf] for leaf in range(size)}
     heights = np.concatenate((np.zeros(size), joined[:, 2]))

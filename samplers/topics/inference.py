@@ -28,11 +28,11 @@ _MOST_DRAWS = 1_000_000_000  # topics drawn for one document: a few minutes, les
 
 
 class InferenceTask(NamedTuple):
-    """Task of the workers: "evaluate", "left-to-right", or "infer", which writes to the files of `outputs`.
+    """Task of the workers: "evaluate", "left-to-right", or "infer"; results are written to the files of `outputs`.
 
-    outputs: files for what is found of the documents from index `first` on: of each document the log-likelihood and, of
-    "evaluate", the number of predicted tokens, or arrays of `InferredArrays`. documents: number of these documents.
-    particles: number of particles for "left-to-right".
+    outputs: files with the results for the documents from index `first` on: for each document, its log-likelihood and,
+    for "evaluate", the number of predicted tokens; or, for "infer", the arrays of `InferredArrays`. documents: number
+    of these documents. particles: number of particles for "left-to-right".
     """
 
     model: str
@@ -46,8 +46,9 @@ class InferenceTask(NamedTuple):
 
 
 class PerDocument(NamedTuple):
-    """What is inferred besides mixtures. spread: standard deviations of the shares. likelihood: log-likelihood of each
-    document. words: topics of the words of each document."""
+    """Results to infer for each document besides its mixture. spread: standard deviations of the shares. likelihood:
+    log-likelihood. words: topics of the words.
+    """
 
     spread: bool = False
     likelihood: bool = False
@@ -121,7 +122,7 @@ def _apply(
     outputs: dict[str, np.ndarray],
     documents: Documents,
 ) -> Any:
-    """Run the kernel of a task on the documents of a part; returns the sums of what it finds of them."""
+    """Run the kernel of a task on the documents of a part, and return the sums of its results."""
     arguments, rows = (documents.offsets, documents.ranks, word_ids, topics), documents.numbers
     if task.kind == "infer":
         infer_documents(*arguments, inferred_arrays(outputs, topics), rows)
@@ -136,7 +137,7 @@ def _apply(
 
 
 def inferred_arrays(arrays: dict[str, np.ndarray], topics: fold_in.FoldInModel) -> InferredArrays:
-    """Return arrays for `infer_documents`, those that are not given without rows."""
+    """Return all arrays for `infer_documents`; those that are not given have no rows."""
     table = dict.fromkeys(("mixtures", "topics", "weights", "deviations"), (0, topics.scale.size))
     dtypes = {"topics": "uint32", "likelihoods": "float64", "starts": "int64", "words": "uint32", "counts": "uint32"}
     dtypes |= {"word_topics": "uint32"}

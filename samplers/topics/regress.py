@@ -1,8 +1,8 @@
 """Regress the prevalence of topics on columns of the documents; see `samplers.topics.effects`.
 
-The terms are written like a formula of R without interactions: 'category + year(date)'. A term of numbers is a column
-of X; a term of text, or factor(term), is a column for each of its values but the first, in ascending order, which is 1
-for the documents with this value: its coefficient is the difference from the first value.
+Terms are written like an R formula without interactions: 'category + year(date)'. A numeric term is one column of X. A
+text term, or factor(term), has an indicator column for each of its values in ascending order except the first: its
+coefficient is the difference from the first value.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ Batches = Iterator[tuple[int, np.ndarray, list[np.ndarray]]]  # first document, 
 
 
 class Term(NamedTuple):
-    """A term of the regression. text: as it is written. levels: its values if it is categorical, None for numbers.
-    mean, spread: by which numbers are centred and scaled."""
+    """A term of the regression. text: the term as written. levels: values of a categorical term, None for numbers.
+    mean, spread: location and scale by which numbers are standardized.
+    """
 
     text: str
     levels: list[Any] | None
@@ -49,10 +50,10 @@ class Term(NamedTuple):
 def regress_by(
     model: TopicModel, table: DocumentTable, formula: str, *, where: str | None = None, level: float = 0.95
 ) -> Effects:
-    """Regress the shares of topics in the training documents on terms, which are read twice.
+    """Regress the topic shares of the training documents on terms, whose columns are read twice.
 
-    formula: terms joined by +. where: condition that documents must fulfil. level: of the intervals. Raises
-    RequestError if an expression is wrong, or the terms do not determine the coefficients.
+    formula: terms joined by +. where: condition that documents must satisfy. level: confidence level of the intervals.
+    Raises RequestError if an expression is invalid, or the terms do not determine the coefficients.
     """
     values, factors = _parsed(formula, table.kinds)
     condition = Expression(where, "--where", table.kinds, is_condition=True) if where else None
@@ -68,10 +69,10 @@ def regress_by(
 
 
 def regress_on(model: TopicModel, columns: Mapping[str, Any], *, level: float = 0.95) -> Effects:
-    """Regress the shares of topics in the training documents on columns of a data frame or a dictionary.
+    """Regress the topic shares of the training documents on the columns of a data frame or a dictionary.
 
-    columns: values for each training document by name: numbers, or texts for categories; documents with None or NaN are
-    left out. Raises RequestError if a column has no value for each document.
+    columns: values for each training document, by column name: numbers, or strings for categories; documents with None
+    or NaN are left out. Raises RequestError if a column does not have a value for each document.
     """
     names = [str(name) for name in getattr(columns, "columns", columns)]
     documents = model.documents.offsets.size - 1
@@ -124,7 +125,7 @@ def _parsed(formula: str, kinds: Mapping[str, str]) -> tuple[list[Expression], l
 
 
 def _array(values: Any, numeric: bool) -> np.ndarray:
-    """Return values of pyarrow as float64 with NaN for missing ones, or as objects with None."""
+    """Return the values of a pyarrow column as float64 with NaN for missing values, or as objects with None."""
     if numeric:
         return np.asarray(values.cast(pyarrow_module().float64()).fill_null(float("nan")))
     return np.array(values.to_pylist(), object)
@@ -145,8 +146,9 @@ def _regressed(model: TopicModel, texts: list[str], kinds: list[bool], read: Any
 
 
 def _terms(texts: list[str], kinds: list[bool], batches: Batches) -> tuple[list[Term], int]:
-    """Return the terms with the values, means and standard deviations that complete documents have; and the number of
-    documents that lack a value."""
+    """Return the terms, with the levels, means and standard deviations over the complete documents; and the number of
+    documents that lack a value.
+    """
     levels: list[dict[Any, None]] = [{} for _ in texts]
     counts, sums, squares, missing = 0, np.zeros(len(texts)), np.zeros(len(texts)), 0
     shifts: np.ndarray | None = None
@@ -199,8 +201,9 @@ def _names(term: Term) -> list[str]:
 
 
 def _rows(terms: Sequence[Term], chosen: np.ndarray, values: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the rows of X, float64 (n, p): 1, and the columns of the terms; NaN in the first to leave a document
-    out."""
+    """Return the rows of X, float64 (n, p): a 1, then the columns of the terms. Rows of documents to leave out start
+    with NaN.
+    """
     complete = chosen & ~np.logical_or.reduce([_missing(each) for each in values])
     columns = [np.where(complete, 1.0, np.nan)]
     for term, each in zip(terms, values, strict=True):
@@ -214,7 +217,7 @@ def _rows(terms: Sequence[Term], chosen: np.ndarray, values: Sequence[np.ndarray
 
 
 def _scale(terms: Sequence[Term], size: int) -> np.ndarray:
-    """Return the matrix that turns coefficients of centred and scaled numbers into those of the numbers themselves."""
+    """Return the matrix that maps coefficients of standardized numbers to coefficients of the original numbers."""
     scale, place = np.eye(size), 1
     for term in terms:
         if term.levels is None:
@@ -225,14 +228,14 @@ def _scale(terms: Sequence[Term], size: int) -> np.ndarray:
 
 
 def training_regression(model: Model, formula: str, where: str | None, level: float, data: Path | None) -> Effects:
-    """Return the regression over the documents that a model was trained on."""
+    """Return the regression over the training documents of a model."""
     return regress_by(model, training_table(model, data), formula, where=where, level=level)
 
 
 def described_effects(
     model: TopicModel, found: Effects, topics: Sequence[int] | None = None, largest: int | None = None
 ) -> dict[str, Any]:
-    """Return a regression as JSON types; topics, largest: see `listed_topics`."""
+    """Return a regression as JSON types. topics, largest: see `listed_topics`."""
     return {
         "method": METHOD,
         "level": found.level,
@@ -275,7 +278,7 @@ def effects_table(told: dict[str, Any]) -> str:
 
 
 def write_effects(model: TopicModel, found: Effects, file: IO[str]) -> None:
-    """Write a regression of all topics as CSV: a row for each topic and term."""
+    """Write a regression of all topics as CSV, one row per topic and term."""
     writer = csv.writer(file)
     writer.writerow(["topic", "label", "words", "term", *COLUMNS])
     for topic in listed_topics(model):

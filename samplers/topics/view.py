@@ -1,9 +1,11 @@
-"""Views of a topic model: the same model with topics merged, hidden and sorted, as a model directory of its own.
+"""Views of a topic model: the same model with topics merged, hidden and sorted, as a separate model directory.
 
-A merged topic has the tokens, and the sum of the priors alpha, of its topics. Topics that are hidden become one topic,
-the last. The shares of documents in merged topics are exactly the sums of their shares, as sums of Dirichlet shares are
-Dirichlet; the words of a merged topic are smoothed by beta once. What a word prior adds to beta is summed; it lowers
-beta in a merged topic only if it does so in each of its topics, and as in the one with the largest prior.
+A merged topic has all tokens of its topics, and the sum of their priors alpha. All hidden topics are merged into one
+topic, the last. The share of a document in a merged topic is exactly the sum of the shares in its topics, as sums of
+Dirichlet shares are Dirichlet; but the word distribution of a merged topic is smoothed by beta only once.
+
+What a word prior adds to beta is summed over the topics that are merged. It lowers beta in a merged topic only if it
+lowers it in each of these topics, and then by the smallest amount.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ def write_view(
     sort: str = SORTS[0],
     overwrite: bool = False,
 ) -> Model:
-    """Write a view of a model to a new directory, and return it.
+    """Write a view of a model to a new directory, and return the directory.
 
     merged: groups of topics, each of which becomes one topic. hidden: topics that become the last topic, labelled
-    HIDDEN. sort: order of the others: "number", by the smallest number of their topics; "size", largest first; "label",
-    those without a label last. Raises RequestError if topics are unknown or named twice.
+    HIDDEN. sort: order of the other topics: "number", by the smallest index of their topics; "size", largest first;
+    "label", topics without a label last. Raises RequestError if a topic is unknown or given twice.
     """
     groups = _groups(model, merged, hidden, sort)
     new = np.empty(model.topics, np.int64)
@@ -75,7 +77,7 @@ def write_view(
 
 
 def parse_topics(text: str, option: str) -> list[int]:
-    """Return the topics in a comma-separated list. Raises RequestError."""
+    """Return the topics in a comma-separated list. Raises RequestError if an entry is not a number."""
     try:
         return [int(topic) for topic in text.split(",")]
     except ValueError:
@@ -83,7 +85,7 @@ def parse_topics(text: str, option: str) -> list[int]:
 
 
 def _groups(model: Model, merged: Sequence[Sequence[int]], hidden: Sequence[int], sort: str) -> list[list[int]]:
-    """Return the topics of each topic of the view, in its order."""
+    """Return the original topics that make up each topic of the view, in the order of the view."""
     if sort not in SORTS:
         raise RequestError(f"--sort: unknown order {sort!r}", f"Choose one of: {', '.join(SORTS)}.")
     named = [topic for group in (*merged, hidden) for topic in group]
@@ -130,7 +132,7 @@ def _raised(prior: TopicCountRows, new: np.ndarray) -> TopicCountRows:
 def _merged(
     rows: TopicCountRows, new: np.ndarray, raised: TopicCountRows | None = None
 ) -> dict[str, np.ndarray | Pieces]:
-    """Return rows with the new number of each topic, int64 (K,), read in pieces. raised: see `_raised`, added to the
+    """Return rows with the new index of each topic, int64 (K,), read in pieces. raised: see `_raised`, added to the
     counts."""
     size = int(new.max()) + 1
     dtype = np.min_scalar_type(size - 1) if size <= 1 << 16 else np.dtype("uint32")
@@ -167,11 +169,11 @@ def _merge(
 
 @kernel
 def merge_rows(offsets, topics, counts, new, sums):
-    """Add up the counts of topics of each row that become one.
+    """Add up the counts of topics that become one topic, row by row.
 
-    offsets: int64 (n+1,), topics and counts: sparse rows. new: int64 (K,), new number of each topic. sums: float64, of
-    the number of new topics, all NaN, restored. Returns the offsets, int64 (n+1,), topics, int64 (m,), ascending in
-    each row, and counts, float64 (m,), of the new rows.
+    offsets: int64 (n+1,). topics, counts: sparse rows. new: int64 (K,), new index of each topic. sums: float64, one per
+    new topic, all NaN; restored. Returns the new rows: offsets, int64 (n+1,); topics, int64 (m,), ascending in each
+    row; and counts, float64 (m,).
     """
     new_offsets = np.zeros_like(offsets)
     new_topics, new_counts = np.empty(topics.size, np.int64), np.empty(topics.size)

@@ -30,7 +30,9 @@ Rows = Iterator[dict[str, Any]]  # batches of the columns of a table
 
 
 def check_table_format(path: Path) -> None:
-    """Raise RequestError if the file extension is not that of a table or the library for it is not installed."""
+    """Raise RequestError if the file extension does not belong to a table format, or the library for it is not
+    installed.
+    """
     if suffix_of(path) not in _FORMATS:
         raise RequestError(
             f"{path}: a table of the topics of words cannot be written as {suffix_of(path)!r}",
@@ -41,7 +43,7 @@ def check_table_format(path: Path) -> None:
 
 
 def inferred_rows(found: dict[str, np.ndarray], names: Sequence[str] | None, vocabulary: Sequence[str]) -> Rows:
-    """Yield the rows of inferred documents. found: result of `samplers.topics.inference.infer`."""
+    """Yield the rows of the table for inferred documents. found: result of `samplers.topics.inference.infer`."""
     starts = found["starts"]
     for first, last in list(pairwise(parts(starts, _RUN).tolist())) or [(0, 0)]:
         some = slice(int(starts[first]), int(starts[last]))
@@ -57,9 +59,8 @@ def inferred_rows(found: dict[str, np.ndarray], names: Sequence[str] | None, voc
 
 
 def write_trained_words(model: Model, path: Path, run: Path, suffix: str) -> None:
-    """Write the topics of the words of the training documents at the end of a training.
-
-    run: directory of the run. Raises RequestError if it no longer has its state, or is an imported model.
+    """Write the topics that the words of the training documents have at the end of training. run: run directory. Raises
+    RequestError if the run no longer has its state, or is an imported model.
     """
     if not (run / CONFIG).exists():
         raise RequestError(f"{run} has no topics of single tokens, because it is not a run", "Choose another --format.")
@@ -95,7 +96,7 @@ def _columns(
 
 
 def write_words(path: Path, suffix: str, rows: Rows) -> None:
-    """Write a table of the topics of words in the format of a file extension."""
+    """Write a table of the topics of words, in the format given by the file extension."""
     if suffix == ".parquet":
         write_table(path, rows)
         return
@@ -114,5 +115,5 @@ def write_words(path: Path, suffix: str, rows: Rows) -> None:
 
 
 def _plain(values: np.ndarray) -> list[Any]:
-    """Return numbers as Python objects, probabilities with 6 significant digits."""
+    """Return numbers as Python objects, with probabilities rounded to 6 significant digits."""
     return [float(f"{value:.6g}") for value in values.tolist()] if values.dtype.kind == "f" else values.tolist()
