@@ -97,7 +97,7 @@ def test_what_is_no_file_of_hosts(tmp_path, line, said):
     ],
 )
 def test_what_cannot_be_launched(ooc, tmp_path, arguments, said):
-    (tmp_path / "hosts.txt").write_text("nowhere.invalid\n")
+    (tmp_path / "hosts.txt").write_text("nowhere.invalid\n" * 2)
     done = ooc("launch", "--hosts", "hosts.txt", "--", *arguments)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr

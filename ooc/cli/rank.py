@@ -127,13 +127,15 @@ def _join(launcher: LauncherConnection, task: dict[str, Any], chosen: RingComman
 def _hello(task: dict[str, Any], chosen: RingCommand, run: Path, address: str, port: int) -> dict[str, Any]:
     from blocks.kinds import open_any
     from ooc.launch.preflight import Hello, own_packages, own_version
+    from ooc.runs.chains import chain_paths, is_chains
     from ooc.runs.run import Run
 
     data: Path | None = None
     state, needed = run, 0
     if chosen.name == "resume":
-        state, moved = Run(run).scratch, chosen.parameters.get("data")
-        data = (moved and placed(moved, task["rank"])) or Run(run).dataset_path
+        resumed, moved = Run(chain_paths(run)[0] if is_chains(run) else run), chosen.parameters.get("data")
+        state = resumed.scratch
+        data = (moved and placed(moved, task["rank"])) or resumed.dataset_path
     elif not chosen.ingests:
         state = placed(chosen.parameters.get("scratch") or run, task["rank"])
         data = placed(chosen.parameters["data"], task["rank"])

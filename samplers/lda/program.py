@@ -85,8 +85,7 @@ class Lda(StaticProgram):
         self.optimize_every, self.burn_in = optimize_every, burn_in
         self.alpha_bounds = hyperparameters.alpha_bounds(topics).including(self.first_alpha)
         self.beta_bounds = hyperparameters.BETA_BOUNDS.including(np.array([beta]))
-        if optimize_every:
-            self.first_alpha = np.broadcast_to(self.first_alpha, topics)
+        self.first_alpha = np.broadcast_to(self.first_alpha, topics) if optimize_every else self.first_alpha
         self.own_prior, self.prior_masses = None, np.full(1, dataset.vocabulary_size * beta)
         if word_prior is not None:
             self.own_prior = word_priors.word_prior(word_prior, dataset.index.word_ids, topics, beta)
@@ -133,8 +132,7 @@ class Lda(StaticProgram):
 
     def largest_group(self) -> int:
         """Return the number of tokens in the largest gathered group: the longest document, or a word that fits in a
-        part.
-        """
+        part."""
         most_frequent = int(self.dataset.index.frequencies.max(initial=0))
         return max(min(most_frequent, self.dataset.part_size), self.dataset.longest_document, 1)
 
@@ -310,20 +308,15 @@ class Lda(StaticProgram):
         return {} if phase in self.initial else {"changed_fraction": sum(answers)}
 
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
-        documents = math.fsum(sweep(self.document_likelihood))
-        words = [*sweep(self.word_likelihood)]
-        return {
-            "documents": documents,
-            "words": math.fsum(likelihood for likelihood, _ in words),
-            "nonzeros": sum(nonzeros for _, nonzeros in words),
-        }
+        documents, words = math.fsum(sweep(self.document_likelihood)), [*sweep(self.word_likelihood)]
+        likelihood, nonzeros = math.fsum(each for each, _ in words), sum(each for _, each in words)
+        return {"documents": documents, "words": likelihood, "nonzeros": nonzeros}
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
         tokens, counts = int(shared["topic_counts"].sum()), shared["topic_counts"].tolist()
         masses = np.broadcast_to(self.masses(shared), self.topics).tolist()
-        topics = math.fsum(
-            math.lgamma(mass) - math.lgamma(mass + count) for mass, count in zip(masses, counts, strict=True)
-        )
+        pairs = zip(masses, counts, strict=True)
+        topics = math.fsum(math.lgamma(mass) - math.lgamma(mass + count) for mass, count in pairs)
         word_part = sums["words"] + topics
         priors = {"alpha_sum": self.document_prior(shared).total, "beta": float(shared["beta"][0])}
         return {
