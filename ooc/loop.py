@@ -17,7 +17,7 @@ from dataclasses import InitVar, dataclass, field
 from types import FrameType
 from typing import Any, Protocol
 
-from blocks.errors import Diverged, Interrupted, TimeOver, WorkFailed
+from blocks.errors import Diverged, Interrupted, RequestError, TimeOver, WorkFailed
 from blocks.files import disk_errors
 from blocks.interpreters import ENDING
 from blocks.progress_bar import ProgressBar
@@ -206,9 +206,16 @@ def add_line(run: Run, line: dict[str, Any], *, is_first: bool) -> dict[str, Any
 
 @contextmanager
 def trained(run: Run, stop: Stop) -> Iterator[None]:
-    """Hold the lock of a run, record signals in `stop`, and add instructions for continuing to errors."""
+    """Hold the lock of a run, record signals in `stop`, and add instructions for continuing to errors.
+
+    A new run whose request turns out to be invalid before anything is committed is removed.
+    """
     with run.locked(), noted_signals(stop), resumable(run), disk_errors(run.path):
-        yield
+        try:
+            yield
+        except RequestError:
+            run.remove_if_new()
+            raise
 
 
 @contextmanager

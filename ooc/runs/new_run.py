@@ -60,7 +60,9 @@ def create_run(
             write_json(directory / name, content)
         note_beginning(directory)
         keep_model(path, directory)
-    return Run(path, spec.target)
+    run = Run(path, spec.target)
+    run.is_new = True
+    return run
 
 
 def resumed_run(path: Path, dataset: Store, spec: ProgramSpec, config: dict[str, Any]) -> Run:

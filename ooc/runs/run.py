@@ -53,14 +53,14 @@ _NAMES = (CONFIG, OPTIONS, STATE, SLICES, METRICS, "log.txt", MODEL, PREVIOUS, L
 
 
 class Run:
-    """An existing run directory. Attributes: `path`, `config`.
+    """An existing run directory. Attributes: `path`, `config`; `is_new`, whether this process has just created it.
 
     program: "module:Class" of a user's program that the caller trusts. A run may come from someone else, so the program
     named in its configuration is only built if it is part of ooc or equals `program`.
     """
 
     def __init__(self, path: Path, program: str | None = None) -> None:
-        self.path, self._trusted = path, program
+        self.path, self._trusted, self.is_new = path, program, False
         for name in _NAMES:
             if (path / name).is_symlink():
                 raise RequestError(
@@ -243,6 +243,15 @@ class Run:
         write_json(self.path / CONFIG, self.config)
         removed = [remove(state)] if state.exists() else []
         return removed + [gone for place in places for gone in remove_scratch(place)]
+
+    def remove_if_new(self) -> None:
+        """Delete a run that this process created and that has nothing committed, nor the model of a run that it
+        replaced. The run must be locked."""
+        if self.is_new and not (self.path / PREVIOUS).exists() and not committed(self.scratch / STATE):
+            self.require_in_place()
+            for place in scratches(self.path):
+                remove_scratch(place)
+            remove(self.path)
 
     def log(self, message: str) -> None:
         """Add a line to log.txt."""
