@@ -22,7 +22,7 @@ def is_mount_point(path: Path) -> bool:
 
 
 def names_in(directory: Path) -> list[str]:
-    """Return the names in a directory, without those of the file system itself."""
+    """Return the names in a directory, except names that file systems create, such as lost+found."""
     return [entry.name for entry in directory.iterdir() if entry.name not in _OF_FILE_SYSTEM]
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import Ooc
+from commands import Ooc, assert_refused
+from long import long_but
 from rings import mpiexec
 
 from blocks import Design, Matrix, RequestError
@@ -175,6 +176,28 @@ def test_a_mistake_in_another_file_is_told_with_its_line(
         ProgramSpec("own:Program", {"parallelism": 1}).build(Matrix(data / "ratings")).warm_up()
     assert says in told.value.what
     assert told.value.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    long_but([("stochastic", ("parallelism=1",))], [("stochastic", ("parallelism=1",)), ("dynamic", ("rho=null",))]),
+)
+def test_a_program_that_cannot_be_compiled_leaves_no_run(
+    kind: str, options: tuple[str, ...], data: Path, ooc: Ooc
+) -> None:
+    """Once the mistake is mended, the same command trains."""
+    program, name, _ = KINDS[kind]
+    write(data, program, "2.0", 1.0)
+    chosen = [word for option in options for word in ("--set", option)]
+    command = ("train", "program", "own:Program", name, "run", "--iterations", 1, "--workers", 1, *chosen)
+    scale = data / "parts" / "scale.py"
+    right = scale.read_text()
+    scale.write_text(right.replace("return times(x)", "return times(x[0])"))
+    assert_refused(ooc(*command), "cannot be compiled")
+    assert not (data / "run").exists()
+    scale.write_text(right)
+    done = ooc(*command)
+    assert done.returncode == 0, done.stderr
 
 
 FORMS = {  # what a function uses, of which file

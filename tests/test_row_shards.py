@@ -67,7 +67,10 @@ def test_a_shard_that_knows_other_labels_is_damaged(whole, tmp_path):
     manifest["shard"]["number"] = 0
     del manifest["checksum"]
     (shard.path / "manifest.json").write_text(json.dumps(manifest))
-    assert "its labels are not those of its rows" in verify_dataset(Design(shard.path), progress_bar).problems[0]
+    assert (
+        "its labels differ from the labels of the same rows in the whole dataset"
+        in verify_dataset(Design(shard.path), progress_bar).problems[0]
+    )
 
 
 @pytest.mark.few(2)

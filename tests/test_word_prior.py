@@ -176,8 +176,7 @@ def test_averaged_states_have_the_mean_of_their_priors(tmp_path):
     assert (shares[weights.T == 0.0] == 0.0).all()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("sampler", ["two-phase", "sparse-gibbs"])
+@pytest.mark.parametrize("sampler", long_but(["sparse-gibbs"], ["two-phase", "sparse-gibbs"]))
 def test_several_machines_take_the_files_of_the_first(tmp_path, sampler):
     """Same prior in the configuration of both; the labels are those of the seeds; nothing in a topic with weight 0."""
     whole = small_dataset(tmp_path / "data", documents=80, vocabulary=40, longest=30)

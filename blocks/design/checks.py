@@ -51,7 +51,7 @@ def _problems_of_shard(design: Design) -> Iterator[str]:
     if whole.own.stop - whole.own.start != design.rows or sizes != {design.columns}:
         yield f"{design.path / MANIFEST}: its numbers of rows and columns of the whole dataset do not match its arrays"
     elif whole.y is not None and not np.array_equal(whole.y[whole.own], design.index.y, equal_nan=True):
-        yield f"{design.path / MANIFEST}: its labels are not those of its rows in the whole dataset"
+        yield f"{design.path / MANIFEST}: its labels differ from the labels of the same rows in the whole dataset"
 
 
 def _ascending(offsets: np.ndarray, rows: np.ndarray, most: int) -> bool:

@@ -32,7 +32,7 @@ def row_bounds(rows: int, shards: int) -> np.ndarray:
 class RowShard(Design):
     """A shard of a design matrix with the interface of the whole matrix.
 
-    `rows`, `y`, `means`, `norms` and `deviations` are those of the whole matrix. Blocks have the rows from `own.start`
+    `rows`, `y`, `means`, `norms` and `deviations` describe the whole matrix. Blocks have the rows from `own.start`
     to `own.stop` (exclusive), numbered from 0.
     """
 

@@ -64,8 +64,8 @@ class Kept(NamedTuple):
         return {**values, self.text: " ".join(words)} if isinstance(words, list) else values
 
     def columns(self, rows: Sequence[Mapping[str, Any]], *, typed: bool) -> dict[str, Column]:
-        """Return the columns of some documents, given the values of each. typed: whether values have types, unlike
-        those of CSV files and databases.
+        """Return the columns of some documents, given the values of each. typed: whether values have types; CSV
+        files and databases have only strings.
         """
         names = dict.fromkeys(name for row in rows for name in row)
         return {unicode_text(name): self._column(name, (row.get(name) for row in rows), typed) for name in names}

@@ -126,9 +126,9 @@ class WholeMatrix(NamedTuple):
 class Matrix(Store):
     """A sparse matrix opened for reading; a sample is an entry.
 
-    Attributes, in addition to those of `Store`: `rows`, `columns` and `entries`, their counts; `index`; `low`, `high`,
-    `mean` and `deviation` (standard deviation) of the values; `whole`, the same statistics of the whole matrix if this
-    is a shard, else of this matrix.
+    Attributes, in addition to those of `Store`: `rows`, `columns` and `entries`, the size of the matrix; `index`;
+    `low`, `high`, `mean` and `deviation` (standard deviation) of the values; `whole`, the same statistics of the whole
+    matrix if this is a shard, else of this matrix.
     """
 
     kind = "matrix"

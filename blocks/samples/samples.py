@@ -89,7 +89,7 @@ MOST_LABELS = 1 << 16
 class Samples(Store):
     """A sample set opened for reading.
 
-    Attributes, in addition to those of `Store`: `rows`, `columns` and `entries`, their counts; `index`.
+    Attributes, in addition to those of `Store`: `rows`, `columns` and `entries`, the size of the matrix; `index`.
     """
 
     kind = "sample set"

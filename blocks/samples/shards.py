@@ -2,7 +2,7 @@
 
 A shard is a range of the stored samples, and a sample set itself. Its manifest entry "shard" is described in
 `blocks.shards.whole`, with an additional field `first`, the number of samples before the shard; whole.h5 has `numbers`.
-The labels in the index are those of the whole sample set.
+The index has the labels of the whole sample set.
 """
 
 from __future__ import annotations
