@@ -65,6 +65,14 @@ def topics(
             min=0, metavar="N", help="Number of topics with the largest correlations over documents to show for each."
         ),
     ] = 0,
+    since: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Compare each topic with the topic of the same number in this earlier run, such as that of `ooc train "
+            "lda --from`: Hellinger distance, and words whose shares rose and fell most.",
+        ),
+    ] = None,
     csv: Annotated[
         Path | None, typer.Option(metavar="PATH", help="Write the topics to this CSV file, instead of printing them.")
     ] = None,
@@ -87,6 +95,7 @@ def topics(
         require_free(csv, overwrite=overwrite)
     model = open_model(run)
     ranked: dict[str, Any] = {"ranking": ranking, "correlated": correlated}
+    ranked |= {"earlier": open_model(since)} if since else {}
     described = describe_topics(model, top=top, documents=documents, **ranked)[:largest]
     if documents or data:
         add_texts(model, described, data)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from blocks.errors import WorkFailed
+from blocks.errors import OocError, RequestError, WorkFailed
 from blocks.memory import available
 from ooc.ring.ring import Ring
 
@@ -24,6 +24,25 @@ _MORE, _LAST, _DONE = range(3)  # a piece of a message, the last piece of a mess
 def gather_values(ring: Ring, value: Any) -> list[Any]:
     """Return the JSON values of all ranks, in rank order."""
     return [json.loads(each) for each in ring.all_gather(json.dumps(value).encode())]
+
+
+def from_rank_0(ring: Ring | None, make: Callable[[], Any]) -> Any:
+    """Return a JSON value that rank 0 makes, on all ranks. Raises its OocError on all ranks.
+
+    make: function that returns the value, called on rank 0 alone; without a ring, its value is returned as it is.
+    """
+    if ring is None:
+        return make()
+    told: Any = None
+    if ring.rank == 0:
+        try:
+            told = {"value": make()}
+        except OocError as error:
+            told = {"error": [error.what, error.remedy]}
+    told = json.loads(Talk(ring).spread(json.dumps(told).encode()))
+    if "error" in told:
+        raise RequestError(*told["error"])
+    return told["value"]
 
 
 def collect(ring: Ring, mine: Iterable[bytes], order: Sequence[int]) -> Iterator[bytes]:

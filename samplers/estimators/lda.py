@@ -61,6 +61,8 @@ class LatentDirichletAllocation(TopicOutputs):
         Number of passes over the data.
     sampler, mh_steps, proposal, update, start, parallelism, sync_per_pass
         Sampling algorithm and its options, as in `ooc train lda` (docs/sampling.md).
+    start_from : str, optional
+        Path of a run or model from whose topics the training goes on; X may have other documents and words.
     optimize_every : int
         Number of iterations between estimates of the priors (docs/training.md); 0 keeps them fixed.
     burn_in : int, optional
@@ -123,6 +125,7 @@ class LatentDirichletAllocation(TopicOutputs):
     proposal: str | None = None
     update: str | None = None
     start: str | None = None
+    start_from: str | Path | None = None
     parallelism: int | None = None
     sync_per_pass: int | None = None
     optimize_every: int = 0

@@ -26,7 +26,7 @@ from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda.documents import Cell, Counts, aggregate_words, count_words, find_words, lay_out
 from samplers.lda.program import Lda, tokens_of_words, topic_type
 from samplers.lda.rows import Rows, row_layout, row_sizes
-from samplers.lda.warm_start import WarmStart
+from samplers.lda.start_from_model import StartsFromModel
 
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)  # topics whose counts changed, and the changes
 _TAPERED = [4] * 2 + [2] * 2 + [1] * 4  # relative sizes of the last parts of a block; all other parts have size 8
@@ -39,7 +39,7 @@ def is_small(topics: int, vocabulary_size: int) -> bool:
     return 4 * topics * vocabulary_size <= SMALL
 
 
-class DocMajor(WarmStart):
+class DocMajor(StartsFromModel):
     """Base class of document-by-document samplers; subclasses add `sample_cell`.
 
     update: one of UPDATES. Attribute `opening`: number of stages of a block before its first step. The first looks up

@@ -81,6 +81,17 @@ class LdaOptions(Options):
             takes=("two-phase", *_DOC_MAJOR),
         ),
     ] = None
+    start_from: Annotated[
+        Path | None,
+        Option(
+            "Go on from the topics of this run, or of an imported model: topics keep their numbers and labels; DATA may"
+            " have other documents and words.",
+            name="from",
+            group=TRAINING,
+            metavar="RUN",
+            takes=("two-phase", *_DOC_MAJOR),
+        ),
+    ] = None
     parallelism: Annotated[
         int | None,
         Option(

@@ -7,14 +7,14 @@ import json
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from blocks import stderr
 from blocks.corpus.dataset import Dataset
-from blocks.errors import OocError, RequestError
-from ooc.ring.relay import Talk
+from blocks.errors import RequestError
+from ooc.ring.relay import from_rank_0
 from ooc.ring.ring import Ring
 from samplers.lda.options import LdaOptions
 from samplers.lda.program import LEAST_PRIOR, MOST_PRIOR
@@ -43,18 +43,7 @@ def choose_prior(options: LdaOptions, beta: float, dataset: Dataset, ring: Ring 
         raise RequestError(f"--seed-weight must be above 0 and at most {MOST_PRIOR:g}, got {options.seed_weight:g}")
     if options.topic_word_prior is None and options.seed_words is None:
         return ChosenPrior(beta, None, {})
-    if ring is None:
-        return _read(options, beta, dataset)
-    told: Any = None
-    if ring.rank == 0:
-        try:
-            told = _read(options, beta, dataset)
-        except OocError as error:
-            told = error.what, error.remedy
-    told = json.loads(Talk(ring).spread(json.dumps(told).encode()))
-    if len(told) < len(ChosenPrior._fields):
-        raise RequestError(*told)
-    beta, pairs, labels = told
+    beta, pairs, labels = from_rank_0(ring, lambda: _read(options, beta, dataset))
     return ChosenPrior(beta, pairs, {int(topic): label for topic, label in labels.items()})
 
 

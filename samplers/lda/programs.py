@@ -18,14 +18,14 @@ from samplers.lda.documents import Cell
 from samplers.lda.options import LdaOptions
 from samplers.lda.program import tokens_of_documents, tokens_of_words
 from samplers.lda.running_mean import RunningMean
+from samplers.lda.start_from_model import StartsFromModel
 from samplers.lda.table_major import TableMajor
 from samplers.lda.topic_tree import AT_ONCE
-from samplers.lda.warm_start import WarmStart
-from samplers.options import takers
+from samplers.options import described, takers
 from samplers.programs import target
 
 
-class TwoPhase(WarmStart):
+class TwoPhase(StartsFromModel):
     """Two-phase sampler, which stores no model. See `samplers.lda.two_phase`.
 
     The word phase iterates over slices, the document phase over blocks.
@@ -210,6 +210,7 @@ def check_steps(mh_steps: int) -> int:
 
 SAMPLERS = ("two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda", "splash")
 IN_WORD_PRIOR = ("topic_word_prior", "seed_words", "seed_weight")  # options that make a program's word prior
+_FILES = (*IN_WORD_PRIOR, "start_from")  # options that a program has in another form
 TAKES = takers(LdaOptions) | {"running_mean": ("sparse-gibbs",)}  # options that not every sampler has
 
 
@@ -237,6 +238,8 @@ def initial_topics(
     """Return `given` with the `start` of a new run: "scvb0", or None if the sampler has its own default or no option
     `start`, or "random" for a word prior with more topics than are learned at once.
     """
+    if given.get("start_from") is not None and name in TAKES["start"]:
+        return {**given, "start": "scvb0"}
     if topics > AT_ONCE and any(given.get(option) is not None for option in IN_WORD_PRIOR):
         return {**given, "start": given.get("start") or "random"}
     by_itself = not on_ring and name == "sparse-gibbs" and begins_warm(topics, vocabulary_size, given.get("update"))
@@ -259,9 +262,10 @@ def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any], *, o
             if name not in TAKES[option]:
                 takers = ", ".join(TAKES[option])
                 raise RequestError(
-                    f"--{option.replace('_', '-')} cannot be used with --sampler {name}", f"It is only for {takers}."
+                    f"--{described(LdaOptions)[option].name} cannot be used with --sampler {name}",
+                    f"It is only for {takers}.",
                 )
-            options = options if option in IN_WORD_PRIOR else {**options, option: value}
+            options = options if option in _FILES else {**options, option: value}
     if on_ring and name in TAKES["running_mean"]:  # runs on a ring older than this option have no value
         options = {"running_mean": True} | options
     return ProgramSpec(target(f"lda-{name}"), options | ({"on_ring": True} if on_ring else {}))

@@ -19,6 +19,7 @@ from ooc.workers.worker import ProgramSpec
 from samplers.lda.averaging import check_average
 from samplers.lda.chains import check_chains, create_chains
 from samplers.lda.convergence import check_convergence
+from samplers.lda.earlier_model import EarlierModel, choose_earlier
 from samplers.lda.held_out import check_held_out
 from samplers.lda.observer import LdaObserver
 from samplers.lda.options import LdaOptions
@@ -63,7 +64,8 @@ def train(
     ring = of_several(ring)
     check_machines(LdaOptions, vars(options), several=ring is not None)
     staleness = _staleness(options)
-    priors = _priors(options)
+    earlier = choose_earlier(options, ring)
+    priors = _priors(options, earlier)
     check_chains(
         options.chains, options.iterations, options.evaluate_every, stop_when_converged=options.stop_when_converged
     )
@@ -76,6 +78,8 @@ def train(
         raise RequestError(f"{data} has no tokens", "Choose a dataset with documents that have words.")
     prior = choose_prior(options, priors["beta"], dataset, ring)
     priors |= {"beta": prior.beta} | ({} if prior.pairs is None else {"word_prior": prior.pairs})
+    if earlier:
+        priors |= {"earlier": earlier.entry}
     spec = _spec(options, priors, dataset, resources, ring)
     check_limits(spec, resources)
     if ring:
@@ -96,7 +100,8 @@ def train(
     check_dataset(dataset)
     configured: dict[str, Any] = {"iterations": options.iterations, "evaluate_every": options.evaluate_every}
     configured |= {"settings": settings, "scratch": resources.scratch, "overwrite": resources.overwrite}
-    configured["files"] = label_files(prior.labels) if prior.labels and first else {}
+    labels = (earlier.labels if earlier else {}) | prior.labels
+    configured["files"] = label_files(labels) if labels and first else {}
     if options.chains > 1:
         create_chains(path, dataset, spec, options.chains, **configured)
         return go_on(path, ResumeOptions(), resources)
@@ -108,10 +113,12 @@ def train(
 train_lda = by_keywords(train, LdaOptions)
 
 
-def _priors(options: LdaOptions) -> dict[str, Any]:
-    """Return the program's priors and, if they are estimated, the settings of the estimation."""
-    alpha = default_alpha(max(options.topics, 1)) if options.alpha is None else options.alpha
-    priors: dict[str, Any] = {"alpha": alpha, "beta": DEFAULT_BETA if options.beta is None else options.beta}
+def _priors(options: LdaOptions, earlier: EarlierModel | None) -> dict[str, Any]:
+    """Return the program's priors and, if they are estimated, the settings of the estimation. The priors of an earlier
+    model are the defaults."""
+    defaults = earlier or EarlierModel({}, default_alpha(max(options.topics, 1)), DEFAULT_BETA, {})
+    alpha = defaults.alpha if options.alpha is None else options.alpha
+    priors: dict[str, Any] = {"alpha": alpha, "beta": defaults.beta if options.beta is None else options.beta}
     burn_in = options.burn_in
     if options.optimize_every:
         first = DEFAULT_BURN_IN if burn_in is None else burn_in

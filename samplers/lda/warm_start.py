@@ -65,7 +65,7 @@ class WarmStart(Lda):
 
     def _plan_learning(self) -> None:
         dataset = self.dataset
-        self._fanout, self._sizes = topic_tree.topics_by_depth(self.topics)
+        self._fanout, self._sizes = self._topics_by_depth()
         topics, tokens, frequencies = self._sizes[0], dataset.whole.tokens, dataset.whole.frequencies
         self._row_of = rows_of_words(frequencies, ROWS // (4 * topics))
         self._row_frequencies = frequencies[self._row_of != NO_ROW]
@@ -86,6 +86,9 @@ class WarmStart(Lda):
         self._learning = [Phase(name, "block", writes=False, staged=True, alone=True) for name in self._depths]
         self._depths[DRAW.name] = len(self._sizes) - 1
         self.initial = *self._learning, DRAW
+
+    def _topics_by_depth(self) -> tuple[int, list[int]]:
+        return topic_tree.topics_by_depth(self.topics)
 
     def _minibatches(self, unit: int) -> int:
         return max(int(self.dataset.index.cells[unit].sum()) // self._batch_tokens, 1)
@@ -240,11 +243,8 @@ class WarmStart(Lda):
         words = min(job.shared["expected_rows"].size // self._sizes[0], self._row_frequencies.size)
         mine = job.share(words)
         rows = job.shared["expected_rows"][: words * self._sizes[0]].reshape(words, self._sizes[0])
-        rng, random, counts = (
-            np.random.default_rng(int(key)),
-            rows[mine],
-            self._row_frequencies[mine].astype(np.float32),
-        )
+        rng, random = np.random.default_rng(int(key)), rows[mine]
+        counts = self._row_frequencies[mine].astype(np.float32)
         for first in range(0, len(random), self._rows_at_once):
             some = random[first : first + self._rows_at_once]
             rng.random(out=some, dtype=np.float32)

@@ -15,11 +15,13 @@ from blocks.npz import write_npz
 from samplers.factorization.model import Factorization
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax.model import SoftmaxModel
+from samplers.topics.changes import topic_changes
 from samplers.topics.frex import RANKINGS, ranked_words
 from samplers.topics.labels import label_list, labels_of
 from samplers.topics.model import TopicCountRows, TopicModel
 from samplers.topics.topic_map import document_shares
 
+_CHANGED = 5  # words that rose or fell most, listed with the changes of a topic
 _TITLES = {"frex": "FREX", "lift": "lift"}
 
 
@@ -60,14 +62,21 @@ def top_entries(rows: TopicCountRows, alpha: np.ndarray, top: int, *, per_row: b
 
 
 def describe_topics(
-    model: TopicModel, *, top: int, documents: int, ranking: str = RANKINGS[0], correlated: int = 0
+    model: TopicModel,
+    *,
+    top: int,
+    documents: int,
+    ranking: str = RANKINGS[0],
+    correlated: int = 0,
+    earlier: TopicModel | None = None,
 ) -> list[dict[str, Any]]:
     """Return the topics in descending order of size, with index, tokens, share of all tokens, whether the topic is live
     (see `live_topics`), top words with phi, and top documents with theta of the trained mixtures.
 
     ranking: how words are ranked, see `samplers.topics.frex`; words have a `score` unless ranked by probability.
     correlated: number of topics to list with each topic, those with the largest positive correlations over documents.
-    Raises RequestError for an unknown ranking.
+    earlier: model with which to compare the topics (`samplers.topics.changes`). Raises RequestError for an unknown
+    ranking, or an earlier model with another number of topics.
     """
     if ranking not in RANKINGS:
         raise RequestError(f"--rank-words-by: unknown ranking {ranking!r}", f"Choose one of: {', '.join(RANKINGS)}.")
@@ -79,6 +88,7 @@ def describe_topics(
         else ranked_words(model, ranking, top)
     )
     alike = correlated_topics(model, correlated) if correlated else None
+    changes = topic_changes(model, earlier, _CHANGED) if earlier else None
     rows, shares = top_entries(model.documents, model.alpha, documents, per_row=True) if documents else (None, None)
     masses, live, tokens = model.topic_counts + model.vocabulary_size * model.beta, model.live, model.topic_tokens
     labels, described = labels_of(model), []
@@ -99,6 +109,8 @@ def describe_topics(
         }
         if alike is not None:
             topic["correlated"] = [{"topic": other, "correlation": r} for other, r in alike[k]]
+        if changes is not None:
+            topic["changes"] = changes[k]
         if rows is not None and shares is not None and lengths is not None:
             topic["documents"] = [
                 {
@@ -133,16 +145,29 @@ def correlated_topics(model: TopicModel, number: int) -> list[list[tuple[int, fl
 def write_topics(described: list[dict[str, Any]], file: IO[str]) -> None:
     """Write topics as CSV, one row per topic; `ooc label --from` reads labels from the first two columns."""
     writer = csv.writer(file)
-    alike = bool(described) and "correlated" in described[0]
-    writer.writerow(["topic", "label", "tokens", "share", "words", *(["correlated"] if alike else [])])
-    for topic in described:
-        words = ", ".join(word["word"] for word in topic["words"])
-        row = [topic["topic"], topic["label"] or "", topic["tokens"], f"{topic['share']:.6g}", words]
-        writer.writerow([*row, *([_correlated(topic)] if alike else [])])
+    for number, topic in enumerate(described):
+        row = {name: topic[name] for name in ("topic", "label", "tokens")} | {"share": f"{topic['share']:.6g}"}
+        row |= {"words": ", ".join(word["word"] for word in topic["words"])}
+        if "correlated" in topic:
+            row["correlated"] = _correlated(topic)
+        if changes := topic.get("changes"):
+            row |= {"distance": f"{changes['distance']:.6g}"}
+            row |= {side: ", ".join(each["word"] for each in changes[side]) for side in ("gained", "lost")}
+        if not number:
+            writer.writerow(row)
+        writer.writerow(row.values())
 
 
 def _correlated(topic: dict[str, Any]) -> str:
     return ", ".join(f"{each['topic']} ({each['correlation']:.2f})" for each in topic["correlated"])
+
+
+def _changed_words(changes: dict[str, Any]) -> str:
+    """Return the words whose shares rose and fell most, with the changes in percent of the topic."""
+    sides = (
+        ", ".join(f"{each['word']} {100 * each['change']:+.1f}" for each in changes[k]) for k in ("gained", "lost")
+    )
+    return "".join(f"; {words}" for words in sides if words)
 
 
 def topics_table(described: list[dict[str, Any]], ranking: str = RANKINGS[0]) -> str:
@@ -154,6 +179,8 @@ def topics_table(described: list[dict[str, Any]], ranking: str = RANKINGS[0]) ->
         lines.append(f"{topic['topic']:>7}  {100 * topic['share']:5.2f}%  {label}{words}")
         if topic.get("correlated"):
             lines.append(f"{'':17}correlated with {_correlated(topic)}")
+        if changes := topic.get("changes"):
+            lines.append(f"{'':17}distance {changes['distance']:.2f}{_changed_words(changes)}")
         for entry in topic.get("documents", ()):
             lines.append(f"{'':17}{100 * entry['weight']:5.1f}%  {entry['name']} ({entry['tokens']:,} tokens)")
             if "text" in entry:
