@@ -136,3 +136,12 @@ def test_a_cut_of_the_connection_of_slices_alone_is_noticed(insecure):
             told = rings.told(ring[1].receive, memoryview(bytearray(500_000)))
         assert told == "rank 0 (127.0.0.1) sent slices that did not arrive within 1 s"
         rings.until(lambda: rings.told(ring[0].barrier) == told)
+
+
+def test_a_cut_of_the_control_connection_alone_is_noticed(insecure):
+    """Two ranks have two of them, and heartbeats on the other one say nothing of this one."""
+    with through_between(issue(2, insecure=insecure), insecure=insecure, patience=1.0) as (ring, between):
+        rings.in_all([lambda member=member: rings.pass_slices(member, [50_000]) for member in ring])
+        between.cut = 0
+        waiting = [lambda member=member: rings.told(member.receive, memoryview(bytearray(9))) for member in ring]
+        assert rings.in_all(waiting) == ["rank 0 (127.0.0.1) has not responded for 1 s"] * 2

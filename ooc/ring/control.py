@@ -184,7 +184,7 @@ class Control:
         self._rank, self._previous, self._next = rank, previous, following
         self._failure, self._broken, self._flow = failure, broken, flow
         self._patience, self._stopped = patience, StoppedWorkers(patience)
-        self._silence = Silence([previous.rank, following.rank], patience, allowance)
+        self._silence = Silence(self._channels, patience, allowance)  # two ranks have two channels to each other
         self._sums: deque[bytes] = deque()
         self._waiting_frames = waiting_frames
         self._changed = threading.Condition()
@@ -265,8 +265,8 @@ class Control:
                         channel.put(ALIVE, _SENT.pack(self._flow.sent))
                 self._listen(alive_until - now if self._leaving_until is None else _GLANCE)
                 then, before = time.monotonic(), then
-                for rank in self._silence.pass_time(then - before):
-                    self.fail(rank, f"has not responded for {self._patience:g} s")
+                for channel in self._silence.pass_time(then - before):
+                    self.fail(channel.rank, f"has not responded for {self._patience:g} s")
                 if self._flow.is_cut(then - before):
                     self.fail(self._previous.rank, f"sent slices that did not arrive within {self._patience:g} s")
         except Exception as error:  # without this thread, other threads would wait forever
@@ -302,7 +302,7 @@ class Control:
     def _hear(self, channel: Channel) -> None:
         try:
             for kind, payload in channel.arrived():
-                self._silence.heard(channel.rank)
+                self._silence.heard(channel)
                 self._deal_with(channel, kind, payload)
         except InvalidFrame:
             channel.open = False
@@ -325,7 +325,7 @@ class Control:
                 raise InvalidFrame from None
         elif kind == LEAVING:
             channel.left = True
-            self._silence.leave(channel.rank)
+            self._silence.leave(channel)
         elif kind == SUM:
             if channel is not self._previous or len(self._sums) == self._waiting_frames:
                 raise InvalidFrame

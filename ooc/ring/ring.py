@@ -11,7 +11,7 @@ import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from blocks.errors import Interrupted, WorkFailed
 PATIENCE = 8.0  # seconds without a heartbeat after which a rank counts as lost
 _RANK = struct.Struct("<I")
 FAILURE_BYTES = 2048  # bytes of a failure that is sent to other ranks; longer ones are truncated
+
+Source = TypeVar("Source")  # of heartbeats
 
 
 def reason_of(error: BaseException) -> str:
@@ -123,32 +125,32 @@ class Failure:
         return rank, "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-class Silence:
-    """Seconds since the last heartbeat of each neighbour, not counting time in which this rank itself was stopped.
+class Silence(Generic[Source]):
+    """Seconds since the last heartbeat from each source, not counting time in which this rank itself was stopped.
 
-    allowance: additional seconds to wait for the first heartbeat.
+    sources: the neighbours, or the connections to them. allowance: additional seconds to wait for the first heartbeat.
     """
 
-    def __init__(self, neighbours: Sequence[int], patience: float, allowance: float = 0.0) -> None:
-        self._seconds = dict.fromkeys(neighbours, -allowance)
+    def __init__(self, sources: Sequence[Source], patience: float, allowance: float = 0.0) -> None:
+        self._seconds = dict.fromkeys(sources, -allowance)
         self._patience = patience
 
-    def heard(self, rank: int) -> None:
-        self._seconds[rank] = 0.0
+    def heard(self, source: Source) -> None:
+        self._seconds[source] = 0.0
 
-    def leave(self, rank: int) -> None:
-        """Stop expecting heartbeats from a rank."""
-        self._seconds[rank] = float("-inf")
+    def leave(self, source: Source) -> None:
+        """Stop expecting heartbeats from a source."""
+        self._seconds[source] = float("-inf")
 
-    def pass_time(self, seconds: float) -> list[int]:
-        """Return the ranks that have been silent for too long. seconds: time since the last call.
+    def pass_time(self, seconds: float) -> list[Source]:
+        """Return the sources that have been silent for too long. seconds: time since the last call.
 
         A rank that has not called this method for a long time may itself have been stopped, so a call counts for at
         most a quarter of the patience.
         """
-        for rank in self._seconds:
-            self._seconds[rank] += min(seconds, self._patience / 4)
-        return [rank for rank, silent in self._seconds.items() if silent > self._patience]
+        for source in self._seconds:
+            self._seconds[source] += min(seconds, self._patience / 4)
+        return [source for source, silent in self._seconds.items() if silent > self._patience]
 
 
 class Flow:
