@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import scipy.stats
 from commands import Ooc
 
 from samplers import LatentDirichletAllocation
+from samplers.models import open_model
 from samplers.topics import frex
 from samplers.topics.hierarchy import average_linkage, tree_of
 from samplers.topics.labels import labels_of, set_labels
@@ -24,7 +26,7 @@ from tests.topic_models import dense, random_model
 
 
 @pytest.mark.parametrize("entries", [1 << 21, 7])
-def test_words_are_ranked_by_frex_and_lift(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_ranked_by_formulas(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As stm's calcfrex without shrinkage, over the dense probabilities; also a few entries at a time."""
     monkeypatch.setattr(frex, "_ENTRIES", entries)
     model = random_model(topics=6, words=80)
@@ -35,6 +37,8 @@ def test_words_are_ranked_by_frex_and_lift(entries: int, monkeypatch: pytest.Mon
     ranks = [scipy.stats.rankdata(each, axis=0) / len(counts) for each in (phi, exclusivity)]
     with np.errstate(divide="ignore"):
         expected = {"frex": 1 / (0.5 / ranks[0] + 0.5 / ranks[1]), "lift": phi / share[:, None]}
+        tokens = np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        expected["c-tf-idf"] = counts / counts.sum(axis=0) * np.log(1 + counts.sum() / model.topics / tokens)
     for ranking, values in expected.items():
         words, found, scores = frex.ranked_words(model, ranking, 12)
         for k in range(model.topics):
@@ -98,6 +102,23 @@ def test_topics_are_written_as_a_table_that_labels_are_read_from(
         table.writerows(row | {"label": f"label {row['topic']}"} for row in rows)
     assert ooc("label", "model", "--from", "topics.csv").returncode == 0
     assert labels_of(model) == {k: f"label {k}" for k in range(6)}
+
+
+def test_automatic_labels_are_the_most_characteristic_words(tmp_path: Path, ooc: Ooc) -> None:
+    """An n-gram and its parts are not repeated, and labels that a user gave stay."""
+    cities = ["new york harbour bridge taxi", "new york taxi harbour bridge"] * 20
+    farms = ["barley tractor meadow cattle", "cattle meadow barley tractor"] * 20
+    (tmp_path / "texts.txt").write_text("\n".join([*cities, *farms]))
+    assert ooc("ingest", "text", "--lines", "texts.txt", "corpus", "--ngrams", 2, "--min-df", 30).returncode == 0
+    assert ooc("train", "lda", "corpus", "run", "--topics", 2, "--iterations", 30, "--workers", 1).returncode == 0
+    done = ooc("label", "run", "--automatic")
+    assert (done.returncode, done.stdout) == (0, "run: 2 of 2 topics have a label\n"), done.stderr
+    labels = [set(re.findall(r"\w+", label)) for label in labels_of(open_model(tmp_path / "run")).values()]
+    assert sorted(labels, key=len)[0] <= {"barley", "tractor", "meadow", "cattle"}
+    assert sorted(labels, key=len)[1] <= {"new", "york", "harbour", "bridge", "taxi"}
+    assert ooc("label", "run", 0, "mine").returncode == 0
+    assert ooc("label", "run", "--automatic").returncode == 0
+    assert labels_of(open_model(tmp_path / "run"))[0] == "mine"
 
 
 def test_a_view_has_the_sums_of_its_topics(model: Model, tmp_path: Path) -> None:

@@ -161,6 +161,12 @@ def label(
         Path | None,
         typer.Option("--from", metavar="PATH", help="CSV file with a topic number and a label in each row."),
     ] = None,
+    automatic: Annotated[
+        bool,
+        typer.Option(
+            "--automatic", help="Label each topic that has no label with its three most characteristic words."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Label topics; without a topic, print all labels.
@@ -169,11 +175,11 @@ def label(
 
     Examples: ooc label run 7 "clinical trials"
 
-    ooc label run --from labels.csv
+    ooc label run --from labels.csv --automatic
     """
     from blocks.errors import RequestError
     from samplers.models import open_model
-    from samplers.topics.labels import labels_of, read_label_file, set_labels
+    from samplers.topics.labels import automatic_labels, labels_of, read_label_file, set_labels
 
     if (topic is None) != (text is None) or (topic is not None and source):
         raise RequestError(
@@ -183,9 +189,11 @@ def label(
     model = open_model(run)
     given: dict[int, str] = read_label_file(source) if source else {} if topic is None else {topic: text or ""}
     labels: dict[int, Any] = set_labels(model, given) if given else labels_of(model)
+    if automatic:
+        labels = set_labels(model, automatic_labels(model))
     if json:
         print_json({str(number): name for number, name in labels.items()})
-    elif given:
+    elif given or automatic:
         say(f"{run}: {len(labels)} of {model.topics} topics have a label")
     else:
         print("\n".join(f"{number:>7}  {name}" for number, name in labels.items()) or "no topic has a label")

@@ -54,9 +54,10 @@ def topics(
         str,
         typer.Option(
             "--rank-words-by",
-            metavar="probability|frex|lift",
+            metavar="probability|frex|lift|c-tf-idf",
             help="Ranking of the words: probability in the topic; lift, the probability relative to that in all "
-            "tokens; frex, the harmonic mean of the ranks of probability and exclusivity.",
+            "tokens; frex, the harmonic mean of the ranks of probability and exclusivity; c-tf-idf, the probability "
+            "times the logarithm of the word's rarity, as in BERTopic.",
         ),
     ] = "probability",
     correlated: Annotated[

@@ -1,10 +1,12 @@
-"""Rank the words of topics by probability, lift or FREX, to name topics by the words that say most.
+"""Rank the words of topics by probability, lift, FREX or c-TF-IDF, to name topics by their most characteristic words.
 
 probability   phi_kw = (n_kw + beta) / (n_k + V beta)
 lift          phi_kw / p_w, with p_w the fraction of all tokens that are word w
 frex          1 / (w / F_kw + (1 - w) / E_kw), w = 0.5 (Bischof and Airoldi 2012, in the form of stm's `calcfrex`
               without shrinkage): F_kw is the rank of phi_kw among the words of the topic, by V, and E_kw the rank of
               the exclusivity phi_kw / sum_j phi_jw, by V; equal words share the mean rank
+c-tf-idf      (n_kw / n_k) log(1 + A / n_w), with n_w the tokens of word w, and A the mean number of tokens per topic
+              (Grootendorst 2022, equation 2)
 
 Only words that occur in a topic, or have a prior of their own in it, are listed, and none that cannot occur in it.
 """
@@ -19,19 +21,19 @@ from blocks.compiled import kernel
 from samplers.topics.model import TopicModel
 from samplers.topics.relevance import word_totals
 
-RANKINGS = ("probability", "frex", "lift")  # the first is the default
+RANKINGS = ("probability", "frex", "lift", "c-tf-idf")  # the first is the default
 _ENTRIES = 1 << 21  # counts of words in topics that are held at a time
 
 
 def ranked_words(model: TopicModel, ranking: str, top: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the highest-ranked words of each topic by `frex` or `lift`.
+    """Return the highest-ranked words of each topic by a ranking other than probability.
 
     Returns words, int64 (K, top), padded with -1; their counts in the topic, float64 (K, top); and their values,
     float64 (K, top), in descending order, padded with NaN. Words with equal values are in vocabulary order.
     """
     masses = model.topic_counts + model.vocabulary_size * model.beta
     totals = _probability_sums(model, masses) if ranking == "frex" else word_totals(model)
-    ordered = np.sort(totals)
+    ordered, tokens = np.sort(totals), model.topic_tokens
     found = (
         np.full((model.topics, top), -1, np.int64),
         np.zeros((model.topics, top)),
@@ -41,6 +43,8 @@ def ranked_words(model: TopicModel, ranking: str, top: int) -> tuple[np.ndarray,
         shares = (counts + model.beta) / masses[k]
         if ranking == "frex":
             values = _frex(shares, shares / totals[words], model.beta / masses[k], totals[words], ordered)
+        elif ranking == "c-tf-idf":
+            values = counts / max(tokens[k], 1.0) * np.log1p(tokens.mean() / np.maximum(totals[words], 1.0))
         else:
             with np.errstate(divide="ignore"):  # words without tokens, which are not listed
                 values = shares / (totals[words] / max(ordered.sum(), 1.0))

@@ -12,10 +12,12 @@ from blocks.errors import RequestError
 from blocks.json_files import read_json, write_json
 from ooc.runs.previous import MODEL
 from ooc.runs.run import CONFIG
+from samplers.topics.frex import ranked_words
 from samplers.topics.model import Model
 
 FILE = "labels.json"
 LONGEST = 200  # letters
+_WORDS, _CANDIDATES = 3, 12  # words of an automatic label, and best words from which they are chosen
 _SCHEMA = 1
 
 
@@ -54,6 +56,23 @@ def set_labels(model: Model, given: dict[int, str]) -> dict[int, str]:
     labels = {topic: labels[topic] for topic in sorted(labels) if labels[topic]}
     write_json(_file(model), label_files(labels)[FILE])
     return labels
+
+
+def automatic_labels(model: Model) -> dict[int, str]:
+    """Return a label for each topic without one: its three best words by c-TF-IDF. Of an n-gram and its parts, only the
+    better one is used. A topic without words gets no label."""
+    vocabulary, labels = model.vocabulary(), labels_of(model)
+    words, _, _ = ranked_words(model, "c-tf-idf", _CANDIDATES)
+    found = {}
+    for topic in range(model.topics):
+        chosen: list[str] = []
+        for word in [vocabulary[place] for place in words[topic].tolist() if place >= 0]:
+            parts = {*word.split("_")}
+            if len(chosen) < _WORDS and not any(parts & {*other.split("_")} for other in chosen):
+                chosen.append(word)
+        if chosen and topic not in labels:
+            found[topic] = ", ".join(word.replace("_", " ") for word in chosen)[:LONGEST]
+    return found
 
 
 def label_files(labels: dict[int, str]) -> dict[str, dict[str, Any]]:

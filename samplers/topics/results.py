@@ -22,7 +22,7 @@ from samplers.topics.model import TopicCountRows, TopicModel
 from samplers.topics.topic_map import document_shares
 
 _CHANGED = 5  # words that rose or fell most, listed with the changes of a topic
-_TITLES = {"frex": "FREX", "lift": "lift"}
+_TITLES = {"frex": "FREX", "lift": "lift", "c-tf-idf": "c-TF-IDF"}
 
 
 @kernel
