@@ -14,13 +14,13 @@ from blocks.errors import RequestError
 from blocks.kinds import open_any, open_rows
 from blocks.memory import parse_size
 from blocks.store import Store
+from ooc.plan.forecast import generation_bytes
 from ooc.program import StaticProgram
 from ooc.ring.replication import is_replicated
 from ooc.ring.ring import Ring
 from ooc.runs.new_run import create_run
 from ooc.runs.run import Run
 from ooc.state.generations import GENERATIONS
-from ooc.state.layout import Layout
 from ooc.training import Callback
 from ooc.user_programs import is_dynamic
 from ooc.workers.worker import ProgramSpec
@@ -84,9 +84,7 @@ def disk_needed(data: Path, target: str, settings: Sequence[str]) -> int:
     find_beside()
     dataset = open_any(data)
     program = ProgramSpec(target, _values(settings)).build(dataset)
-    arrays = program.shared_arrays()
-    committed = sum(arrays[name].bytes for name in program.primary_arrays())
-    return GENERATIONS * (committed + int(Layout(dataset.cells, program.local_state()).tile_positions[-1]))
+    return GENERATIONS * generation_bytes(dataset.cells, program)
 
 
 def find_beside() -> None:

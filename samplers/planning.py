@@ -147,7 +147,7 @@ def told(facts: dict[str, Any]) -> Iterator[str]:
     yield f"sampler    {facts['sampler']}: {facts['why']}"
     yield f"memory     {size_text(facts['memory_bytes'])} with {count_of(facts['workers'], 'worker')}"
     yield from (f"           {reason}" for reason in facts["residency"])
-    saved = f"{size_text(facts['state_bytes'])} for each saved state, of which there are up to three"
+    saved = f"{size_text(facts['saved_bytes'])} for each saved state, of which there are up to three"
     yield f"disk       dataset {size_text(facts['dataset_bytes'])}; {saved}"
     learning = count_of(facts["start_learning_passes"], "pass", "passes")
     about = float(f"{facts['start_s']:.2g}")  # the estimate is not precise enough for more digits

@@ -224,6 +224,18 @@ def test_plan_at_the_command_line(tmp_path: Path, ooc: Ooc) -> None:
     assert "8 machines" in done.stdout
 
 
+def test_a_saved_state_has_the_size_that_was_planned(tmp_path: Path, ooc: Ooc) -> None:
+    """The running mean of sparse-gibbs is part of it: here more than the topics of all tokens."""
+    data = small_dataset(tmp_path / "data")
+    planned = json.loads(ooc("plan", "data", "--topics", 100, "--speed", "1e6", "--disk", "1GB/s", "--json").stdout)
+    assert planned["sampler"] == "sparse-gibbs"
+    ooc("train", "lda", "data", "run", "--topics", 100, "--iterations", 2, "--workers", 1)
+    newest = json.loads((tmp_path / "run/state/manifest.json").read_text())["newest"]["generation"]
+    taken = sum((tmp_path / f"run/state/{newest:06}.{kind}").stat().st_size for kind in ("cells", "h5"))
+    assert planned["saved_bytes"] == pytest.approx(taken, rel=0.05)
+    assert planned["saved_bytes"] > 2 * planned["state_bytes"] > 4 * 100 * data.vocabulary_size
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from blocks.store import Store
 from ooc.plan.memory_plan import Plan, sliced_bytes
 from ooc.program import StaticProgram
@@ -29,12 +31,14 @@ class Speeds(NamedTuple):
 class Forecast:
     """Estimated cost of one iteration on one machine.
 
-    state_bytes: size of a generation. data_bytes: size of the dataset, if it is read from disk in every iteration.
-    read_bytes, written_bytes: bytes of local state, as in metrics.jsonl. rows_bytes: bytes read and written of rows in
-    a file. sent_bytes: bytes sent over the network in the first iteration.
+    state_bytes: size of the local state in a file. saved_bytes: size of a generation, which also has shared arrays.
+    data_bytes: size of the dataset, if it is read from disk in every iteration. read_bytes, written_bytes: bytes of
+    local state, as in metrics.jsonl. rows_bytes: bytes read and written of rows in a file. sent_bytes: bytes sent over
+    the network in the first iteration.
     """
 
     state_bytes: int
+    saved_bytes: int
     data_bytes: int
     read_bytes: int
     written_bytes: int
@@ -60,6 +64,16 @@ class Forecast:
         return float(getattr(self, f"{self.limit}_s"))
 
 
+def generation_bytes(cells: np.ndarray, program: StaticProgram) -> int:
+    """Return the size in bytes of a saved state: the local state and the program's primary arrays.
+
+    cells: number of samples in each cell of the dataset's grid, int64 (B, S).
+    """
+    arrays = program.shared_arrays()
+    committed = sum(arrays[name].bytes for name in program.primary_arrays())
+    return committed + int(Layout(cells, program.local_state()).tile_positions[-1])
+
+
 def forecast(
     dataset: Store, program: StaticProgram, plan: Plan, speeds: Speeds, *, machines: int = 1, cache: int = 0
 ) -> Forecast:
@@ -77,6 +91,7 @@ def forecast(
     sent = program.sent_bytes(machines) if machines > 1 else 0
     return Forecast(
         state_bytes=state,
+        saved_bytes=generation_bytes(dataset.index.cells, program),
         data_bytes=data,
         read_bytes=read,
         written_bytes=written,

@@ -7,13 +7,13 @@ from typing import Any
 
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
+from ooc.plan.forecast import generation_bytes
 from ooc.ring.relay import gather_values
 from ooc.ring.ring import Ring
 from ooc.runs.new_run import create_run
 from ooc.runs.remembered import entry_of
 from ooc.slurm import node_directory
 from ooc.state.generations import GENERATIONS
-from ooc.state.layout import Layout
 from ooc.training import Callback
 from ooc.workers.worker import ProgramSpec
 from samplers.lda.averaging import check_average
@@ -206,6 +206,5 @@ def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | 
     given = initial_topics(sampler, topics, dataset.vocabulary_size, {"mh_steps": mh_steps}, on_ring=True)
     program = sampler_spec(sampler, options, given, on_ring=True).build(dataset)
     arrays = program.shared_arrays()
-    committed = sum(arrays[name].bytes for name in program.primary_arrays())
-    generation = committed + int(Layout(dataset.index.cells, program.local_state()).tile_positions[-1])
+    generation = generation_bytes(dataset.index.cells, program)
     return max(GENERATIONS * generation, generation + sum(arrays[name].bytes for name in program.filed_arrays()))
