@@ -91,6 +91,8 @@ def test_topics_are_written_as_a_table_that_labels_are_read_from(
         assert [each["correlation"] for each in topic["correlated"]] == pytest.approx(row[best].tolist())
     done = ooc("topics", "model", "--rank-words-by", "frex", "--top", 3, "--csv", "topics.csv")
     assert (done.returncode, done.stdout) == (0, "topics.csv: 6 topics\n"), done.stderr
+    piped = ooc("topics", "model", "--rank-words-by", "frex", "--top", 3, "--csv", "-")
+    assert piped.stdout == (tmp_path / "topics.csv").read_text()
     with (tmp_path / "topics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["words"].split(", ") for row in rows] == [

@@ -29,6 +29,7 @@ from ooc.cli.help import in_order, usage_of, write_commands, write_options
 from ooc.cli.variables import variable
 from samplers.options import GENERAL, OUTPUT
 
+_TABLES = ("csv", "assignments", "documents")  # options whose value is a table to write, in some commands
 _NOT_NOTED = {  # options that only affect how a run is started and reported
     *("overwrite", "resume", "quiet", "json", "watch", "transport"),
     *("rendezvous", "key-file", "ring-rank", "ring-size", "join-timeout", "patience", "ports"),
@@ -92,10 +93,7 @@ class Command(TyperCommand):
             told = f"{out} already exists and is left unchanged"
             console.print_json({"path": str(out), "skipped": True}) if ctx.params["json"] else console.say(told)
             return None
-        if out is not None and _is_stream(Path(out)):
-            if ctx.params["json"] and str(out) == "-":
-                raise RequestError("--json and OUT - both write to standard output", "Give only one of them.")
-            console.keep_standard_output()
+        _keep_standard_output(ctx)
         if words[0] != "train":
             return super().invoke(ctx)
         from ooc.runs.beginning import begun_by
@@ -169,9 +167,20 @@ def _is_there(ctx: Any) -> bool:
     return (out.is_file() or out.is_dir()) and not is_free(out)
 
 
+def _keep_standard_output(ctx: Any) -> None:
+    """Move messages to standard error if OUT or a table is written to standard output, or OUT to a pipe."""
+    out = ctx.params.get("out")
+    piped = ["OUT"] if str(out) == "-" else []
+    piped += [f"--{name}" for name in _TABLES if str(ctx.params.get(name)) == "-"]
+    if piped and ctx.params.get("json"):
+        raise RequestError(f"--json and {piped[0]} - both write to standard output", "Give only one of them.")
+    if piped or (out is not None and _is_stream(Path(out))):
+        console.keep_standard_output()
+
+
 def _is_stream(out: Path) -> bool:
     """Return whether the output goes to standard output or a pipe."""
-    if str(out) != "-" and (not out.exists() or out.is_file() or out.is_dir()):
+    if not out.exists() or out.is_file() or out.is_dir():
         return False
     from blocks.outputs import is_passed_on
 

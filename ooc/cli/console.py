@@ -62,12 +62,14 @@ def use_log_format(value: str | None) -> str | None:
 
 
 def say(text: str) -> None:
-    """Print a line about finished work, unless --quiet is given.
-
-    The line is printed on standard output, or on standard error if the result itself is written to standard output.
-    """
+    """Print a line about finished work where `show` prints results, unless --quiet is given."""
     if not quiet:
-        stderr.note(text) if _told_on_error else print(text)
+        show(text)
+
+
+def show(text: str) -> None:
+    """Print a result on standard output, or on standard error if a file or table is written to standard output."""
+    stderr.note(text) if _told_on_error else print(text)
 
 
 def keep_standard_output() -> None:

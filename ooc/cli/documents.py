@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from blocks.plurals import count_of
-from ooc.cli.console import Json, Overwrite, print_json, say
+from ooc.cli.console import Json, Overwrite, print_json, say, show
 from ooc.cli.results import DataOfRun, RunPath
 
 Where = Annotated[
@@ -110,7 +110,7 @@ def compare(
         with output(csv) as beside, beside.open("w", encoding="utf-8", newline="") as file:
             write(model, found, file)
     told = describe(model, found, topic, largest)
-    print_json(told) if json else print(table(told))
+    print_json(told) if json else show(table(told))
 
 
 def view(

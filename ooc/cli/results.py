@@ -10,7 +10,7 @@ import typer
 from blocks.errors import RequestError
 from blocks.plurals import count_of
 from ooc.cli import console
-from ooc.cli.console import JSON, Json, Overwrite, Workers, note, print_json, say
+from ooc.cli.console import JSON, Json, Overwrite, Workers, note, print_json, say, show
 from ooc.cli.factors import RankingOptions, evaluate_factors
 from ooc.cli.options import options, parameter, read, takes
 
@@ -323,7 +323,7 @@ def evaluate(
         found = evaluate_documents(model, Dataset(held_out), request, documents, overwrite=overwrite, **how)
     else:
         found = evaluate_metrics(model, Dataset(held_out), request, **how)
-    print_json(found) if json else print("\n".join(lines(found)))
+    print_json(found) if json else show("\n".join(lines(found)))
 
 
 def export(
