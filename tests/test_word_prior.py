@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import Ooc
 from corpora import InProcess, names_of_words, program_spec, small_dataset
 from long import long_but
 from rings import on_ring
@@ -273,3 +275,39 @@ def test_the_estimator_takes_an_array_and_seed_words():
     assert found.n_iter_ == 3
     seeds = LatentDirichletAllocation(2, seed_words={"a": ["leaf"], "b": ["bark"]}, max_iter=3).fit(texts)
     assert json.dumps(seeds.topic_word_[:, vocabulary.index("leaf")].argmax().item()) == "0"
+
+
+def test_mixtures_have_the_only_topic_of_each_word(ooc: Ooc, tmp_path: Path) -> None:
+    """A word that can occur in a single topic gives its tokens to this topic, however few they are beside others: the
+    log-likelihood of a document is that of the converged variational update, in numpy."""
+    rng, words = np.random.default_rng(5), np.array([[f"{theme}{n}" for n in range(5)] for theme in "abcdef"])
+    texts = []
+    for _ in range(120):
+        first, *others = rng.permutation(6)[:4]
+        texts.append(" ".join([*rng.choice(words[first], 80), *(rng.choice(words[other]) for other in others)]))
+    (tmp_path / "texts.txt").write_text("\n".join(texts))
+    barred = [f"{topic},{word},0" for topic in range(6) for word in np.delete(words, topic, axis=0).ravel()]
+    (tmp_path / "prior.csv").write_text("\n".join(["topic,word,weight", *barred]))
+    assert ooc("ingest", "text", "--lines", "texts.txt", "corpus", "--stop-words", "none").returncode == 0
+    how = ("--topics", 6, "--iterations", 10, "--workers", 1, "--topic-word-prior", "prior.csv")
+    assert ooc("train", "lda", "corpus", "run", *how).returncode == 0
+    assert ooc("infer", "run", "corpus", "mixtures.csv", "--log-likelihood", "--workers", 1).returncode == 0
+    assert ooc("export", "run", "run.npz").returncode == 0
+    with np.load(tmp_path / "run.npz") as found:
+        counts = np.zeros((found["word_offsets"].size - 1, 6))
+        counts[np.repeat(np.arange(len(counts)), np.diff(found["word_offsets"])), found["word_topics"]] = found[
+            "word_counts"
+        ]
+        phi, alpha = np.maximum(counts + found["beta"], 0), found["alpha"]
+        place = {word: number for number, word in enumerate(found["vocabulary"].tolist())}
+    phi /= phi.sum(axis=0)
+    with (tmp_path / "mixtures.csv").open() as file:
+        told = [float(row["log_likelihood"]) for row in csv.DictReader(file)]
+    for text, likelihood in zip(texts, told, strict=True):
+        rows, times = np.unique([place[word] for word in text.split()], return_counts=True)
+        gamma = phi[rows] / phi[rows].sum(axis=1, keepdims=True)
+        for _ in range(200):
+            gamma = (times @ gamma - gamma + alpha) * phi[rows]
+            gamma /= gamma.sum(axis=1, keepdims=True)
+        mixture = (times @ gamma + alpha) / (times.sum() + alpha.sum())
+        assert likelihood > times @ np.log(phi[rows] @ mixture) - 0.1

@@ -14,6 +14,9 @@ step from n = 0, for each word separately: sum_j c_j * alpha_k * n_kw_j / (n_k +
   sum_k alpha_k * phi_kj. It is 0 for topics in which none of the words has been seen;
 - after FIRST_SWEEPS sweeps, topics with less than LEAST_SHARE times the largest n_k.
 
+A word prior can keep a word out of most topics. If a document has such a word, the topics in which the word has been
+seen are never dropped, as its tokens can be in no other topic.
+
 The sweeps end when a sweep has moved less than TOLERANCE of the tokens. These values were chosen by held-out
 likelihood, which is a little lower with more topics and sweeps (docs/benchmarks.md has the measurements).
 """
@@ -39,6 +42,7 @@ LANES = 32  # the number of columns is a multiple of this, so that loops over co
 class FoldInModel(NamedTuple):
     """A trained model in the form that the kernels use. offsets, topics, counts: sparse rows n_kw, one per word. scale:
     float64 (K,), 1 / (n_k + V*beta). alpha: float64 (K,). beta: scalar. prior: float64 (V,), sum_k alpha_k * phi_kw.
+    restricted: bool (V,), words whose prior in some topic is less than beta; (0,) if there are none.
     """
 
     offsets: np.ndarray
@@ -48,6 +52,7 @@ class FoldInModel(NamedTuple):
     alpha: np.ndarray
     beta: float
     prior: np.ndarray
+    restricted: np.ndarray = np.zeros(0, np.bool_)
 
 
 class FoldInScratch(NamedTuple):
@@ -78,27 +83,76 @@ def prior_of_words(offsets, topics, counts, scale, alpha, beta):
 
 
 @kernel
+def has_restricted(words, model):
+    """Return whether one of the words is restricted to some topics."""
+    if model.restricted.size:
+        for word in words:
+            if model.restricted[word]:
+                return True
+    return False
+
+
+@inlined
+def require_topic(k, evidence, seen, size):
+    seen[size] = k  # overwritten by the next topic unless this one is new
+    size += evidence[k] == 0
+    evidence[k] = np.inf
+    return size
+
+
+@kernel
+def require_topics(words, model, evidence, seen, size):
+    """Give infinite evidence to the topics in which restricted words have been seen, and append new ones to `seen`.
+
+    If such a word has not been seen, these are all topics whose prior for it is at least beta. Returns the number of
+    topics in `seen`, int64 (K+1,), of which there are `size` before.
+    """
+    excluded = np.zeros(evidence.size, np.bool_)
+    for word in words:
+        if not model.restricted[word]:
+            continue
+        is_seen = False
+        for entry in range(model.offsets[word], model.offsets[word + 1]):
+            k = model.topics[entry]
+            excluded[k] = model.counts[entry] < 0
+            is_seen |= model.counts[entry] > 0
+        for entry in range(model.offsets[word], model.offsets[word + 1]):
+            if model.counts[entry] > 0:
+                size = require_topic(model.topics[entry], evidence, seen, size)
+        if not is_seen:
+            for k in range(evidence.size):
+                if not excluded[k]:
+                    size = require_topic(k, evidence, seen, size)
+        for entry in range(model.offsets[word], model.offsets[word + 1]):
+            excluded[model.topics[entry]] = False
+    return size
+
+
+@kernel
 def likely_topics(words, times, model, scratch):
     """Return the topics with enough evidence, int64 (A,), ascending; sets `scratch.place` to the index of each."""
     place, evidence = scratch
+    restricted = has_restricted(words, model)
     entries = 0
     for word in words:
         entries += model.offsets[word + 1] - model.offsets[word]
-    seen = np.empty(min(entries, place.size) + 1, np.int64)
+    seen = np.empty(place.size + 1 if restricted else min(entries, place.size) + 1, np.int64)
     size = 0
     for j in range(words.size):
         weight = np.float32(times[j] / model.prior[words[j]])
         for entry in range(model.offsets[words[j]], model.offsets[words[j] + 1]):
-            k = model.topics[entry]
-            seen[size] = k  # overwritten by the next topic unless this one is new
-            size += evidence[k] == 0
-            evidence[k] += weight * max(np.float32(model.counts[entry]), np.float32(0.0))  # a weight below beta is none
-    seen = seen[:size]
+            if model.counts[entry] > 0:  # not if the prior of the word is less than beta
+                k = model.topics[entry]
+                seen[size] = k  # overwritten by the next topic unless this one is new
+                size += evidence[k] == 0
+                evidence[k] += weight * np.float32(model.counts[entry])
     largest = np.float32(0.0)
-    for k in seen:
+    for k in seen[:size]:
         evidence[k] *= np.float32(model.alpha[k] * model.scale[k])
         largest = max(largest, evidence[k])
-    likely = np.empty(size, np.int64)
+    if restricted:
+        size = require_topics(words, model, evidence, seen, size)
+    seen, likely = seen[:size], np.empty(size, np.int64)
     size = 0
     for k in seen:
         likely[size] = k  # overwritten by the next topic unless this one has enough evidence
@@ -170,7 +224,9 @@ def folded_in(words, times, model, scratch):
         repeats = times.astype(np.float32)
         for _ in range(FIRST_SWEEPS):
             sweep(work, work.shape[1], repeats)
-        active, width = drop_topics(work, active)
+        width = work.shape[1]
+        if not has_restricted(words, model):
+            active, width = drop_topics(work, active)
         enough = np.float32(TOLERANCE) * repeats.sum()
         for _ in range(MOST_SWEEPS):
             if sweep(work, width, repeats) < enough:

@@ -20,7 +20,7 @@ from samplers.topics.document_parts import DocumentRange, Documents, deal, read_
 from samplers.topics.infer_kernels import InferredArrays, infer_documents
 from samplers.topics.left_to_right import left_to_right_likelihood
 from samplers.topics.mixtures import Output, allocate_outputs, mapped, mixture_arrays
-from samplers.topics.model import Model, TopicCountRows, TopicModel, read_only
+from samplers.topics.model import Model, TopicCountRows, TopicModel, read_only, row_numbers
 
 ATTACH = "samplers.topics.inference:attach"
 _PART_DRAWS = 10_000_000  # topics drawn by left-to-right in a part: takes about a second
@@ -61,7 +61,12 @@ def model_topics(model: TopicModel) -> fold_in.FoldInModel:
     scale = 1.0 / (model.topic_counts + model.vocabulary_size * model.beta)
     alpha = model.alpha / model.states
     prior = fold_in.prior_of_words(words.offsets, words.topics, words.counts, scale, alpha, model.beta)
-    return fold_in.FoldInModel(words.offsets, words.topics, words.counts, scale, alpha, model.beta, prior)
+    found = fold_in.FoldInModel(words.offsets, words.topics, words.counts, scale, alpha, model.beta, prior)
+    if (words.counts < 0).any():
+        restricted = np.zeros(model.vocabulary_size, bool)
+        restricted[row_numbers(words)[words.counts < 0]] = True
+        found = found._replace(restricted=restricted)
+    return found
 
 
 def check_vocabulary(model: Model, dataset: Dataset) -> None:
