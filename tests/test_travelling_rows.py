@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_two_phase import alarmed
 
+from ooc.ring.packets import Passage
 from ooc.rng import stream_key
 from samplers.lda import packed_counts, two_phase
 from samplers.lda import travelling_rows as rows
@@ -92,9 +93,10 @@ class Part:
         arrived, totals = packed(self.counts(-1)), make_totals(summary)
         frequencies = self.counts(-1).sum(axis=1)
         leaving, work = np.zeros(packed_counts.room(frequencies, self.topics), np.uint8), make_work(self.topics)
-        changed, size = rows.word_phase(*self.where, arrived, leaving, work, prior, totals, key)
+        passage = Passage(arrived, leaving, np.zeros(1, np.int64))
+        changed = rows.word_phase(*self.where, passage, work, prior, totals, key)
         assert not (work.counted["count"].any() or work.marks.any() or work.groups.any())
-        return leaving[:size], changed, totals
+        return leaving[: passage.left[0]], changed, totals
 
 
 @settings(max_examples=40, deadline=None)
@@ -118,8 +120,10 @@ def test_rows_come_out_as_they_went_in(seed, words, topics):
     assert np.array_equal(unpacked(again, words, topics), table)
     again[:] = 0
     prior, totals = make_prior(topics, np.array([0.1])), make_totals(np.ones(topics))
-    changed, size = rows.word_phase(*nobody, data, again, make_work(topics), prior, totals, np.uint64(1))
-    assert (changed, size) == (0, data.size)
+    left = np.zeros(1, np.int64)
+    passage = Passage(data, again, left)
+    assert rows.word_phase(*nobody, passage, make_work(topics), prior, totals, np.uint64(1)) == 0
+    assert left[0] == data.size
     assert np.array_equal(again, data)
 
 

@@ -236,8 +236,7 @@ class Lda(StaticProgram):
         return found if self.own_prior else found | met("beta", shared["beta"], self.beta_bounds)
 
     def _refresh_priors(self, shared: Arrays) -> None:
-        alpha = shared["alpha"]
-        shared["alpha_cut"][:], shared["alpha_alias"][:] = alias_table(alpha)
+        shared["alpha_cut"][:], shared["alpha_alias"][:] = alias_table(shared["alpha"])
 
     def _refresh_summary(self, shared: Arrays) -> None:
         np.add(shared["topic_counts"], self.masses(shared), out=shared["summary"])
@@ -275,13 +274,11 @@ class Lda(StaticProgram):
 
     def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
         """Run one part of a slice-outer phase on its words: sample, evaluate or export their topics."""
-        where = tokens_of_words(job, slice_)
+        where, own_prior = tokens_of_words(job, slice_), self.own_prior_of(job)
         if job.phase == self.word_likelihood.name:
-            prior = self.word_prior(job.shared), self.own_prior, self.first_word(job)
-            return word_priors.word_likelihood(*where, self.scratch, *prior)
+            return word_priors.word_likelihood(*where, self.scratch, self.word_prior(job.shared), own_prior)
         if job.phase == self.word_rows.name:
-            rows = groups.word_rows(*where, self.scratch, self.topics)
-            return word_priors.rows_of_model(rows, self.own_prior, self.first_word(job))
+            return word_priors.rows_of_model(groups.word_rows(*where, self.scratch, self.topics), own_prior)
         if job.phase == self.word_histograms.name:
             rows = groups.word_rows(*where, self.scratch, self.topics)[1]
             return hyperparameters.histogram(rows & hyperparameters.COUNT)
@@ -290,6 +287,10 @@ class Lda(StaticProgram):
     def first_word(self, job: Job) -> int:
         """Return the rank of the first word of a job's part of a slice."""
         return int(self.dataset.index.slice_bounds[job.unit]) + job.first
+
+    def own_prior_of(self, job: Job) -> word_priors.WordPrior | None:
+        """Return the word prior of the words of a job's part of a slice, and of those after them."""
+        return self.own_prior.from_word(self.first_word(job)) if self.own_prior else None
 
     def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
         """Run one part of the sampler's block-outer phase and return how many tokens changed topic."""
@@ -331,19 +332,18 @@ class Lda(StaticProgram):
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:
         self.write(sweep, shared, directory, shared["topic_counts"], sweep(self.word_rows))
 
+    def of_whole(self, sweep: Sweep, directory: Path) -> dict[str, Any]:
+        """Return no further arguments of `write_model`: this machine has all documents."""
+        return {}
+
     def write(
-        self,
-        sweep: Sweep,
-        shared: Arrays,
-        directory: Path,
-        topic_counts: np.ndarray,
-        word_rows: Iterator[Any],
-        **more: Any,
+        self, sweep: Sweep, shared: Arrays, directory: Path, topic_counts: np.ndarray, word_rows: Iterator[Any]
     ) -> None:
         """Write the rows of words and documents as a model.
 
-        topic_counts: (K,), sums over words, in the dtype of the rows. word_rows, more: see `write_model`.
+        topic_counts: (K,), sums over words, in the dtype of the rows. word_rows: see `write_model`.
         """
+        of_whole = self.of_whole(sweep, directory)
         beta, ids = float(shared["beta"][0]), self.dataset.index.word_ids
         write_model(
             directory,
@@ -353,7 +353,7 @@ class Lda(StaticProgram):
             topic_type=topic_type(self.topics),
             word_rows=word_rows,
             document_rows=sweep(self.document_rows),
-            **more,
+            **of_whole,
         )
 
 

@@ -62,8 +62,7 @@ class TwoPhase(StartsFromModel):
 
     def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
         tokens, prior = tokens_of_words(job, slice_), self.word_prior(job.shared)
-        own = self.own_prior, self.first_word(job)
-        return two_phase.word_phase(*tokens, self.scratch, prior, self._totals(job), key, *own)
+        return two_phase.word_phase(*tokens, self.scratch, prior, self._totals(job), key, self.own_prior_of(job))
 
     def _totals(self, job: Job) -> two_phase.Totals:
         topics = job.delta["totals"]

@@ -6,8 +6,7 @@ not committed; all machines recount them when a run is resumed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -121,10 +120,10 @@ class RingLda(GatheredDocuments, Lda):
     def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
         assert job.passage
         if job.phase == self.word_likelihood.name:
-            prior = self.word_prior(job.shared), self.own_prior, self.first_word(job)
-            return travelling_rows.rows_likelihood(job.passage.arrived, job.last - job.first, *prior)
+            prior, words = self.word_prior(job.shared), job.last - job.first
+            return travelling_rows.rows_likelihood(job.passage.arrived, words, prior, self.own_prior_of(job))
         if job.phase == self.word_rows.name:
-            return rows_of_model(self._unpack(job, job.passage), self.own_prior, self.first_word(job))
+            return rows_of_model(self._unpack(job, job.passage), self.own_prior_of(job))
         if job.phase == self.word_histograms.name:
             return hyperparameters.histogram(self._unpack(job, job.passage)[1] & hyperparameters.COUNT)
         if job.phase != self.rows_made.name:
@@ -132,18 +131,6 @@ class RingLda(GatheredDocuments, Lda):
         arrived, leaving, left = job.passage
         left[0] = travelling_rows.count_phase(*tokens_of_words(job, slice_), arrived, leaving, self.work)
         return 0
-
-    def write(
-        self,
-        sweep: Sweep,
-        shared: Arrays,
-        directory: Path,
-        topic_counts: np.ndarray,
-        word_rows: Iterator[Any],
-        **more: Any,
-    ) -> None:
-        more |= self.of_whole(sweep, directory)
-        super().write(sweep, shared, directory, topic_counts, word_rows, **more)
 
     def _unpack(self, job: Job, passage: Passage) -> tuple[np.ndarray, np.ndarray]:
         most = int(np.minimum(self._words(job.unit, job.first, job.last), self.topics).sum())

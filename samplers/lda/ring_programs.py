@@ -38,11 +38,9 @@ class RingTwoPhase(RingLda, TwoPhase):
 
     def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
         assert job.passage
-        tokens, (arrived, leaving, left) = tokens_of_words(job, slice_), job.passage
-        prior, totals = self.word_prior(job.shared), self._totals(job)
-        own = self.own_prior, self.first_word(job)
-        changed, left[0] = travelling_rows.word_phase(*tokens, arrived, leaving, self.work, prior, totals, key, *own)
-        return changed
+        tokens, prior, totals = tokens_of_words(job, slice_), self.word_prior(job.shared), self._totals(job)
+        own = self.own_prior_of(job)
+        return travelling_rows.word_phase(*tokens, job.passage, self.work, prior, totals, key, own)
 
 
 class RingGibbs(RingDocMajor, Gibbs):

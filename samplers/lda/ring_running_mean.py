@@ -102,7 +102,8 @@ class RingRunningMean(RingDocMajor, RunningMean):
 
     def _by_slice(self, means: np.ndarray) -> Iterator[Any]:
         for first, last in pairwise(self.dataset.index.slice_bounds.tolist()):
-            yield rows_of_model(mean_rows(means[first:last], LEAST_COUNT), self.own_prior, first, floats=True)
+            own = self.own_prior.from_word(first) if self.own_prior else None
+            yield rows_of_model(mean_rows(means[first:last], LEAST_COUNT), own, floats=True)
 
 
 @kernel

@@ -79,7 +79,7 @@ class RunningMean(DocMajor):
             return super().update_words(job, slice_, key)
         first = self.first_word(job)
         rows = mean_rows(self.means(job.shared)[first : first + job.last - job.first], LEAST_COUNT)
-        return rows_of_model(rows, self.own_prior, first, floats=True)
+        return rows_of_model(rows, self.own_prior_of(job), floats=True)
 
     def means(self, shared: Arrays) -> np.ndarray:
         """Return the mean counts of all words, float32 (V, K)."""

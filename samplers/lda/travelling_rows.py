@@ -230,28 +230,15 @@ def sample_word(state, bases, blocks, starts, lengths, work, prior, totals, key,
 
 
 @kernel
-def word_phase(
-    state,
-    bases,
-    run_offsets,
-    blocks,
-    starts,
-    lengths,
-    arrived,
-    leaving,
-    work,
-    common,
-    totals,
-    key,
-    word_prior=None,
-    first_word=0,
-):
-    """Run the word phase for the words of a part, from their `arrived` rows, uint8 (n,), to new rows in `leaving`.
+def word_phase(state, bases, run_offsets, blocks, starts, lengths, passage, work, common, totals, key, word_prior=None):
+    """Run the word phase for the words of a part, from their arrived rows to new rows, and return how many tokens
+    changed topic.
 
-    state: topic type (N, 1+M+SPARE). bases to lengths: see `samplers.lda.groups`. common: prior of words without one
-    of their own in word_prior, a WordPrior or None. first_word: rank of the first word. totals: `two_phase.Totals`.
-    Returns how many tokens changed topic, and the number of bytes written.
+    state: topic type (N, 1+M+SPARE). bases to lengths: see `samplers.lda.groups`. passage: `ooc.ring.packets.Passage`.
+    common: prior of words without one of their own in word_prior, a WordPrior of these words or None. totals:
+    `two_phase.Totals`.
     """
+    arrived, leaving, left = passage
     changed, at, to = 0, 0, 0
     draw = np.uint64(0)
     for w in range(run_offsets.size - 1):
@@ -265,14 +252,15 @@ def word_phase(
             open_row(arrived, first, end, work)
             prior = common
             if word_prior is not None:
-                prior = prior_of_word(word_prior, first_word + w, common)
+                prior = prior_of_word(word_prior, w, common)
             mine = blocks[runs], starts[runs], lengths[runs]
             size, moved = sample_word(state, bases, *mine, work, prior, totals, key, draw)
             to = close_row(size, work, leaving, to)
             draw += np.uint64(2 * word_tokens(lengths[runs]) * (state.shape[1] - 1 - SPARE))
             changed += moved
         at = end
-    return changed, to
+    left[0] = to
+    return changed
 
 
 @kernel
@@ -298,14 +286,14 @@ def count_phase(state, bases, run_offsets, blocks, starts, lengths, arrived, lea
 
 
 @kernel
-def rows_likelihood(data, words, prior, word_prior=None, first_word=0):
+def rows_likelihood(data, words, prior, word_prior=None):
     """Return the word part of the joint log-likelihood of `words` rows without its topic terms, and the total number of
-    topics over words. prior: symmetric prior of words without one of their own in word_prior, a WordPrior or None.
-    first_word: rank of the first word."""
+    topics over words. prior: symmetric prior of words without one of their own in word_prior, a WordPrior of these
+    words or None."""
     weight = prior_weight(prior, 0)
     from_prior = math.lgamma(weight)
     likelihood, nonzeros, at = 0.0, 0, 0
-    for word in range(first_word, first_word + words):
+    for word in range(words):
         end, topic = at + SIZE_BYTES + read_size(data, at), np.int64(-1)
         at += SIZE_BYTES
         while at < end:

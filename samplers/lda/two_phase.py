@@ -320,13 +320,11 @@ def document_phase(state, base, offsets, positions, scratch, prior, totals, key,
 
 
 @kernel
-def word_phase(
-    state, bases, run_offsets, blocks, starts, lengths, scratch, common, totals, key, word_prior=None, first=0
-):
+def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, common, totals, key, word_prior=None):
     """Sample the words of a part in order, each over its tokens in all blocks, and return how many changed topic.
 
     state, bases, run_offsets, blocks, starts, lengths: see `samplers.lda.groups`. common: prior of words without one of
-    their own in word_prior, a WordPrior or None. first: rank of the first word. Other arrays: see `sample_group`.
+    their own in word_prior, a WordPrior of these words or None. Other arrays: see `sample_group`.
     """
     changed = 0
     draw = np.uint64(0)
@@ -335,7 +333,7 @@ def word_phase(
         tokens = word_tokens(lengths[runs])
         prior = common
         if word_prior is not None:
-            prior = prior_of_word(word_prior, first + w, common)
+            prior = prior_of_word(word_prior, w, common)
         if tokens > scratch.where.size:
             changed += sample_frequent_word(
                 state, bases, blocks[runs], starts[runs], lengths[runs], scratch.counts, prior, totals, key, draw

@@ -44,6 +44,10 @@ class WordPrior(NamedTuple):
     additions: np.ndarray
     of_topics: np.ndarray
 
+    def from_word(self, rank: int) -> WordPrior:
+        """Return the prior of the words from a rank on, counted from 0 there."""
+        return self._replace(starts=self.starts[rank:])
+
 
 def pack_pairs(words: np.ndarray, topics: np.ndarray, weights: np.ndarray) -> str:
     """Return listed pairs as text, for the options of a program. words: original indices."""
@@ -103,13 +107,13 @@ def totals_of_model(
 
 
 def rows_of_model(
-    found: tuple[np.ndarray, np.ndarray], prior: WordPrior | None, first: int, *, floats: bool = False
+    found: tuple[np.ndarray, np.ndarray], prior: WordPrior | None, *, floats: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of words as a model has them: unchanged, or `with_additions` if there is a word prior.
 
     found: sizes and rows. For the other arguments see `with_additions`.
     """
-    return found if prior is None else with_additions(*found, floats, prior, first)
+    return found if prior is None else with_additions(*found, floats, prior)
 
 
 def draw_anew(where: tuple[Any, ...], block: Block, prior: WordPrior | None, delta: np.ndarray, key: np.uint64) -> None:
@@ -246,16 +250,15 @@ def weight_of(prior, word, topic, beta):
 
 
 @kernel
-def word_likelihood(state, bases, run_offsets, blocks, starts, lengths, scratch, common, word_prior, first):
+def word_likelihood(state, bases, run_offsets, blocks, starts, lengths, scratch, common, word_prior):
     """Return the word part of the joint log-likelihood without its topic terms, and the total number of topics over
-    words. common: prior of words without one of their own in word_prior, a WordPrior or None. first: rank of the first
-    word."""
+    words. common: prior of words without one of their own in word_prior, a WordPrior of these words or None."""
     likelihood, nonzeros = 0.0, 0
     for w in range(run_offsets.size - 1):
         runs = slice(run_offsets[w], run_offsets[w + 1])
         prior = common
         if word_prior is not None:
-            prior = prior_of_word(word_prior, first + w, common)
+            prior = prior_of_word(word_prior, w, common)
         if word_tokens(lengths[runs]) > scratch.where.size:
             count_runs(state, bases, blocks[runs], starts[runs], lengths[runs], scratch.counts)
             found = dense_likelihood(scratch.counts, prior)
@@ -296,19 +299,19 @@ def leave_barred(state, base, offsets, positions, words, word_offsets, prior, de
 
 
 @kernel
-def with_additions(sizes, rows, floats, prior, first):
+def with_additions(sizes, rows, floats, prior):
     """Return rows of words with the additions of the prior in their counts, which become the bits of float32.
 
-    sizes: uint32 (W,) and rows: uint64 (n,), topic << 32 | count, of the words from rank `first` on; the counts are the
+    sizes: uint32 (W,) and rows: uint64 (n,), topic << 32 | count, of the first W words of the prior; the counts are the
     bits of float32 if `floats`, else integers.
     """
-    size, words = rows.size + prior.starts[first + sizes.size] - prior.starts[first], sizes.size
+    size, words = rows.size + prior.starts[sizes.size] - prior.starts[0], sizes.size
     topics, values = np.empty(size, np.uint64), np.zeros(size, np.float32)
     bits = (rows & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     counts = bits.view(np.float32) if floats else bits.astype(np.float32)
     changed, at, filled = np.zeros(words, np.uint32), 0, 0
     for w in range(words):
-        pair, last, end, begin = prior.starts[first + w], prior.starts[first + w + 1], at + np.int64(sizes[w]), filled
+        pair, last, end, begin = prior.starts[w], prior.starts[w + 1], at + np.int64(sizes[w]), filled
         while at < end or pair < last:
             of_row = np.int64(rows[at] >> np.uint64(32)) if at < end else np.int64(1 << 40)
             of_pair = np.int64(prior.topics[pair]) if pair < last else np.int64(1 << 40)

@@ -5,6 +5,7 @@ weights, folds and regressions built from them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, TypedDict
@@ -51,36 +52,27 @@ def row_file(path: Path) -> RowFile:
     return RowFile(str(path.resolve()), checksum(path))
 
 
+@dataclass(eq=False)
 class RegressionProgram:
     """A regression of a design's y along a path of lambdas.
 
-    loss: "squared", "logistic" or "poisson". levels: see `Levels`. share, intercept, standardize, positive: see
-    `SparseRegression`.
-    unpenalized: column indices. weights, rows: a `RowFile` each; None for all rows with weight 1. folds: number of
-    cross-validation folds, or 0.
+    share, intercept, standardize, positive: see `SparseRegression`. weights, rows: files; None for all rows with weight
+    1. folds: number of cross-validation folds, or 0.
     """
 
-    def __init__(
-        self,
-        design: Design,
-        loss: str,
-        levels: Levels,
-        tolerance: float,
-        share: float,
-        intercept: bool,
-        standardize: bool,
-        unpenalized: Sequence[int],
-        weights: RowFile | None,
-        rows: RowFile | None,
-        folds: int,
-        seed: int,
-        positive: bool = False,
-    ) -> None:
-        self.design, self.loss, self.levels, self.tolerance = design, loss, levels, tolerance
-        self.folds = folds
-        self.share, self.intercept, self._standardize = share, intercept, standardize
-        self.unpenalized, self._weights, self._rows, self.seed = unpenalized, weights, rows, seed
-        self.positive = positive
+    design: Design
+    loss: str  # "squared", "logistic" or "poisson"
+    levels: Levels
+    tolerance: float
+    share: float
+    intercept: bool
+    standardize: bool
+    unpenalized: Sequence[int]  # column indices
+    weights: RowFile | None
+    rows: RowFile | None
+    folds: int
+    seed: int
+    positive: bool = False
 
     def local_state(self) -> LocalState:
         """Return no local state: blocks are only read."""
@@ -103,15 +95,15 @@ class RegressionProgram:
         return self.regressions * each
 
     @cached_property
-    def weights(self) -> np.ndarray | None:
+    def sample_weight(self) -> np.ndarray | None:
         """Return the sample weights, float64 (n,); None if all are 1. Raises RequestError if a file has changed."""
-        if self._weights is None and self._rows is None:
+        if self.weights is None and self.rows is None:
             return None
         found = np.ones(self.design.rows)
-        if self._weights:
-            found = read_weights(_unchanged(self._weights), self.design.rows)
-        if self._rows:
-            found = found * read_rows(_unchanged(self._rows), self.design.rows)
+        if self.weights:
+            found = read_weights(_unchanged(self.weights), self.design.rows)
+        if self.rows:
+            found = found * read_rows(_unchanged(self.rows), self.design.rows)
         if not found.any():
             raise RequestError("all rows to train on have weight 0", "Choose other --rows or --weights.")
         return found
@@ -119,7 +111,8 @@ class RegressionProgram:
     @cached_property
     def _labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Return y, float64 (n,), 0 for unused rows; and the classes in ascending order, for a logistic regression."""
-        y, used = self.design.y, np.ones(self.design.rows, bool) if self.weights is None else self.weights > 0
+        weights = self.sample_weight
+        y, used = self.design.y, np.ones(self.design.rows, bool) if weights is None else weights > 0
         if y is None:
             raise RequestError(f"{self.design.path} has no target y", "Ingest it again with --target.")
         if wrong := np.flatnonzero(used & ~np.isfinite(y)).tolist():
@@ -165,7 +158,7 @@ class RegressionProgram:
         """Return the weights of the held-out rows of each fold, float64 (n,), 0 for all other rows."""
         if not self.folds:
             return []
-        every = np.ones(self.design.rows) if self.weights is None else self.weights
+        every = np.ones(self.design.rows) if self.sample_weight is None else self.sample_weight
         found = held_out_weights(every, self.folds, self.seed, self.y if self.loss == "logistic" else None)
         if self.loss == "poisson" and not all(self.y[every > held_out].any() for held_out in found):
             raise RequestError(
@@ -183,8 +176,8 @@ class RegressionProgram:
         room: bytes for the columns of all working sets. limit: limit shared by all regressions. ring: ranks that solve
         together, each with its shard, one regression after the other.
         """
-        every = np.ones(self.design.rows) if self.weights is None else self.weights
-        weights = [self.weights, *(every - held_out for held_out in self.held_out)]
+        every = np.ones(self.design.rows) if self.sample_weight is None else self.sample_weight
+        weights = [self.sample_weight, *(every - held_out for held_out in self.held_out)]
         factors = np.ones(self.design.columns) if self.unpenalized else None
         if factors is not None:
             factors[list(self.unpenalized)] = 0.0
@@ -211,7 +204,7 @@ class RegressionProgram:
                 self.loss,
                 weights=of_rows,
                 intercept=self.intercept,
-                standardize=self._standardize,
+                standardize=self.standardize,
                 share=self.share,
                 factors=factors,
                 moments=moments,

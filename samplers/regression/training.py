@@ -161,7 +161,7 @@ def _rounds(program: RegressionProgram, options: RegressionOptions) -> dict[str,
     unable = {
         "a path": program.length > 1,
         "--cross-validate": program.folds > 0,
-        "--weights and --rows": program.weights is not None,
+        "--weights and --rows": program.sample_weight is not None,
         "--unpenalized": bool(program.unpenalized),
         "--positive": program.positive,
         "a Poisson regression": program.loss == "poisson",
@@ -257,7 +257,7 @@ def follow_path(
         steps = f"path of {lambdas}" if program.length > 1 else lambdas
         folds = f" and {count_of(program.folds, 'fold')}" if program.folds else ""
         stderr.note(announcement(design, steps + folds, plan.workers, plan.held + plan.room))
-    weighted = program.weights is not None or program.folds > 0
+    weighted = program.sample_weight is not None or program.folds > 0
     shifts = shifts_of(design.offsets, known_moments(design), intercept=program.intercept)
     prepare_regression(design, program.loss, weighted=weighted, shifted=shifts is not None)
     with trained(run, stop), together(ring):

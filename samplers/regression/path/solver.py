@@ -166,7 +166,7 @@ class PathSolver:
     ) -> None:
         self._program = program
         self._features, regressions = program.build(workers, room, limit, ring)
-        total = program.design.rows if program.weights is None else program.weights.sum()
+        total = program.design.rows if program.sample_weight is None else program.sample_weight.sum()
         shares = [1.0, *(1 - weights.sum() / total for weights in program.held_out)]
         self._fits = [PathFit(one, share, program.tolerance) for one, share in zip(regressions, shares, strict=True)]
         # All ranks must sum the same numbers at the same time.
