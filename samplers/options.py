@@ -82,10 +82,6 @@ class Described(NamedTuple):
     def is_required(self) -> bool:
         return self.default is MISSING
 
-    @property
-    def may_be_none(self) -> bool:
-        return self.default is None
-
 
 def described(options: type) -> Mapping[str, Described]:
     """Return the options of a class by field name, in definition order."""

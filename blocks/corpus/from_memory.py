@@ -12,7 +12,7 @@ import numpy as np
 from blocks.corpus.block_writer import write_block
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS, blocks_of_buckets, bucket_count, rank_words, slice_count
-from blocks.corpus.writer import finish
+from blocks.corpus.writer import RankedWords, finish
 from blocks.errors import RequestError
 from blocks.files import publish_directory
 from blocks.given_arrays import integers
@@ -76,10 +76,9 @@ def write_corpus(
         finish(
             root,
             blocks=blocks,
-            word_ids=word_ids,
-            slice_bounds=slice_bounds,
-            frequencies=frequencies,
-            document_frequencies=_document_frequencies(offsets, words, len(vocabulary)),
+            words=RankedWords(
+                word_ids, slice_bounds, frequencies, _document_frequencies(offsets, words, len(vocabulary))
+            ),
             texts=texts,
             made=made or {"kind": "arrays", "seed": seed},
             part_tokens=part_tokens,

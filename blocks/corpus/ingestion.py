@@ -31,7 +31,7 @@ from blocks.corpus.messages import WORDS, ChunkToSign, Parsed, Reading
 from blocks.corpus.partition import bucket_count
 from blocks.corpus.request import CorpusRequest, Settled, inputs_told, settled
 from blocks.corpus.vocabulary import ChosenVocabulary, choose, keep_fixed, select
-from blocks.corpus.writer import finish
+from blocks.corpus.writer import RankedWords, finish
 from blocks.documents.kept import ALL
 from blocks.documents.writing import table_files
 from blocks.errors import RequestError
@@ -308,10 +308,7 @@ def finish_corpus(
         target.root,
         shard=together.shard(target.root, entries, texts) if together else None,
         blocks=blocks,
-        word_ids=chosen.word_ids,
-        slice_bounds=chosen.slice_bounds,
-        frequencies=frequencies,
-        document_frequencies=document_frequencies,
+        words=RankedWords(chosen.word_ids, chosen.slice_bounds, frequencies, document_frequencies),
         texts=texts,
         made=made,
         part_tokens=old.part_size if old else asked.request.part_tokens,

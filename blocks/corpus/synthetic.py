@@ -25,7 +25,7 @@ from blocks.arrays import write_arrays
 from blocks.control_groups import cores
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS, rank_words, slice_count
-from blocks.corpus.writer import finish
+from blocks.corpus.writer import RankedWords, finish
 from blocks.errors import RequestError
 from blocks.files import require_new
 from blocks.progress_bar import Bar, no_bar
@@ -117,10 +117,7 @@ def synthesize(
         finish(
             target.root,
             blocks=entries,
-            word_ids=word_ids,
-            slice_bounds=slice_bounds,
-            frequencies=frequencies,
-            document_frequencies=document_frequencies,
+            words=RankedWords(word_ids, slice_bounds, frequencies, document_frequencies),
             texts={"vocabulary": write_lines(target.root, "vocabulary.txt", vocabulary)},
             planted=planted,
             made=_made(request),

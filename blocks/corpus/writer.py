@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,15 @@ from blocks.arrays import map_arrays, write_arrays
 from blocks.corpus.dataset import Block, Dataset, Index
 from blocks.corpus.partition import PART_TOKENS
 from blocks.ingestion.manifest import Written, write_manifest
+
+
+class RankedWords(NamedTuple):
+    """The words of a corpus. For word_ids and slice_bounds see `Index`; counts are in vocabulary order."""
+
+    word_ids: np.ndarray
+    slice_bounds: np.ndarray
+    frequencies: np.ndarray  # int64 (V,), number of tokens of each word
+    document_frequencies: np.ndarray  # int64 (V,), number of documents that contain each word
 
 
 def write_slice(root: Path, file_name: str, blocks: Sequence[Block], first: int, last: int) -> dict[str, Any]:
@@ -45,10 +54,7 @@ def finish(
     root: Path,
     *,
     blocks: list[dict[str, Any]],
-    word_ids: np.ndarray,
-    slice_bounds: np.ndarray,
-    frequencies: np.ndarray,
-    document_frequencies: np.ndarray,
+    words: RankedWords,
     texts: dict[str, dict[str, Any]],
     made: dict[str, Any],
     part_tokens: int = PART_TOKENS,
@@ -59,11 +65,11 @@ def finish(
 ) -> None:
     """Write the slices, the index and, last, the manifest for existing blocks.
 
-    blocks: entries from `write_block`, in order. frequencies, document_frequencies: int64 (V,), in vocabulary order.
-    texts: entries of the "vocabulary" file and, if documents have names, the "documents" file. made: record of how the
-    dataset was made. generation: number of appends so far; files of the previous generation are kept, so that the
-    dataset stays valid until its manifest is replaced. planted: entry of the known topics of synthetic data. shard:
-    "shard" entry of the manifest, see `blocks.shards.whole`. table: "table" entry of a document table.
+    blocks: entries from `write_block`, in order. texts: entries of the "vocabulary" file and, if documents have names,
+    the "documents" file. made: record of how the dataset was made. generation: number of appends so far; files of the
+    previous generation are kept, so that the dataset stays valid until its manifest is replaced. planted: entry of the
+    known topics of synthetic data. shard: "shard" entry of the manifest, see `blocks.shards.whole`. table: "table"
+    entry of a document table.
     """
     suffix = f"-{generation}" if generation else ""
     slice_folder = f"slices{suffix}"
@@ -71,15 +77,17 @@ def finish(
     mapped = [Block(**map_arrays(root / entry["file"], entry["arrays"])) for entry in blocks]
     slices = [
         write_slice(root, f"{slice_folder}/{number:05}.h5", mapped, int(first), int(last))
-        for number, (first, last) in enumerate(pairwise(slice_bounds))
+        for number, (first, last) in enumerate(pairwise(words.slice_bounds))
     ]
-    cells = np.array([entry["cells"] for entry in blocks], np.int64).reshape(len(blocks), slice_bounds.size - 1)
-    index = Index(word_ids, frequencies[word_ids], document_frequencies[word_ids], slice_bounds, cells.reshape(-1))
+    cells = np.array([entry["cells"] for entry in blocks], np.int64).reshape(len(blocks), words.slice_bounds.size - 1)
+    ids = words.word_ids
+    counted = words.frequencies[ids], words.document_frequencies[ids]
+    index = Index(ids, *counted, words.slice_bounds, cells.reshape(-1))
     index_entry = write_arrays(root, f"index{suffix}.h5", index._asdict())
     counts = {
         "documents": sum(entry["documents"] for entry in blocks),
         "tokens": int(cells.sum()),
-        "vocabulary_size": int(word_ids.size),
+        "vocabulary_size": int(ids.size),
         "part_tokens": part_tokens,
     }
     files = Written(index_entry, texts, blocks, slices)

@@ -24,7 +24,7 @@ from blocks.arrays import Pieces, map_arrays, write_arrays
 from blocks.control_groups import cores
 from blocks.corpus.dataset import Block, Dataset
 from blocks.corpus.partition import least_slices, rank_words
-from blocks.corpus.writer import finish
+from blocks.corpus.writer import RankedWords, finish
 from blocks.design.design import Design
 from blocks.design.row_shards import split_design
 from blocks.errors import RequestError, WorkFailed
@@ -332,10 +332,7 @@ def _finish_corpus(
     finish(
         target.root,
         blocks=blocks,
-        word_ids=columns.ids,
-        slice_bounds=columns.slice_bounds,
-        frequencies=frequencies,
-        document_frequencies=document_frequencies,
+        words=RankedWords(columns.ids, columns.slice_bounds, frequencies, document_frequencies),
         part_tokens=whole.part_size,
         planted=entry_of_topics,
         **common,

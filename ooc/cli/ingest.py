@@ -21,7 +21,7 @@ from ooc.cli.console import JSON, note
 from ooc.cli.ingest_ratings import ingest_ratings
 from ooc.cli.new_datasets import INPUTS, OUT, create, refuse_shards, resources, tell, tell_both
 from ooc.cli.options import on_ring, options, parameter, takes
-from ooc.cli.session import RING, Session, session
+from ooc.cli.session import RING, Session, same_everywhere, session
 from samplers.options import of_several
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
     from blocks.generations import identity_or_none
 
     started = time.monotonic()
-    asked = {"command": f"ingest {kind}", **_same_everywhere(given)}
+    asked = {"command": f"ingest {kind}", **same_everywhere(_of_all_ranks(given))}
     joining = {each.name: given.pop(each.name) for each in RING}
     chosen = {name: given.pop(name, None) for name in Filters._fields}
     if given["vocab_from"]:
@@ -214,10 +214,9 @@ _OF_RANK = {  # parameters in which ranks may differ
 }
 
 
-def _same_everywhere(given: dict[str, Any]) -> dict[str, str]:
-    """Return by name the parameters that must be equal on all ranks: all except paths and resources."""
-    named = {f"--{name.replace('_', '-')}": value for name, value in given.items() if name not in _OF_RANK}
-    return {name: "not given" if value is None else str(value) for name, value in named.items()}
+def _of_all_ranks(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters that must be equal on all ranks, by option name: all except paths and resources."""
+    return {name.replace("_", "-"): value for name, value in given.items() if name not in _OF_RANK}
 
 
 def _ingest_holding_out(

@@ -123,14 +123,15 @@ def launched(session: Session) -> Iterator[None]:
         _launched.pop()
 
 
-def same_everywhere(kind: type[Options], given: Mapping[str, Any]) -> dict[str, str]:
-    """Return the options that must be equal on all ranks, by name: all options except paths.
+def same_everywhere(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return options that must be equal on all ranks in the form that `session` compares. values: by name."""
+    return {f"--{name}": "not given" if value is None else str(value) for name, value in values.items()}
 
-    kind: options class. given: parameters of the command.
-    """
+
+def all_but_paths(kind: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of options, except paths, by name. kind: options class. given: parameters of the command."""
     options = [each for each in described(kind).values() if Path not in (each.type, *get_args(each.type))]
-    values = {f"--{each.name}": given.get(each.field, each.default) for each in options}
-    return {name: "not given" if value is None else str(value) for name, value in values.items()}
+    return {each.name: given.get(each.field, each.default) for each in options}
 
 
 @contextmanager

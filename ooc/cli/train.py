@@ -11,7 +11,7 @@ import typer
 from blocks.plurals import count_of
 from ooc.cli.console import JSON, print_json, say
 from ooc.cli.options import DescribedCommand, on_ring, options, parameter, read, takes
-from ooc.cli.session import RING, same_everywhere, session
+from ooc.cli.session import RING, all_but_paths, same_everywhere, session
 from samplers.factorization.options import FactorizationOptions
 from samplers.lda.options import LdaOptions
 from samplers.options import Options, ProgramOptions, Resources, ResumeOptions
@@ -153,7 +153,7 @@ def train_program(**given: Any) -> None:
 
 
 def _train(command: str, train: Train, kind: type[Options], given: dict[str, Any]) -> None:
-    with session(given, {"command": f"train {command}", **same_everywhere(kind, given)}) as here:
+    with session(given, {"command": f"train {command}", **same_everywhere(all_but_paths(kind, given))}) as here:
         chosen, resources = read(kind, given, here.place), here.resources(given)
         last = train(here.place(given["data"]), here.place(given["run"]), chosen, resources, here.ring)
     if here.is_first:
@@ -180,7 +180,7 @@ def resume(**given: Any) -> None:
 
     if given["program"]:
         find_beside()
-    with session(given, {"command": "resume", **same_everywhere(ResumeOptions, given)}) as here:
+    with session(given, {"command": "resume", **same_everywhere(all_but_paths(ResumeOptions, given))}) as here:
         run = here.place(given["run"])
         last = go_on(run, read(ResumeOptions, given, here.place), here.resources(given), here.ring)
     if here.is_first:
