@@ -13,18 +13,10 @@ from pathlib import Path
 import pytest
 from commands import Ooc
 from corpora import tree
+from text_files import write_texts
 
 TRAIN = "train lda corpus {} --topics 3 --sampler two-phase --workers 1 --seed 5 --evaluate-every 50 --iterations"
 APPEND = "ingest jsonl more.jsonl corpus --append"
-
-
-def write_texts(file: Path, *names: str) -> None:
-    words = ["apple", "pear", "plum", "fruit", "goal", "team", "ball", "match"]
-    lines = [
-        {"id": name, "text": " ".join(words[(place * 3 + k) % 8] for k in range(12))}
-        for place, name in enumerate(names)
-    ]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 @pytest.fixture

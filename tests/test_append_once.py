@@ -21,21 +21,12 @@ import pytest
 from commands import Ooc
 from corpora import tree
 from long import long_but
+from text_files import words_of, write_day
 
 from blocks import Dataset
 from blocks.json_files import write_json
 
-WORDS = ["apple", "pear", "plum", "goal", "team", "ball", "match", "fruit"]
 REMEDY = "Leave it out, or give --skip-known to skip what the dataset already has."
-
-
-def write_day(file: Path, *names: str) -> None:
-    lines = [{"id": name, "text": " ".join(words_of(name))} for name in names]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
-def words_of(name: str) -> list[str]:
-    return random.Random(name).choices(WORDS, k=6)
 
 
 def succeed(ooc: Ooc, command: str, **options: object) -> subprocess.CompletedProcess[str]:

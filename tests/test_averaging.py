@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import kill_while_resuming, leftovers, model_bytes, names_of_words, random_documents, small_dataset
+from folded_documents import bag, documents_of, expected_counts
 from hypothesis import given
 from hypothesis import strategies as st
-from test_fold_in import bag, documents_of, expected_counts
 
 from blocks import Dataset, Interrupted, RequestError, WorkFailed, write_corpus
 from samplers.lda import training

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from commands import Ooc
 from corpora import tree
+from held_runs import assert_plain, held
 from long import long_but
-from test_append_beside import write_texts
-from test_orders import assert_plain, held
+from text_files import write_texts
 
 TRAIN = "train lda corpus run --topics 3 --sampler two-phase --workers 1 --seed 5 --evaluate-every 20 --iterations 20"
 LONGER = "resume {} --iterations 30 --workers 1"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet
 import pytest
-from test_fold_in import bag, dense_phi, documents_of
+from folded_documents import bag, dense_phi, documents_of
 
 from blocks import Dataset
 from samplers import LatentDirichletAllocation

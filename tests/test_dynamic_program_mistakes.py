@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from commands import Ooc
-from test_dynamic_programs import made  # noqa: F401  (a fixture)
+from dynamic_programs import made  # noqa: F401  (a fixture)
 
 from blocks import RequestError
 from blocks.errors import Diverged, OocError

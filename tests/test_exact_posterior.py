@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
 from corpora import make_prior, make_totals
+from exact_posteriors import CORPORA, posterior, total_variation
 from long import long_but
 from scipy import stats
-from scipy.special import gammaln
 from token_chains import EXACT, FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel, Tokens, count_visits, tokens_of
 
 from ooc.rng import stream_key
 from samplers.lda import two_phase
 from samplers.lda.word_prior import WordPrior, pack_pairs, prior_of_word, word_prior
 
-CORPORA = {  # documents, vocabulary, alpha (asymmetric, so that no relabelling of topics hides a mistake), beta
-    "2 topics": ([[0, 1, 1], [0, 2], [2, 2]], 3, [0.4, 0.9], 0.3),
-    "3 topics": ([[0, 1, 0], [1], [1]], 2, [0.3, 0.9, 0.5], 0.4),
-}
 ALARM = 1e-6  # chance that one chi-square test fails though the chain is right
 BATCHES, SWEEPS = 250, 400
-
-
-def posterior(
-    tokens: Tokens, alpha: np.ndarray | None = None, beta: float | None = None, weights: np.ndarray | None = None
-) -> np.ndarray:
-    """p(z | w) of every z, in the order of `product`: the joint formula, normalised over all K^N assignments. weights:
-    (V, K), the prior of each word in each topic, instead of beta."""
-    alpha, beta = tokens.alpha if alpha is None else alpha, beta or tokens.beta
-    weights = np.full((tokens.vocabulary, alpha.size), beta) if weights is None else weights
-    assignments = np.array(list(product(range(alpha.size), repeat=tokens.words.size)))
-    log_joint = np.zeros(len(assignments))
-    for k in range(alpha.size):
-        here = (assignments == k).astype(int)
-        of_document = here @ np.eye(tokens.documents.max() + 1, dtype=int)[tokens.documents]
-        of_word = here @ np.eye(tokens.vocabulary, dtype=int)[tokens.words]
-        mass, possible = weights[:, k].sum(), weights[:, k] > 0.0
-        log_joint += gammaln(of_document + alpha[k]).sum(axis=1) - gammaln(of_word.sum(axis=1) + mass) + gammaln(mass)
-        of_words = gammaln(of_word[:, possible] + weights[possible, k]) - gammaln(weights[possible, k])
-        log_joint += np.where(of_word[:, ~possible].any(axis=1), -np.inf, of_words.sum(axis=1))
-    joint = np.exp(log_joint - log_joint.max())
-    return joint / joint.sum()
 
 
 def p_value(visits: np.ndarray, expected: np.ndarray) -> float:
@@ -69,11 +43,6 @@ def p_value(visits: np.ndarray, expected: np.ndarray) -> float:
 def _with_rest(values: np.ndarray, common: np.ndarray) -> np.ndarray:
     """The common states, and the sum of all others as one."""
     return np.concatenate((values[..., common], values[..., ~common].sum(axis=-1, keepdims=True)), axis=-1)
-
-
-def total_variation(visits: np.ndarray, expected: np.ndarray) -> float:
-    frequencies = visits.sum(axis=0) / visits.sum()
-    return 0.5 * float(np.abs(frequencies - expected).sum())
 
 
 def visits_of(tokens: Tokens, kernel: Kernel, how: int, sweeps: int = SWEEPS, thin: int = 1) -> np.ndarray:

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import InProcess, kill_while_resuming, leftovers, model_bytes, plan
+from dirty_pages import Watch, dirty, on_disk
+from factorizations import planted, program_spec, written
 from hypothesis import given
 from hypothesis import strategies as st
 from long import long_but
 from processes import children
-from test_factorization import planted, program_spec, written
-from test_slices import Watch, dirty, on_disk
 
 from blocks.errors import RequestError
 from blocks.memory import parse_size

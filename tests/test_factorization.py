@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import InProcess
+from factorizations import planted, program_spec, written
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from blocks.errors import WorkFailed
-from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 from blocks.ratings.matrix import Matrix
 from ooc.workers.worker import ProgramSpec
 from samplers.factorization import als, ccd, sgd
@@ -24,28 +24,6 @@ from samplers.programs import target
 
 F = np.float32
 METHODS = ["ccd", "als", "sgd"]
-
-
-def program_spec(method: str, **options: object) -> ProgramSpec:
-    defaults = {"rank": 3, "regularization": 0.1, "seed": 7}
-    return ProgramSpec(target(f"mf-{method}"), defaults | options)
-
-
-def written(path: Path, dense: np.ndarray, known: np.ndarray, **options: object) -> Matrix:
-    """The matrix of the known entries of a dense one, float (D, I) and bool (D, I)."""
-    lines = (f"{row}\t{column}\t{float(dense[row, column])!r}\n" for row, column in np.argwhere(known).tolist())
-    (path / "ratings.tsv").write_text("".join(lines))
-    request = RatingsRequest([str(path / "ratings.tsv")], str(path / "matrix"), **options)  # type: ignore[arg-type]
-    return ingest_ratings(request, workers=1)
-
-
-def planted(rows: int, columns: int, rank: int, share: float, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix of low rank, and which of its entries are known: in every row and column some are."""
-    random = np.random.default_rng(seed)
-    dense = random.normal(size=(rows, rank)) @ random.normal(size=(rank, columns))
-    known = random.random((rows, columns)) < share
-    known[:, 0] = known[0] = True
-    return dense, known
 
 
 @pytest.fixture(scope="module")

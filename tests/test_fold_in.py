@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from folded_documents import bag, dense_phi, documents_of, expected_counts
 
 from blocks import Dataset, RequestError
 from ooc.rng import bits, stream_key
@@ -28,57 +29,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 @pytest.fixture(scope="module")
 def held_out(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return new_documents(tmp_path_factory.mktemp("held-out") / "data", model)
-
-
-def dense_phi(model: Model) -> np.ndarray:
-    """float64 (K, V), phi of every topic and word."""
-    counts = np.zeros((model.vocabulary_size, model.topics))
-    rows = np.repeat(np.arange(model.vocabulary_size), np.diff(model.words.offsets))
-    counts[rows, model.words.topics] = model.words.counts
-    return ((counts + model.beta) / (model.topic_counts + model.vocabulary_size * model.beta)).T
-
-
-def documents_of(dataset: Dataset) -> list[np.ndarray]:
-    """The words of each document, in the original order of documents."""
-    found: list[np.ndarray] = [np.empty(0, np.int64)] * dataset.documents
-    for number in range(dataset.block_count):
-        block = dataset.block(number)
-        words = dataset.index.word_ids[np.repeat(block.words, np.diff(block.word_offsets))[block.positions]]
-        for row, document in enumerate(block.documents):
-            found[document] = words[block.offsets[row] : block.offsets[row + 1]]
-    return found
-
-
-def expected_counts(
-    phi: np.ndarray, unseen: np.ndarray, alpha: np.ndarray, words: np.ndarray, times: np.ndarray
-) -> np.ndarray:
-    """CVB0 with fixed phi over the topics that count: n_k, float64 (K,).
-
-    phi: float64 (K, V). unseen: float64 (K,), phi of a word that a topic has not been seen with.
-    """
-    phi = phi[:, words]
-    evidence = alpha * ((phi - unseen[:, None]) @ (times / (alpha @ phi)))
-    taking_part = evidence >= fold_in.LEAST_EVIDENCE * evidence.max()
-    gamma = np.zeros((words.size, alpha.size))
-    for sweep in range(fold_in.FIRST_SWEEPS + fold_in.MOST_SWEEPS):
-        counts = times @ gamma
-        if sweep == fold_in.FIRST_SWEEPS:
-            taking_part &= counts >= fold_in.LEAST_SHARE * counts.max()
-            gamma *= taking_part
-        before = gamma.copy()
-        for j in range(words.size):
-            gamma[j] = phi[:, j] * (times @ gamma - gamma[j] + alpha) * taking_part
-            gamma[j] /= gamma[j].sum()
-        if sweep >= fold_in.FIRST_SWEEPS and times @ abs(gamma - before).sum(axis=1) < fold_in.TOLERANCE * times.sum():
-            break
-    return times @ gamma
-
-
-def bag(dataset: Dataset, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different words of a document in the order in which kernels meet them, by rank, and how often each occurs."""
-    different, times = np.unique(words, return_counts=True)
-    order = np.argsort(np.argsort(dataset.index.word_ids)[different])
-    return different[order].astype(np.uint32), times[order]
 
 
 def test_mixtures_agree_with_a_dense_twin(model: Model, held_out: Dataset, tmp_path: Path) -> None:

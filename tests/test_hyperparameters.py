@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from scipy.special import gammaln, psi
-from test_training import kill_at_random_points
+from training_process import kill_at_random_points
 
 from blocks import Dataset
 from ooc.training import train

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 import xxhash
 from corpora import tree
 from processes import children
+from text_files import WORDS, random_texts, write_jsonl, write_uci
 
 from blocks import Dataset, RequestError
 from blocks.append import append_to
@@ -19,29 +19,6 @@ from blocks.corpus.ingestion import ingest
 from blocks.corpus.request import CorpusRequest
 from blocks.corpus.stop_words import read_stop_words
 from blocks.corpus.vocabulary import Filters
-
-WORDS = [f"word{number}" for number in range(300)]
-
-
-def random_texts(seed, documents, length=30):
-    generator = np.random.default_rng(seed)
-    return [
-        " ".join(WORDS[word] for word in generator.zipf(1.4, generator.integers(0, length)).clip(max=300) - 1)
-        for _ in range(documents)
-    ]
-
-
-def write_jsonl(path, texts, first=0):
-    path.write_text("".join(json.dumps({"id": f"doc{first + n}", "text": text}) + "\n" for n, text in enumerate(texts)))
-    return str(path)
-
-
-def write_uci(path, texts, vocabulary):
-    place = {word: number for number, word in enumerate(vocabulary, 1)}
-    rows = [(d, place[w], c) for d, text in enumerate(texts, 1) for w, c in Counter(text.split()).items()]
-    lines = [str(len(texts)), str(len(vocabulary)), str(len(rows)), *(f"{d} {w} {c}" for d, w, c in rows)]
-    path.write_bytes(gzip.compress("\n".join(lines).encode()))
-    return str(path)
 
 
 def test_the_same_bytes_for_any_workers_and_memory(tmp_path, monkeypatch):

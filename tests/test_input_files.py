@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from designs import read_back as design_back
 from numpy.lib import format as npy
-from test_ratings import read_back as ratings_back
+from rating_files import read_back as ratings_back
 
 from blocks import Dataset, Design
 from blocks.ratings.matrix import Matrix

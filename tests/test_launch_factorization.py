@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 from corpora import model_bytes
+from factorizations import new_runs, planted, train_all, written
 from launches import Launch, nobody_left, rank_in, serving
 from rings import mpiexec
-from test_factorization import planted, written
-from test_ring_factorization import new_runs, train_all
 
 from blocks.ratings.matrix import Matrix
 from blocks.shards.splitting import make_shards

@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 import xxhash
-from corpora import model_bytes
+from corpora import model_bytes, tree
 from launches import ITERATIONS, OPTIONS, expected, shards_of
 from rings import mpiexec
-from test_same_bytes import contents
-from test_together import files_of
+from text_files import files_of
 
 from blocks.corpus.dataset import Dataset
 from ooc.runs.run import Run
@@ -67,7 +66,7 @@ def test_ranks_that_mpi_starts_ingest_shards_of_one_dataset(tmp_path, bags):
 
     ingest(0, "in-0", "in-1", "alone")
     ingest(1, "in-{rank}", "in-1", "one-{rank}")
-    assert contents(tmp_path / "one-0") == contents(tmp_path / "alone")
+    assert tree(tmp_path / "one-0") == tree(tmp_path / "alone")
     ingest(2, "in-{rank}", "shard-{rank}")
     alone, shards = Dataset(tmp_path / "alone"), [Dataset(tmp_path / f"shard-{rank}") for rank in range(2)]
     assert [shard.vocabulary() for shard in shards] == [alone.vocabulary()] * 2

@@ -34,8 +34,8 @@ from plain_readers import (
     table_in,
     uci_in,
 )
+from rating_files import read_back as ratings_back
 from scipy import sparse
-from test_ratings import read_back as ratings_back
 
 from blocks import RequestError
 from blocks.corpus.ingestion import ingest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from designs import read_back as design_back
-from test_samples import read_back as samples_back
+from sample_sets import read_back as samples_back
 
 from blocks import Design
 from blocks.samples.samples import Samples

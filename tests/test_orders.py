@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import os
 import shutil
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from commands import Ooc
 from corpora import tree
+from held_runs import TRAIN, assert_plain, held
 from nursery import will_do
-from processes import until
-from sudden_ends import Command
-from test_append_beside import write_texts
+from text_files import write_texts
 
 pytestmark = pytest.mark.skipif(not will_do(), reason="nothing is forked here")
 
-ITERATIONS = 60
-TRAIN = f"train lda corpus run --topics 3 --sampler two-phase --workers 1 --iterations {ITERATIONS} --seed"
 OPERATIONS = {
     "append": "ingest jsonl more.jsonl corpus --append --workers 1",
     "replace": "ingest jsonl texts.jsonl corpus --overwrite --block-tokens 100 --workers 1 --seed 3",
@@ -66,43 +59,6 @@ def place(prepared: Path, tmp_path: Path, ooc: Ooc) -> Path:
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     shutil.rmtree(tmp_path / "corpus" / "runs")
     return tmp_path
-
-
-def stopped(group: int) -> bool:
-    """Whether all processes of a group are."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, leader = stat.read_text().rpartition(")")[2].split()[:3]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        found += [state] if int(leader) == group else []
-    return all(state in "TZ" for state in found)
-
-
-@contextmanager
-def held(place: Path) -> Iterator[Command]:
-    """A training that stands still within an iteration, until this ends."""
-    process = Command(place, f"{TRAIN} 5")
-    try:
-        until((place / "run" / "metrics.jsonl").exists)
-        os.killpg(process.pid, signal.SIGSTOP)
-        until(lambda: stopped(process.pid))
-        assert len((place / "run" / "metrics.jsonl").read_bytes().splitlines()) < ITERATIONS
-        yield process
-    finally:
-        os.killpg(process.pid, signal.SIGCONT)
-        process.code = process.wait()
-        process.end()
-
-
-def assert_plain(what: object, code: int | None, message: str) -> None:
-    """A command is done, or says in a line what is the matter, and in another what to do."""
-    assert code in (0, 1, 2), (what, code, message)
-    assert "Traceback" not in message and "bug in ooc" not in message, (what, message)
-    lines = [line for line in message.splitlines() if line.startswith("ooc: ")]
-    assert len(lines) == bool(code), (what, code, message)
-    assert not code or len(message[message.index("ooc: ") :].splitlines()) >= 2, (what, code, message)
 
 
 def operate(place: Path, ooc: Ooc, name: str) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from corpora import InProcess, kill_while_resuming, leftovers, model_bytes, new_run, plan
+from factorizations import planted, written
 from rings import on_ring
 from scipy import sparse
 from stochastic_programs import Naive
-from test_factorization import planted, written
 
 from blocks.errors import Diverged
 from blocks.ratings.matrix import Matrix

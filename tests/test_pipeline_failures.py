@@ -18,11 +18,12 @@ from typing import NamedTuple
 
 import psutil
 import pytest
+from commands import Ooc
 from corpora import tree
 from long import long_but
 from processes import until
 from sudden_ends import let_a_minute_pass
-from test_append_once import Ooc, write_day
+from text_files import write_day
 
 STEPS = {
     "ingest": "ingest jsonl monday.jsonl corpus --append --skip-known --min-df 2 --workers 1",

@@ -12,8 +12,8 @@ import pyarrow.parquet
 import pytest
 from conftest import Ooc
 from designs import read_back as design_back
-from test_ratings import read_back as ratings_back
-from test_tables import TEXTS, write_csv
+from rating_files import read_back as ratings_back
+from text_files import quoted_texts, write_csv
 
 from blocks import Design
 from blocks.ratings.matrix import Matrix
@@ -25,7 +25,8 @@ def database(tmp_path: Path) -> Path:
     with sqlite3.connect(tmp_path / "all.db") as made:
         made.execute("CREATE TABLE papers (id INTEGER, body TEXT, pdf BLOB)")
         made.executemany(
-            "INSERT INTO papers VALUES (?, ?, ?)", [(n, text or None, b"%PDF") for n, text in enumerate(TEXTS)]
+            "INSERT INTO papers VALUES (?, ?, ?)",
+            [(n, text or None, b"%PDF") for n, text in enumerate(quoted_texts(900))],
         )
         made.execute("CREATE TABLE numbers (a REAL, b REAL, y REAL)")
         made.executemany("INSERT INTO numbers VALUES (?, ?, ?)", [(n / 4, n % 3, n / 2) for n in range(200)])
@@ -41,7 +42,7 @@ def test_rows_of_a_query(database: Path, tmp_path: Path, ooc: Ooc) -> None:
     papers = "SELECT body AS text, 'p' || id AS name FROM papers WHERE id < 500 ORDER BY id"
     done = ooc("ingest", "csv", "all.db", "papers", "--name-column", "name", "--query", papers)
     assert done.returncode == 0, done.stderr
-    write_csv(pa.table({"text": TEXTS[:500], "name": [f"p{n}" for n in range(500)]}), tmp_path / "in.csv")
+    write_csv(pa.table({"text": quoted_texts(500), "name": [f"p{n}" for n in range(500)]}), tmp_path / "in.csv")
     assert ooc("ingest", "csv", "in.csv", "expected", "--name-column", "name").returncode == 0
     for file in ("vocabulary.txt", "documents.txt", "blocks/00000.h5"):
         assert (tmp_path / "papers" / file).read_bytes() == (tmp_path / "expected" / file).read_bytes()

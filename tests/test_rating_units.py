@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import Ooc
+from factorizations import planted, written
 from long import long_but
 from rings import on_ring
-from test_factorization import planted, written
 
 from blocks.errors import RequestError, WorkFailed
 from blocks.shards.splitting import make_shards

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rating_files import read_back
 
 from blocks import RequestError
 from blocks.ingestion.messages import LinesChunk
@@ -24,24 +25,6 @@ from blocks.sources import Source
 from blocks.verify import repair_dataset, verify_dataset
 
 RATINGS = [("7", "32", 4.0), ("7", "5", 2.5), ("12", "32", 1.0), ("7", "100", 5.0), ("30", "5", 3.0)]
-
-
-def read_back(matrix: Matrix, *, by_column: bool = False) -> dict[tuple[str, str], float]:
-    """All entries by the names of their row and column, from the blocks or from the slices."""
-    rows, columns, found = matrix.row_names(), matrix.column_names(), {}
-    blocks = [matrix.block(number) for number in range(matrix.block_count)]
-    lines = np.concatenate([block.rows for block in blocks])
-    units = [matrix.slice(number) for number in range(matrix.slice_count)] if by_column else blocks
-    place = 0
-    for unit in units:
-        for begin, end in zip(unit.offsets[:-1].tolist(), unit.offsets[1:].tolist(), strict=True):
-            for at in range(begin, end):
-                row, column = (unit.rows[at], place) if by_column else (place, unit.columns[at])
-                key = rows[lines[row]], columns[matrix.index.column_ids[column]]
-                assert key not in found
-                found[key] = float(unit.values[at])
-            place += 1
-    return found
 
 
 def ingested(path: Path, content: str | bytes, **options: object) -> Matrix:

@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import model_bytes, plan
+from corpora import model_bytes
+from factorizations import new_runs, one_machine, planted, told, train_all, written
 from long import long_but
-from rings import on_ring
-from test_factorization import planted, written
 
 from blocks.ratings.matrix import Matrix
 from blocks.shards.splitting import make_shards
-from ooc.ring.ring import Ring
-from ooc.runs.new_run import create_run
-from ooc.runs.remembered import entry_of
-from ooc.runs.run import Run
-from ooc.training import train
-from ooc.workers.worker import ProgramSpec
 from samplers.factorization.model import FactorModel
-from samplers.factorization.observer import FactorizationObserver, check_held_out_ratings
+from samplers.factorization.observer import check_held_out_ratings
 from samplers.factorization.programs import ON_RING
 from samplers.factorization.rating_errors import evaluate_ratings
-from samplers.programs import target
 
 # Of the methods that gather columns the first shows that nothing depends on workers or stops: the others take long.
 FEW = ("sgd", "ccd")
 STOCHASTIC = ("sgd", "splash")
 METHODS = [*FEW, *(pytest.param(method, marks=pytest.mark.long) for method in ON_RING if method not in FEW)]
-OPTIONS = {"rank": 6, "regularization": 0.02, "seed": 7}
-OWN: dict[str, dict[str, object]] = {"implicit": {"alpha": 2.0}, "splash": {"parallelism": 6}}
-
-
-def options_of(method: str) -> dict[str, object]:
-    return OPTIONS | OWN.get(method, {"biases": True})
 
 
 @pytest.fixture(scope="module")
@@ -59,45 +43,6 @@ def shards(whole, tmp_path_factory):
         return made[count]
 
     return shards_of
-
-
-def train_all(runs: list[Run], workers: int = 1, *, mapped: bool = False) -> None:
-    """Train a run at each rank of a ring."""
-
-    def train_one(ring: Ring) -> None:
-        run = runs[ring.rank]
-        train(run, plan(workers, mapped=mapped), quiet=True, observer=FactorizationObserver(run), ring=ring)
-
-    on_ring(len(runs), train_one)
-
-
-def new_runs(
-    root: Path,
-    datasets: list[Matrix],
-    method: str,
-    iterations: int = 4,
-    held_out: Sequence[Matrix] = (),
-    **options: object,
-) -> list[Run]:
-    root.mkdir(exist_ok=True)
-    spec = ProgramSpec(target(f"ring-mf-{method}"), options_of(method) | options)
-    length = {"iterations": iterations, "evaluate_every": 1}
-    entries = list(map(entry_of, held_out)) or [None] * len(datasets)
-    return [
-        create_run(root / f"run-{i}", shard, spec, settings={"staleness": 0, "held_out": entry}, **length)
-        for i, (shard, entry) in enumerate(zip(datasets, entries, strict=True))
-    ]
-
-
-def one_machine(path: Path, matrix: Matrix, method: str, iterations: int, **options: object) -> Run:
-    spec = ProgramSpec(target(f"mf-{method}"), options_of(method) | options)
-    run = create_run(path, matrix, spec, iterations=iterations, evaluate_every=1)
-    train(run, plan(), quiet=True)
-    return run
-
-
-def told(run: Run, name: str) -> list[float]:
-    return [line[name] for line in run.metrics()]
 
 
 @pytest.mark.few(1)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from corpora import model_bytes, small_dataset
+from factorizations import planted, written
 from long import long_but
 from rings import on_ring
-from test_factorization import planted, written
-from test_softmax import drawn, samples_of
+from sample_sets import drawn, samples_of
 
 from samplers.factorization.training import train_mf
 from samplers.lda.training import train_lda

@@ -15,7 +15,7 @@ import pytest
 from corpora import model_bytes, plan
 from launches import Launch, nobody_left, rank_in
 from rings import mpiexec, on_ring
-from test_softmax import drawn, samples_of
+from sample_sets import drawn, samples_of
 
 from benchmarks.sshd import SSHD, client_config, free_port, make_keys, serve, wait_for
 from blocks import RequestError

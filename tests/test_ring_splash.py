@@ -10,14 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import factorizations as factors
 import numpy as np
 import pytest
-import test_ring_factorization as factors
 from corpora import model_bytes, names_of_words, plan, random_documents
+from factorizations import planted, written
 from launches import Launch, nobody_left, rank_in, serving
 from rings import mpiexec, on_ring
 from stochastic_programs import Naive
-from test_factorization import planted, written
 
 from blocks import RequestError, write_corpus
 from blocks.corpus.dataset import Dataset

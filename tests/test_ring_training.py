@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from corpora import model_bytes, names_of_words, new_run, open_engine, plan, planted_documents, random_documents
 from long import long_but
+from minibatches import planted
 from rings import on_ring
-from test_running_mean import dense, weighted
-from test_scvb0 import planted
+from topic_models import dense, weighted
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
 from blocks.shards.splitting import make_shards

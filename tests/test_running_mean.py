@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from corpora import InProcess, leftovers, model_bytes, program_spec, small_dataset
+from topic_models import dense, weighted
 
 from blocks import Dataset
 from samplers.lda import training
-from samplers.lda.running_mean import DECAY, LEAST_COUNT
+from samplers.lda.running_mean import LEAST_COUNT
 from samplers.resume import resume
 from samplers.topics.inference import evaluate, infer
 from samplers.topics.model import Model
@@ -20,19 +21,6 @@ OPTIONS = {"topics": 6, "evaluate_every": 2, "workers": 1, "quiet": True}
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Dataset:
     return small_dataset(tmp_path_factory.mktemp("data") / "dataset", documents=120)
-
-
-def dense(rows, topics: int) -> np.ndarray:
-    matrix = np.zeros((rows.offsets.size - 1, topics))
-    matrix[np.repeat(np.arange(matrix.shape[0]), np.diff(rows.offsets)), rows.topics] = rows.counts
-    return matrix
-
-
-def weighted(states: list[np.ndarray]) -> np.ndarray:
-    """State t weighs binom(t + DECAY - 1, DECAY), which the recursion comes to: about t^DECAY."""
-    assert DECAY == 2
-    weights = np.array([t * (t + 1) for t in range(1, len(states) + 1)])
-    return np.tensordot(weights / weights.sum(), np.array(states, np.float64), 1)
 
 
 def test_the_model_is_the_weighted_mean_of_the_states(data, tmp_path):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sample_sets import read_back
 
 from blocks import RequestError
 from blocks.describe import describe, told
 from blocks.kinds import open_any
 from blocks.progress_bar import no_bar
 from blocks.samples.ingestion import ingest_samples, write_samples
-from blocks.samples.samples import Samples
 from blocks.verify import verify_dataset
 
 LINES = [
@@ -37,18 +37,6 @@ def text(lines: list[tuple[float, dict[int, float]]]) -> str:
         f"{label:g} " + " ".join(f"{column + 1}:{value!r}" for column, value in row.items()) + "\n"
         for label, row in lines
     )
-
-
-def read_back(samples: Samples) -> list[tuple[float, dict[int, float]]]:
-    """The samples in their original order."""
-    found = {}
-    for number in range(samples.block_count):
-        block = samples.block(number)
-        for row, original in enumerate(block.rows.tolist()):
-            mine = slice(*block.offsets[row : row + 2])
-            entries = zip(block.columns[mine].tolist(), block.values[mine].tolist(), strict=True)
-            found[original] = (float(block.labels[row]), dict(entries))
-    return [found[number] for number in range(len(found))]
 
 
 def test_samples_are_those_of_the_file(tmp_path: Path) -> None:

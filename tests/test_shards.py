@@ -21,7 +21,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from long import long_but
-from test_ratings import read_back
+from rating_files import read_back
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
 from blocks.kinds import open_any

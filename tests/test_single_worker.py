@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from corpora import InProcess
-from test_factorization import planted, written
+from factorizations import planted, written
 
 from blocks import WorkFailed
 from blocks.ratings.matrix import Matrix

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from commands import Ooc
 from corpora import InProcess
+from sample_sets import drawn, samples_of
 
-from blocks.samples.ingestion import write_samples
 from blocks.samples.samples import Samples
 from ooc.runs.run import Run
 from ooc.workers.worker import ProgramSpec
@@ -23,20 +23,6 @@ from samplers.regression.softmax.model import SoftmaxModel
 from samplers.regression.softmax.predictions import write_classes
 from samplers.regression.softmax.program import LOSSES, turn_to_gradients
 from samplers.regression.softmax.training import train_softmax
-
-
-def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Samples float32 (n, 12), about half of it 0, and labels 0, 2, 5 that a linear rule tells apart but for noise."""
-    random = np.random.default_rng(seed)
-    rule = np.random.default_rng(0).normal(size=(12, 3))
-    x = (random.normal(size=(count, 12)) * (random.random((count, 12)) < 0.5)).astype(np.float32)
-    return x, np.array([0.0, 2.0, 5.0])[(x @ rule + random.gumbel(size=(count, 3)) / 2).argmax(axis=1)]
-
-
-def samples_of(path: Path, x: np.ndarray, labels: np.ndarray, spacing: int = 1) -> Samples:
-    """spacing: columns from one that has values to the next."""
-    offsets, columns = np.concatenate(([0], np.cumsum((x != 0).sum(axis=1)))), spacing * np.nonzero(x)[1]
-    return write_samples(path, offsets, columns, x[x != 0], labels, width=spacing * x.shape[1], block_entries=800)
 
 
 @pytest.fixture(scope="module")

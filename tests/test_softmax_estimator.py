@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from corpora import InProcess
+from sample_sets import drawn, samples_of
 from scipy import sparse
 from sklearn.utils.estimator_checks import check_estimator
-from test_softmax import drawn, samples_of
 
 from blocks import RequestError
 from ooc.workers.worker import ProgramSpec

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from commands import Ooc
 from corpora import InProcess
-from test_factorization import planted, written
+from factorizations import planted, written
 
 from blocks.ratings.matrix import Matrix
 from ooc.workers.worker import ProgramSpec

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from corpora import InProcess, kill_while_resuming, leftovers, model_bytes, new_run, plan
+from factorizations import planted, written
 from long import long_but
 from stochastic_programs import Naive
-from test_factorization import planted, written
 
 from blocks import RequestError, WorkFailed
 from blocks.ratings.matrix import Matrix

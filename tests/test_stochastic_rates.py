@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from corpora import InProcess
-from test_factorization import written
+from factorizations import written
 
 from blocks.ratings.matrix import Matrix
 from ooc.workers.worker import ProgramSpec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 import zipfile
@@ -18,16 +17,15 @@ import pytest
 from conftest import Ooc
 from designs import read_back as design_back
 from long import long_but
-from test_ratings import read_back as ratings_back
+from rating_files import read_back as ratings_back
+from text_files import quoted_texts, write_csv
 
 from blocks import Dataset, Design, DesignRequest, RequestError, arrow_tables, ingest_design
 from blocks.arrow_tables import ArrowTable, distinct, numbers_of, texts
 from blocks.ratings.matrix import Matrix
 
 RANDOM = np.random.default_rng(5)
-WORDS = np.array([f"word{number}" for number in range(300)])
-TEXTS = [" ".join(RANDOM.choice(WORDS, 20)) + (', "so"\nthey said' if number % 7 == 0 else "") for number in range(900)]
-TEXTS[3] = ""
+TEXTS = quoted_texts(900)
 DOCUMENTS = pa.table({
     "id": [f"d{number}" for number in range(900)],
     "text": pa.array(TEXTS, pa.large_string()),
@@ -72,14 +70,6 @@ WRITERS: dict[str, Callable[[pa.Table, Path], None]] = {
     "saved": as_hugging_face,
     "partitioned": as_directory,
 }
-
-
-def write_csv(table: pa.Table, path: Path) -> None:
-    """By Python's csv and repr."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(table.column_names)
-        writer.writerows(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 @pytest.mark.few(2)

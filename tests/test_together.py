@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rings import in_all, tcp_rings
-from test_ingest import WORDS, random_texts, write_jsonl, write_uci
+from text_files import files_of
 
 from blocks import Dataset, RequestError, WorkFailed
 from blocks.corpus.ingestion import ingest
@@ -20,24 +20,6 @@ from blocks.shards.splitting import make_shards
 from blocks.shards.whole import check_together
 from blocks.verify import verify_dataset
 from ooc.ring.relay import Talk
-
-SIZES = (90, 7, 140)  # documents of each machine
-
-
-def files_of(folder: Path, kind: str) -> list[str]:
-    paths, first = [], 0
-    for rank, size in enumerate(SIZES):
-        texts, path = random_texts(rank, size), folder / f"in-{rank}{'.gz' if kind == 'uci' else ''}"
-        texts[-1] = f"only here{rank} {WORDS[299]}"
-        if kind == "jsonl":
-            write_jsonl(path, texts, first)
-        elif kind == "text":
-            path.write_text("".join(text + "\n" for text in texts))
-        else:
-            write_uci(path, [text.replace("only ", "").replace(f"here{rank}", WORDS[rank]) for text in texts], WORDS)
-        paths.append(str(path))
-        first += size
-    return paths
 
 
 def ingest_all(requests: Sequence[CorpusRequest]) -> list[Dataset]:

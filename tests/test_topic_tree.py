@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from corpora import small_dataset
+from minibatches import ALARM, BETA, SCALE, Minibatch
 from scipy import stats
-from test_scvb0 import ALARM, BETA, SCALE, Minibatch
 
 from blocks import Dataset
 from ooc.rng import stream_key

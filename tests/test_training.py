@@ -25,7 +25,7 @@ from corpora import (
     small_dataset,
 )
 from long import long_but
-from training_process import PATIENCE, Training, until
+from training_process import ITERATIONS, PATIENCE, RESIDENT, STREAMED, Training, kill_at_random_points, until
 
 from blocks import Dataset, Interrupted, RequestError, write_corpus
 from ooc.loop import Stop
@@ -35,9 +35,6 @@ from ooc.runs.run import Run
 from ooc.state.layout import Layout
 from ooc.training import PURPOSES, train
 from ooc.workers.worker import ProgramSpec
-
-ITERATIONS = 25
-RESIDENT, STREAMED = 0, 3  # buffers
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +61,6 @@ def check_finished(path: Path, expected: dict[str, bytes], iterations: int = ITE
     assert model_bytes(path) == expected
     assert [line["iteration"] for line in Run(path).metrics()] == list(range(1, iterations + 1))
     assert leftovers(path) == []
-
-
-def kill_at_random_points(path: Path, chance: random.Random, kills: int) -> None:
-    """Kill the coordinator of a run again and again, each time resumed with other workers and another plan."""
-    for _ in range(kills):
-        training_ = Training(path, chance.randint(1, 3), chance.choice([RESIDENT, 2, STREAMED]))
-        done = training_.iterations()
-        if chance.random() < 0.8:
-            training_.wait_for(min(done + chance.randint(1, 3), ITERATIONS))
-        else:  # while it starts
-            time.sleep(chance.uniform(0.5, 1.5))
-            training_.note_tree()
-        time.sleep(chance.uniform(0, 0.08))
-        training_.end(signal.SIGKILL)
-        if (path / "state").exists():
-            assert len(list((path / "state").glob("*.cells"))) <= 3
 
 
 def test_killed_at_any_point_a_run_ends_with_the_same_bytes(corpus, expected, tmp_path):

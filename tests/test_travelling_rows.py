@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from chi_square import alarmed
 from corpora import make_prior, make_totals
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_two_phase import alarmed
 
 from ooc.ring.packets import Passage
 from ooc.rng import stream_key

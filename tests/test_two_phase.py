@@ -6,16 +6,14 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
+from chi_square import alarmed
 from corpora import InProcess, make_prior, make_totals, program_spec, tiny_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from ooc.rng import stream_key, uniform
 from samplers.lda import two_phase
 from samplers.lda.groups import Scratch
-
-ALARM = 1e-6  # chance that one chi-square test fails though the kernel is right
 
 counts_of = st.lists(st.integers(0, 6), min_size=2, max_size=5)
 
@@ -114,14 +112,6 @@ def test_the_kernel_accepts_what_the_equation_accepts(data, topics, tokens, step
             if uniform(key, np.uint64(draw + i * steps + m)) < p:
                 current = proposed
         assert new[i] == current
-
-
-def alarmed(observed, expected):
-    """Whether a chi-square test of counts against expected probabilities rejects at rate ALARM."""
-    total = observed.sum()
-    assert not observed[expected == 0].any()
-    possible = expected > 0
-    return stats.chisquare(observed[possible], total * expected[possible] / expected.sum()).pvalue < ALARM
 
 
 @pytest.mark.parametrize("alpha", [[0.4], [0.05, 2.0, 0.7, 0.2]], ids=["same", "alias"])

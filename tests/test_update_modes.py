@@ -14,8 +14,8 @@ import numba
 import numpy as np
 import pytest
 from corpora import InProcess, make_totals, program_spec, tiny_dataset
+from exact_posteriors import CORPORA, posterior, total_variation
 from long import long_but
-from test_exact_posterior import CORPORA, posterior, total_variation
 from token_chains import Kernel, Tokens, code_of, derive, tokens_of
 
 from ooc.rng import bits, stream_key

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from commands import Ooc
 from corpora import new_run, plan
-from test_factorization import planted, written
+from factorizations import planted, written
 
 from blocks import RequestError, WorkFailed
 from blocks.ratings.matrix import Matrix

@@ -27,7 +27,7 @@ from corpora import (
     recount,
 )
 from long import long_but
-from test_scvb0 import planted, share_found
+from minibatches import planted, share_found
 
 from blocks import Dataset, write_corpus
 from blocks.memory import held

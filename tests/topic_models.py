@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from samplers.lda.running_mean import DECAY
 from samplers.topics.model import TopicCountRows, TopicModel
 
 
@@ -35,3 +36,10 @@ def dense(rows: TopicCountRows, topics: int) -> np.ndarray:
     counts = np.zeros((rows.offsets.size - 1, topics))
     counts[np.repeat(np.arange(len(counts)), np.diff(rows.offsets)), rows.topics] = rows.counts
     return counts
+
+
+def weighted(states: list[np.ndarray]) -> np.ndarray:
+    """State t weighs binom(t + DECAY - 1, DECAY), which the recursion comes to: about t^DECAY."""
+    assert DECAY == 2
+    weights = np.array([t * (t + 1) for t in range(1, len(states) + 1)])
+    return np.tensordot(weights / weights.sum(), np.array(states, np.float64), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -83,3 +84,25 @@ class Training:
         _, told = self.process.communicate(timeout=PATIENCE)
         until(lambda: not any(map(alive, self.tree)), f"{self.tree} are gone")
         return self.process.returncode, told
+
+
+ITERATIONS = 25
+
+
+RESIDENT, STREAMED = 0, 3  # buffers
+
+
+def kill_at_random_points(path: Path, chance: random.Random, kills: int) -> None:
+    """Kill the coordinator of a run again and again, each time resumed with other workers and another plan."""
+    for _ in range(kills):
+        training_ = Training(path, chance.randint(1, 3), chance.choice([RESIDENT, 2, STREAMED]))
+        done = training_.iterations()
+        if chance.random() < 0.8:
+            training_.wait_for(min(done + chance.randint(1, 3), ITERATIONS))
+        else:  # while it starts
+            time.sleep(chance.uniform(0.5, 1.5))
+            training_.note_tree()
+        time.sleep(chance.uniform(0, 0.08))
+        training_.end(signal.SIGKILL)
+        if (path / "state").exists():
+            assert len(list((path / "state").glob("*.cells"))) <= 3

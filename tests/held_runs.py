@@ -1,0 +1,52 @@
+"""A training that stands still within an iteration, and what a command may say meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from processes import until
+from sudden_ends import Command
+
+ITERATIONS = 60
+TRAIN = f"train lda corpus run --topics 3 --sampler two-phase --workers 1 --iterations {ITERATIONS} --seed"
+
+
+def stopped(group: int) -> bool:
+    """Whether all processes of a group are."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, leader = stat.read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        found += [state] if int(leader) == group else []
+    return all(state in "TZ" for state in found)
+
+
+@contextmanager
+def held(place: Path) -> Iterator[Command]:
+    """A training that stands still within an iteration, until this ends."""
+    process = Command(place, f"{TRAIN} 5")
+    try:
+        until((place / "run" / "metrics.jsonl").exists)
+        os.killpg(process.pid, signal.SIGSTOP)
+        until(lambda: stopped(process.pid))
+        assert len((place / "run" / "metrics.jsonl").read_bytes().splitlines()) < ITERATIONS
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGCONT)
+        process.code = process.wait()
+        process.end()
+
+
+def assert_plain(what: object, code: int | None, message: str) -> None:
+    """A command is done, or says in a line what is the matter, and in another what to do."""
+    assert code in (0, 1, 2), (what, code, message)
+    assert "Traceback" not in message and "bug in ooc" not in message, (what, message)
+    lines = [line for line in message.splitlines() if line.startswith("ooc: ")]
+    assert len(lines) == bool(code), (what, code, message)
+    assert not code or len(message[message.index("ooc: ") :].splitlines()) >= 2, (what, code, message)
