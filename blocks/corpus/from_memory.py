@@ -61,15 +61,9 @@ def write_corpus(
     rank_of[word_ids] = np.arange(word_ids.size, dtype=np.uint32)
 
     buckets = bucket_count(words.size, block_tokens)
-    documents, lengths, ranks, document_bounds, token_bounds = partition(rank_of[words], lengths, 0, seed, buckets)
+    in_buckets = partition(rank_of[words], lengths, 0, seed, buckets)
     with publish_directory(Path(out), overwrite=overwrite) as root:
-        (root / "blocks").mkdir()
-        blocks = []
-        for number, (first, last) in enumerate(pairwise(blocks_of_buckets(np.diff(token_bounds)))):
-            of_block = slice(document_bounds[first], document_bounds[last])
-            tokens = ranks[token_bounds[first] : token_bounds[last]]
-            block = shuffled(documents[of_block], lengths[of_block], tokens, seed, number)
-            blocks.append(write_block(root, number, *block, slice_bounds))
+        blocks = _write_blocks(root, in_buckets, seed, slice_bounds)
         texts = {"vocabulary": write_lines(root, "vocabulary.txt", vocabulary)}
         if names is not None:
             texts["documents"] = write_lines(root, "documents.txt", names)
@@ -97,6 +91,21 @@ def ingest_documents(
     with Dataset.create(out, **options) as writer:
         writer.add(documents, names)
     return Dataset(out)
+
+
+def _write_blocks(
+    root: Path, in_buckets: tuple[np.ndarray, ...], seed: int, slice_bounds: np.ndarray
+) -> list[dict[str, Any]]:
+    """Write the blocks and return their manifest entries. in_buckets: documents from `partition`."""
+    documents, lengths, ranks, document_bounds, token_bounds = in_buckets
+    (root / "blocks").mkdir()
+    blocks = []
+    for number, (first, last) in enumerate(pairwise(blocks_of_buckets(np.diff(token_bounds)))):
+        of_block = slice(document_bounds[first], document_bounds[last])
+        tokens = ranks[token_bounds[first] : token_bounds[last]]
+        block = shuffled(documents[of_block], lengths[of_block], tokens, seed, number)
+        blocks.append(write_block(root, number, *block, slice_bounds))
+    return blocks
 
 
 def _shortened(value: Any) -> str:

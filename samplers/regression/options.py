@@ -81,7 +81,7 @@ class RegressionOptions(Options):
         Option(
             "Column (name or index) without a penalty; can be repeated (glmnet's penalty.factor 0).",
             metavar="COLUMN",
-            without={"estimator": "penalizes all columns"},
+            without={"estimator": "is a penalty_factor of 0"},
         ),
     ] = ()
     intercept: Annotated[
