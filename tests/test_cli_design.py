@@ -72,6 +72,18 @@ def test_wrong_requests_end_with_code_2_and_one_line(tmp_path, ooc, arguments, c
     assert [path.name for path in tmp_path.iterdir()] == ["in.svm"]
 
 
+def test_dropping_the_target_is_not_advised(tmp_path, ooc):
+    (tmp_path / "x.csv").write_text("a,y\n1,yes\n")
+    for target, advice in (
+        ("y", "code the two classes of a logistic regression as 0 and 1"),
+        ("a", "or give --drop y"),
+    ):
+        refused = ooc("ingest", "csv", "x.csv", "out", "--target", target)
+        assert refused.returncode == 2
+        assert advice in refused.stderr
+        assert ("--drop" in refused.stderr) == (target == "a")
+
+
 def test_the_main_process_leaves_the_kernels_to_its_workers():
     code = "import sys, blocks.design.ingestion\nassert not {'numba', 'h5py', 'scipy'} & set(sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

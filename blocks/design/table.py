@@ -30,6 +30,12 @@ def read(data: bytes, source: str, line: int, form: TableFormat) -> DenseRows:
     return DenseRows(cells[: state[_ROW]], y[: state[_ROW]])
 
 
+_REMEDIES = {  # by whether the column is the target
+    False: "Fill in missing values, code categories as columns of 0 and 1, or give --drop {}.",
+    True: "Remove rows without a target, and code the two classes of a logistic regression as 0 and 1.",
+}
+
+
 def _wrong(data: bytes, form: TableFormat) -> tuple[str, str]:
     """Return what is wrong with the first row, which the kernel could not parse, and a remedy."""
     _, first = next(form.dialect.rows_apart(data))
@@ -46,8 +52,7 @@ def _wrong(data: bytes, form: TableFormat) -> tuple[str, str]:
                 if field.strip()
                 else "the field is empty"
             )
-            remedy = f"Fill in missing values, code categories as columns of 0 and 1, or give --drop {name}."
-            return f"column {name!r}: {what}", remedy
+            return f"column {name!r}: {what}", _REMEDIES[place == LABEL].format(name)
     return "the line cannot be read", "Correct the line."
 
 
