@@ -90,13 +90,12 @@ def test_topics_keep_their_numbers_and_labels(ooc, folder, sampler):
 
 def test_new_words_go_to_the_topics_of_their_documents(ooc, folder):
     """Each new word occurs with the words of one theme; without rows they are drawn from their documents' mixtures."""
-    assert ooc("train", "lda", "new", "words", "--topics", 5, "--iterations", 3, "--from", "first").returncode == 0
+    assert ooc("train", "lda", "new", "words", "--topics", 5, "--iterations", 1, "--from", "first").returncode == 0
     found, words = shares(ooc, "words", folder)
     for theme in THEMES:
         own = found[:, [words.index(word) for word in THEMES[theme]]].sum(axis=1)
         new = found[:, [words.index(f"new{theme}{number}") for number in range(3)]].sum(axis=1)
-        if (own > 0.5).any():
-            assert new.argmax() == own.argmax()
+        assert own @ new > 0.9 * np.linalg.norm(own) * np.linalg.norm(new)
 
 
 def test_same_bytes_for_any_workers_and_without_the_earlier_run(ooc, folder):
@@ -111,7 +110,7 @@ def test_same_bytes_for_any_workers_and_without_the_earlier_run(ooc, folder):
 
 
 def test_the_estimator_goes_on_from_a_run(folder):
-    """Its topics are those of the earlier run; without `start_from` they have other numbers."""
+    """Each topic of the fitted estimator is closest to the topic with the same number in the earlier run."""
     documents = texts(200, 5, new=True)
     how = {"n_components": 5, "max_iter": 2, "stop_words": None, "random_state": 1, "n_jobs": 1}
     first = LatentDirichletAllocation.from_run(folder / "first")

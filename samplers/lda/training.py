@@ -116,9 +116,11 @@ train_lda = by_keywords(train, LdaOptions)
 def _priors(options: LdaOptions, earlier: EarlierModel | None) -> dict[str, Any]:
     """Return the program's priors and, if they are estimated, the settings of the estimation. The priors of an earlier
     model are the defaults."""
-    defaults = earlier or EarlierModel({}, default_alpha(max(options.topics, 1)), DEFAULT_BETA, {})
-    alpha = defaults.alpha if options.alpha is None else options.alpha
-    priors: dict[str, Any] = {"alpha": alpha, "beta": defaults.beta if options.beta is None else options.beta}
+    alpha, beta = (earlier.alpha, earlier.beta) if earlier else (default_alpha(max(options.topics, 1)), DEFAULT_BETA)
+    priors: dict[str, Any] = {
+        "alpha": alpha if options.alpha is None else options.alpha,
+        "beta": beta if options.beta is None else options.beta,
+    }
     burn_in = options.burn_in
     if options.optimize_every:
         first = DEFAULT_BURN_IN if burn_in is None else burn_in

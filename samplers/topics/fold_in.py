@@ -107,24 +107,20 @@ def require_topics(words, model, evidence, seen, size):
     If such a word has not been seen, these are all topics whose prior for it is at least beta. Returns the number of
     topics in `seen`, int64 (K+1,), of which there are `size` before.
     """
-    excluded = np.zeros(evidence.size, np.bool_)
     for word in words:
         if not model.restricted[word]:
             continue
-        is_seen = False
-        for entry in range(model.offsets[word], model.offsets[word + 1]):
-            k = model.topics[entry]
-            excluded[k] = model.counts[entry] < 0
-            is_seen |= model.counts[entry] > 0
-        for entry in range(model.offsets[word], model.offsets[word + 1]):
+        row, is_seen = range(model.offsets[word], model.offsets[word + 1]), False
+        for entry in row:
             if model.counts[entry] > 0:
-                size = require_topic(model.topics[entry], evidence, seen, size)
+                size, is_seen = require_topic(model.topics[entry], evidence, seen, size), True
         if not is_seen:
+            excluded = np.zeros(evidence.size, np.bool_)
+            for entry in row:
+                excluded[model.topics[entry]] = model.counts[entry] < 0
             for k in range(evidence.size):
                 if not excluded[k]:
                     size = require_topic(k, evidence, seen, size)
-        for entry in range(model.offsets[word], model.offsets[word + 1]):
-            excluded[model.topics[entry]] = False
     return size
 
 
