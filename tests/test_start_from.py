@@ -12,8 +12,11 @@ from corpora import model_bytes
 from rings import on_ring
 
 from blocks.shards.splitting import make_shards
+from ooc.ring.ring import Ring
 from samplers import LatentDirichletAllocation
+from samplers.lda import start_from_model
 from samplers.lda.training import train_lda
+from samplers.topics.model import Model
 
 THEMES = {theme: [f"{theme}{letter}" for letter in "abcdefghij"] for theme in ("art", "law", "sea", "sun", "war")}
 
@@ -89,13 +92,16 @@ def test_topics_keep_their_numbers_and_labels(ooc, folder, sampler):
 
 
 def test_new_words_go_to_the_topics_of_their_documents(ooc, folder):
-    """Each new word occurs with the words of one theme; without rows they are drawn from their documents' mixtures."""
-    assert ooc("train", "lda", "new", "words", "--topics", 5, "--iterations", 1, "--from", "first").returncode == 0
-    found, words = shares(ooc, "words", folder)
-    for theme in THEMES:
-        own = found[:, [words.index(word) for word in THEMES[theme]]].sum(axis=1)
-        new = found[:, [words.index(f"new{theme}{number}") for number in range(3)]].sum(axis=1)
-        assert own @ new > 0.9 * np.linalg.norm(own) * np.linalg.norm(new)
+    """And not to a topic that is nearly empty, in which any word that is not in the earlier model looks likely."""
+    (folder / "rare.txt").write_text("\n".join([*texts(300, 1, new=False), "rare rare"]) + "\n")
+    barred = [f"5,{word},0" for words in THEMES.values() for word in words]
+    (folder / "prior.csv").write_text("\n".join(["topic,word,weight", *barred]) + "\n")
+    assert ooc("ingest", "text", "--lines", "rare.txt", "rare").returncode == 0
+    prior = ("--topics", 6, "--iterations", 10, "--topic-word-prior", "prior.csv")
+    assert ooc("train", "lda", "rare", "six", *prior).returncode == 0
+    assert ooc("train", "lda", "new", "words", "--topics", 6, "--iterations", 1, "--from", "six").returncode == 0
+    found = {each["topic"]: each["tokens"] for each in json.loads(ooc("topics", "words", "--json").stdout)}
+    assert found[5] < 0.01 * sum(found.values())
 
 
 def test_same_bytes_for_any_workers_and_without_the_earlier_run(ooc, folder):
@@ -119,18 +125,27 @@ def test_the_estimator_goes_on_from_a_run(folder):
     assert np.array_equal(overlaps(before, (found.topic_word_, list(found.vocabulary_))).argmax(axis=0), np.arange(5))
 
 
-def test_two_machines_go_on_from_the_run_of_the_first(folder, tmp_path):
-    """The other machine has no such run."""
+def test_two_machines_go_on_from_the_run_of_the_first(folder, tmp_path, monkeypatch):
+    """Only the first machine reads the run, and the documents of both begin with topics as likely as on one machine."""
+    opened = []
+    monkeypatch.setattr(start_from_model, "Model", lambda path: opened.append(path) or Model(path))
     paths = [shard.path for shard in make_shards(folder / "new", str(tmp_path / "shards"), 2, workers=1)]
-    how = {"topics": 5, "iterations": 2, "workers": 1, "quiet": True}
-    earlier = [folder / "first", tmp_path / "missing"]
+    how = {"topics": 5, "iterations": 1, "evaluate_every": 1, "workers": 1, "quiet": True}
     runs = [tmp_path / f"run-{rank}" for rank in range(2)]
-    on_ring(
-        2, lambda ring: train_lda(paths[ring.rank], runs[ring.rank], ring=ring, start_from=earlier[ring.rank], **how)
-    )
+    earlier = [folder / "first", tmp_path / "missing"]
+
+    def train(ring: Ring) -> None:
+        train_lda(paths[ring.rank], runs[ring.rank], ring=ring, start_from=earlier[ring.rank], **how)
+
+    on_ring(2, train)
+    assert len(opened) == 1
+    train_lda(folder / "new", tmp_path / "alone", start_from=folder / "first", **how)
     first, second = (LatentDirichletAllocation.from_run(run) for run in (folder / "first", runs[0]))
     found = overlaps(*((each.topic_word_, list(each.vocabulary_)) for each in (first, second)))
     assert np.array_equal(found.argmax(axis=0), np.arange(5))
+    told = [json.loads((run / "metrics.jsonl").read_text()) for run in (runs[0], tmp_path / "alone")]
+    likelihoods = [line["log_likelihood_per_token"] for line in told]
+    assert likelihoods[0] == pytest.approx(likelihoods[1], abs=0.1)
 
 
 @pytest.mark.parametrize(

@@ -61,19 +61,20 @@ class StartsFromModel(WarmStart):
         words = self.dataset.vocabulary_size + self._earlier["words"] if self._earlier else 0
         return super().own_bytes() + _WORD_BYTES * words
 
-    def warm_up(self) -> None:
-        earlier, self._earlier = self._earlier, None
-        super().warm_up()
-        self._earlier = earlier
-
-    def begin(self, phase: Phase, shared: Arrays) -> None:
-        super().begin(phase, shared)
-        if self._earlier and phase is TAKE:
-            self._take(_open(self._earlier), shared)
-            self._refresh_shares(shared)
-
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
-        return [] if phase is TAKE else super().schedule(phase, unit, parts)
+        if phase is not TAKE:
+            return super().schedule(phase, unit, parts)
+        return [range(1)] if unit == 0 else []  # a stage of no work, after which `aggregate` is called
+
+    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+        return None if job.phase == TAKE.name else super().update_documents(job, block, key)
+
+    def aggregate(
+        self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
+    ) -> dict[str, float]:
+        if phase is TAKE and self._earlier:  # on the first machine alone, which has the earlier model
+            self._take(_open(self._earlier), shared)
+        return super().aggregate(phase, shared, deltas, answers)
 
     def _take(self, model: Model, shared: Arrays) -> None:
         """Set the expected counts to the counts of the earlier model, without the additions of its word prior."""
