@@ -32,7 +32,7 @@ EVALUATIONS = 8  # of each chain; those of the second half count
 ROW = "| {} | {} | {} | {:.4f} | {:.4f} | {:+.4f} | {:.4f} | {:+.2f}% | {:+.2f}% |"
 
 
-class Variant(NamedTuple):
+class SamplerVariant(NamedTuple):
     """A sampler and a way to update; `factor` times as many iterations as Gibbs sampling, for it mixes slower."""
 
     sampler: str
@@ -41,16 +41,16 @@ class Variant(NamedTuple):
     mh_steps: int | None = None
 
 
-VARIANTS = {EXACT: Variant("gibbs", "immediate")}
+VARIANTS = {EXACT: SamplerVariant("gibbs", "immediate")}
 for _sampler, _factor in (("gibbs", 1), ("sparselda", 1), ("aliaslda", 1), ("lightlda", 2)):
     for _update in ("delayed", "data-parallel", "rotation"):
-        VARIANTS[f"{_sampler} {_update}"] = Variant(_sampler, _update, _factor)
-VARIANTS["sparse-gibbs delayed"] = Variant("sparse-gibbs", "delayed")
-VARIANTS["two-phase"] = Variant("two-phase", None, 3)
-VARIANTS["two-phase --mh-steps 4"] = Variant("two-phase", None, 2, 4)
+        VARIANTS[f"{_sampler} {_update}"] = SamplerVariant(_sampler, _update, _factor)
+VARIANTS["sparse-gibbs delayed"] = SamplerVariant("sparse-gibbs", "delayed")
+VARIANTS["two-phase"] = SamplerVariant("two-phase", None, 3)
+VARIANTS["two-phase --mh-steps 4"] = SamplerVariant("two-phase", None, 2, 4)
 
 
-class Data(NamedTuple):
+class BiasDocuments(NamedTuple):
     """Documents to train on and documents held out, in the vocabulary of the first."""
 
     training: Dataset
@@ -58,7 +58,7 @@ class Data(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Chain:
+class BiasChain:
     """Held-out likelihood per token of one chain: at each evaluation, and of the average of the last states."""
 
     iterations: int
@@ -71,7 +71,7 @@ class Chain:
         return statistics.fmean(self.values[round(first * size) : round(last * size)])
 
 
-def split(source: Path, directory: Path, *, held_out: int, documents: int = 0, **grid: Any) -> Data:
+def split(source: Path, directory: Path, *, held_out: int, documents: int = 0, **grid: Any) -> BiasDocuments:
     """Make both datasets of a UCI file: of its first documents in random order (0: all), the last are held out."""
     vocabulary = source.with_name(source.name.replace("docword", "vocab").removesuffix(".gz"))
     corpus, words = corpora.load_uci(source, vocabulary)
@@ -80,12 +80,12 @@ def split(source: Path, directory: Path, *, held_out: int, documents: int = 0, *
     ours, others = corpus.head(corpus.documents - held_out), corpus.tail(held_out)
     training = write_corpus(directory / "training", ours.offsets, ours.words, words, **grid)
     held_out_part = directory / "held-out", others.offsets, others.words, words
-    return Data(training, write_corpus(*held_out_part, vocab_from=training.path))
+    return BiasDocuments(training, write_corpus(*held_out_part, vocab_from=training.path))
 
 
 def run_chain(
-    data: Data, path: Path, variant: Variant, *, topics: int, iterations: int, seed: int, **more: Any
-) -> Chain:
+    data: BiasDocuments, path: Path, variant: SamplerVariant, *, topics: int, iterations: int, seed: int, **more: Any
+) -> BiasChain:
     """Train one chain in the new run directory `path`, with so many iterations times the factor of the variant."""
     iterations *= variant.factor
     options = {"sampler": variant.sampler, "update": variant.update, "mh_steps": variant.mh_steps, **more}
@@ -97,10 +97,10 @@ def run_chain(
     train_lda(data.training.path, path, topics=topics, iterations=iterations, seed=seed, quiet=True, **options)
     found = evaluate(open_model(path), data.held_out, workers=1, quiet=True)
     values = [line[FIELD] for line in Run(path).metrics() if FIELD in line]
-    return Chain(iterations, values, found["predictive_log_likelihood_per_token"])
+    return BiasChain(iterations, values, found["predictive_log_likelihood_per_token"])
 
 
-def row(name: str, chains: Sequence[Chain], exact: Sequence[Chain]) -> str:
+def row(name: str, chains: Sequence[BiasChain], exact: Sequence[BiasChain]) -> str:
     """A line of the table."""
     value = statistics.fmean(chain.mean(0.5) for chain in chains)
     averaged = statistics.fmean(chain.averaged for chain in chains)
@@ -133,7 +133,7 @@ def main() -> None:
     """Print the table, a line as soon as its chains are done."""
     args = options()
     chosen = [EXACT, *(name for name in args.variants if name != EXACT)]
-    found: dict[str, list[Chain]] = {}
+    found: dict[str, list[BiasChain]] = {}
     with tempfile.TemporaryDirectory(dir=args.scratch) as scratch:
         grid = {"block_tokens": args.block_tokens, "slices": args.slices}
         data = split(args.corpus, Path(scratch), held_out=args.held_out, **grid)

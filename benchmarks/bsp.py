@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks import ratings as drawn
 from benchmarks.report import describe_machine, machine, table
 from blocks import memory
-from blocks.control_groups import cores
+from blocks.control_groups import core_count
 from blocks.errors import WorkFailed
 from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 from blocks.ratings.matrix import Matrix
@@ -84,7 +84,7 @@ def runs(args: argparse.Namespace, matrix: Matrix, scratch: Path) -> Iterator[Re
                 scratch / "run", matrix, spec, iterations=args.iterations, evaluate_every=1, overwrite=True
             )
             with suppress(WorkFailed):  # steps that are too long end a training
-                train(run, make_plan(matrix, spec.build(matrix), cores(), memory.available()), quiet=True)
+                train(run, make_plan(matrix, spec.build(matrix), core_count(), memory.available_memory()), quiet=True)
             yield {"way": name, "rate": rate, "lines": run.metrics()}
 
 

@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.measure import ROOT, watch
 from blocks.memory import parse_size
-from ooc.plan.disk_speed import forget
+from ooc.plan.disk_speed import drop_page_cache
 
 OOC = [sys.executable, "-m", "ooc"]
 
@@ -45,7 +45,7 @@ def drop_cache(directory: Path) -> None:
     """Have the kernel forget what it keeps of all files below a directory."""
     for file in directory.rglob("*"):
         if file.is_file():
-            forget(file)
+            drop_page_cache(file)
 
 
 def start(command: list[str], group: Path | None = None) -> subprocess.Popen[bytes]:

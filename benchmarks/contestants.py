@@ -1,7 +1,7 @@
 """One contestant, in a process of its own: `python -m benchmarks.contestants NAME SPEC.json OUT.json`.
 
 Each trains to some checkpoints and leaves there how many tokens of each word it gave to each topic; loading,
-preparation and saving are not timed. What it reports is a `Record`.
+preparation and saving are not timed. What it reports is a `ContestantRecord`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.corpus import Corpus, load, load_vocabulary
-from benchmarks.records import Checkpoint, Record, Spec, save_counts
+from benchmarks.records import ContestantRecord, TopicCheckpoint, TopicModelSpec, save_counts
 
 SMALLEST_COUNT = 1e-6  # of variational counts: below, a word is not in a topic
 
 
-def train_ooc(spec: Spec, corpus: Corpus, record: Record) -> None:
+def train_ooc(spec: TopicModelSpec, corpus: Corpus, record: ContestantRecord) -> None:
     """ooc, resumed from checkpoint to checkpoint; `elapsed_s` of its metrics is the time."""
     from ooc.runs.run import Run
     from samplers.lda.training import train_lda
@@ -51,11 +51,11 @@ def train_ooc(spec: Spec, corpus: Corpus, record: Record) -> None:
                 )
         kept = (run / "model").rename(Path(spec.out) / f"model-{iteration}")
         elapsed = [line["elapsed_s"] for line in Run(run).metrics()]
-        record.checkpoints.append(Checkpoint(iteration, elapsed[-1], str(kept)))
+        record.checkpoints.append(TopicCheckpoint(iteration, elapsed[-1], str(kept)))
     record.seconds = np.diff(elapsed, prepend=0.0).tolist()
 
 
-def train_tomotopy(spec: Spec, corpus: Corpus, record: Record) -> None:
+def train_tomotopy(spec: TopicModelSpec, corpus: Corpus, record: ContestantRecord) -> None:
     """tomotopy's LDAModel, one call for each iteration (measured: no slower than one call for all)."""
     import tomotopy
 
@@ -79,7 +79,7 @@ def train_tomotopy(spec: Spec, corpus: Corpus, record: Record) -> None:
                 with record.timed():
                     model.train(1, workers=spec.workers, parallel=scheme)
         saved = save_counts(Path(spec.out) / f"counts-{iteration}", _tomotopy_counts(model, words))
-        record.checkpoints.append(Checkpoint(iteration, sum(record.seconds), saved))
+        record.checkpoints.append(TopicCheckpoint(iteration, sum(record.seconds), saved))
 
 
 def _tomotopy_counts(model: Any, words: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -98,7 +98,7 @@ def _chunk(documents: int, workers: int) -> int:
     return min(2000, -(-documents // workers))
 
 
-def train_gensim(spec: Spec, corpus: Corpus, record: Record) -> None:
+def train_gensim(spec: TopicModelSpec, corpus: Corpus, record: ContestantRecord) -> None:
     """gensim's LdaModel, with several workers LdaMulticore; no evaluation on the way."""
     from gensim.models import LdaModel, LdaMulticore
 
@@ -119,7 +119,7 @@ def train_gensim(spec: Spec, corpus: Corpus, record: Record) -> None:
     _save_dense(spec, record, model.state.sstats)
 
 
-def train_sklearn(spec: Spec, corpus: Corpus, record: Record) -> None:
+def train_sklearn(spec: TopicModelSpec, corpus: Corpus, record: ContestantRecord) -> None:
     """scikit-learn's online LatentDirichletAllocation, with gensim's schedule of learning rates."""
     from scipy.sparse import csr_matrix
     from sklearn.decomposition import LatentDirichletAllocation
@@ -150,13 +150,13 @@ def train_sklearn(spec: Spec, corpus: Corpus, record: Record) -> None:
     _save_dense(spec, record, trained.components_ - spec.beta)
 
 
-def _save_dense(spec: Spec, record: Record, counts: np.ndarray) -> None:
+def _save_dense(spec: TopicModelSpec, record: ContestantRecord, counts: np.ndarray) -> None:
     rows = ((words, row[words]) for row in counts for words in [np.flatnonzero(row > SMALLEST_COUNT)])
     saved = save_counts(Path(spec.out) / "counts", rows)
-    record.checkpoints.append(Checkpoint(spec.checkpoints[-1], sum(record.seconds), saved))
+    record.checkpoints.append(TopicCheckpoint(spec.checkpoints[-1], sum(record.seconds), saved))
 
 
-CONTESTANTS: dict[str, Callable[[Spec, Corpus, Record], None]] = {
+CONTESTANTS: dict[str, Callable[[TopicModelSpec, Corpus, ContestantRecord], None]] = {
     "ooc": train_ooc,
     "tomotopy": train_tomotopy,
     "gensim": train_gensim,
@@ -166,10 +166,10 @@ CONTESTANTS: dict[str, Callable[[Spec, Corpus, Record], None]] = {
 
 def main() -> None:
     name, spec_file, out_file = sys.argv[1:]
-    spec = Spec(**json.loads(Path(spec_file).read_text(encoding="utf-8")))
+    spec = TopicModelSpec(**json.loads(Path(spec_file).read_text(encoding="utf-8")))
     corpus = load(Path(spec.corpus))
     corpus = corpus.head(spec.documents or corpus.documents)
-    record = Record(corpus.tokens, corpus.documents)
+    record = ContestantRecord(corpus.tokens, corpus.documents)
     CONTESTANTS[name](spec, corpus, record)
     Path(out_file).write_text(json.dumps(asdict(record)), encoding="utf-8")
 

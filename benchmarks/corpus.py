@@ -9,7 +9,7 @@ import numpy as np
 
 from blocks import Dataset
 from blocks.corpus import uci, uci_bags
-from blocks.sources import Source
+from blocks.text_inputs import TextInput
 
 
 class Corpus(NamedTuple):
@@ -60,12 +60,12 @@ def load_any(path: Path, vocabulary: Path | None) -> tuple[Corpus, list[str]]:
 
 def load_uci(path: Path, vocabulary: Path | None) -> tuple[Corpus, list[str]]:
     """Read a UCI bag-of-words file; without a file of words, they are called w1, w2, ..."""
-    source = Source(str(path))
+    source = TextInput(str(path))
     header = uci.read_header(source)
     lengths = np.zeros(header.documents, np.int64)
     pieces = []
     for line, data in source.chunks(uci.whole_documents):
-        for bags in uci_bags.parse(data, source.name, line, header):
+        for bags in uci_bags.parse_documents(data, source.name, line, header):
             lengths[bags.first_document : bags.first_document + bags.lengths.size] = bags.lengths
             pieces.append(bags.words)
     terms = uci.read_vocabulary(str(vocabulary)) if vocabulary else [f"w{word + 1}" for word in range(header.words)]

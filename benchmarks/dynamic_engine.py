@@ -30,11 +30,11 @@ import numpy as np
 
 from benchmarks import designs, dynamic_report
 from benchmarks.report import describe_machine, machine
-from benchmarks.rounds import LASSO, LOGISTIC, Curve, Problem, penalised, run, shotgun, solved
-from blocks.control_groups import cores
+from benchmarks.rounds import LASSO, LOGISTIC, ObjectiveCurve, RoundsProblem, penalised, run, shotgun, solved
+from blocks.control_groups import core_count
 from blocks.errors import OocError
-from ooc.dynamic.rounds import Pipeline
-from ooc.dynamic.schedules import Rule
+from ooc.dynamic.round_schedule import RoundPipeline
+from ooc.dynamic.selection_rules import SelectionRule
 
 LEAST = 1e-7  # excess at which a run ends
 Found = dict[str, Any]
@@ -61,18 +61,18 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     add("--passes", type=float, default=30, help="over the data, at most, of each run")
     add("--density", type=int, nargs="+", default=[8, 32, 128, 512], help="entries of a column")
     add("--density-entries", type=int, default=20_000_000, help="in all")
-    add("--workers", type=int, default=cores())
+    add("--workers", type=int, default=core_count())
     add("--seed", type=int, default=0)
     add("--scratch", type=Path, help="for temporary files")
     return parser.parse_args(arguments)
 
 
-class Laboratory:
+class RuleProblems:
     """The problems that rules are run on. Attributes: `args`, `scratch`."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
         self.args, self.scratch = args, scratch
-        self._problems: dict[str, Problem] = {}
+        self._problems: dict[str, RoundsProblem] = {}
         self._x = self._features()
         self._y = designs.response(self._x, min(60, self._x.shape[1] // 4), 0.5, args.seed + 1)
 
@@ -82,19 +82,19 @@ class Laboratory:
                 return arrays["X"]
         return designs.genotypes(self.args.rows, self.args.columns, self.args.correlation, self.args.seed)
 
-    def rule(self, **changes: Any) -> Rule:
+    def rule(self, **changes: Any) -> SelectionRule:
         """By priority with the check, but for some changes."""
         args = self.args
         usual = {"parallel": args.parallel, "candidates": 2 * args.parallel, "rho": args.rho, "seed": args.seed}
-        return Rule(**{**usual, **changes})
+        return SelectionRule(**{**usual, **changes})
 
-    def problem(self, name: str) -> Problem:
+    def problem(self, name: str) -> RoundsProblem:
         """Lasso or logistic regression, solved."""
         if name not in self._problems:
             self._problems[name] = self._solved(name)
         return self._problems[name]
 
-    def _solved(self, name: str) -> Problem:
+    def _solved(self, name: str) -> RoundsProblem:
         say(f"the least objective of {name} ...")
         logistic, args = name == "logistic regression", self.args
         y = np.where(self._y > np.median(self._y), 1.0, -1.0) if logistic else self._y
@@ -102,12 +102,12 @@ class Laboratory:
         problem = penalised(design, LOGISTIC if logistic else LASSO, args.penalty_ratio, args.workers)
         return solved(problem, self.rule(centred=not logistic), 2 * args.passes, args.workers)
 
-    def curve(self, name: str, problem: Problem, rule: Rule) -> Curve:
+    def curve(self, name: str, problem: RoundsProblem, rule: SelectionRule) -> ObjectiveCurve:
         say(f"{name} ...")
         return run(problem, rule, self.args.passes, self.args.workers, least=LEAST)
 
 
-def parallelism(laboratory: Laboratory) -> Found:
+def parallelism(laboratory: RuleProblems) -> Found:
     problem, seed = laboratory.problem("lasso"), laboratory.args.seed
     rules = {f"random, {parallel}": shotgun(parallel, seed) for parallel in (32, 64, 128, 256)}
     rules |= {
@@ -116,7 +116,7 @@ def parallelism(laboratory: Laboratory) -> Found:
     return curves(laboratory, problem, rules)
 
 
-def schedules(laboratory: Laboratory) -> Found:
+def schedules(laboratory: RuleProblems) -> Found:
     args, found = laboratory.args, {}
     for name in ("lasso", "logistic regression"):
         problem, centred = laboratory.problem(name), name == "lasso"
@@ -130,12 +130,12 @@ def schedules(laboratory: Laboratory) -> Found:
     return found
 
 
-def depth(laboratory: Laboratory) -> Found:
-    rules = {f"depth {depth}": laboratory.rule(pipeline=Pipeline(depth, 5, 1)) for depth in (1, 2, 3, 4)}
+def depth(laboratory: RuleProblems) -> Found:
+    rules = {f"depth {depth}": laboratory.rule(pipeline=RoundPipeline(depth, 5, 1)) for depth in (1, 2, 3, 4)}
     return curves(laboratory, laboratory.problem("lasso"), rules)
 
 
-def curves(laboratory: Laboratory, problem: Problem, rules: dict[str, Rule]) -> Found:
+def curves(laboratory: RuleProblems, problem: RoundsProblem, rules: dict[str, SelectionRule]) -> Found:
     """The curve of each rule, with its excess."""
     found = {name: laboratory.curve(name, problem, rule) for name, rule in rules.items()}
     best = min(problem.best, *(min(curve.objectives) for curve in found.values()))
@@ -143,7 +143,7 @@ def curves(laboratory: Laboratory, problem: Problem, rules: dict[str, Rule]) -> 
     return {name: {**curve._asdict(), "excess": curve.excess(problem)} for name, curve in found.items()}
 
 
-def convergence(laboratory: Laboratory) -> Found:
+def convergence(laboratory: RuleProblems) -> Found:
     """For several penalties, the share of parameters that stay as they are from each pass over the data on."""
     args, design = laboratory.args, laboratory.problem("lasso").design
     found: Found = {}
@@ -151,7 +151,7 @@ def convergence(laboratory: Laboratory) -> Found:
         say(f"convergence of parameters, penalty {ratio} ...")
         kept: list[np.ndarray] = []
         problem = penalised(design, LASSO, ratio, args.workers)
-        rule = laboratory.rule(schedule="cyclic", candidates=args.parallel, pipeline=Pipeline(1, 1, 1))
+        rule = laboratory.rule(schedule="cyclic", candidates=args.parallel, pipeline=RoundPipeline(1, 1, 1))
         curve = run(problem, rule, args.passes, args.workers, kept)
         away = np.abs(np.array(kept) - kept[-1]) > 1e-3 * np.abs(kept[-1]).max()
         last = np.max(np.where(away, np.arange(len(kept))[:, None], -1), axis=0) + 1  # 0 if it never was elsewhere
@@ -160,7 +160,7 @@ def convergence(laboratory: Laboratory) -> Found:
     return found
 
 
-def density(laboratory: Laboratory) -> Found:
+def density(laboratory: RuleProblems) -> Found:
     """Million samples a second, of a pass in turn with the check, by entries of a column and workers."""
     args, rows = laboratory.args, 50_000
     found: Found = {}
@@ -180,7 +180,7 @@ def density(laboratory: Laboratory) -> Found:
     return found
 
 
-PARTS: dict[str, Callable[[Laboratory], Found]] = {
+PARTS: dict[str, Callable[[RuleProblems], Found]] = {
     "parallelism": parallelism,
     "convergence": convergence,
     "schedules": schedules,
@@ -203,7 +203,7 @@ def main(arguments: list[str] | None = None) -> None:
     args.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as scratch:
         try:
-            laboratory = Laboratory(args, Path(scratch))
+            laboratory = RuleProblems(args, Path(scratch))
             for name in args.only:
                 found[name] = PARTS[name](laboratory)
                 print("", *dynamic_report.TOLD[name](found[name]), sep="\n", flush=True)

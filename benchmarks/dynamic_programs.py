@@ -25,11 +25,19 @@ import numpy as np
 from benchmarks import designs
 from benchmarks.report import describe_machine, machine
 from blocks.design.design import Design
-from ooc.dynamic.column_rounds import ColumnRounds, rounds_of
-from ooc.dynamic.held_columns import HeldDense, gather, gatherings, held, held_specs, make_room, whole_room
-from ooc.dynamic.round_loop import RoundLoop, Shape, round_specs
-from ooc.dynamic.rounds import Pipeline
-from ooc.dynamic.schedules import Rule
+from ooc.dynamic.column_rounds import UserProgramRounds, rounds_of
+from ooc.dynamic.held_columns import (
+    HeldDenseColumns,
+    gather,
+    gatherings,
+    held_columns_of_arrays,
+    held_specs,
+    make_room,
+    whole_room,
+)
+from ooc.dynamic.round_loop import RoundLoop, RoundLoopShape, round_specs
+from ooc.dynamic.round_schedule import RoundPipeline
+from ooc.dynamic.selection_rules import SelectionRule
 from ooc.workers.worker import ProgramSpec
 
 _TO_OPTIMUM = 40  # passes; the order of columns differs between passes
@@ -76,18 +84,18 @@ def sparse_pass(offsets, rows, values, batch, b, residual):
                 residual[places[entry]] += change * column[entry]
 
 
-class Contest:
+class DynamicProgramContest:
     """Rounds of one worker and plain passes over the same design."""
 
     def __init__(self, design: Design, parallelism: int) -> None:
-        self._rule = Rule("cyclic", parallelism, parallelism, None, False, pipeline=Pipeline(1, 1, 1))
-        program, shape, room = rounds_of(_SPEC, design), Shape(1, design.columns), whole_room(design)
-        assert isinstance(program, ColumnRounds)
+        self._rule = SelectionRule("cyclic", parallelism, parallelism, None, False, pipeline=RoundPipeline(1, 1, 1))
+        program, shape, room = rounds_of(_SPEC, design), RoundLoopShape(1, design.columns), whole_room(design)
+        assert isinstance(program, UserProgramRounds)
         specs = program.shared_arrays() | held_specs(design, room) | round_specs(design, program, self._rule, shape)
         self.shared = {name: spec.zeros() for name, spec in specs.items()}
         columns = np.arange(design.columns)
         make_room(design, room, columns, self.shared)
-        self._held = held(design, self.shared)
+        self._held = held_columns_of_arrays(design, self.shared)
         for gathering in gatherings(design, columns):
             gather(design, gathering, self._held)
         program.hold(columns, self.shared)
@@ -104,14 +112,14 @@ class Contest:
 
     def plain(self) -> None:
         """Run one pass in plain numba."""
-        if isinstance(self._held, HeldDense):
+        if isinstance(self._held, HeldDenseColumns):
             dense_pass(self._held.values, self._rule.parallel, self.b, self.residual)
             return
         offsets = np.append(self._held.bounds[:, 0], self._held.bounds[-1, -1])
         sparse_pass(offsets, self._held.rows, self._held.values, self._rule.parallel, self.b, self.residual)
 
 
-def compared(contest: Contest, turns: int) -> float:
+def compared(contest: DynamicProgramContest, turns: int) -> float:
     """Return the median ratio of the processor time of a plain pass to that of a pass by rounds."""
     for _ in range(_TO_OPTIMUM):
         contest.rounds()
@@ -147,7 +155,7 @@ def main(arguments: list[str] | None = None) -> None:
                 x = x.toarray() if form == "dense" else x
                 y = np.asarray(x[:, :20].sum(axis=1)).reshape(-1)
                 design = designs.design_of(Path(scratch) / f"{form}-{entries}", x, y)
-                speed = compared(Contest(design, args.parallelism), args.turns)
+                speed = compared(DynamicProgramContest(design, args.parallelism), args.turns)
                 found.append({"form": form, "entries": entries, "speed": speed})
                 print(f"{form:6} {entries:9,} entries: {speed:.2f}")
     if args.json:

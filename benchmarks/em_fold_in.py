@@ -15,7 +15,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from benchmarks.corpus import Corpus
-from ooc.rng import bits, stream_key
+from ooc.rng import random_bits, stream_key
 
 STEPS = 50
 
@@ -26,9 +26,9 @@ def likelihood_by_em(matrix: csr_matrix, alpha: np.ndarray, beta: float, held_ou
     likelihood, predicted = 0.0, 0
     for document, number in enumerate(held_out.numbers):
         words, times = np.unique(held_out.document(document), return_counts=True)
-        order, key = np.arange(words.size), np.uint64(bits(stream_key(0), number))
+        order, key = np.arange(words.size), np.uint64(random_bits(stream_key(0), number))
         for i in range(words.size - 1, 0, -1):  # as `samplers.topics.fold_in.completion_likelihood` does
-            j = int(bits(key, np.uint64(i))) % (i + 1)
+            j = int(random_bits(key, np.uint64(i))) % (i + 1)
             order[i], order[j] = order[j], order[i]
         phi = (matrix[words[order]].toarray() + beta) * scale
         observed = (words.size + 1) // 2

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.report import describe_machine, machine, table
 from blocks import Dataset
 from blocks.arrays import map_arrays, write_arrays
-from ooc.plan.disk_speed import forget
+from ooc.plan.disk_speed import drop_page_cache
 
 CHUNK = 1 << 18  # bytes, about what fits a processor's second-level cache several times
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -66,7 +66,7 @@ def timed(work: Callable[[], None]) -> Seconds:
     return time.perf_counter() - wall, time.process_time() - processor
 
 
-class Mapped:
+class MappedFiles:
     """Files as every dataset has them."""
 
     name = "contiguous, mapped (ooc)"
@@ -82,7 +82,7 @@ class Mapped:
         into[:] = map_arrays(path, self._where[path])["positions"]
 
 
-class Library:
+class LibraryFiles:
     """Files as the HDF5 library writes and reads them."""
 
     def __init__(self, name: str, setting: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ class Library:
             file["positions"].read_direct(into)
 
 
-def measure(store: Mapped | Library, arrays: list[np.ndarray], directory: Path) -> list[str]:
+def measure(store: MappedFiles | LibraryFiles, arrays: list[np.ndarray], directory: Path) -> list[str]:
     """A line of the table."""
     paths = [directory / f"{number:05}.h5" for number in range(len(arrays))]
     into = [np.zeros_like(array) for array in arrays]
@@ -108,7 +108,7 @@ def measure(store: Mapped | Library, arrays: list[np.ndarray], directory: Path) 
     def write() -> None:
         for path, array in zip(paths, arrays, strict=True):
             store.write(path, array)
-            forget(path)
+            drop_page_cache(path)
 
     def read() -> None:
         for path, array in zip(paths, into, strict=True):
@@ -126,8 +126,8 @@ def measure(store: Mapped | Library, arrays: list[np.ndarray], directory: Path) 
 def lines(arrays: list[np.ndarray], scratch: Path | None) -> Iterator[list[str]]:
     with TemporaryDirectory(dir=scratch, prefix="ooc-benchmark-") as scratch_directory:
         directory = Path(scratch_directory)
-        stores: list[Mapped | Library] = [Mapped(directory)]
-        stores += [Library(name, setting) for name, setting in SETTINGS.items()]
+        stores: list[MappedFiles | LibraryFiles] = [MappedFiles(directory)]
+        stores += [LibraryFiles(name, setting) for name, setting in SETTINGS.items()]
         for store in stores:
             yield measure(store, arrays, directory)
 

@@ -32,17 +32,17 @@ from benchmarks import corpus as corpora
 from benchmarks import report
 from benchmarks.lda import say
 from blocks import write_corpus
-from blocks.workers import Workers
+from blocks.workers import WorkerPool
 from samplers.lda.training import train_lda
 from samplers.topics.infer_kernels import infer_documents
 from samplers.topics.inference import inferred_arrays, model_topics
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 PARTS_PER_WORKER = 4
 PASSES = 20  # of ooc over the documents in a round: one is over too soon to be timed
 
 
-class Halves(NamedTuple):
+class DocumentHalves(NamedTuple):
     """Held-out documents, of whose different words one half is observed and the other is to be predicted."""
 
     observed: corpora.Corpus
@@ -54,7 +54,7 @@ def attach(task: tuple[str, str, str]) -> Callable[[tuple[int, int]], None]:
 
     task: paths of a model, of the observed documents, a saved corpus, and of the file that takes their mixtures.
     """
-    model = Model(Path(task[0]))
+    model = SavedTopicModel(Path(task[0]))
     topics, observed = model_topics(model), corpora.load(Path(task[1]))
     offsets, words = (np.array(array) for array in (observed.offsets, observed.words))
     mixtures = np.asarray(np.memmap(task[2], np.float32, "r+", shape=(observed.documents, model.topics)))
@@ -73,7 +73,7 @@ def attach(task: tuple[str, str, str]) -> Callable[[tuple[int, int]], None]:
     return infer
 
 
-def halves(corpus: corpora.Corpus, seed: int) -> Halves:
+def halves(corpus: corpora.Corpus, seed: int) -> DocumentHalves:
     """Split the different words of each document at random; documents with fewer than two are left out."""
     rng = np.random.default_rng(seed)
     pieces: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
@@ -84,7 +84,7 @@ def halves(corpus: corpora.Corpus, seed: int) -> Halves:
             observed = np.isin(words, different[: (different.size + 1) // 2])
             for half, tokens in zip(pieces, (words[observed], words[~observed]), strict=True):
                 half.append(tokens)
-    return Halves(*map(_joined, pieces))
+    return DocumentHalves(*map(_joined, pieces))
 
 
 def _joined(documents: list[np.ndarray]) -> corpora.Corpus:
@@ -92,7 +92,7 @@ def _joined(documents: list[np.ndarray]) -> corpora.Corpus:
     return corpora.Corpus(offsets, np.concatenate(documents), np.arange(len(documents), dtype=np.uint64))
 
 
-def dense_counts(model: Model) -> np.ndarray:
+def dense_counts(model: SavedTopicModel) -> np.ndarray:
     """int32 (V, K): n_kw."""
     rows = model.words
     counts = np.zeros((model.vocabulary_size, model.topics), np.int32)
@@ -109,7 +109,7 @@ def likelihood(mixtures: np.ndarray, phi: np.ndarray, predicted: corpora.Corpus)
     return total / predicted.tokens
 
 
-def tomotopy_model(model: Model, counts: np.ndarray, seed: int) -> Any:
+def tomotopy_model(model: SavedTopicModel, counts: np.ndarray, seed: int) -> Any:
     """An LDAModel of tomotopy with the counts, int32 (V, K), of a model of ooc; word w is called str(w).
 
     A model file of tomotopy ends with n_k, int32 (K,), and n_kw, int32 (V, K). Those of a model of one document, in
@@ -143,7 +143,7 @@ def tomotopy_model(model: Model, counts: np.ndarray, seed: int) -> Any:
     return loaded
 
 
-class Measured(NamedTuple):
+class MeasuredInference(NamedTuple):
     """Seconds on the clock and of processors for all documents, and their mixtures, float32 (D, K)."""
 
     seconds: float
@@ -157,10 +157,12 @@ def cpu_seconds(pids: list[int]) -> float:
     return time.process_time() + sum(times.user + times.system for times in others)
 
 
-class Contest:
+class InferenceContest:
     """Both with one model of ooc, on the same documents."""
 
-    def __init__(self, args: argparse.Namespace, model: Model, held_out: Halves, scratch: Path) -> None:
+    def __init__(
+        self, args: argparse.Namespace, model: SavedTopicModel, held_out: DocumentHalves, scratch: Path
+    ) -> None:
         self.args, self.model, self.held_out, self.scratch = args, model, held_out, scratch
         counts = dense_counts(model)
         self.phi = (counts + np.float32(model.beta)) * (
@@ -185,27 +187,27 @@ class Contest:
                     "likelihood": likelihood(rounds[0][name].mixtures, self.phi, self.held_out.predicted),
                 }
 
-    def settings(self, stack: ExitStack, workers: int) -> dict[str, Callable[[], Measured]]:
+    def settings(self, stack: ExitStack, workers: int) -> dict[str, Callable[[], MeasuredInference]]:
         """What runs in a round, by name."""
         shape = (self.held_out.observed.documents, self.model.topics)
         file = self.scratch / f"mixtures-{shape[1]}-{workers}"
         mixtures = np.memmap(file, np.float32, "w+", shape=shape)
         task = (str(self.model.path), str(self.scratch / "observed"), str(file))
-        pool = stack.enter_context(Workers("benchmarks.inference:attach", task, workers))
+        pool = stack.enter_context(WorkerPool("benchmarks.inference:attach", task, workers))
         return {"ooc": lambda: self.infer_ooc(pool, mixtures)} | {
             f"tomotopy, {iterations}": lambda iterations=iterations: self.infer_tomotopy(iterations, workers)
             for iterations in self.args.iterations
         }
 
-    def infer_ooc(self, pool: Workers, mixtures: np.ndarray) -> Measured:
+    def infer_ooc(self, pool: WorkerPool, mixtures: np.ndarray) -> MeasuredInference:
         bounds = np.linspace(0, mixtures.shape[0], PARTS_PER_WORKER * len(pool) + 1).astype(int).tolist()
         began, used = time.perf_counter(), cpu_seconds(pool.pids)
         for _ in pool.map_unordered(PASSES * list(pairwise(bounds))):
             pass
         seconds, cpu = time.perf_counter() - began, cpu_seconds(pool.pids) - used
-        return Measured(seconds / PASSES, cpu / PASSES, mixtures)
+        return MeasuredInference(seconds / PASSES, cpu / PASSES, mixtures)
 
-    def infer_tomotopy(self, iterations: int, workers: int) -> Measured:
+    def infer_tomotopy(self, iterations: int, workers: int) -> MeasuredInference:
         observed = self.held_out.observed
         documents = [
             self.peer.make_doc([str(word) for word in observed.document(place).tolist()])
@@ -213,7 +215,7 @@ class Contest:
         ]
         began, used = time.perf_counter(), cpu_seconds([])
         found, _ = self.peer.infer(documents, iterations=iterations, workers=workers, together=True)
-        return Measured(time.perf_counter() - began, cpu_seconds([]) - used, np.array(found, np.float32))
+        return MeasuredInference(time.perf_counter() - began, cpu_seconds([]) - used, np.array(found, np.float32))
 
 
 def compare(results: list[report.Result]) -> None:
@@ -266,14 +268,14 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def trained(args: argparse.Namespace, topics: int, models: Path) -> Model:
+def trained(args: argparse.Namespace, topics: int, models: Path) -> SavedTopicModel:
     """The model of so many topics in `models`, trained if it is not there yet."""
     run = models / f"run-{topics}"
     if not (run / "model").exists():
         say(f"training K = {topics} ...")
         options = {"topics": topics, "iterations": args.train_iterations, "seed": args.seed, "quiet": True}
         train_lda(models / "dataset", run, average=1, **options)  # one state: tomotopy's counts are whole numbers
-    return Model(run / "model")
+    return SavedTopicModel(run / "model")
 
 
 def compete(args: argparse.Namespace, path: Path, scratch: Path) -> Iterator[report.Result]:
@@ -292,7 +294,7 @@ def compete(args: argparse.Namespace, path: Path, scratch: Path) -> Iterator[rep
     here.mkdir()
     corpora.save(held_out.observed, vocabulary, here / "observed")
     for topics in args.topics:
-        contest = Contest(args, trained(args, topics, models), held_out, here)
+        contest = InferenceContest(args, trained(args, topics, models), held_out, here)
         for result in contest.results():
             say(f"{path.name}, K = {topics}: {result}")
             yield {"corpus": path.name.partition(".txt")[0].removeprefix("docword."), **result}

@@ -30,13 +30,13 @@ from benchmarks import corpus as corpora
 from benchmarks.measure import ONE_THREAD, ROOT, watch
 from benchmarks.report import describe_machine, machine
 from blocks import Dataset
-from blocks.corpus.rules import TOKEN_PATTERN
-from blocks.sources import Source, whole_line
+from blocks.corpus.tokenization_rules import TOKEN_PATTERN
+from blocks.text_inputs import TextInput, last_line_end
 
 SENTENCE = 12  # words
 
 
-class Found(NamedTuple):
+class IngestedCounts(NamedTuple):
     """What a contestant found in a file, and how long it took."""
 
     seconds: float
@@ -51,37 +51,37 @@ def texts(path: str) -> Iterator[str]:
             yield json.loads(line)["text"]
 
 
-def gensim(path: str) -> Found:
+def gensim(path: str) -> IngestedCounts:
     from gensim.corpora import Dictionary
 
     began = time.perf_counter()
     dictionary, find = Dictionary(), re.compile(TOKEN_PATTERN).findall
     bags = [dictionary.doc2bow(find(text.lower()), allow_update=True) for text in texts(path)]
-    return Found(time.perf_counter() - began, len(bags), len(dictionary), dictionary.num_pos)
+    return IngestedCounts(time.perf_counter() - began, len(bags), len(dictionary), dictionary.num_pos)
 
 
-def sklearn(path: str) -> Found:
+def sklearn(path: str) -> IngestedCounts:
     from sklearn.feature_extraction.text import CountVectorizer
 
     began = time.perf_counter()
     matrix = CountVectorizer(token_pattern=TOKEN_PATTERN).fit_transform(texts(path))
     documents, words = matrix.shape
-    return Found(time.perf_counter() - began, documents, words, int(matrix.sum()))
+    return IngestedCounts(time.perf_counter() - began, documents, words, int(matrix.sum()))
 
 
 PEERS = {"gensim": gensim, "scikit-learn": sklearn}
 
 
-def peer(name: str, path: Path, watched: bool) -> tuple[Found, int]:
+def peer(name: str, path: Path, watched: bool) -> tuple[IngestedCounts, int]:
     """What a peer found in a process of its own; and if it was watched the most memory that this held."""
     command = [sys.executable, "-m", "benchmarks.ingestion", "--peer", name, str(path)]
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True)
     held = most_held(process) if watched else 0
     said, _ = process.communicate()
-    return Found(*json.loads(said)), held
+    return IngestedCounts(*json.loads(said)), held
 
 
-def ooc(path: Path, out: Path, workers: int, watched: bool) -> tuple[Found, int]:
+def ooc(path: Path, out: Path, workers: int, watched: bool) -> tuple[IngestedCounts, int]:
     """The same of ooc."""
     options = ["--workers", str(workers), "--stop-words", "none", "--overwrite"]
     command = [sys.executable, "-m", "ooc", "ingest", "jsonl", str(path), str(out), *options]
@@ -92,7 +92,7 @@ def ooc(path: Path, out: Path, workers: int, watched: bool) -> tuple[Found, int]
         raise SystemExit(f"ooc ended with exit code {process.returncode}")
     seconds = time.perf_counter() - began
     dataset = Dataset(out)
-    return Found(seconds, dataset.documents, dataset.vocabulary_size, dataset.tokens), held
+    return IngestedCounts(seconds, dataset.documents, dataset.vocabulary_size, dataset.tokens), held
 
 
 def most_held(process: subprocess.Popen[Any]) -> int:
@@ -103,7 +103,7 @@ def write_text(source: Path, target: Path, seed: int) -> None:
     """Write a corpus as JSON Lines: what is JSON Lines already as it is, a bag of words as sentences of its words."""
     if ".jsonl" in source.suffixes:
         with target.open("wb") as file:
-            file.writelines(data for _, data in Source(str(source)).chunks(whole_line))
+            file.writelines(data for _, data in TextInput(str(source)).chunks(last_line_end))
         return
     corpus, vocabulary = corpora.load_any(source, None)
     terms, random = np.array(vocabulary, object), np.random.default_rng(seed)
@@ -121,7 +121,7 @@ def compare(source: Path, scratch: Path, workers: list[int], rounds: int) -> Non
     write_text(source, path, 0)
     contestants = [(name, 1) for name in PEERS] + [("ooc", count) for count in workers]
 
-    def run(name: str, count: int, watched: bool) -> tuple[Found, int]:
+    def run(name: str, count: int, watched: bool) -> tuple[IngestedCounts, int]:
         return ooc(path, scratch / "dataset", count, watched) if name == "ooc" else peer(name, path, watched)
 
     held = {one: run(*one, watched=True)[1] for one in contestants}

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks import corpus as corpora
 from benchmarks import report
-from benchmarks.contestants import Spec
+from benchmarks.contestants import TopicModelSpec
 from benchmarks.measure import ContestantFailed, checked_tokens, held_out_likelihood, run_contestant
 from blocks import OocError, write_corpus
 from samplers.lda.training import DEFAULT_BETA, default_alpha
@@ -70,7 +70,7 @@ def checkpoints(wanted: list[int], iterations: int) -> tuple[int, ...]:
     return tuple(sorted({point for point in wanted if point < iterations} | {iterations}))
 
 
-class Benchmark:
+class LdaBenchmark:
     """The corpus on disk and the contestants of one run."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
@@ -104,9 +104,11 @@ class Benchmark:
             "seed": self.args.seed,
         }
 
-    def spec(self, topics: int, workers: int, points: tuple[int, ...], data: str = "whole", **more: Any) -> Spec:
+    def spec(
+        self, topics: int, workers: int, points: tuple[int, ...], data: str = "whole", **more: Any
+    ) -> TopicModelSpec:
         self.runs += 1
-        return Spec(
+        return TopicModelSpec(
             corpus=str(self.scratch / f"{data}-arrays"),
             dataset=str(self.scratch / f"{data}-dataset"),
             out=str(self.scratch / f"run-{self.runs}"),
@@ -119,7 +121,7 @@ class Benchmark:
             **more,
         )
 
-    def contestants(self, topics: int, workers: int) -> Iterator[tuple[str, str, Spec]]:
+    def contestants(self, topics: int, workers: int) -> Iterator[tuple[str, str, TopicModelSpec]]:
         """(label, contestant, what it is to do) of all that compete with so many topics and workers."""
         args = self.args
         for sampler in args.samplers:
@@ -179,7 +181,7 @@ class Benchmark:
         shutil.rmtree(spec.out)
         return statistics.median(seconds)
 
-    def result(self, label: str, name: str, spec: Spec) -> report.Result:
+    def result(self, label: str, name: str, spec: TopicModelSpec) -> report.Result:
         """The numbers of one contestant."""
         note = ""
         if name == "tomotopy" and spec.workers > 1:
@@ -207,7 +209,7 @@ class Benchmark:
             **record,
         }
 
-    def with_fastest_scheme(self, spec: Spec) -> tuple[Spec, str]:
+    def with_fastest_scheme(self, spec: TopicModelSpec) -> tuple[TopicModelSpec, str]:
         """Try the parallel schemes of tomotopy for some iterations of the real training; the faster one competes."""
         speed = {}
         for scheme in SCHEMES:
@@ -224,7 +226,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def tell(path: Path | None, facts: dict[str, Any], benchmark: Benchmark, results: list[report.Result]) -> None:
+def tell(path: Path | None, facts: dict[str, Any], benchmark: LdaBenchmark, results: list[report.Result]) -> None:
     """Compare the results, and write them down if a file is given."""
     report.compare(results)
     if path:
@@ -242,7 +244,7 @@ def main() -> None:
         args.scratch.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as scratch:
         try:
-            benchmark = Benchmark(args, Path(scratch))
+            benchmark = LdaBenchmark(args, Path(scratch))
         except OocError as error:
             raise SystemExit(str(error)) from None
         results: list[report.Result] = []

@@ -8,14 +8,14 @@ import sys
 import time
 
 from benchmarks.measure import ROOT
-from benchmarks.namespaces import Machines
+from benchmarks.namespaces import NamespaceMachines
 
 PORT = 5001
 SECONDS = 2.0
 _PIECE = 1 << 18
 
 
-def rate_between(machines: Machines, sender: int, receiver: int) -> float:
+def rate_between(machines: NamespaceMachines, sender: int, receiver: int) -> float:
     """Bytes a second from one machine to another."""
     address = machines.addresses[receiver]
     command = [sys.executable, "-m", "benchmarks.link", address]

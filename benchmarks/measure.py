@@ -20,11 +20,11 @@ from scipy.sparse import csr_matrix
 
 from benchmarks.corpus import Corpus
 from benchmarks.em_fold_in import likelihood_by_em
-from benchmarks.records import COUNT_FILES, Spec
-from blocks.memory import held
+from benchmarks.records import COUNT_FILES, TopicModelSpec
+from blocks.memory import held_memory
 from ooc.rng import stream_key
 from samplers.topics import fold_in
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 SAMPLE_S = 0.2
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,11 +35,11 @@ class ContestantFailed(Exception):
     """A contestant ended with an error or took too long; the text says what it printed."""
 
 
-def run_contestant(name: str, spec: Spec, timeout: float) -> dict[str, Any]:
+def run_contestant(name: str, spec: TopicModelSpec, timeout: float) -> dict[str, Any]:
     """Run a contestant in a process of its own.
 
-    Returns its `Record` as a dict, with `memory_bytes`, the most that its process tree held while it trained, and
-    `memory_whole_bytes`, the most at any time, loading and saving included. Raises ContestantFailed.
+    Returns its `ContestantRecord` as a dict, with `memory_bytes`, the most that its process tree held while it trained,
+    and `memory_whole_bytes`, the most at any time, loading and saving included. Raises ContestantFailed.
     """
     out = Path(spec.out)
     out.mkdir(parents=True)
@@ -69,7 +69,7 @@ def watch(process: subprocess.Popen[Any], timeout: float) -> list[tuple[float, i
     try:
         while process.poll() is None and time.monotonic() < deadline:
             began, pids = time.monotonic(), _tree(process.pid)
-            size = held(pids)
+            size = held_memory(pids)
             if _tree(process.pid) == pids:  # or what one shared before it ended would count again for those read after
                 samples.append((began, size))
             time.sleep(max(SAMPLE_S, 30 * (time.monotonic() - began)))  # looking through much memory takes a while
@@ -88,7 +88,9 @@ def _tree(pid: int) -> list[int]:
     return []
 
 
-def held_out_likelihood(counts: Path, spec: Spec, held_out: Corpus, vocabulary_size: int) -> tuple[float, float]:
+def held_out_likelihood(
+    counts: Path, spec: TopicModelSpec, held_out: Corpus, vocabulary_size: int
+) -> tuple[float, float]:
     """Predictive log-likelihood per token by document completion: by the code of `ooc evaluate`, and by EM.
 
     counts: what a contestant left at a checkpoint. Every contestant predicts the same tokens.
@@ -106,10 +108,10 @@ def held_out_likelihood(counts: Path, spec: Spec, held_out: Corpus, vocabulary_s
     return likelihood / predicted, by_em
 
 
-def _matrix(counts: Path, spec: Spec, vocabulary_size: int) -> csr_matrix:
+def _matrix(counts: Path, spec: TopicModelSpec, vocabulary_size: int) -> csr_matrix:
     """The counts of words in topics, float64 (V, K), whoever made them."""
     if (counts / "model.json").exists():
-        rows = Model(counts).words
+        rows = SavedTopicModel(counts).words
         matrix = csr_matrix((rows.counts.astype(np.float64), rows.topics, rows.offsets), (vocabulary_size, spec.topics))
     else:
         read = {name: np.fromfile(counts / name, kind) for name, kind in COUNT_FILES.items()}
@@ -119,7 +121,7 @@ def _matrix(counts: Path, spec: Spec, vocabulary_size: int) -> csr_matrix:
     return matrix
 
 
-def _topics(matrix: csr_matrix, spec: Spec) -> fold_in.FoldInModel:
+def _topics(matrix: csr_matrix, spec: TopicModelSpec) -> fold_in.FoldInModel:
     """The counts as the kernels of `samplers.topics.fold_in` read them."""
     alpha = np.full(spec.topics, spec.alpha)
     scale = 1.0 / (np.asarray(matrix.sum(axis=0)).ravel() + matrix.shape[0] * spec.beta)
@@ -131,5 +133,7 @@ def _topics(matrix: csr_matrix, spec: Spec) -> fold_in.FoldInModel:
 def checked_tokens(counts: Path) -> float:
     """Tokens in the counts of a checkpoint: of the Gibbs samplers, exactly those that they trained on."""
     if (counts / "model.json").exists():
-        return float(Model(counts).documents.counts.sum(dtype=np.int64))  # those of words may be a running mean
+        return float(
+            SavedTopicModel(counts).documents.counts.sum(dtype=np.int64)
+        )  # those of words may be a running mean
     return float(np.fromfile(counts / "counts", COUNT_FILES["counts"]).sum())

@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks import ratings as drawn
 from benchmarks.measure import ONE_THREAD, ROOT
-from benchmarks.mf_contestants import Spec
+from benchmarks.mf_contestants import FactorizationSpec
 from benchmarks.report import describe_machine, machine, table
 from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 
@@ -50,7 +50,7 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class Benchmark:
+class FactorizationBenchmark:
     """The ratings on disk, and who competes on them."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
@@ -66,7 +66,7 @@ class Benchmark:
     def run(self, name: str, rank: int, workers: int, **more: Any) -> dict[str, Any]:
         """What a contestant says of itself, from a process of its own."""
         settings: dict[str, Any] = {"iterations": self.args.iterations, "regularization": IMPLICIT_LAMBDA} | more
-        spec = Spec(str(self.scratch), rank, workers, **settings)
+        spec = FactorizationSpec(str(self.scratch), rank, workers, **settings)
         spec_file, record_file = self.scratch / "spec.json", self.scratch / "record.json"
         spec_file.write_text(json.dumps(asdict(spec)), encoding="utf-8")
         print(
@@ -157,7 +157,7 @@ def main() -> None:
     args = options()
     facts = machine()
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as scratch:
-        benchmark = Benchmark(args, Path(scratch))
+        benchmark = FactorizationBenchmark(args, Path(scratch))
         found = [*benchmark.gradients(), *benchmark.implicit()]
     print("\n".join([*describe_machine(facts), *describe(found)]))
     if args.json:

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.ratings import Ratings
+from benchmarks.ratings import RatingArrays
 
 _TIMED = 5  # iterations
 _EIGHT_FLOATS = b"Dv8_f"  # the type of an AVX register, in names of functions that take some
 
 
 @dataclass
-class Spec:
+class FactorizationSpec:
     """directory: has train.npz, test.npz, and the matrices train and test. test: which part is evaluated on."""
 
     directory: str
@@ -39,12 +39,12 @@ class Spec:
     test: str = "test"
     options: dict[str, Any] | None = None
 
-    def load(self, part: str) -> Ratings:
+    def load(self, part: str) -> RatingArrays:
         with np.load(Path(self.directory) / f"{part}.npz") as arrays:
-            return Ratings(**arrays)
+            return RatingArrays(**arrays)
 
 
-def ooc(spec: Spec) -> dict[str, Any]:
+def ooc(spec: FactorizationSpec) -> dict[str, Any]:
     """`ooc train mf`; RMSE by --held-out. What it does before its first iteration does not count."""
     from ooc.runs.run import Run
     from samplers.factorization.training import train_mf
@@ -70,7 +70,7 @@ def ooc(spec: Spec) -> dict[str, Any]:
     return {"seconds": seconds, "values": [line["objective" if implicit else "held_out_rmse"] for line in lines]}
 
 
-def libmf(spec: Spec) -> dict[str, Any]:
+def libmf(spec: FactorizationSpec) -> dict[str, Any]:
     """LIBMF's stochastic gradients (its L2 loss), as many threads as workers.
 
     It prints the RMSE of each iteration but no times: an iteration takes what some more of them take, divided by that;
@@ -122,7 +122,7 @@ class _printed:
         os.close(self._before)
 
 
-def implicit(spec: Spec) -> dict[str, Any]:
+def implicit(spec: FactorizationSpec) -> dict[str, Any]:
     """implicit's ALS with its conjugate gradients; the confidence of a count a is 1 + alpha * a, as ours."""
     import scipy.sparse
     import threadpoolctl
@@ -168,7 +168,7 @@ CONTESTANTS = {"ooc": ooc, "libmf": libmf, "implicit": implicit}
 
 def main() -> None:
     name, spec_file, record_file = sys.argv[1:]
-    spec = Spec(**json.loads(Path(spec_file).read_text(encoding="utf-8")))
+    spec = FactorizationSpec(**json.loads(Path(spec_file).read_text(encoding="utf-8")))
     known = {"contestant": name, "ratings": int(spec.load("train").users.size), **asdict(spec)}
     record = known | CONTESTANTS[name](spec)
     Path(record_file).write_text(json.dumps(record), encoding="utf-8")

@@ -38,7 +38,7 @@ def sweep() -> None:
             ip("netns", "del", made[0])
 
 
-class Machines:
+class NamespaceMachines:
     """folder: has a directory for each machine, host-0 and so on, and `hosts.txt` and `config` to launch from."""
 
     def __init__(self, folder: Path, count: int) -> None:

@@ -51,7 +51,7 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class Benchmark:
+class OutOfCoreBenchmark:
     """One dataset on one disk."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
@@ -207,7 +207,7 @@ def main() -> None:
         raise SystemExit(f"--iterations {args.iterations}: at least 3, as the first and the last do not count")
     facts = machine()
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as directory:
-        benchmark, disk = Benchmark(args, Path(directory)), measure_disk(Path(directory), TRIAL_BYTES)
+        benchmark, disk = OutOfCoreBenchmark(args, Path(directory)), measure_disk(Path(directory), TRIAL_BYTES)
         found = [benchmark.measure(budget, limit) for budget, limit in budgets.limited(args)]
         recovered = benchmark.recover(args.memory[0]) if args.kill_after else None
     print("\n".join(describe_machine(facts)))

@@ -14,7 +14,7 @@ _PARTS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 _CHUNK = 1 << 20
 
 
-class Ratings(NamedTuple):
+class RatingArrays(NamedTuple):
     """users, items: uint32 (N,). values: float32 (N,)."""
 
     users: np.ndarray
@@ -22,7 +22,7 @@ class Ratings(NamedTuple):
     values: np.ndarray
 
 
-class Habits:
+class UserHabits:
     """Users and items, and what they are like.
 
     How many ratings a user gives is log-normal, how popular an item is falls off as a power law cut short (as in
@@ -50,7 +50,7 @@ class Habits:
         )
         return users * self._items.size + items
 
-    def rate(self, pairs: np.ndarray) -> Ratings:
+    def rate(self, pairs: np.ndarray) -> RatingArrays:
         """What is given for some pairs."""
         sides = pairs // self._items.size, pairs % self._items.size
         values = self.random.normal(3.5, 0.75, pairs.size).astype(np.float32)
@@ -61,48 +61,48 @@ class Habits:
             factors = (side[numbers[some]] for side, numbers in zip(self._factors, sides, strict=True))
             values[some] += np.einsum("ij,ij->i", *factors)
         users, items = (numbers.astype(np.uint32) for numbers in sides)
-        return Ratings(users, items, np.clip(np.round(2 * values) / 2, 0.5, 5).astype(np.float32))
+        return RatingArrays(users, items, np.clip(np.round(2 * values) / 2, 0.5, 5).astype(np.float32))
 
 
-def draw(users: int, items: int, ratings: int, seed: int = 0) -> Ratings:
-    """Ratings by `Habits`, each pair of user and item once."""
-    habits, pairs = Habits(users, items, seed), np.empty(0, np.int64)
+def draw(users: int, items: int, ratings: int, seed: int = 0) -> RatingArrays:
+    """Ratings by `UserHabits`, each pair of user and item once."""
+    habits, pairs = UserHabits(users, items, seed), np.empty(0, np.int64)
     while pairs.size < ratings:
         pairs = np.unique(np.concatenate([pairs, habits.pairs(3 * (ratings - pairs.size) + 1000)]))
     return habits.rate(habits.random.permutation(pairs)[:ratings])
 
 
-def stream(users: int, items: int, ratings: int, seed: int = 0) -> Iterator[Ratings]:
-    """Ratings by `Habits`, some millions at a time; pairs may come again."""
-    habits = Habits(users, items, seed)
+def stream(users: int, items: int, ratings: int, seed: int = 0) -> Iterator[RatingArrays]:
+    """Ratings by `UserHabits`, some millions at a time; pairs may come again."""
+    habits = UserHabits(users, items, seed)
     for first in range(0, ratings, 4 * _CHUNK):
         yield habits.rate(habits.pairs(min(4 * _CHUNK, ratings - first)))
 
 
-def cut(ratings: Ratings, seed: int = 0) -> dict[str, Ratings]:
+def cut(ratings: RatingArrays, seed: int = 0) -> dict[str, RatingArrays]:
     """Parts to train on, to choose settings by, and to test on; in the latter users and items that are trained on."""
     order = np.random.default_rng(seed).permutation(ratings.users.size)
     bounds = (np.cumsum([0, *_PARTS.values()]) * order.size).astype(np.int64)
     parts = {
-        name: Ratings(*(column[order[bounds[part] : bounds[part + 1]]] for column in ratings))
+        name: RatingArrays(*(column[order[bounds[part] : bounds[part + 1]]] for column in ratings))
         for part, name in enumerate(_PARTS)
     }
     seen = [np.unique(column) for column in parts["train"][:2]]
     for name in ("validation", "test"):
         known = np.isin(parts[name].users, seen[0]) & np.isin(parts[name].items, seen[1])
-        parts[name] = Ratings(*(column[known] for column in parts[name]))
+        parts[name] = RatingArrays(*(column[known] for column in parts[name]))
     return parts
 
 
-def write_tsv(some: Iterable[Ratings], path: Path) -> None:
+def write_tsv(some: Iterable[RatingArrays], path: Path) -> None:
     """Lines of user, item and rating."""
     with path.open("wb") as file:
         for ratings in some:
             polars.DataFrame(ratings._asdict()).write_csv(file, include_header=False, separator="\t")
 
 
-def read_tsv(path: Path) -> Ratings:
+def read_tsv(path: Path) -> RatingArrays:
     """Ratings from lines of user, item and rating, numbered from 0 in the order of the numbers they have there."""
     table = np.loadtxt(path, np.float64, usecols=(0, 1, 2))
     users, items = (np.unique(table[:, side], return_inverse=True)[1].astype(np.uint32) for side in (0, 1))
-    return Ratings(users, items, table[:, 2].astype(np.float32))
+    return RatingArrays(users, items, table[:, 2].astype(np.float32))

@@ -1,4 +1,5 @@
-"""What a contestant is told and what it leaves: a `Spec`, a `Record`, and counts at each checkpoint."""
+"""What a contestant is told and what it leaves: a `TopicModelSpec`, a `ContestantRecord`, and counts at each
+checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ COUNT_FILES = {"sizes": np.int64, "words": np.uint32, "counts": np.float64}
 
 
 @dataclass(frozen=True)
-class Spec:
+class TopicModelSpec:
     """What a contestant is to do. Paths: `corpus` and `dataset` hold the same documents, `out` is an empty directory.
 
     variant: sampler and proposals of ooc ("two-phase:2"), parallel scheme of tomotopy. documents: how many to train
@@ -35,7 +36,7 @@ class Spec:
 
 
 @dataclass
-class Checkpoint:
+class TopicCheckpoint:
     """Topics after some iterations. counts: a trained model of ooc, or a file of `save_counts`."""
 
     iteration: int
@@ -44,7 +45,7 @@ class Checkpoint:
 
 
 @dataclass
-class Record:
+class ContestantRecord:
     """What a contestant reports.
 
     tokens: it trained on. seconds: of each iteration. intervals: when it trained, on the monotonic clock, so that
@@ -55,7 +56,7 @@ class Record:
     documents: int = 0
     seconds: list[float] = field(default_factory=list)
     intervals: list[tuple[float, float]] = field(default_factory=list)
-    checkpoints: list[Checkpoint] = field(default_factory=list)
+    checkpoints: list[TopicCheckpoint] = field(default_factory=list)
 
     @contextmanager
     def training(self) -> Iterator[None]:

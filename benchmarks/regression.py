@@ -35,7 +35,7 @@ import numpy as np
 
 from benchmarks import regression_problems
 from benchmarks.measure import ONE_THREAD, ROOT
-from benchmarks.regression_contestants import Found, gaps, largest_slopes, residuals_and_losses
+from benchmarks.regression_contestants import LevelSolutions, gaps, largest_slopes, residuals_and_losses
 from benchmarks.report import describe_machine, machine, table
 
 PATH = "path"
@@ -61,7 +61,7 @@ _SOME = 20  # levels that all is compiled for, all along a path
 _OWN = 0.9  # of the cores, which are then counted as all there
 
 
-class Contestant:
+class SolverProcess:
     """A process that solves. limit: seconds that an answer may take; after one that took longer it is ended."""
 
     def __init__(self, name: str, directory: Path, workers: int, limit: float) -> None:
@@ -80,7 +80,7 @@ class Contestant:
             text=True,
         )
 
-    def __enter__(self) -> Contestant:
+    def __enter__(self) -> SolverProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -122,7 +122,7 @@ class Contestant:
         return self.best <= 1
 
 
-class Cell:
+class RegressionCase:
     """One problem, and the levels that it is solved for."""
 
     def __init__(self, name: str, directory: Path) -> None:
@@ -133,7 +133,7 @@ class Cell:
         largest, ratio = largest_slopes(problem, residual)[0], name.partition("/")[2]
         self.null_loss = float(loss[0])
         self.levels = largest * (np.geomspace(1, LEAST, LEVELS) if ratio == PATH else np.array([1 / float(ratio)]))
-        nothing = Found([np.zeros(problem.x.shape[1])])
+        nothing = LevelSolutions([np.zeros(problem.x.shape[1])])
         start = self.null_loss if ratio == PATH else gaps(problem, nothing, self.levels)[0]
         self.initial = np.full(self.levels.size, start)
 
@@ -142,13 +142,14 @@ class Cell:
         targets = tolerance * self.initial
         with ExitStack() as stack:
             ours = [
-                stack.enter_context(Contestant("ooc", self.directory, workers, args.limit)) for workers in args.workers
+                stack.enter_context(SolverProcess("ooc", self.directory, workers, args.limit))
+                for workers in args.workers
             ]
             most = ours[args.workers.index(max(args.workers))]
             several = max(args.workers) if 1 in args.workers and len(ours) > 1 else 0
-            twins = [stack.enter_context(Contestant("ooc", self.directory, 1, args.limit)) for _ in range(several)]
+            twins = [stack.enter_context(SolverProcess("ooc", self.directory, 1, args.limit)) for _ in range(several)]
             names = [name for name in PEERS[self.kind] if not args.peers or name in args.peers]
-            peers = [stack.enter_context(Contestant(name, self.directory, 1, args.limit)) for name in names]
+            peers = [stack.enter_context(SolverProcess(name, self.directory, 1, args.limit)) for name in names]
             reached = [
                 *(one for one in ours if one.calibrate(self.levels, targets, targets[0] / self.null_loss)),
                 *(one for one in peers if one.calibrate(self.levels, targets, tolerance / _STEP**4)),
@@ -166,7 +167,7 @@ class Cell:
                     at_once += [max(around)] * bool(pair)
             return self._result(tolerance, ours, peers, args) | {"seconds_at_once": at_once}
 
-    def _at_once(self, several: list[Contestant], tolerance: float) -> float:
+    def _at_once(self, several: list[SolverProcess], tolerance: float) -> float:
         """Seconds that the slowest takes if several solve at the same time."""
         for one in several:
             one.begin(self.levels, tolerance)
@@ -174,7 +175,7 @@ class Cell:
         return max((answer["seconds"] if answer else math.inf for answer in answers), default=0.0)
 
     def _result(
-        self, tolerance: float, ours: list[Contestant], peers: list[Contestant], args: argparse.Namespace
+        self, tolerance: float, ours: list[SolverProcess], peers: list[SolverProcess], args: argparse.Namespace
     ) -> dict[str, Any]:
         names = ["ooc" if workers == 1 else f"ooc, {workers} workers" for workers in args.workers]
         records = {name: one.records for name, one in zip(names, ours, strict=True)}
@@ -285,7 +286,7 @@ def main() -> None:
             directory = Path(scratch) / problem
             if not directory.exists():
                 regression_problems.make(problem, args.scale, args.data).write(directory)
-            cell = Cell(name, directory)
+            cell = RegressionCase(name, directory)
             for tolerance in args.tolerances:
                 result = cell.compete(tolerance, args)
                 results.append(result | compare(result))

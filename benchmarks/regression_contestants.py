@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from benchmarks.regression_problems import Problem, read
+from benchmarks.regression_problems import RegressionProblem, read
 
 
-class Found(NamedTuple):
+class LevelSolutions(NamedTuple):
     """For each level: coefficients, float (p,) or sparse (p, 1), and what the contestant has found in the direction of
     a dual point, float (n,), if it has more than the residual."""
 
@@ -31,10 +31,10 @@ class Found(NamedTuple):
     duals: list[np.ndarray] | None = None
 
 
-Solver = Callable[[Problem, np.ndarray, float, int], Found]
+Solver = Callable[[RegressionProblem, np.ndarray, float, int], LevelSolutions]
 
 
-def ooc(problem: Problem, levels: np.ndarray, tolerance: float, workers: int) -> Found:
+def ooc(problem: RegressionProblem, levels: np.ndarray, tolerance: float, workers: int) -> LevelSolutions:
     from samplers.regression.data.features import features_of_matrix
     from samplers.regression.solver.sparse_regression import SparseRegression
 
@@ -44,29 +44,31 @@ def ooc(problem: Problem, levels: np.ndarray, tolerance: float, workers: int) ->
         scipy.sparse.csc_array((one.values, one.support, [0, one.support.size]), (features.count, 1))
         for one in regression.path(levels, tolerance)
     ]
-    return Found(found)
+    return LevelSolutions(found)
 
 
-def scikit_learn(problem: Problem, levels: np.ndarray, tolerance: float, _: int) -> Found:
+def scikit_learn(problem: RegressionProblem, levels: np.ndarray, tolerance: float, _: int) -> LevelSolutions:
     from sklearn.linear_model import Lasso, lasso_path
 
     rows = problem.y.size
     if levels.size == 1:
         model = Lasso(alpha=levels[0] / rows, fit_intercept=False, tol=tolerance, max_iter=10**5, copy_X=False)
-        return Found([model.fit(problem.x, problem.y).coef_])
-    return Found(list(lasso_path(problem.x, problem.y, alphas=levels / rows, tol=tolerance, max_iter=10**5)[1].T))
+        return LevelSolutions([model.fit(problem.x, problem.y).coef_])
+    return LevelSolutions(
+        list(lasso_path(problem.x, problem.y, alphas=levels / rows, tol=tolerance, max_iter=10**5)[1].T)
+    )
 
 
-def liblinear(problem: Problem, levels: np.ndarray, tolerance: float, _: int) -> Found:
+def liblinear(problem: RegressionProblem, levels: np.ndarray, tolerance: float, _: int) -> LevelSolutions:
     """By scikit-learn."""
     from sklearn.linear_model import LogisticRegression
 
     options: dict[str, Any] = {"l1_ratio": 1, "solver": "liblinear", "fit_intercept": False, "max_iter": 10**4}
     models = [LogisticRegression(C=1 / level, tol=tolerance, **options) for level in levels]
-    return Found([model.fit(problem.x, problem.y).coef_[0] for model in models])
+    return LevelSolutions([model.fit(problem.x, problem.y).coef_[0] for model in models])
 
 
-def celer(problem: Problem, levels: np.ndarray, tolerance: float, _: int) -> Found:
+def celer(problem: RegressionProblem, levels: np.ndarray, tolerance: float, _: int) -> LevelSolutions:
     from celer import celer_path
 
     squared = problem.loss == "squared"
@@ -77,10 +79,10 @@ def celer(problem: Problem, levels: np.ndarray, tolerance: float, _: int) -> Fou
     _, found, _, duals = celer_path(
         problem.x, y, alphas=alphas, tol=tolerance, max_iter=100, prune=1, return_thetas=True, **kind
     )
-    return Found(list(found.T), list(duals))
+    return LevelSolutions(list(found.T), list(duals))
 
 
-def skglm(problem: Problem, levels: np.ndarray, tolerance: float, _: int) -> Found:
+def skglm(problem: RegressionProblem, levels: np.ndarray, tolerance: float, _: int) -> LevelSolutions:
     from skglm import Lasso, SparseLogisticRegression
 
     y = problem.y.astype(problem.x.dtype) if problem.loss == "squared" else 2 * problem.y - 1
@@ -89,10 +91,10 @@ def skglm(problem: Problem, levels: np.ndarray, tolerance: float, _: int) -> Fou
     for alpha in levels / y.size:
         model.set_params(alpha=alpha, tol=tolerance * alpha)  # of the largest violation of the optimality conditions
         found.append(model.fit(problem.x, y).coef_.ravel().copy())
-    return Found(found)
+    return LevelSolutions(found)
 
 
-def adelie(problem: Problem, levels: np.ndarray, tolerance: float, workers: int) -> Found:
+def adelie(problem: RegressionProblem, levels: np.ndarray, tolerance: float, workers: int) -> LevelSolutions:
     import adelie as ad
 
     dense = isinstance(problem.x, np.ndarray)
@@ -109,7 +111,7 @@ def adelie(problem: Problem, levels: np.ndarray, tolerance: float, workers: int)
         intercept=False,
         progress_bar=False,
     )
-    return Found(list(state.betas.toarray()))
+    return LevelSolutions(list(state.betas.toarray()))
 
 
 CONTESTANTS: dict[str, Solver] = {
@@ -123,7 +125,7 @@ CONTESTANTS: dict[str, Solver] = {
 DOUBLE = "64"  # after the name of a contestant: it is given float64, as float32 does not take it far enough
 
 
-def gaps(problem: Problem, found: Found, levels: np.ndarray) -> np.ndarray:
+def gaps(problem: RegressionProblem, found: LevelSolutions, levels: np.ndarray) -> np.ndarray:
     """float64 (k,): between the objective, losses being summed, and that of the better one of two dual points: the
     residual, scaled until it is one, and what a contestant has found in the direction of another."""
     coefficients = table(found.coefficients)
@@ -144,13 +146,13 @@ def table(coefficients: list[Any]) -> scipy.sparse.csc_array:
     return scipy.sparse.hstack([scipy.sparse.csc_array(b) for b in columns], "csc", np.float64)
 
 
-def scores(problem: Problem, coefficients: scipy.sparse.csc_array) -> np.ndarray:
+def scores(problem: RegressionProblem, coefficients: scipy.sparse.csc_array) -> np.ndarray:
     """float64 (n, k)."""
     chosen = np.unique(coefficients.indices)
     return np.asarray(problem.x[:, chosen].astype(np.float64) @ coefficients[chosen].toarray())
 
 
-def residuals_and_losses(problem: Problem, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def residuals_and_losses(problem: RegressionProblem, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """float64 (n, k) and (k,)."""
     y = problem.y[:, None]
     if problem.loss == "squared":
@@ -158,7 +160,7 @@ def residuals_and_losses(problem: Problem, scores: np.ndarray) -> tuple[np.ndarr
     return y - 1 / (1 + np.exp(-scores)), (np.logaddexp(0, scores) - y * scores).sum(axis=0)
 
 
-def largest_slopes(problem: Problem, residuals: np.ndarray) -> np.ndarray:
+def largest_slopes(problem: RegressionProblem, residuals: np.ndarray) -> np.ndarray:
     """float64 (k,): max_j |x_j . residual|, in float64, some columns at a time."""
     columns = problem.x.T
     return np.max(
@@ -170,7 +172,7 @@ def largest_slopes(problem: Problem, residuals: np.ndarray) -> np.ndarray:
     )
 
 
-def dual_objectives(problem: Problem, points: np.ndarray) -> np.ndarray:
+def dual_objectives(problem: RegressionProblem, points: np.ndarray) -> np.ndarray:
     """float64 (k,): of points (n, k); -inf of those that are none of the dual problem."""
     y = problem.y[:, None]
     if problem.loss == "squared":
@@ -181,12 +183,12 @@ def dual_objectives(problem: Problem, points: np.ndarray) -> np.ndarray:
     return np.where(inside, -(q * np.log(q) + (1 - q) * np.log1p(-q)).sum(axis=0), -np.inf)
 
 
-def given_to(name: str, problem: Problem) -> Problem:
+def given_to(name: str, problem: RegressionProblem) -> RegressionProblem:
     """The problem as a contestant likes it best, that it does not have to make copies."""
     x = problem.x.astype(np.float64) if name.endswith(DOUBLE) else problem.x
     if name.startswith("liblinear"):
         x = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.tocsr()
-    return Problem(x, problem.y, problem.loss)
+    return RegressionProblem(x, problem.y, problem.loss)
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ import numpy as np
 
 from benchmarks import budgets
 from benchmarks.report import describe_machine, machine, table
-from blocks.design.design import SPARSE, Design, SparseBlock
-from blocks.design.moments import moments
+from blocks.design.design import SPARSE, Design, SparseDesignBlock
+from blocks.design.moments import block_moments
 from blocks.design.writer import finish_design, write_block, write_index
 from blocks.files import publish_directory
 from ooc.runs.run import Run
@@ -62,7 +62,7 @@ def write_design(path: Path, rows: int, columns: int, entries: int) -> Design:
                     mine = slice(*block.offsets[column - first : column - first + 2])
                     signal[block.rows[mine]] += weights[column] * block.values[mine]
             written.append(write_block(root, number, block))
-            file.write_bytes(np.array(moments(block, rows)).data)
+            file.write_bytes(np.array(block_moments(block, rows)).data)
         y = signal + _NOISE * signal.std() * random.standard_normal(rows)
         index = write_index(root, y, columns, files, bounds, None)
         facts: dict[str, Any] = {"rows": rows, "labels": True, "form": SPARSE, "first_column": 0}
@@ -70,12 +70,12 @@ def write_design(path: Path, rows: int, columns: int, entries: int) -> Design:
     return Design(path)
 
 
-def _block(random: np.random.Generator, rows: int, width: int, entries: int) -> SparseBlock:
+def _block(random: np.random.Generator, rows: int, width: int, entries: int) -> SparseDesignBlock:
     band = rows // entries
     bands = (band * np.arange(entries)).astype(np.uint32)
     places = random.integers(0, band, (width, entries), np.uint32) + bands
     values = random.standard_normal((width, entries), np.float32)
-    return SparseBlock(np.arange(width + 1) * entries, places.ravel(), values.ravel())
+    return SparseDesignBlock(np.arange(width + 1) * entries, places.ravel(), values.ravel())
 
 
 def measure(design: Design, run: Path, budget: str, limit: str, args: argparse.Namespace) -> dict[str, Any]:

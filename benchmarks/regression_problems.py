@@ -22,7 +22,7 @@ _SPARSE = ("data", "indices", "indptr")
 
 
 @dataclass
-class Problem:
+class RegressionProblem:
     """x: (n, p), columns contiguous, or of format csc. y: float64 (n,). loss: "squared" or "logistic"."""
 
     x: Any
@@ -40,19 +40,21 @@ class Problem:
                 np.save(directory / f"{name}.npy", getattr(self.x, name))
 
 
-def read(directory: Path) -> Problem:
+def read(directory: Path) -> RegressionProblem:
     """Arrays are maps, copied where they are written to: celer takes no array that it could not write to."""
     facts = json.loads((directory / "problem.json").read_text())
     y = np.load(directory / "y.npy")
     if (directory / "x.npy").exists():
-        return Problem(np.load(directory / "x.npy", mmap_mode="c").T, y, facts["loss"])
+        return RegressionProblem(np.load(directory / "x.npy", mmap_mode="c").T, y, facts["loss"])
     arrays = tuple(np.load(directory / f"{name}.npy", mmap_mode="c") for name in _SPARSE)
     x = scipy.sparse.csc_matrix(arrays, facts["shape"])
     x.has_canonical_format = True
-    return Problem(x, y, facts["loss"])
+    return RegressionProblem(x, y, facts["loss"])
 
 
-def sparse(scale: float, replaced: int, rows: int = 50_000, columns: int = 1_000_000, entries: int = 10) -> Problem:
+def sparse(
+    scale: float, replaced: int, rows: int = 50_000, columns: int = 1_000_000, entries: int = 10
+) -> RegressionProblem:
     """Columns of so many entries, normal numbers in rows at random; so many of them differ from the column before.
 
     The correlation of neighbours is 1 - replaced / entries.
@@ -67,14 +69,14 @@ def sparse(scale: float, replaced: int, rows: int = 50_000, columns: int = 1_000
     offsets = np.arange(columns + 1) * entries
     x = scipy.sparse.csc_matrix((values[since, slot].ravel(), places[since, slot].ravel(), offsets), (rows, columns))
     x.sum_duplicates()
-    return Problem(x, _response(x, random), "squared")
+    return RegressionProblem(x, _response(x, random), "squared")
 
 
-def dense(scale: float, rows: int = 463, columns: int = 500_000) -> Problem:
+def dense(scale: float, rows: int = 463, columns: int = 500_000) -> RegressionProblem:
     """Independent normal numbers, float32."""
     random = np.random.default_rng(0)
     x = random.standard_normal((int(columns * scale), rows), np.float32).T
-    return Problem(x, _response(x, random), "squared")
+    return RegressionProblem(x, _response(x, random), "squared")
 
 
 def _response(x: Any, random: np.random.Generator, active: int = 100) -> np.ndarray:
@@ -83,7 +85,7 @@ def _response(x: Any, random: np.random.Generator, active: int = 100) -> np.ndar
     return signal + _NOISE * signal.std() * random.standard_normal(signal.size)
 
 
-def abstracts(data: Path) -> Problem:
+def abstracts(data: Path) -> RegressionProblem:
     """tf-idf of 25,000 abstracts; is one of mathematics?"""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -91,29 +93,31 @@ def abstracts(data: Path) -> Problem:
         documents = [json.loads(line) for line in lines]
     x = TfidfVectorizer(dtype=np.float32).fit_transform(document["text"] for document in documents)
     y = [document["category"].partition(".")[0] == "math" for document in documents]
-    return Problem(scipy.sparse.csc_matrix(x), np.array(y, np.float64), "logistic")
+    return RegressionProblem(scipy.sparse.csc_matrix(x), np.array(y, np.float64), "logistic")
 
 
-def newsgroups(data: Path) -> Problem:
+def newsgroups(data: Path) -> RegressionProblem:
     """tf-idf of newsgroups, one class against the rest."""
     from sklearn.datasets import load_svmlight_file
 
     with gzip.open(data / "20news.train.svm.gz") as lines:
         x, y = load_svmlight_file(lines, dtype=np.float32)
-    return Problem(scipy.sparse.csc_matrix(x), (y == 0).astype(np.float64), "logistic")
+    return RegressionProblem(scipy.sparse.csc_matrix(x), (y == 0).astype(np.float64), "logistic")
 
 
-def mice(data: Path) -> Problem:
+def mice(data: Path) -> RegressionProblem:
     """Genotypes, standardised, and a phenotype."""
     with np.load(data / "dense" / "mice.npz") as arrays:
         y = arrays["pheno"][:, list(arrays["pheno_names"]).index("Obesity.BMI")]
-        return Problem(_standardised(arrays["X"]), y - y.mean(), "squared")
+        return RegressionProblem(_standardised(arrays["X"]), y - y.mean(), "squared")
 
 
-def tumours(data: Path) -> Problem:
+def tumours(data: Path) -> RegressionProblem:
     """Gene expression, standardised, and two classes."""
     with np.load(data / "dense" / "singh.npz") as arrays:
-        return Problem(_standardised(arrays["X"]), (arrays["y"] == arrays["y"].max()).astype(np.float64), "logistic")
+        return RegressionProblem(
+            _standardised(arrays["X"]), (arrays["y"] == arrays["y"].max()).astype(np.float64), "logistic"
+        )
 
 
 def _standardised(x: np.ndarray) -> np.ndarray:
@@ -122,12 +126,12 @@ def _standardised(x: np.ndarray) -> np.ndarray:
     return np.asfortranarray((x[:, kept] - x[:, kept].mean(axis=0)) / deviation[kept], np.float32)
 
 
-DRAWN: dict[str, Callable[[float], Problem]] = {
+DRAWN: dict[str, Callable[[float], RegressionProblem]] = {
     "sparse": partial(sparse, replaced=10),
     "correlated": partial(sparse, replaced=1),
     "dense": dense,
 }
-REAL: dict[str, Callable[[Path], Problem]] = {
+REAL: dict[str, Callable[[Path], RegressionProblem]] = {
     "abstracts": abstracts,
     "20news": newsgroups,
     "mice": mice,
@@ -135,7 +139,7 @@ REAL: dict[str, Callable[[Path], Problem]] = {
 }
 
 
-def make(name: str, scale: float, data: Path | None) -> Problem:
+def make(name: str, scale: float, data: Path | None) -> RegressionProblem:
     """scale: of the rows and columns of those that are drawn. data: where the real data are."""
     if name in DRAWN:
         return DRAWN[name](scale)

@@ -25,12 +25,12 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.link import rate_between
-from benchmarks.namespaces import Machines, possible
+from benchmarks.namespaces import NamespaceMachines, possible
 from benchmarks.report import describe_machine, machine
-from benchmarks.ring_corpora import Data, real, synthetic
+from benchmarks.ring_corpora import CorporaDirectory, real, synthetic
 from benchmarks.ring_paper import described, extrapolate
 from benchmarks.ring_report import describe, sampling_speed
-from benchmarks.ring_runs import CONTESTANTS, Runs, Settings
+from benchmarks.ring_runs import CONTESTANTS, RingRuns, RingRunSettings
 from benchmarks.ring_transport import mpiexec
 from benchmarks.sshd import SSHD
 from blocks.corpus.dataset import Dataset
@@ -81,13 +81,13 @@ def check(args: argparse.Namespace) -> None:
         raise SystemExit("there is no mpiexec: install the package mpich, or leave mpi out of --contestants")
 
 
-def corpus(args: argparse.Namespace, folder: Path) -> Data:
+def corpus(args: argparse.Namespace, folder: Path) -> CorporaDirectory:
     if args.real:
         return real(folder, args.real, args.held_out)
     return synthetic(folder, round(args.tokens), round(args.vocabulary), args.planted, args.held_out)
 
 
-def planned_bytes(data: Data, topics: int, ranks: int, iterations: int) -> list[int]:
+def planned_bytes(data: CorporaDirectory, topics: int, ranks: int, iterations: int) -> list[int]:
     """What all ranks are expected to send in each iteration; the first has the start, in which a slice goes round with
     the tokens of the ranks that it has been at."""
     options = {"topics": topics, "alpha": default_alpha(topics), "beta": DEFAULT_BETA, "seed": 0}
@@ -106,14 +106,16 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was begun is undone
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as scratch:
         data = corpus(args, (args.corpus or Path(scratch)).absolute())
-        machines = Machines(Path(scratch), max(args.ranks, *(CONTESTANTS[key].ranks for key in args.contestants)))
+        machines = NamespaceMachines(
+            Path(scratch), max(args.ranks, *(CONTESTANTS[key].ranks for key in args.contestants))
+        )
         with machines.running():
             try:
                 machines.shape(args.rate)
             except subprocess.CalledProcessError as error:
                 raise SystemExit(f"--rate {args.rate}: {error.stderr.strip()}") from None
             link = rate_between(machines, 0, 1)
-            runs = Runs(machines, data, Settings(args.ranks, args.topics, args.iterations, args.memory))
+            runs = RingRuns(machines, data, RingRunSettings(args.ranks, args.topics, args.iterations, args.memory))
             rounds = [{key: runs.run(CONTESTANTS[key]) for key in args.contestants} for _ in range(args.rounds)]
         dataset = Dataset(data.whole)
         several = {result["ranks"] for result in rounds[0].values()} - {1}

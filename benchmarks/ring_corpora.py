@@ -15,7 +15,7 @@ LENGTH = 100  # mean tokens of a synthetic document
 OOC = [sys.executable, "-m", "ooc"]
 
 
-class Data(NamedTuple):
+class CorporaDirectory(NamedTuple):
     """A directory of datasets."""
 
     folder: Path
@@ -36,7 +36,7 @@ class Data(NamedTuple):
         return f"{together}/shard-{{rank}}"
 
 
-def synthetic(folder: Path, tokens: int, words: int, topics: int, held_out: int) -> Data:
+def synthetic(folder: Path, tokens: int, words: int, topics: int, held_out: int) -> CorporaDirectory:
     """Documents drawn from planted topics, and more of the same topics; made unless they are there."""
     data = _in(folder / f"synthetic-{tokens}-{words}-{topics}")
     common = ["--vocabulary", words, "--topics", topics, "--length", LENGTH]
@@ -48,7 +48,7 @@ def synthetic(folder: Path, tokens: int, words: int, topics: int, held_out: int)
     return data
 
 
-def real(folder: Path, source: Path, held_out: int) -> Data:
+def real(folder: Path, source: Path, held_out: int) -> CorporaDirectory:
     """A UCI bag of words but for its last documents, which are held out; made unless they are there."""
     data = _in(folder / f"{source.name.partition('.txt')[0]}-{held_out}")
     if not (data.whole.exists() and data.held_out.exists()):
@@ -59,9 +59,9 @@ def real(folder: Path, source: Path, held_out: int) -> Data:
     return data
 
 
-def _in(folder: Path) -> Data:
+def _in(folder: Path) -> CorporaDirectory:
     folder.mkdir(parents=True, exist_ok=True)
-    return Data(folder)
+    return CorporaDirectory(folder)
 
 
 def _ooc(*arguments: object) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.report import table
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.hypothetical import HypotheticalCorpus
-from samplers.planning import plan_lda, told
+from blocks.corpus.hypothetical_corpus import HypotheticalCorpus
+from samplers.training_plan import plan_lda, told
 
 MACHINES = (2, 8, 100)
 _BUDGET = 1 << 40  # bytes: what is not there is given all that it takes

@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.measure import ONE_THREAD, ROOT, SAMPLE_S
-from benchmarks.namespaces import Machines
-from benchmarks.ring_corpora import OOC, Data
+from benchmarks.namespaces import NamespaceMachines
+from benchmarks.ring_corpora import OOC, CorporaDirectory
 from benchmarks.ring_transport import mpiexec
-from blocks.memory import held
+from blocks.memory import held_memory
 
 RUN = "run-{rank}"
 FOUR = 4  # ranks, for what they hold: where there are fewer cores some share one
 
 
-class Contestant(NamedTuple):
+class RingContestant(NamedTuple):
     """way: "train", without a ring; "launch", a machine for each rank; "loopback", all at one machine; or "mpi".
     ranks: 0 for as many as are asked for."""
 
@@ -35,21 +35,21 @@ class Contestant(NamedTuple):
 
 
 CONTESTANTS = {
-    "machine": Contestant("one machine", "train", ranks=1),
-    "one": Contestant("a ring of one", "launch", ranks=1),
-    "ring": Contestant("a ring", "launch"),
-    "four": Contestant("a ring of four", "launch", ranks=FOUR),
-    "bulk": Contestant("a ring, staleness 0", "launch", staleness=0),
-    "tcp": Contestant("TCP on loopback", "loopback"),
-    "plain": Contestant("plain TCP on loopback", "loopback", insecure=True),
-    "mpi": Contestant("MPI on loopback", "mpi"),
+    "machine": RingContestant("one machine", "train", ranks=1),
+    "one": RingContestant("a ring of one", "launch", ranks=1),
+    "ring": RingContestant("a ring", "launch"),
+    "four": RingContestant("a ring of four", "launch", ranks=FOUR),
+    "bulk": RingContestant("a ring, staleness 0", "launch", staleness=0),
+    "tcp": RingContestant("TCP on loopback", "loopback"),
+    "plain": RingContestant("plain TCP on loopback", "loopback", insecure=True),
+    "mpi": RingContestant("MPI on loopback", "mpi"),
 }
 
 
 OF_RANK = "BENCHMARK_RANK"  # in the environment of a rank's processes
 
 
-class Settings(NamedTuple):
+class RingRunSettings(NamedTuple):
     """What every contestant is told. ranks: of those that have several. memory: of a rank."""
 
     ranks: int
@@ -58,10 +58,10 @@ class Settings(NamedTuple):
     memory: str
 
 
-class Runs:
+class RingRuns:
     """Trainings of the same documents. Each rank is pinned to a core, with all its processes."""
 
-    def __init__(self, machines: Machines, data: Data, settings: Settings) -> None:
+    def __init__(self, machines: NamespaceMachines, data: CorporaDirectory, settings: RingRunSettings) -> None:
         self._machines, self._data, self._settings = machines, data, settings
         self._log = machines.folder / "log.txt"
         self._pythons = [self._python(rank) for rank in range(machines.count)]
@@ -85,7 +85,7 @@ class Runs:
         path.write_text("".join(lines))
         return path
 
-    def run(self, contestant: Contestant) -> dict[str, Any]:
+    def run(self, contestant: RingContestant) -> dict[str, Any]:
         """Train and evaluate; returns lines of the metrics, the most that each rank held, the held-out likelihood."""
         ranks, home = contestant.ranks or self._settings.ranks, self._machines.places[0]
         with self._log.open("wb") as log:
@@ -111,7 +111,7 @@ class Runs:
             shutil.rmtree(left)
         return found
 
-    def _command(self, contestant: Contestant, ranks: int) -> list[str]:
+    def _command(self, contestant: RingContestant, ranks: int) -> list[str]:
         train = self._train(contestant, ranks)
         if contestant.way == "train":
             return [str(self._pythons[0]), "-m", "ooc", *train]
@@ -124,7 +124,7 @@ class Runs:
         secure = ["--insecure"] if contestant.insecure else []
         return [*self._machines.launcher, *OOC, "launch", *hosts, *secure, "--", *train]
 
-    def _train(self, contestant: Contestant, ranks: int) -> list[str]:
+    def _train(self, contestant: RingContestant, ranks: int) -> list[str]:
         settings = self._settings
         data, run = (self._data.whole, RUN.format(rank=0)) if ranks == 1 else (self._data.shards(ranks), RUN)
         options: dict[str, Any] = {"sampler": "two-phase", "workers": 1, "memory": settings.memory}
@@ -147,7 +147,7 @@ def watch_ranks(process: subprocess.Popen[bytes], ranks: int) -> list[int]:
     while process.poll() is None:
         began = time.monotonic()
         known = _of_ranks()
-        sizes = [held(known.get(rank, [])) for rank in range(ranks)]
+        sizes = [held_memory(known.get(rank, [])) for rank in range(ranks)]
         if known == _of_ranks():  # see benchmarks.measure.watch
             most = [max(pair) for pair in zip(most, sizes, strict=True)]
         time.sleep(max(SAMPLE_S, 30 * (time.monotonic() - began)))

@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.report import describe_machine, machine, table
 from benchmarks.sshd import free_port
 from ooc.launch.rendezvous import join, rendezvous
-from ooc.ring.ring import taking_part
+from ooc.ring.ring import leave_ring_together
 
 HOST = "127.0.0.1"
 
@@ -61,7 +61,7 @@ def take_part(member: dict[str, Any]) -> None:
     ring = join(meeting)
     met = time.monotonic()
     seconds = []
-    with taking_part(ring):
+    with leave_ring_together(ring):
         for number in range(member["rounds"]):
             array = np.full(member["numbers"], float(number + ring.rank))
             ring.barrier()

@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.report import describe_machine, machine, table
 from ooc.ring import handshake, mpi, tcp
-from ooc.ring.credentials import Credentials, issue
+from ooc.ring.credentials import RankCredentials, issue_credentials
 from ooc.ring.ring import Ring
 
 HOST = "127.0.0.1"
@@ -74,7 +74,7 @@ def join(member: dict[str, Any]) -> Ring:
     """The ring of this process, whose credentials come on standard input."""
     if not member:
         return mpi.join()
-    own = Credentials(**json.load(sys.stdin))
+    own = RankCredentials(**json.load(sys.stdin))
     door = socket.socket(fileno=member["door"])
     return tcp.join(member["rank"], member["places"], door, own, insecure=member["insecure"])
 
@@ -105,7 +105,7 @@ def start(transport: str, command: Sequence[str]) -> Iterator[subprocess.Popen[s
     insecure = transport == "TCP, plain"
     doors = [handshake.listen(HOST) for _ in range(2)]
     places = [door.getsockname()[:2] for door in doors]
-    for rank, own in enumerate(issue(2, insecure=insecure)):
+    for rank, own in enumerate(issue_credentials(2, insecure=insecure)):
         member = {"rank": rank, "places": places, "door": doors[rank].fileno(), "insecure": insecure}
         process = subprocess.Popen(
             [*command, "--member", json.dumps(member)],

@@ -22,14 +22,14 @@ import zstandard
 from benchmarks.report import describe_machine, machine, table
 from blocks.compiled import kernel
 from blocks.memory import parse_rate
-from samplers.lda.packed_counts import SIZE_BYTES, read_entry, read_size, room, write_entry
-from samplers.topics.model import Model, TopicCountRows
+from samplers.lda.packed_counts import SIZE_BYTES, max_packed_bytes, read_entry, read_size, write_entry
+from samplers.topics.model import SavedTopicModel, TopicCountRows
 
 LEVELS = (-5, 1, 3)
 PACKET = 1 << 19  # entries of a packet
 
 
-class Form(NamedTuple):
+class PacketForm(NamedTuple):
     """Of all packets: bytes, and seconds of a core to make and to read them."""
 
     name: str
@@ -40,7 +40,7 @@ class Form(NamedTuple):
 
 @kernel
 def write_rows(offsets, topics, counts, data):
-    """Write rows as they travel, see `samplers.lda.travelling_rows`; returns the bytes written."""
+    """Write rows as they travel, see `samplers.lda.rotating_rows`; returns the bytes written."""
     at = 0
     for word in range(offsets.size - 1):
         first, before = at + SIZE_BYTES, np.int64(-1)
@@ -87,18 +87,18 @@ def packets(rows: TopicCountRows) -> Iterator[tuple[np.ndarray, np.ndarray, np.n
         yield rows.offsets[first : last + 1] - mine.start, rows.topics[mine], rows.counts[mine]
 
 
-def forms_of(offsets: np.ndarray, topics: np.ndarray, counts: np.ndarray, rounds: int) -> Iterator[Form]:
+def forms_of(offsets: np.ndarray, topics: np.ndarray, counts: np.ndarray, rounds: int) -> Iterator[PacketForm]:
     """The forms of one packet; raises RuntimeError if one does not come out as it went in."""
     entries = np.stack((topics, counts), axis=1).astype(np.uint32)
     frequencies = np.diff(np.append(0, np.cumsum(counts, dtype=np.int64))[offsets])
-    data, again = np.zeros(room(frequencies, int(topics.max()) + 1), np.uint8), np.zeros_like(entries)
+    data, again = np.zeros(max_packed_bytes(frequencies, int(topics.max()) + 1), np.uint8), np.zeros_like(entries)
     size, make_s = timed(lambda: write_rows(offsets, topics, counts, data), rounds)
     filled, read_s = timed(lambda: read_rows(data, size, again), rounds)
     if filled != len(entries) or not np.array_equal(again, entries):
         raise RuntimeError("rows do not come out as they went in")
     raw, packed = entries.tobytes(), data[:size].tobytes()
-    yield Form("entries", len(raw), 0.0, 0.0)
-    yield Form("packed", size, make_s, read_s)
+    yield PacketForm("entries", len(raw), 0.0, 0.0)
+    yield PacketForm("packed", size, make_s, read_s)
     for level in LEVELS:
         yield compressed("entries", raw, level, rounds)
     for level in LEVELS:
@@ -106,26 +106,26 @@ def forms_of(offsets: np.ndarray, topics: np.ndarray, counts: np.ndarray, rounds
         yield form._replace(make_s=form.make_s + make_s, read_s=form.read_s + read_s)
 
 
-def compressed(name: str, data: bytes, level: int, rounds: int) -> Form:
+def compressed(name: str, data: bytes, level: int, rounds: int) -> PacketForm:
     """By zstd; raises RuntimeError if that does not give back what it got."""
     press, free = zstandard.ZstdCompressor(level=level), zstandard.ZstdDecompressor()
     small, make_s = timed(lambda: press.compress(data), rounds)
     whole, read_s = timed(lambda: free.decompress(small), rounds)
     if whole != data:
         raise RuntimeError("zstd does not give back what it got")
-    return Form(f"{name}, zstd {level}", len(small), make_s, read_s)
+    return PacketForm(f"{name}, zstd {level}", len(small), make_s, read_s)
 
 
-def compare(model: Model, rounds: int) -> list[Form]:
+def compare(model: SavedTopicModel, rounds: int) -> list[PacketForm]:
     """The forms of all rows of a model."""
     each = [list(forms_of(*packet, rounds)) for packet in packets(model.words)]
     return [
-        Form(same[0].name, sum(f.bytes for f in same), sum(f.make_s for f in same), sum(f.read_s for f in same))
+        PacketForm(same[0].name, sum(f.bytes for f in same), sum(f.make_s for f in same), sum(f.read_s for f in same))
         for same in zip(*each, strict=True)
     ]
 
 
-def described(forms: Sequence[Form], rate: float) -> Iterator[list[str]]:
+def described(forms: Sequence[PacketForm], rate: float) -> Iterator[list[str]]:
     yield ["", "MB", "share of entries", "CPU s/GB", "CPU s", "network s", "slower of both", "sum of both"]
     for form in forms:
         core, wire = form.make_s + form.read_s, form.bytes / rate
@@ -153,7 +153,7 @@ def main() -> None:
     rate = parse_rate(args.rate, "--rate")
     print("\n".join(describe_machine(machine())))
     for path in args.models:
-        model = Model(path)
+        model = SavedTopicModel(path)
         mean = model.words.offsets[-1] / model.vocabulary_size
         print(f"\n{path}: K = {model.topics}, {model.vocabulary_size:,} words of {mean:,.0f} topics, {args.rate}")
         print("\n".join(table(list(described(compare(model, args.rounds), rate)))))

@@ -10,8 +10,8 @@ import numpy as np
 
 from blocks import Design
 from ooc.dynamic.engine import DynamicEngine
-from ooc.dynamic.rounds import Pipeline
-from ooc.dynamic.schedules import Rule
+from ooc.dynamic.round_schedule import RoundPipeline
+from ooc.dynamic.selection_rules import SelectionRule
 from ooc.workers.worker import ProgramSpec
 
 LASSO = ProgramSpec("samplers.regression.rounds.lasso:LassoRounds", {})
@@ -19,7 +19,7 @@ LOGISTIC = ProgramSpec("samplers.regression.rounds.logistic:LogisticRounds", {})
 _LOOKS = 10  # at the objective, in a pass over the data
 
 
-class Problem(NamedTuple):
+class RoundsProblem(NamedTuple):
     """A design, the program that is run on it, and the penalty. best: the least objective, as far as known."""
 
     design: Design
@@ -33,21 +33,21 @@ class Problem(NamedTuple):
         return self.design.rows * self.design.columns if self.design.dense else self.design.entries
 
 
-class Curve(NamedTuple):
+class ObjectiveCurve(NamedTuple):
     """Passes over the data, seconds, and objectives, before the first round and some times after that."""
 
     passes: list[float]
     seconds: list[float]
     objectives: list[float]
 
-    def to_excess(self, problem: Problem, excess: float) -> tuple[float, float] | None:
+    def to_excess(self, problem: RoundsProblem, excess: float) -> tuple[float, float] | None:
         """Passes and seconds until so much of what there is to gain is left; None if it never was so little."""
         for passes, seconds, left in zip(self.passes, self.seconds, self.excess(problem), strict=True):
             if left <= excess:
                 return passes, seconds
         return None
 
-    def excess(self, problem: Problem) -> list[float]:
+    def excess(self, problem: RoundsProblem) -> list[float]:
         """What is left to gain, as a share of what there was at first."""
         whole = self.objectives[0] - problem.best
         return [(objective - problem.best) / whole for objective in self.objectives]
@@ -57,19 +57,19 @@ class Curve(NamedTuple):
         return self.passes[-1] / self.seconds[-1]
 
 
-def shotgun(parallel: int, seed: int) -> Rule:
+def shotgun(parallel: int, seed: int) -> SelectionRule:
     """Parameters at random, without a check, and no round before the one before it is done."""
-    return Rule("random", parallel, parallel, None, pipeline=Pipeline(1, 1, 1), seed=seed)
+    return SelectionRule("random", parallel, parallel, None, pipeline=RoundPipeline(1, 1, 1), seed=seed)
 
 
-def penalised(design: Design, spec: ProgramSpec, ratio: float, workers: int) -> Problem:
+def penalised(design: Design, spec: ProgramSpec, ratio: float, workers: int) -> RoundsProblem:
     """The penalty is so much of the least for which all coefficients are 0."""
-    with DynamicEngine(design, spec, Rule(), workers) as engine:
+    with DynamicEngine(design, spec, SelectionRule(), workers) as engine:
         engine.hold()
         begin(engine, 0.0)
         engine.survey()  # without a penalty, an update is a product with the labels
         most = float(np.sqrt(engine.priorities.max())) * (0.25 if spec == LOGISTIC else 1.0)
-    return Problem(design, spec, ratio * most)
+    return RoundsProblem(design, spec, ratio * most)
 
 
 def begin(engine: DynamicEngine, penalty: float) -> None:
@@ -78,18 +78,18 @@ def begin(engine: DynamicEngine, penalty: float) -> None:
 
 
 def run(
-    problem: Problem,
-    rule: Rule,
+    problem: RoundsProblem,
+    rule: SelectionRule,
     passes: float,
     workers: int,
     kept: list[np.ndarray] | None = None,
     *,
     least: float = 0.0,
-) -> Curve:
+) -> ObjectiveCurve:
     """Do rounds of a rule for so many passes over the data, unless the excess falls below `least` or the objective
     doubles. kept: gets the coefficients, float64 (p,), whenever the objective is looked at."""
     rounds = max(int(problem.design.columns / rule.parallel / _LOOKS), 1)
-    curve = Curve([0.0], [0.0], [])
+    curve = ObjectiveCurve([0.0], [0.0], [])
     by_priority = rule.schedule == "priority"
     with DynamicEngine(problem.design, problem.spec, rule, workers) as engine:
         engine.hold()
@@ -105,14 +105,14 @@ def run(
     return curve
 
 
-def look(engine: DynamicEngine, curve: Curve, kept: list[np.ndarray] | None) -> None:
+def look(engine: DynamicEngine, curve: ObjectiveCurve, kept: list[np.ndarray] | None) -> None:
     program: Any = engine.program
     curve.objectives.append(program.objective(engine.arrays, engine.columns.size))
     if kept is not None:
         kept.append(engine.arrays["coefficients"][: engine.columns.size].copy())
 
 
-def is_over(curve: Curve, problem: Problem, least: float) -> bool:
+def is_over(curve: ObjectiveCurve, problem: RoundsProblem, least: float) -> bool:
     """Whether no more is to be learnt: it has converged, or diverged."""
     last = curve.objectives[-1]
     return not last < 2 * curve.objectives[0] or curve.excess(problem)[-1] < least
@@ -125,7 +125,7 @@ def timed(work: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def solved(problem: Problem, rule: Rule, passes: float, workers: int) -> Problem:
+def solved(problem: RoundsProblem, rule: SelectionRule, passes: float, workers: int) -> RoundsProblem:
     """The same problem, with the least objective that a long run without overlapping rounds finds."""
-    careful = rule._replace(pipeline=Pipeline(1, 4, 1))
+    careful = rule._replace(pipeline=RoundPipeline(1, 4, 1))
     return problem._replace(best=min(run(problem, careful, passes, workers).objectives))

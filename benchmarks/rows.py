@@ -1,4 +1,5 @@
-"""Bytes of the rows of counts n_kw: all dense, all hash tables, or the mixture that `samplers.lda.rows` lays out.
+"""Bytes of the rows of counts n_kw: all dense, all hash tables, or the mixture that `samplers.lda.word_topic_rows` lays
+out.
 
 Words follow Zipf's law, or have the frequencies of a dataset. Nothing is allocated: the layout says it all.
 """
@@ -10,7 +11,7 @@ import argparse
 import numpy as np
 
 from blocks import Dataset
-from samplers.lda.rows import DENSE, row_layout
+from samplers.lda.word_topic_rows import DENSE, row_layout
 
 
 def zipf(vocabulary: int, tokens: int) -> np.ndarray:

@@ -33,7 +33,7 @@ from benchmarks.sampler_figures import draw
 from benchmarks.sampler_report import Result, describe
 from benchmarks.simulated_workers import MODES, mode_spec, write_for_workers
 from blocks import Dataset, memory, write_corpus
-from blocks.control_groups import cores
+from blocks.control_groups import core_count
 from blocks.errors import Interrupted, OocError
 from ooc.plan.memory_plan import make_plan
 from ooc.runs.new_run import create_run
@@ -71,7 +71,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-class Benchmark:
+class SamplerBenchmark:
     """The corpus, and the runs on it."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
@@ -113,7 +113,7 @@ class Benchmark:
             for mode in MODES if workers == max(args.simulated_workers) else MODES[:2]:
                 say(f"{mode}, {workers} simulated workers ...")
                 spec = mode_spec(mode, self.priors(args.simulated_topics))
-                lines = self.run(dataset, spec, args.simulated_iterations, workers=cores())
+                lines = self.run(dataset, spec, args.simulated_iterations, workers=core_count())
                 yield {"mode": mode, "workers": workers, "topics": args.simulated_topics, "lines": lines}
             shutil.rmtree(path)
 
@@ -125,7 +125,7 @@ class Benchmark:
     ) -> list[dict[str, Any]]:
         """Train; returns the metrics. The first iteration, which compiles, is done whatever time it takes."""
         run = create_run(self.scratch / "run", dataset, spec, iterations=1, evaluate_every=self.args.evaluate_every)
-        plan = make_plan(dataset, spec.build(dataset), workers, memory.available())
+        plan = make_plan(dataset, spec.build(dataset), workers, memory.available_memory())
         train(run, plan, quiet=True)
         run.set_iterations(iterations)
         try:
@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> None:
     args.output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.scratch, prefix="ooc-benchmark-") as scratch:
         try:
-            benchmark = Benchmark(args, Path(scratch))
+            benchmark = SamplerBenchmark(args, Path(scratch))
             found: dict[str, Any] = {"machine": facts, "settings": benchmark.settings(), "samplers": [], "modes": []}
             for part, results in (("samplers", benchmark.compare_samplers()), ("modes", benchmark.compare_modes())):
                 for result in results:

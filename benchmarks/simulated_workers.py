@@ -30,18 +30,18 @@ from blocks import Dataset, write_corpus
 from blocks.errors import RequestError
 from ooc.program import Job
 from ooc.workers.worker import ProgramSpec, unit_parts
-from samplers.lda.documents import Cell
+from samplers.lda.document_kernels import DocumentCell
 from samplers.lda.programs import SparseLda, sampler_spec
 
 
-class DataParallel(SparseLda):
+class DataParallelSparseLda(SparseLda):
     """SparseLDA whose every part of a block is sampled on a copy of all rows."""
 
     def __init__(self, dataset: Dataset, **options: Any) -> None:
         super().__init__(dataset, update="data-parallel", **options)
         self.in_place = True
 
-    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+    def sample_cell(self, job: Job, cell: DocumentCell, key: np.uint64) -> int:
         copies = {name: job.shared[name].copy() for name in ("dense_rows", "row_tables")}
         return super().sample_cell(replace(job, shared={**job.shared, **copies}), cell, key)
 
@@ -52,7 +52,7 @@ MODES = ("rotation", "data-parallel", "frozen")
 def mode_spec(mode: str, options: dict[str, Any]) -> ProgramSpec:
     """The program of one of MODES. options: those of every sampler of LDA."""
     if mode == "data-parallel":
-        return ProgramSpec(f"{__name__}:{DataParallel.__name__}", options)
+        return ProgramSpec(f"{__name__}:{DataParallelSparseLda.__name__}", options)
     return sampler_spec("sparselda", options, {"update": "data-parallel" if mode == "frozen" else mode})
 
 

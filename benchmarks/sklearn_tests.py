@@ -37,14 +37,14 @@ PASSED, LACKING, REFUSED, SAYS = "passed", "lacking", "refused", "says otherwise
 ROUNDING, NUMBERS = "rounding", "numbers"
 
 
-class Fits:
+class TestFits:
     """The fits of estimators of ooc in the test that runs, and what they failed with: a search goes on after that."""
 
     number = 0
     failures: ClassVar[list[Exception]] = []
 
 
-class _Fitted:
+class _RecordedFit:
     """What all of them have: `standardize` is of ooc only."""
 
     standardize = False
@@ -54,15 +54,15 @@ class _Fitted:
         self.__dict__ |= {name: value for name, value in given.items() if name not in ("self", "__class__")}
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        Fits.number += 1
+        TestFits.number += 1
         try:
             return super().fit(X, y, sample_weight)  # type: ignore[misc]
         except RequestError as error:
-            Fits.failures.append(error)
+            TestFits.failures.append(error)
             raise
 
 
-class ElasticNet(_Fitted, lasso.ElasticNet):
+class ElasticNet(_RecordedFit, lasso.ElasticNet):
     n_jobs = 1
 
     def __init__(  # type: ignore[no-untyped-def]
@@ -83,7 +83,7 @@ class ElasticNet(_Fitted, lasso.ElasticNet):
         self.keep(locals())
 
 
-class Lasso(_Fitted, lasso.Lasso):
+class Lasso(_RecordedFit, lasso.Lasso):
     n_jobs = 1
 
     def __init__(  # type: ignore[no-untyped-def]
@@ -103,7 +103,7 @@ class Lasso(_Fitted, lasso.Lasso):
         self.keep(locals())
 
 
-class LogisticRegression(_Fitted, logistic.LogisticRegression):
+class LogisticRegression(_RecordedFit, logistic.LogisticRegression):
     def __init__(  # type: ignore[no-untyped-def]
         self,
         *,
@@ -124,7 +124,7 @@ class LogisticRegression(_Fitted, logistic.LogisticRegression):
         self.keep(locals())
 
 
-class Outcomes:
+class TestOutcomes:
     """A plugin of pytest: how each test ended that has fitted an estimator of ooc, or tried to make one."""
 
     def __init__(self) -> None:
@@ -132,24 +132,24 @@ class Outcomes:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Any:
-        Fits.number, Fits.failures = 0, []
+        TestFits.number, TestFits.failures = 0, []
         try:
             result = yield
         except BaseException as error:
             if isinstance(error, pytest.skip.Exception):
                 raise
             outcome, reason = judged(error)
-            if Fits.number or outcome == LACKING:
+            if TestFits.number or outcome == LACKING:
                 self.found.append((item.nodeid.split("/")[-1], outcome, reason))
             raise
-        if Fits.number:
+        if TestFits.number:
             self.found.append((item.nodeid.split("/")[-1], PASSED, ""))
         return result
 
 
 def judged(error: BaseException) -> tuple[str, str]:
     """Outcome and reason."""
-    text, chain = str(error).strip(), [error, *Fits.failures]
+    text, chain = str(error).strip(), [error, *TestFits.failures]
     if reason := next(filter(None, map(lacking, chain)), None):
         return LACKING, reason
     if "dtype('float64')" in text:
@@ -181,7 +181,7 @@ def main() -> None:
     asked = parser.parse_args()
     for estimator in (ElasticNet, Lasso, LogisticRegression):
         setattr(sklearn.linear_model, estimator.__name__, estimator)
-    outcomes, package = Outcomes(), Path(sklearn.__file__).parent
+    outcomes, package = TestOutcomes(), Path(sklearn.__file__).parent
     files = [str(package / "linear_model" / "tests" / name) for name in FILES]
     settings = ["-q", "--no-header", "--tb=no", "--disable-warnings", "-rN", "-c", "/dev/null", f"--rootdir={package}"]
     pytest.main([*settings, "-p", "no:cacheprovider", "-p", "no:xdist", "-k", asked.k, *files], [outcomes])

@@ -27,26 +27,26 @@ import numpy as np
 from benchmarks import corpus as corpora
 from benchmarks.report import describe_machine, machine
 from blocks import Dataset, memory, write_corpus
-from blocks.control_groups import cores
+from blocks.control_groups import core_count
 from blocks.errors import OocError
 from ooc.engine import StaticEngine
-from ooc.loop import CHECKPOINT_S
 from ooc.plan.memory_plan import make_plan
-from ooc.state.generations import Generations
-from ooc.state.layout import Layout
-from ooc.state.passes import RESIDENT
-from ooc.workers.engine_options import Switches
+from ooc.state.cell_layout import CellLayout
+from ooc.state.generations import StateGenerations
+from ooc.state.unit_passes import RESIDENT
+from ooc.training_loop import CHECKPOINT_S
+from ooc.workers.engine_options import EngineOptions
 from samplers.lda.programs import sampler_spec
 from samplers.lda.training import DEFAULT_BETA, default_alpha
 
 SAME = "as it is"
 VARIANTS = {  # how the engine is switched, and whether every iteration is committed
-    SAME: (Switches(), False),
-    "micro synchronisation": (Switches(macro=False), False),
-    "parts in random order": (Switches(heaviest_first=False), False),
-    "a queue per worker": (Switches(own_queues=True), False),
-    "checkpoints in the background": (Switches(), True),
-    "checkpoints in the foreground": (Switches(background=False), True),
+    SAME: (EngineOptions(), False),
+    "micro synchronisation": (EngineOptions(macro=False), False),
+    "parts in random order": (EngineOptions(heaviest_first=False), False),
+    "a queue per worker": (EngineOptions(own_queues=True), False),
+    "checkpoints in the background": (EngineOptions(), True),
+    "checkpoints in the foreground": (EngineOptions(background=False), True),
 }
 Result = dict[str, Any]
 
@@ -65,7 +65,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
     add("--output", type=Path, default=Path("static-engine-benchmark"), help="directory for what is written")
     add("--sampler", default="two-phase")
     add("--topics", type=int, default=1_000)
-    add("--workers", type=int, default=cores())
+    add("--workers", type=int, default=core_count())
     add("--iterations", type=int, default=20)
     add("--seed", type=int, default=0)
     add("--scratch", type=Path, help="for temporary files")
@@ -87,14 +87,14 @@ def compare(args: argparse.Namespace, dataset: Dataset, scratch: Path) -> list[R
     prior = {"topics": args.topics, "alpha": default_alpha(args.topics), "beta": DEFAULT_BETA, "seed": args.seed}
     spec = sampler_spec(args.sampler, prior, {})
     program = spec.build(dataset)
-    plan = make_plan(dataset, program, args.workers, memory.available() // len(VARIANTS))
+    plan = make_plan(dataset, program, args.workers, memory.available_memory() // len(VARIANTS))
     if not plan.resident:
         raise SystemExit("the state of all variants does not fit in memory; give fewer --documents")
-    layout = Layout(dataset.index.cells, program.local_state())
+    layout = CellLayout(dataset.index.cells, program.local_state())
     with ExitStack() as stack:
         engines = {}
         for number, (name, (switches, _)) in enumerate(VARIANTS.items()):
-            generations = Generations(scratch / f"state{number}", dataset, layout)
+            generations = StateGenerations(scratch / f"state{number}", dataset, layout)
             engines[name] = stack.enter_context(StaticEngine(dataset, spec, generations, plan, switches))
             engines[name].start()
         found: dict[str, Result] = {name: {"variant": name, "seconds": [], "likelihood": []} for name in VARIANTS}

@@ -25,10 +25,10 @@ import numpy as np
 
 from benchmarks.report import describe_machine, machine, table
 from benchmarks.stochastic_contest import PASSES, YARDSTICK, contest, engine
-from benchmarks.stochastic_data import Part, load, shifted_digits
+from benchmarks.stochastic_data import SampleSubset, load, shifted_digits
 from blocks.compiled import reordered_kernel
-from ooc.stochastic.tasks import Process
-from samplers.regression.softmax.program import FIRST_SQUARES, Softmax, class_of, turn_to_gradients
+from ooc.stochastic.tasks import ProcessElements
+from samplers.regression.softmax.program import FIRST_SQUARES, SoftmaxProgram, class_of, turn_to_gradients
 
 DEGREES = (1, 4, 16, 64)
 SYNCHRONISATIONS = 5  # of a pass with several workers
@@ -70,9 +70,9 @@ def by_hand(offsets, columns, values, labels, classes, weights, squares, rate, s
                 row[k] -= rate * gradient / np.sqrt(sums[k] + FIRST_SQUARES)
 
 
-def compare_loops(train: Part, rate: float) -> dict[str, float]:
+def compare_loops(train: SampleSubset, rate: float) -> dict[str, float]:
     """Processor seconds of a pass by the engine's compiled function and by hand, in turn; the median of their ratio."""
-    program = Softmax(train.samples, parallelism=1, rate=rate)
+    program = SoftmaxProgram(train.samples, parallelism=1, rate=rate)
     arrays = {name: np.zeros(spec.shape, spec.dtype) for name, spec in program.shared_arrays().items()}
     block, classes = train.samples.block(0), np.array(train.samples.index.labels)
     weights = np.zeros((train.samples.columns + 1, classes.size), np.float32)
@@ -80,7 +80,7 @@ def compare_loops(train: Part, rate: float) -> dict[str, float]:
     values, columns = np.append(block.values, np.float32(0)), np.append(block.columns, np.uint32(0))
 
     def function() -> None:
-        program.jobs.process(Process(0, program.elements, 0, 1), arrays, 0)
+        program.jobs.process(ProcessElements(0, program.elements, 0, 1), arrays, 0)
 
     def loop() -> None:
         by_hand(block.offsets, columns, values, block.labels, classes, weights, squares, np.float32(rate), scores)
@@ -100,7 +100,7 @@ def processor_seconds(work: Callable[[], None]) -> float:
     return time.process_time() - began
 
 
-def workers(train: Part, rate: float) -> dict[str, Any]:
+def workers(train: SampleSubset, rate: float) -> dict[str, Any]:
     """The loss after each pass, of several degrees of parallelism, reweighted and averaged."""
     found = {}
     for degree in DEGREES:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.stochastic_data import Labelled, Part
+from benchmarks.stochastic_data import LabelledMatrix, SampleSubset
 from ooc.stochastic.engine import StochasticEngine
 from ooc.workers.worker import ProgramSpec
 from samplers.programs import target
@@ -32,28 +32,28 @@ YARDSTICK = "SGDClassifier"
 Line = tuple[float, float]  # seconds of training so far, the error
 
 
-class Contestant(NamedTuple):
+class StochasticContestant(NamedTuple):
     """run: trains with a value and a seed; yields a line after each pass, or one at the end. all_passes: whether that
     one is of all passes."""
 
-    run: Callable[[Part, Part, float, int], Iterator[Line]]
+    run: Callable[[SampleSubset, SampleSubset, float, int], Iterator[Line]]
     values: Sequence[float]
     all_passes: bool = False
 
 
-class Choice(NamedTuple):
+class ChosenValue(NamedTuple):
     """By the samples that were left out: value of the contestant, and lines that it needs."""
 
     value: float
     lines: int
 
 
-def engine(train: Part, **options: Any) -> StochasticEngine:
+def engine(train: SampleSubset, **options: Any) -> StochasticEngine:
     return StochasticEngine(train.samples, ProgramSpec(target("softmax"), {"parallelism": 1} | options), workers=1)
 
 
-def ours(loss: str) -> Contestant:
-    def run(train: Part, test: Part, rate: float, seed: int) -> Iterator[Line]:
+def ours(loss: str) -> StochasticContestant:
+    def run(train: SampleSubset, test: SampleSubset, rate: float, seed: int) -> Iterator[Line]:
         with engine(train, loss=loss, rate=rate) as running:
             jobs, seconds = running.program.jobs, 0.0  # type: ignore[attr-defined]
             for _ in range(PASSES):
@@ -63,34 +63,34 @@ def ours(loss: str) -> Contestant:
                 wrong = math.fsum(map(math.fsum, jobs.elsewhere("wrong", test.samples, running.arrays)))
                 yield seconds, wrong / test.samples.rows
 
-    return Contestant(run, RATES)
+    return StochasticContestant(run, RATES)
 
 
-def estimator(loss: str) -> Contestant:
+def estimator(loss: str) -> StochasticContestant:
     """The same in this process, as SGDClassifier is used: each pass begins with the matrix."""
 
-    def run(train: Part, test: Part, rate: float, seed: int) -> Iterator[Line]:
+    def run(train: SampleSubset, test: SampleSubset, rate: float, seed: int) -> Iterator[Line]:
         from samplers import SoftmaxRegression
 
         classes = np.unique(train.y)
         SoftmaxRegression(loss, rate=rate).partial_fit(train.x[:10], train.y[:10], classes)  # compiles
         return pass_by_pass(SoftmaxRegression(loss, rate=rate), train, test)
 
-    return Contestant(run, RATES)
+    return StochasticContestant(run, RATES)
 
 
-def gradient_descent(loss: str) -> Contestant:
+def gradient_descent(loss: str) -> StochasticContestant:
     """scikit-learn's SGDClassifier, one class against the rest, with its defaults but for the loss and the penalty."""
 
-    def run(train: Part, test: Part, penalty: float, seed: int) -> Iterator[Line]:
+    def run(train: SampleSubset, test: SampleSubset, penalty: float, seed: int) -> Iterator[Line]:
         from sklearn.linear_model import SGDClassifier
 
         return pass_by_pass(SGDClassifier(loss=loss, alpha=penalty, n_jobs=1, random_state=seed), train, test)
 
-    return Contestant(run, PENALTIES)
+    return StochasticContestant(run, PENALTIES)
 
 
-def pass_by_pass(model: Any, train: Part, test: Part) -> Iterator[Line]:
+def pass_by_pass(model: Any, train: SampleSubset, test: SampleSubset) -> Iterator[Line]:
     seconds, classes = 0.0, np.unique(train.y)
     for _ in range(PASSES):
         began = time.perf_counter()
@@ -99,40 +99,40 @@ def pass_by_pass(model: Any, train: Part, test: Part) -> Iterator[Line]:
         yield seconds, error_of(model, test)
 
 
-def all_passes(loss: str) -> Contestant:
+def all_passes(loss: str) -> StochasticContestant:
     """SGDClassifier told of all passes at once, which is how it is fastest."""
 
-    def run(train: Part, test: Part, penalty: float, seed: int) -> Iterator[Line]:
+    def run(train: SampleSubset, test: SampleSubset, penalty: float, seed: int) -> Iterator[Line]:
         from sklearn.linear_model import SGDClassifier
 
         told = {"loss": loss, "alpha": penalty, "max_iter": PASSES, "tol": None}
         yield fitted(SGDClassifier(n_jobs=1, random_state=seed, **told), train, test)
 
-    return Contestant(run, PENALTIES, all_passes=True)
+    return StochasticContestant(run, PENALTIES, all_passes=True)
 
 
-def batch(solver: str) -> Contestant:
+def batch(solver: str) -> StochasticContestant:
     """scikit-learn's LogisticRegression by a solver: where it ends."""
 
-    def run(train: Part, test: Part, inverse: float, seed: int) -> Iterator[Line]:
+    def run(train: SampleSubset, test: SampleSubset, inverse: float, seed: int) -> Iterator[Line]:
         from sklearn.linear_model import LogisticRegression
 
         yield fitted(LogisticRegression(solver=solver, C=inverse, max_iter=100, random_state=seed), train, test)
 
-    return Contestant(run, INVERSE_PENALTIES)
+    return StochasticContestant(run, INVERSE_PENALTIES)
 
 
-def fitted(model: Any, train: Part, test: Part) -> Line:
+def fitted(model: Any, train: SampleSubset, test: SampleSubset) -> Line:
     began = time.perf_counter()
     model.fit(train.x, train.y)
     return time.perf_counter() - began, error_of(model, test)
 
 
-def error_of(model: Any, test: Part) -> float:
+def error_of(model: Any, test: SampleSubset) -> float:
     return float(np.mean(model.predict(test.x) != test.y))
 
 
-def vowpal(train: Part, test: Part, rate: float, seed: int) -> Iterator[Line]:
+def vowpal(train: SampleSubset, test: SampleSubset, rate: float, seed: int) -> Iterator[Line]:
     """vowpal-wabbit, one class against the rest, from its own binary cache: its text has been parsed before."""
     from vowpalwabbit import Workspace
 
@@ -151,7 +151,7 @@ def vowpal(train: Part, test: Part, rate: float, seed: int) -> Iterator[Line]:
     yield seconds, float(np.mean(classes[found] != test.y))
 
 
-def vowpal_lines(part: Part) -> Iterator[str]:
+def vowpal_lines(part: SampleSubset) -> Iterator[str]:
     """The samples as vowpal-wabbit reads them, without their labels."""
     x = part.x
     for first, last in zip(x.indptr[:-1], x.indptr[1:], strict=True):
@@ -159,7 +159,7 @@ def vowpal_lines(part: Part) -> Iterator[str]:
         yield "| " + " ".join(f"{column}:{value:.6g}" for column, value in entries)
 
 
-CONTESTANTS: dict[str, Contestant] = {
+CONTESTANTS: dict[str, StochasticContestant] = {
     "ooc, softmax": ours("softmax"),
     "ooc, hinge": ours("hinge"),
     "SoftmaxRegression, softmax": estimator("softmax"),
@@ -171,10 +171,10 @@ CONTESTANTS: dict[str, Contestant] = {
     "lbfgs": batch("lbfgs"),
 }
 if importlib.util.find_spec("vowpalwabbit"):
-    CONTESTANTS["vowpal-wabbit"] = Contestant(vowpal, (0.2, 0.5, 1.0, 2.0), all_passes=True)
+    CONTESTANTS["vowpal-wabbit"] = StochasticContestant(vowpal, (0.2, 0.5, 1.0, 2.0), all_passes=True)
 
 
-def contest(name: str, train: Labelled, test: Labelled, turns: int, scratch: Path) -> dict[str, Any]:
+def contest(name: str, train: LabelledMatrix, test: LabelledMatrix, turns: int, scratch: Path) -> dict[str, Any]:
     """What each has chosen, and its lines of every turn, in which all train in the same order."""
     written = test.written(scratch / "test")
     choices = choose(name, train, scratch)
@@ -191,7 +191,7 @@ def contest(name: str, train: Labelled, test: Labelled, turns: int, scratch: Pat
     return found
 
 
-def choose(name: str, train: Labelled, scratch: Path) -> dict[str, Choice]:
+def choose(name: str, train: LabelledMatrix, scratch: Path) -> dict[str, ChosenValue]:
     """Of each contestant, what errs least on the samples that were left out."""
     order = np.random.default_rng(99).permutation(train.y.size)
     chosen, left_out = np.split(order, [4 * order.size // 5])
@@ -200,7 +200,7 @@ def choose(name: str, train: Labelled, scratch: Path) -> dict[str, Choice]:
     for who, (run, values, _) in CONTESTANTS.items():
         say(f"{name}, {who} chooses ...")
         errors = {
-            Choice(value, number + 1): error
+            ChosenValue(value, number + 1): error
             for value in values
             for number, (_, error) in enumerate(run(*parts, value, 0))
         }
@@ -208,7 +208,9 @@ def choose(name: str, train: Labelled, scratch: Path) -> dict[str, Choice]:
     return choices
 
 
-def summary(samples: int, contestant: Contestant, choice: Choice, turns: list[list[Line]]) -> dict[str, Any]:
+def summary(
+    samples: int, contestant: StochasticContestant, choice: ChosenValue, turns: list[list[Line]]
+) -> dict[str, Any]:
     """curve: median seconds and mean error after each pass. seconds, error: after those that were chosen."""
     curve = [
         (statistics.median(seconds for seconds, _ in lines), statistics.fmean(error for _, error in lines))

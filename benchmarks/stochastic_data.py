@@ -14,7 +14,7 @@ from blocks.samples.samples import Samples
 SHIFT, MERGED = 4, 4  # pixels
 
 
-class Part(NamedTuple):
+class SampleSubset(NamedTuple):
     """Samples as scipy.sparse.csr_matrix and as what the engine reads, whose order is its own."""
 
     x: Any
@@ -22,25 +22,25 @@ class Part(NamedTuple):
     samples: Samples
 
 
-class Labelled(NamedTuple):
+class LabelledMatrix(NamedTuple):
     """x: scipy.sparse.csr_matrix, float32 (n, columns). y: float64 (n,)."""
 
     x: Any
     y: np.ndarray
 
-    def take(self, chosen: np.ndarray) -> Labelled:
-        return Labelled(self.x[chosen], self.y[chosen])
+    def take(self, chosen: np.ndarray) -> LabelledMatrix:
+        return LabelledMatrix(self.x[chosen], self.y[chosen])
 
-    def written(self, path: Path, seed: int = 0) -> Part:
+    def written(self, path: Path, seed: int = 0) -> SampleSubset:
         """In an order of that seed."""
         x, y = self.take(np.random.default_rng(seed).permutation(self.y.size))
         x.indptr, x.indices = x.indptr.astype(np.int32), x.indices.astype(np.int32)  # or scikit-learn takes none of it
         arrays = x.indptr, x.indices, x.data
         size = {"width": x.shape[1], "block_entries": 1 << 30}
-        return Part(x, y, write_samples(path, *arrays, y, seed=seed, overwrite=True, **size))
+        return SampleSubset(x, y, write_samples(path, *arrays, y, seed=seed, overwrite=True, **size))
 
 
-def load(data: Path, name: str) -> tuple[Labelled, Labelled]:
+def load(data: Path, name: str) -> tuple[LabelledMatrix, LabelledMatrix]:
     """The samples to train on and to test on."""
     from scipy.sparse import csr_matrix
 
@@ -49,9 +49,9 @@ def load(data: Path, name: str) -> tuple[Labelled, Labelled]:
 
         files = [str(data / f"20news.{part}.svm.gz") for part in ("train", "test")]
         x_train, y_train, x_test, y_test = load_svmlight_files(files, dtype=np.float32, zero_based=False)
-        return Labelled(x_train.tocsr(), y_train), Labelled(x_test.tocsr(), y_test)
+        return LabelledMatrix(x_train.tocsr(), y_train), LabelledMatrix(x_test.tocsr(), y_test)
     images, labels = digits(data)
-    both = Labelled(csr_matrix(images.reshape(labels.size, -1) / np.float32(255)), labels.astype(float))
+    both = LabelledMatrix(csr_matrix(images.reshape(labels.size, -1) / np.float32(255)), labels.astype(float))
     train, test = np.split(np.random.default_rng(0).permutation(labels.size), [4 * labels.size // 5])
     return both.take(train), both.take(test)
 
@@ -63,7 +63,7 @@ def digits(data: Path) -> tuple[np.ndarray, np.ndarray]:
     return images.reshape(labels.size, 28, 28), labels
 
 
-def shifted_digits(data: Path) -> Labelled:
+def shifted_digits(data: Path) -> LabelledMatrix:
     """Four in five digits, shifted up to SHIFT pixels each way before MERGED x MERGED of them are merged."""
     from scipy.sparse import csr_matrix
 
@@ -73,4 +73,4 @@ def shifted_digits(data: Path) -> Labelled:
     moved = [np.roll(images[chosen], (down, right), (1, 2)) for down in steps for right in steps]
     merged = [some.reshape(-1, size, MERGED, size, MERGED).mean((2, 4), dtype=np.float32) for some in moved]
     x = csr_matrix(np.concatenate(merged).reshape(-1, size * size) / np.float32(255))
-    return Labelled(x, np.tile(labels[chosen], len(moved)).astype(float))
+    return LabelledMatrix(x, np.tile(labels[chosen], len(moved)).astype(float))

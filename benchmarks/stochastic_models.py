@@ -60,7 +60,7 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-class Contest:
+class StochasticContest:
     """Trainings in a directory, of which each leaves its metrics."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
@@ -181,7 +181,7 @@ def main() -> None:
     args = options()
     facts = machine()
     with tempfile.TemporaryDirectory(prefix="ooc-benchmark-") as scratch:
-        contest = Contest(args, Path(scratch))
+        contest = StochasticContest(args, Path(scratch))
         found = {"log-likelihood of a token": contest.topics(), "RMSE": contest.factors()}
     print("\n".join(describe_machine(facts)))
     for (what, methods), sign in zip(found.items(), (1, -1), strict=True):

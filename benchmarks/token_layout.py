@@ -25,9 +25,9 @@ from benchmarks import corpus as corpora
 from benchmarks.report import describe_machine, machine, table
 from blocks import Dataset, write_corpus
 from ooc.program import Arrays, Job, Phase
-from ooc.state.layout import Layout
+from ooc.state.cell_layout import CellLayout
 from ooc.workers.worker import all_phases, unit_parts
-from samplers.lda.doc_major import DocMajor
+from samplers.lda.doc_major import DocumentMajorLda
 from samplers.lda.programs import sampler_spec
 from samplers.lda.training import DEFAULT_BETA, default_alpha
 
@@ -37,15 +37,15 @@ TIMED = ("lay out", "sample")
 Seconds = dict[str, float]  # of each step of an iteration
 
 
-class Chain:
+class TokenLayoutChain:
     """A document-major program over a dataset in this process, rows brought up to date after each cell.
 
     Attributes: `state` and `shared`, all that an iteration changes.
     """
 
-    def __init__(self, dataset: Dataset, program: DocMajor) -> None:
+    def __init__(self, dataset: Dataset, program: DocumentMajorLda) -> None:
         self.dataset, self.program = dataset, program
-        layout = Layout(dataset.index.cells, program.local_state())
+        layout = CellLayout(dataset.index.cells, program.local_state())
         self.bases = layout.block_rows[:-1]
         self.state = np.zeros((dataset.tokens, program.columns), program.local_state().dtype)
         self.shared = {name: spec.zeros() for name, spec in program.shared_arrays().items()}
@@ -109,7 +109,7 @@ def layouts(shared: Arrays) -> dict[str, Arrays]:
     }
 
 
-def measure_pair(chain: Chain, arrays: dict[str, Arrays]) -> dict[str, Seconds]:
+def measure_pair(chain: TokenLayoutChain, arrays: dict[str, Arrays]) -> dict[str, Seconds]:
     """Do the next iteration in both layouts; returns the seconds of each step in each."""
     changing = [chain.state, *chain.shared.values()]
     before = [array.copy() for array in changing]
@@ -159,8 +159,8 @@ def main() -> None:
     with TemporaryDirectory(prefix="ooc-benchmark-") as scratch:
         dataset = write_corpus(Path(scratch) / "dataset", corpus.offsets, corpus.words, vocabulary)
         program = sampler_spec(args.sampler, options, {}).build(dataset)
-        assert isinstance(program, DocMajor)
-        chain = Chain(dataset, program)
+        assert isinstance(program, DocumentMajorLda)
+        chain = TokenLayoutChain(dataset, program)
         arrays = layouts(chain.shared)
         pairs = [measure_pair(chain, arrays) for _ in range(args.warm_up + args.pairs)][args.warm_up :]
     print("\n".join(describe_machine(facts)))

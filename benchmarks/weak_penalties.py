@@ -41,7 +41,7 @@ _FITS = 3
 _CONSTANT = 1e3  # intercept_scaling of LIBLINEAR
 
 
-class Problem(NamedTuple):
+class WeakPenaltyProblem(NamedTuple):
     """Attributes: `positives`, the share of the rows; `columns_are`, see `columns_of`."""
 
     rows: int
@@ -56,30 +56,30 @@ class Problem(NamedTuple):
 
 
 PROBLEMS = (
-    Problem(500, 20, 0.5, "redundant", 1e4, 1.0),
-    Problem(500, 20, 0.5, "redundant", 1e6, 0.5),
-    Problem(300, 20, 0.5, "redundant", 1e6, 0.25),
-    Problem(500, 20, 0.5, "redundant", 1e8, 1.0),
-    Problem(2000, 40, 0.5, "independent", 1e-4, 0.5),
-    Problem(2000, 40, 0.01, "independent", 1e-2, 0.1),
-    Problem(2000, 40, 0.01, "independent", 1e2, 1.0),
-    Problem(2000, 40, 0.5, "duplicated", 1.0, 1.0),
-    Problem(2000, 40, 0.5, "duplicated", 1e6, 0.75),
-    Problem(2000, 40, 0.5, "nearly duplicated", 1e4, 1.0),
-    Problem(2000, 40, 0.01, "nearly duplicated", 1e8, 0.5),
-    Problem(500, 100, 0.5, "scaled", 1.0, 0.5),
-    Problem(500, 100, 0.5, "scaled", 1e4, 1.0),
-    Problem(2000, 40, 0.01, "scaled", 1e6, 0.9),
-    Problem(300, 300, 0.5, "redundant", 1e2, 0.1),
-    Problem(300, 300, 0.5, "duplicated", 1e4, 0.5),
-    Problem(200, 1000, 0.5, "independent", 1.0, 1.0),
-    Problem(200, 1000, 0.5, "independent", 1e6, 1.0),
-    Problem(200, 1000, 0.01, "nearly duplicated", 1e2, 0.9),
-    Problem(200, 1000, 0.5, "duplicated", 1e8, 0.1),
+    WeakPenaltyProblem(500, 20, 0.5, "redundant", 1e4, 1.0),
+    WeakPenaltyProblem(500, 20, 0.5, "redundant", 1e6, 0.5),
+    WeakPenaltyProblem(300, 20, 0.5, "redundant", 1e6, 0.25),
+    WeakPenaltyProblem(500, 20, 0.5, "redundant", 1e8, 1.0),
+    WeakPenaltyProblem(2000, 40, 0.5, "independent", 1e-4, 0.5),
+    WeakPenaltyProblem(2000, 40, 0.01, "independent", 1e-2, 0.1),
+    WeakPenaltyProblem(2000, 40, 0.01, "independent", 1e2, 1.0),
+    WeakPenaltyProblem(2000, 40, 0.5, "duplicated", 1.0, 1.0),
+    WeakPenaltyProblem(2000, 40, 0.5, "duplicated", 1e6, 0.75),
+    WeakPenaltyProblem(2000, 40, 0.5, "nearly duplicated", 1e4, 1.0),
+    WeakPenaltyProblem(2000, 40, 0.01, "nearly duplicated", 1e8, 0.5),
+    WeakPenaltyProblem(500, 100, 0.5, "scaled", 1.0, 0.5),
+    WeakPenaltyProblem(500, 100, 0.5, "scaled", 1e4, 1.0),
+    WeakPenaltyProblem(2000, 40, 0.01, "scaled", 1e6, 0.9),
+    WeakPenaltyProblem(300, 300, 0.5, "redundant", 1e2, 0.1),
+    WeakPenaltyProblem(300, 300, 0.5, "duplicated", 1e4, 0.5),
+    WeakPenaltyProblem(200, 1000, 0.5, "independent", 1.0, 1.0),
+    WeakPenaltyProblem(200, 1000, 0.5, "independent", 1e6, 1.0),
+    WeakPenaltyProblem(200, 1000, 0.01, "nearly duplicated", 1e2, 0.9),
+    WeakPenaltyProblem(200, 1000, 0.5, "duplicated", 1e8, 0.1),
 )
 
 
-def columns_of(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+def columns_of(problem: WeakPenaltyProblem) -> tuple[np.ndarray, np.ndarray]:
     """X, float64 (n, p), and y, int64 (n,), of scikit-learn's `make_classification`.
 
     "independent" has no redundant columns. All others have a tenth of them; in addition "duplicated" repeats the first
@@ -107,20 +107,22 @@ def columns_of(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
     return X, y
 
 
-def objective(problem: Problem, X: np.ndarray, y: np.ndarray, coefficients: np.ndarray, intercept: float) -> float:
+def objective(
+    problem: WeakPenaltyProblem, X: np.ndarray, y: np.ndarray, coefficients: np.ndarray, intercept: float
+) -> float:
     scores = X @ coefficients + intercept
     loss = np.logaddexp(0.0, np.where(y == 1, -scores, scores)).sum()
     ridge = 0.5 * (1 - problem.l1_ratio) * coefficients @ coefficients
     return problem.C * loss + problem.l1_ratio * np.abs(coefficients).sum() + ridge
 
 
-def null_loss(problem: Problem, y: np.ndarray) -> float:
+def null_loss(problem: WeakPenaltyProblem, y: np.ndarray) -> float:
     share = y.mean()
     return -problem.C * y.size * (share * np.log(share) + (1 - share) * np.log1p(-share))
 
 
 def least_objective(
-    problem: Problem, X: np.ndarray, y: np.ndarray, coefficients: np.ndarray, intercept: float
+    problem: WeakPenaltyProblem, X: np.ndarray, y: np.ndarray, coefficients: np.ndarray, intercept: float
 ) -> float:
     """A bound of the objective from below, by the dual point that the residuals of some coefficients lead to.
 
@@ -139,7 +141,7 @@ def least_objective(
     return max(dual_objective(problem, X, y, point) for point in (residuals, residuals + change))
 
 
-def dual_objective(problem: Problem, X: np.ndarray, y: np.ndarray, residuals: np.ndarray) -> float:
+def dual_objective(problem: WeakPenaltyProblem, X: np.ndarray, y: np.ndarray, residuals: np.ndarray) -> float:
     """Of the dual point in the direction of residuals, whose sum is made 0 class by class."""
     sums = {label: np.abs(residuals[y == label].sum()) for label in (0, 1)}
     residuals = residuals * np.where(y == 1, min(1.0, sums[0] / sums[1]), min(1.0, sums[1] / sums[0]))
@@ -156,7 +158,7 @@ def dual_objective(problem: Problem, X: np.ndarray, y: np.ndarray, residuals: np
     return max(bounds)
 
 
-def estimator(contestant: str, problem: Problem, tolerance: float) -> Any:
+def estimator(contestant: str, problem: WeakPenaltyProblem, tolerance: float) -> Any:
     if contestant == "ooc":
         from samplers import LogisticRegression
 
@@ -187,7 +189,7 @@ def solve(contestant: str, number: int, tolerances: list[float]) -> None:
         print(json.dumps(found | {"seconds": median(taken[1:] or taken)}), flush=True)
 
 
-class Answer(NamedTuple):
+class WeakPenaltyAnswer(NamedTuple):
     coefficients: np.ndarray
     intercept: float
     seconds: float
@@ -208,7 +210,7 @@ def answers(contestant: str, number: int, tolerances: tuple[float, ...], limit: 
             if not (line := process.stdout.readline()):
                 return
             found = json.loads(line)
-            yield Answer(np.array(found["coefficients"]), found["intercept"], found["seconds"])
+            yield WeakPenaltyAnswer(np.array(found["coefficients"]), found["intercept"], found["seconds"])
     finally:
         process.kill()
         process.wait()

@@ -13,29 +13,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blocks.corpus.dataset import Dataset
-from blocks.documents.writing import FOLDER
+from blocks.dataset_generations import drop_unreferred, kept_files, references_folder
+from blocks.documents.table_writer import FOLDER
 from blocks.errors import RequestError
 from blocks.files import (
-    Removed,
+    RemovedPath,
     disk_errors,
+    file_lock,
     is_free,
-    locked,
     publish_directory,
-    remove,
     remove_leftovers,
+    remove_path,
     require_new,
     temporary_name,
 )
-from blocks.generations import drop_unreferred, kept_files, references_folder
 from blocks.kinds import open_any
-from blocks.shards.whole import shard_paths
-from blocks.store import MANIFEST
+from blocks.shards.whole_dataset import shard_paths
+from blocks.stored_dataset import MANIFEST
 
 _WRITTEN = ("blocks/*.h5", "index*.h5", "documents*.txt", f"{FOLDER}/*.parquet")
 
 
 @dataclass(frozen=True)
-class Target:
+class DatasetTarget:
     """Where to write. root: dataset directory. spill: empty directory for temporary files."""
 
     root: Path
@@ -73,22 +73,22 @@ def require_replaceable(out: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def new_dataset(out: str, overwrite: bool) -> Iterator[Target]:
+def new_dataset(out: str, overwrite: bool) -> Iterator[DatasetTarget]:
     """Yield the target of a new dataset, which is renamed to its final path once it is complete."""
     with publish_directory(Path(out), overwrite=overwrite) as root:
         (root / "blocks").mkdir()
         (root / "spill").mkdir()
-        yield Target(root, root / "spill")
+        yield DatasetTarget(root, root / "spill")
 
 
 @contextmanager
-def append_to(out: str) -> Iterator[Target]:
+def append_to(out: str) -> Iterator[DatasetTarget]:
     """Yield the target of an append to a dataset; stray files are removed before and after.
 
     Only one append can run at a time.
     """
     root = Path(out)
-    with disk_errors(root), locked(root) as free:
+    with disk_errors(root), file_lock(root) as free:
         if not free:
             raise RequestError(
                 f"{root} cannot be locked: another process is appending to it, or its file system has no locks",
@@ -98,13 +98,13 @@ def append_to(out: str) -> Iterator[Target]:
         spill = temporary_name(root / "spill")
         spill.mkdir()
         try:
-            yield Target(root, spill, Dataset(root))
+            yield DatasetTarget(root, spill, Dataset(root))
         finally:
             shutil.rmtree(spill, ignore_errors=True)
             remove_strays(root)
 
 
-def remove_strays(root: Path) -> list[Removed]:
+def remove_strays(root: Path) -> list[RemovedPath]:
     """Delete files of a dataset that its manifest does not name.
 
     These are leftovers of a failed append, or belong to an old generation that no run needs.
@@ -116,4 +116,4 @@ def remove_strays(root: Path) -> list[Removed]:
     files = [file for pattern in _WRITTEN for file in root.glob(pattern)]
     strays = [file for file in files if file not in named]
     strays += [folder for folder in root.glob("slices*") if folder not in folders]
-    return dropped + removed + [remove(stray) for stray in strays]
+    return dropped + removed + [remove_path(stray) for stray in strays]

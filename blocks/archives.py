@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import PurePath
 from typing import IO, NamedTuple
 
-from blocks.decompression import decompressed, is_hidden, is_tar, is_zip
+from blocks.decompression import decompress_pieces, is_hidden, is_tar, is_zip
 from blocks.errors import RequestError
-from blocks.sources import Opening, Progress, ReadErrors, Source, file_pieces, is_stream, open_input
+from blocks.text_inputs import InputErrors, InputOpenOptions, Progress, TextInput, file_pieces, is_stream, open_input
 
 _PIECE = 1 << 20
 _MOST_HEADER = 1 << 22  # maximum bytes of a tar header, including a long name
@@ -35,26 +35,26 @@ def is_archive(path: str) -> bool:
             return True
     try:
         with open_input(path) as file:
-            return is_tar(next(decompressed(file_pieces(file), path, tar=True), b""))
-    except (RequestError, *ReadErrors.kinds):
+            return is_tar(next(decompress_pieces(file_pieces(file), path, tar=True), b""))
+    except (RequestError, *InputErrors.kinds):
         return False  # the error is reported when the file is opened
 
 
-def members(path: str, pattern: str, opening: Opening, progress: Progress) -> Iterator[ArchiveMember]:
+def archive_members(path: str, pattern: str, opening: InputOpenOptions, progress: Progress) -> Iterator[ArchiveMember]:
     """Yield the files of an archive that are not hidden and match a glob, as UTF-8 text with line feeds.
 
     progress: function called with the number of bytes just read. Raises RequestError if the archive is truncated or
     damaged, or a file in it is too large.
     """
-    with open_input(path) as file, ReadErrors(path):
+    with open_input(path) as file, InputErrors(path):
         if is_zip(file):
             found = _of_zip(file, path, progress)
         else:
-            found = _of_tar(_Forward(decompressed(file_pieces(file, progress), path, tar=True)), path)
+            found = _of_tar(_ForwardOnlyFile(decompress_pieces(file_pieces(file, progress), path, tar=True)), path)
         for name, pieces in found:
             if PurePath(name).match(pattern) and not is_hidden(name):
                 where = f"{path}/{name}"
-                source = Source(where, pieces=decompressed(pieces, where), **opening._asdict())
+                source = TextInput(where, pieces=decompress_pieces(pieces, where), **opening._asdict())
                 yield ArchiveMember(where, name, source.take(lambda _: 0))
 
 
@@ -72,7 +72,7 @@ def _of_zip(file: IO[bytes], path: str, progress: Progress) -> Iterator[tuple[st
         raise RequestError(f"{path} cannot be unpacked: {error}", "Unpack it with another program.") from None
 
 
-def _of_tar(stream: _Forward, path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
+def _of_tar(stream: _ForwardOnlyFile, path: str) -> Iterator[tuple[str, Iterator[bytes]]]:
     """Yield the members of a tar archive.
 
     Headers are read one by one, as `TarFile.next` treats a damaged header as the end.
@@ -97,7 +97,7 @@ def _next_header(archive: tarfile.TarFile) -> tarfile.TarInfo | None:
         raise tarfile.ReadError(str(error)) from None
 
 
-class _Forward:
+class _ForwardOnlyFile:
     """Forward-only file object that reads from an iterator of bytes."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 import numpy as np
 
 from blocks.errors import WorkFailed
-from blocks.files import REMEDY, checksum, disk_errors, publish
+from blocks.files import REMEDY, checksum, disk_errors, publish_file
 
 _NUMBERS = ("bool", *(f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
 Int64 = Annotated[np.ndarray, "int64"]
@@ -25,7 +25,7 @@ Float32 = Annotated[np.ndarray, "float32"]
 Float64 = Annotated[np.ndarray, "float64"]
 
 
-class Where(NamedTuple):
+class ArrayLocation(NamedTuple):
     """Position of an array in its file: byte offset, dtype name, number of elements."""
 
     offset: int
@@ -33,7 +33,7 @@ class Where(NamedTuple):
     size: int
 
 
-class Pieces(NamedTuple):
+class ArrayPieces(NamedTuple):
     """An array given in pieces that need not fit in memory together: dtype, number of elements, and the pieces in
     order."""
 
@@ -42,7 +42,7 @@ class Pieces(NamedTuple):
     runs: Iterable[np.ndarray]
 
 
-def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray | Pieces]) -> dict[str, Any]:
+def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray | ArrayPieces]) -> dict[str, Any]:
     """Publish an HDF5 file of one-dimensional arrays, each contiguous and aligned to 64 bytes.
 
     Returns its manifest entry: file name relative to `root`, size in bytes, checksum, and the position of each array.
@@ -50,15 +50,15 @@ def write_arrays(root: Path, file_name: str, arrays: Mapping[str, np.ndarray | P
     import h5py
 
     where = {}
-    with publish(root / file_name) as beside:
+    with publish_file(root / file_name) as beside:
         with _FailSafeFile(beside) as safe:
             with h5py.File(safe, "w", alignment_threshold=0, alignment_interval=64) as file:
                 for name, array in arrays.items():
-                    if isinstance(array, Pieces):
+                    if isinstance(array, ArrayPieces):
                         _write_pieces(file.create_dataset(name, (array.size,), array.dtype), array)
                     else:
                         file.create_dataset(name, data=array)
-                    where[name] = Where(file[name].id.get_offset() or 0, str(array.dtype), array.size)
+                    where[name] = ArrayLocation(file[name].id.get_offset() or 0, str(array.dtype), array.size)
             safe.check()
         entry = {"bytes": beside.stat().st_size, "checksum": checksum(beside)}
     return {"file": file_name, **entry, "arrays": where}
@@ -97,7 +97,7 @@ class _FailSafeFile(io.FileIO):
             raise self._error
 
 
-def _write_pieces(written: Any, array: Pieces) -> None:
+def _write_pieces(written: Any, array: ArrayPieces) -> None:
     at = 0
     for run in array.runs:
         written[at : at + run.size] = run
@@ -115,7 +115,7 @@ def open_arrays(
 ) -> dict[str, np.ndarray]:
     """Memory-map the arrays of a file named by a manifest, which may be damaged or untrusted. See `map_arrays`.
 
-    entry: a `blocks.schemas.ArrayFile`. holds: NamedTuple of the expected arrays; None accepts any numeric arrays.
+    entry: a `blocks.schemas.ArrayFileEntry`. holds: NamedTuple of the expected arrays; None accepts any numeric arrays.
     Raises WorkFailed if the file is missing, has a different size or different arrays, or if an array extends past its
     end.
     """

@@ -26,7 +26,7 @@ _MOST_SCHEMA = 1 << 26  # maximum size in bytes
 
 def is_arrow(path: str) -> bool:
     """Return whether a file is Parquet, Arrow IPC or Feather."""
-    return any(start_of(path).startswith(magic) for magic in _MAGIC)
+    return any(first_bytes(path).startswith(magic) for magic in _MAGIC)
 
 
 def arrow_table(path: str, progress: Callable[[int], object], query: str | None) -> ArrowTable | None:
@@ -38,7 +38,7 @@ def arrow_table(path: str, progress: Callable[[int], object], query: str | None)
     return ArrowTable(path, progress)
 
 
-def start_of(path: str) -> bytes:
+def first_bytes(path: str) -> bytes:
     """Return the first bytes of a file; empty for files that can be read only once."""
     try:
         if not Path(path).is_file():
@@ -54,7 +54,7 @@ def arrow_bytes(paths: Iterable[str]) -> int:
     return MEMORY if any(map(is_arrow, paths)) else 0
 
 
-class RowBatch(NamedTuple):
+class TableRowBatch(NamedTuple):
     """A batch of rows. first: index of the first row, from 0. columns: the requested columns, for the functions
     below."""
 
@@ -107,30 +107,34 @@ class ArrowTable:
 
     def batches(
         self, columns: Sequence[str], row_bytes: int = 0, size: int = _BATCH, coded: Sequence[str] = ()
-    ) -> Iterator[RowBatch]:
+    ) -> Iterator[TableRowBatch]:
         """Yield all rows in batches with the given columns.
 
         row_bytes: memory that the caller needs for each row. size: approximate size of a batch in bytes. coded: columns
-        to be passed to `distinct`. Raises RequestError if the file is damaged.
+        to be passed to `distinct_texts`. Raises RequestError if the file is damaged.
         """
         wanted = list(dict.fromkeys(columns))
         total, first = Path(self.name).stat().st_size, 0
         with self._opened(wanted, coded) as file:
             for batch in file.batches(wanted, row_bytes, size):
                 arrays = dict(zip(wanted, batch.columns, strict=True))
-                yield RowBatch(first, [arrays[name] if name in coded else _decoded(arrays[name]) for name in columns])
+                yield TableRowBatch(
+                    first, [arrays[name] if name in coded else _decoded(arrays[name]) for name in columns]
+                )
                 first += batch.num_rows
                 self._progress(total * batch.num_rows // max(file.rows, batch.num_rows))
 
     @contextmanager
-    def _opened(self, columns: Sequence[str] | None = None, coded: Sequence[str] = ()) -> Iterator[_Parquet | _Ipc]:
+    def _opened(
+        self, columns: Sequence[str] | None = None, coded: Sequence[str] = ()
+    ) -> Iterator[_ParquetFile | _ArrowIpcFile]:
         """Open the file to read some or all columns. coded: text columns to read as dictionaries."""
         arrow = pyarrow_module()
         try:
             with Path(self.name).open("rb") as file:
-                is_parquet = start_of(self.name).startswith(b"PAR1")
+                is_parquet = first_bytes(self.name).startswith(b"PAR1")
                 places = None if columns is None else [self._places[column] for column in columns]
-                yield _Parquet(file, coded) if is_parquet else _Ipc(file, places)
+                yield _ParquetFile(file, coded) if is_parquet else _ArrowIpcFile(file, places)
         except (arrow.ArrowException, UnicodeDecodeError, OSError, MemoryError, KeyError) as error:
             raise RequestError(
                 f"{self.name} is truncated or damaged: {' '.join(str(error).split())}",
@@ -138,7 +142,7 @@ class ArrowTable:
             ) from None
 
 
-class _Parquet:
+class _ParquetFile:
     """An open Parquet file. rows: number of rows according to its metadata."""
 
     def __init__(self, file: Any, coded: Sequence[str]) -> None:
@@ -172,7 +176,7 @@ def open_parquet(file: Any, coded: Sequence[str] = ()) -> Any:
     return pyarrow_module().parquet.ParquetFile(file, read_dictionary=list(coded), **reading, **limits)
 
 
-class _Ipc:
+class _ArrowIpcFile:
     """An open Arrow IPC or Feather file, of which some columns are read; the number of rows is unknown."""
 
     rows = 0
@@ -200,7 +204,7 @@ class _Ipc:
                 yield part.slice(first, rows).select(columns)
 
 
-def texts(column: Any) -> list[str]:
+def column_texts(column: Any) -> list[str]:
     """Return the values of a column as strings; missing values are empty."""
     return _without_null(column.cast(pyarrow_module().large_string()), "").to_pylist()
 
@@ -211,11 +215,11 @@ def python_values(column: Any) -> list[Any]:
     if arrow.types.is_timestamp(column.type) and column.type.unit == "ns":
         column = column.cast(arrow.timestamp("us", column.type.tz), safe=False)
     if arrow.types.is_float32(column.type):  # the shortest decimal representation, such as 0.1
-        return [None if value == "" else float(value) for value in texts(column)]
+        return [None if value == "" else float(value) for value in column_texts(column)]
     return column.to_pylist()
 
 
-def distinct(column: Any) -> tuple[Any, np.ndarray]:
+def distinct_texts(column: Any) -> tuple[Any, np.ndarray]:
     """Return the distinct values of a column as strings, and uint32 (R,), the index of each row's value.
 
     Missing values are empty strings.
@@ -245,7 +249,7 @@ def _close_numbers(column: Any) -> np.ndarray | None:
 
 
 def _distinct_numbers(numbers: np.ndarray) -> tuple[Any, np.ndarray]:
-    """Return the distinct numbers. See `distinct`."""
+    """Return the distinct numbers. See `distinct_texts`."""
     low = numbers.min()
     used = np.zeros(numbers.max() - low + 1, bool)
     used[numbers - low] = True
@@ -263,7 +267,7 @@ def _without_null(column: Any, value: Any) -> Any:
 
 
 def trimmed_lines(names: Any, blanks: str) -> bytes | list[str]:
-    """Return strings from `distinct`, stripped of surrounding blanks, joined with a line feed after each.
+    """Return strings from `distinct_texts`, stripped of surrounding blanks, joined with a line feed after each.
 
     If this would be ambiguous, because a string is empty or contains a line break or NUL, return a list instead.
     """
@@ -275,12 +279,12 @@ def trimmed_lines(names: Any, blanks: str) -> bytes | list[str]:
     return joined if is_clear and b"\r" not in joined and b"\0" not in joined else trimmed.to_pylist()
 
 
-def numbers_of(column: Any) -> np.ndarray:
+def column_numbers(column: Any) -> np.ndarray:
     """Return the values of a column as numbers, (R,); NaN for missing values and for text that is not a number."""
     arrow = pyarrow_module()
     types, kind = arrow.types, column.type
     if types.is_string(kind) or types.is_large_string(kind):
-        numbers = (plain_number(text.strip()) for text in texts(column))
+        numbers = (plain_number(text.strip()) for text in column_texts(column))
         return np.array([np.nan if number is None else number for number in numbers], np.float64)
     if types.is_boolean(kind):
         column = column.cast(arrow.uint8())

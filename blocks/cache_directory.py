@@ -48,7 +48,7 @@ def open_directory(version: str, *, writable: bool = False) -> Path | None:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[IO[bytes]]:
+def write_private(path: Path) -> Iterator[IO[bytes]]:
     """Write a temporary file next to `path`, then rename it. Only its owner can write to it, whatever the umask."""
     beside = path.with_name(f"{path.name}.tmp.{uuid.uuid4().hex}")
     try:
@@ -146,7 +146,7 @@ def _installation(directory: Path) -> Path | None:
 
 def _temporary(name: str) -> Path | None:
     """Return a new temporary directory with the given name, which is removed when this process exits."""
-    stderr.note(
+    stderr.print_note(
         "every process compiles its kernels again: no cache directory is private and writable\n"
         f"Set {CHOSEN} to a directory that only you can write to."
     )

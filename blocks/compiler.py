@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from blocks import interpreters, stderr
 from blocks.cache_directory import CHOSEN
-from blocks.memory import held
+from blocks.memory import held_memory
 
 _MOST_GROWTH = 150_000_000  # maximum growth in bytes of a compiling process
 _LONG = 2.0  # seconds of compilation after which it is announced
@@ -29,7 +29,7 @@ _GONE = (EOFError, OSError)
 _of_thread = threading.local()  # compiler: the current compiler of a thread
 
 
-class CompileRequest(NamedTuple):
+class KernelCompileRequest(NamedTuple):
     """A kernel to compile into the cache. name: kernel name in its module. types: pickled argument types."""
 
     module: str
@@ -37,7 +37,7 @@ class CompileRequest(NamedTuple):
     types: bytes
 
 
-class Compiler:
+class KernelCompiler:
     """Compiles kernels into the cache in another process, which is started for the first kernel."""
 
     is_here = False  # whether this is the compiling process
@@ -46,13 +46,15 @@ class Compiler:
         self._started: tuple[subprocess.Popen[bytes], Connection] | None = None
         self._announce_at = time.monotonic() + _LONG
 
-    def compile(self, request: CompileRequest, cache: Path, kernels: Path) -> bool:
+    def compile(self, request: KernelCompileRequest, cache: Path, kernels: Path) -> bool:
         """Compile a kernel, and return whether this succeeded.
 
         cache: parent of the cache directory. kernels: directory of the kernels.
         """
         while True:
-            self._started = self._started or interpreters.start("blocks.compiler", environment={CHOSEN: str(cache)})
+            self._started = self._started or interpreters.start_interpreter(
+                "blocks.compiler", environment={CHOSEN: str(cache)}
+            )
             try:
                 self._started[1].send(request)
                 if not self._started[1].poll(max(self._announce_at - time.monotonic(), 0)):
@@ -71,7 +73,7 @@ class Compiler:
         return process.wait()
 
 
-def prepare(run: Callable[[], object]) -> None:
+def compile_kernels(run: Callable[[], object]) -> None:
     """Run a function that calls kernels, so that all kernels missing from the cache are compiled in one other
     process."""
     with compiler():
@@ -79,12 +81,12 @@ def prepare(run: Callable[[], object]) -> None:
 
 
 @contextmanager
-def compiler() -> Iterator[Compiler]:
+def compiler() -> Iterator[KernelCompiler]:
     """Yield the compiler of this thread; its process ends with the outermost context."""
     if known := getattr(_of_thread, "compiler", None):
         yield known
         return
-    _of_thread.compiler = Compiler()
+    _of_thread.compiler = KernelCompiler()
     try:
         yield _of_thread.compiler
     finally:
@@ -96,21 +98,23 @@ def _announce(marker: Path) -> None:
     """Report why commands take longer, unless a marker file shows that this machine has reported it before."""
     with suppress(OSError):
         marker.touch(exist_ok=False)
-        stderr.note("compiling kernels; the first run of each command on this machine takes up to a minute longer")
+        stderr.print_note(
+            "compiling kernels; the first run of each command on this machine takes up to a minute longer"
+        )
 
 
 def _serve(connection: Connection) -> None:
     """Compile the requested kernels until the connection closes."""
-    from blocks.kernel_cache import Compiler  # not the class of this module, which here is named `__main__`
+    from blocks.kernel_cache import KernelCompiler  # not the class of this module, which here is named `__main__`
 
-    Compiler.is_here = True
+    KernelCompiler.is_here = True
     _end_where_grown()
     with suppress(*_GONE):
         while True:
             connection.send(_compiled(connection.recv()))
 
 
-def _compiled(request: CompileRequest) -> bool:
+def _compiled(request: KernelCompileRequest) -> bool:
     try:
         kernel: Any = reduce(getattr, request.name.split("."), importlib.import_module(request.module))
         kernel.compile(pickle.loads(request.types))
@@ -126,13 +130,13 @@ def _end_where_grown() -> None:
     """
     from numba.core import event
 
-    before = held([os.getpid()])
+    before = held_memory([os.getpid()])
 
     class Growth(event.Listener):
         added = False
 
         def on_start(self, event: event.Event) -> None:
-            if self.added and held([os.getpid()]) - before > _MOST_GROWTH:
+            if self.added and held_memory([os.getpid()]) - before > _MOST_GROWTH:
                 os._exit(_GO_ON)
 
         def on_end(self, event: event.Event) -> None:

@@ -14,7 +14,7 @@ _HERE = Path("/")
 _UNLIMITED = 1 << 60  # bytes: the limit of the root group of version 1 is larger
 
 
-class CoreLimit(NamedTuple):
+class ProcessorLimit(NamedTuple):
     """Limit on processor time. amount: seconds per second. source: file with the limit."""
 
     amount: float
@@ -30,7 +30,7 @@ class MemoryLimit(NamedTuple):
     source: Path
 
 
-def cpu_limit(root: Path = _HERE) -> CoreLimit | None:
+def cpu_limit(root: Path = _HERE) -> ProcessorLimit | None:
     """Return the smallest processor limit, if any. root: directory that contains `proc` and `sys`."""
     return min(_cpu_limits(root), default=None)
 
@@ -40,7 +40,7 @@ def memory_limit(root: Path = _HERE) -> MemoryLimit | None:
     return min(_memory_limits(root), default=None)
 
 
-def _cpu_limits(root: Path) -> Iterator[CoreLimit]:
+def _cpu_limits(root: Path) -> Iterator[ProcessorLimit]:
     for group, version in _groups("cpu", root):
         with suppress(OSError, ValueError):  # "max", or a group that is not visible inside a container
             if version == 1:
@@ -50,7 +50,7 @@ def _cpu_limits(root: Path) -> Iterator[CoreLimit]:
                 source = group / "cpu.max"
                 quota, period = map(int, source.read_text().split())
             if quota > 0:  # -1: unlimited
-                yield CoreLimit(quota / period, source)
+                yield ProcessorLimit(quota / period, source)
 
 
 def _memory_limits(root: Path) -> Iterator[MemoryLimit]:
@@ -94,7 +94,7 @@ def _groups(controller: str, root: Path) -> Iterator[tuple[Path, int]]:
                     break
 
 
-def cores() -> int:
+def core_count() -> int:
     """Return the number of usable cores, limited by control groups, rounded up."""
     limit = cpu_limit()
     return min(usable_cores(), math.ceil(limit.amount)) if limit else usable_cores()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from blocks.arrow_tables import start_of
+from blocks.arrow_tables import first_bytes
 from blocks.errors import RequestError
 
 _MAGIC = b"SQLite format 3\0"
@@ -18,7 +18,7 @@ _ROWS = 1 << 10  # number of rows fetched at a time
 
 def is_database(path: str) -> bool:
     """Return whether a file is a SQLite database."""
-    return start_of(path).startswith(_MAGIC)
+    return first_bytes(path).startswith(_MAGIC)
 
 
 def rows_as_csv(path: str, query: str | None, progress: Callable[[int], object], longest: int) -> Iterator[bytes]:

@@ -35,7 +35,7 @@ DAMAGE = (  # raised for truncated compressed files and archives; the last three
 )
 
 
-class _Gzip:
+class _GzipDecompressor:
     """Adapter that gives `zlib.decompressobj` the interface of `lzma.LZMADecompressor`."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class _Gzip:
         return self._stream.unused_data
 
 
-class _Zstandard:
+class _ZstandardDecompressor:
     """Adapter that gives zstandard's decompression object, whose output is unlimited, the interface of
     `lzma.LZMADecompressor`."""
 
@@ -91,17 +91,19 @@ class _Zstandard:
         return self._stream.unused_data + self._rest[self._at :]
 
 
-class _Format(NamedTuple):
+class _CompressionFormat(NamedTuple):
     suffix: str
     magic: re.Pattern[bytes]
     start: Callable[[], Any]
 
 
 _FORMATS = (
-    _Format(".gz", re.compile(rb"\x1f\x8b"), _Gzip),
-    _Format(".bz2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.BZ2Decompressor),  # the second: an empty file
-    _Format(".xz", re.compile(rb"\xfd7zXZ\x00"), lzma.LZMADecompressor),
-    _Format(".zst", re.compile(rb"\x28\xb5\x2f\xfd"), _Zstandard),
+    _CompressionFormat(".gz", re.compile(rb"\x1f\x8b"), _GzipDecompressor),
+    _CompressionFormat(
+        ".bz2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), bz2.BZ2Decompressor
+    ),  # the second: an empty file
+    _CompressionFormat(".xz", re.compile(rb"\xfd7zXZ\x00"), lzma.LZMADecompressor),
+    _CompressionFormat(".zst", re.compile(rb"\x28\xb5\x2f\xfd"), _ZstandardDecompressor),
 )
 _OTHERS = (  # file formats that are not text: first bytes, name, remedy
     (b"PK\x03\x04", "a zip archive", "Unpack it: unzip -p {name} | ooc ingest ... - OUT"),
@@ -120,7 +122,7 @@ _OTHERS = (  # file formats that are not text: first bytes, name, remedy
 )
 
 
-def unzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
+def zip_contents(file: IO[bytes], name: str) -> Iterator[bytes]:
     """Yield the contents of the only file in a zip archive; the file may itself be compressed.
 
     Raises RequestError if there are several files, or if a password is needed.
@@ -134,7 +136,7 @@ def unzipped(file: IO[bytes], name: str) -> Iterator[bytes]:
                 "Unpack it and name the files; or use `ooc ingest text`, which makes each file a document.",
             )
         with archive.open(members[0]) as inside:
-            yield from decompressed(iter(partial(inside.read, _MOST), b""), f"{name}/{members[0].filename}")
+            yield from decompress_pieces(iter(partial(inside.read, _MOST), b""), f"{name}/{members[0].filename}")
     except (RuntimeError, NotImplementedError) as error:
         raise RequestError(f"{name} cannot be unpacked: {error}", "Unpack it with another program.") from None
 
@@ -154,7 +156,7 @@ def is_tar(first: bytes) -> bool:
     return first[257:265] in (b"ustar\x0000", b"ustar  \0")
 
 
-def decompressed(pieces: Iterator[bytes], name: str, *, tar: bool = False) -> Iterator[bytes]:
+def decompress_pieces(pieces: Iterator[bytes], name: str, *, tar: bool = False) -> Iterator[bytes]:
     """Decompress a file, given in pieces of which the first has at least 512 bytes.
 
     tar: accept an uncompressed tar archive, which is otherwise refused. Raises RequestError if the file name implies

@@ -22,7 +22,7 @@ _GUESSES = "\t;|,"  # delimiters that messages suggest
 csv.field_size_limit(1 << 30)
 
 
-class BadRow(Exception):
+class InvalidRow(Exception):
     """Error for a row that cannot be parsed. closed: whether its quotes are closed."""
 
     def __init__(self, problem: str, *, closed: bool = True) -> None:
@@ -31,7 +31,7 @@ class BadRow(Exception):
 
 
 @dataclass(frozen=True)
-class Dialect:
+class DelimitedDialect:
     """Format of rows.
 
     delimiter: one character. quote: one character, or None if no field is quoted. header: whether the first row has the
@@ -99,7 +99,7 @@ class Dialect:
             at = end
 
     def rows(self, text: str) -> list[list[str]]:
-        """Return the fields of all rows; an empty line has no fields. Raises BadRow."""
+        """Return the fields of all rows; an empty line has no fields. Raises InvalidRow."""
         try:
             lines = io.StringIO(text, newline="")
             if self.quote is None:
@@ -107,13 +107,13 @@ class Dialect:
             return list(csv.reader(lines, delimiter=self.delimiter, quotechar=self.quote, strict=True))
         except csv.Error as error:
             if str(error) == "unexpected end of data":
-                raise BadRow("a quoted field begins here and is not closed", closed=False) from None
+                raise InvalidRow("a quoted field begins here and is not closed", closed=False) from None
             if "expected after" in str(error):
-                raise BadRow("text follows the closing quote of a field") from None
-            raise BadRow(str(error)) from None
+                raise InvalidRow("text follows the closing quote of a field") from None
+            raise InvalidRow(str(error)) from None
 
 
-def dialect_of(path: str, delimiter: str | None, quote: str | None, header: bool = True) -> Dialect:
+def options_dialect(path: str, delimiter: str | None, quote: str | None, header: bool = True) -> DelimitedDialect:
     """Return the dialect of a file according to options.
 
     delimiter: a character or its name; None for a tab if the file name contains `.tsv`, else a comma. quote: a
@@ -122,18 +122,18 @@ def dialect_of(path: str, delimiter: str | None, quote: str | None, header: bool
     if delimiter is None:
         character = "\t" if ".tsv" in PurePath(path).suffixes else ","
     else:
-        character = character_of("--delimiter", delimiter)
+        character = named_character("--delimiter", delimiter)
     if quote == NO_QUOTE:
-        return Dialect(character, None, header)
-    mark = '"' if quote is None else character_of("--quote", quote)
+        return DelimitedDialect(character, None, header)
+    mark = '"' if quote is None else named_character("--quote", quote)
     if mark == character:
         raise RequestError(
             f"--quote and --delimiter must differ, got {mark!r} for both", "Give --quote none if no field is quoted."
         )
-    return Dialect(character, mark, header)
+    return DelimitedDialect(character, mark, header)
 
 
-def character_of(option: str, given: str) -> str:
+def named_character(option: str, given: str) -> str:
     """Return an ASCII character given itself or by name, such as `tab`.
 
     Raises RequestError if it cannot separate fields.
@@ -148,7 +148,7 @@ def require_decimal(decimal: str, delimiter: str | None) -> None:
     """Raise RequestError if the decimal mark is invalid or equals the delimiter (None: not given)."""
     if decimal not in (".", ","):
         raise RequestError(f"--decimal must be . or , (got {decimal!r})")
-    if delimiter is not None and character_of("--delimiter", delimiter) == decimal:
+    if delimiter is not None and named_character("--delimiter", delimiter) == decimal:
         raise RequestError(
             f"--delimiter and --decimal must differ, got {decimal!r} for both",
             "Numbers with a decimal comma must be separated by another character.",

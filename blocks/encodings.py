@@ -33,7 +33,7 @@ def require_encoding(name: str | None) -> None:
         )
 
 
-def as_utf8(pieces: Iterator[bytes], name: str, encoding: str | None) -> Iterator[bytes]:
+def to_utf8(pieces: Iterator[bytes], name: str, encoding: str | None) -> Iterator[bytes]:
     """Yield text as UTF-8 without a byte order mark; text declared as UTF-8 is passed on unchanged.
 
     encoding: None for UTF-8. A byte order mark takes precedence. Raises RequestError, naming the line, for undecodable
@@ -76,7 +76,7 @@ def with_line_feeds(pieces: Iterator[bytes]) -> Iterator[bytes]:
         yield b"\n"
 
 
-def decoded(data: bytes, name: str, first: int = 1) -> str:
+def decode_utf8(data: bytes, name: str, first: int = 1) -> str:
     """Decode UTF-8. first: number of the first line. Raises RequestError, naming the line, for an invalid byte."""
     try:
         return data.decode()

@@ -31,7 +31,7 @@ class WorkFailed(OocError):
     """The work failed, for example because of damaged data, a full disk or a dead worker (exit code 1)."""
 
 
-class Diverged(WorkFailed):
+class ModelDiverged(WorkFailed):
     """The model diverged: it contains infinities or NaNs. Training ends, and no model is written."""
 
 
@@ -54,7 +54,7 @@ class Interrupted(OocError):
         self.facts = facts
 
 
-class TimeOver(Interrupted):
+class TimeLimitReached(Interrupted):
     """The command was stopped by --max-time, after committing all work (exit code 75: try again)."""
 
     exit_code = 75
@@ -63,12 +63,12 @@ class TimeOver(Interrupted):
 RAISE_LIMIT = "Raise the limit, for example with: ulimit -v unlimited"
 
 # Exit codes of a run that `ooc resume` can continue.
-STOPPED = (Interrupted.exit_code, TimeOver.exit_code)
+STOPPED = (Interrupted.exit_code, TimeLimitReached.exit_code)
 
 
-def error_of(exit_code: int) -> type[OocError]:
+def error_class(exit_code: int) -> type[OocError]:
     """Return the class of errors that end a command with this exit code."""
-    return {kind.exit_code: kind for kind in (RequestError, Interrupted, TimeOver)}.get(exit_code, WorkFailed)
+    return {kind.exit_code: kind for kind in (RequestError, Interrupted, TimeLimitReached)}.get(exit_code, WorkFailed)
 
 
 def out_of_memory(error: BaseException) -> WorkFailed | None:
@@ -84,7 +84,7 @@ def out_of_memory(error: BaseException) -> WorkFailed | None:
     return WorkFailed(what, RAISE_LIMIT)
 
 
-def reworded(error: OocError, change: Callable[[str], str]) -> OocError:
+def reword_error(error: OocError, change: Callable[[str], str]) -> OocError:
     """Return the error with its text changed by a function."""
     return type(error)(change(error.what), change(error.remedy))
 

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 import xxhash
 
+from blocks.directory_sync import fsync_directory
 from blocks.errors import RequestError, WorkFailed, out_of_memory
-from blocks.mount_points import is_mount_point, move_up, names_in, settle
-from blocks.synced import sync_directory
+from blocks.mount_points import complete_move, is_mount_point, move_up, names_in
 
 _CHUNK = 8 << 20  # number of bytes hashed at a time
 _HERE, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # AT_FDCWD, RENAME_NOREPLACE, RENAME_EXCHANGE
@@ -49,7 +49,7 @@ def checksum(path: Path, progress: Callable[[int], object] = lambda _: None) -> 
 def _settle(path: Path) -> None:
     """Make a new name durable. If that fails, raises WorkFailed, which says that the file exists."""
     try:
-        sync_directory(path.parent)
+        fsync_directory(path.parent)
     except OSError as error:
         raise WorkFailed(
             f"{path} was written, but may be lost in a power cut: {os.strerror(error.errno or 0)}",
@@ -57,7 +57,7 @@ def _settle(path: Path) -> None:
         ) from error
 
 
-class Removed(NamedTuple):
+class RemovedPath(NamedTuple):
     """A deleted file or directory."""
 
     path: Path
@@ -65,7 +65,7 @@ class Removed(NamedTuple):
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[bool]:
+def file_lock(path: Path) -> Iterator[bool]:
     """Hold the lock of a file or directory; the lock ends with the process.
 
     Yields False, without a lock, if another process holds it or the file system does not support locks (NFS, for
@@ -91,7 +91,7 @@ def temporary_name(path: Path) -> Path:
 
 
 @contextmanager
-def publish(path: Path) -> Iterator[Path]:
+def publish_file(path: Path) -> Iterator[Path]:
     """Write a file next to `path`, then flush it, rename it and make the rename durable; on failure nothing is left.
 
     Yields the temporary path, an empty file with a held lock, so that other processes do not take it for a leftover. A
@@ -100,7 +100,7 @@ def publish(path: Path) -> Iterator[Path]:
     """
     if path.is_dir():
         raise RequestError(f"{path} is a directory; expected the path of a file to write", "Choose another name.")
-    beside, seen = temporary_name(path), inode(path)
+    beside, seen = temporary_name(path), file_identity(path)
     try:
         with disk_errors(path), _locked_anew(beside, directory=False):
             yield beside
@@ -118,16 +118,16 @@ def _locked_anew(beside: Path, *, directory: bool, mode: int = 0o777) -> Iterato
     unlocked = beside.with_name(beside.name + _UNLOCKED)
     try:
         unlocked.mkdir(mode) if directory else unlocked.touch(exist_ok=False)
-        with locked(unlocked):
+        with file_lock(unlocked):
             unlocked.rename(beside)
             yield
     except BaseException:
         with suppress(OSError):  # the file system is read-only
-            remove(unlocked)
+            remove_path(unlocked)
         raise
 
 
-def inode(path: Path | int) -> tuple[int, int] | None:
+def file_identity(path: Path | int) -> tuple[int, int] | None:
     """Return the device and inode of a path or a descriptor; None if it does not exist."""
     try:
         found = os.fstat(path) if isinstance(path, int) else path.lstat()
@@ -141,7 +141,7 @@ def _put_in_place(beside: Path, path: Path, seen: tuple[int, int] | None) -> Non
 
     Raises RequestError if `path` has become something else.
     """
-    if inode(path) == seen:
+    if file_identity(path) == seen:
         if seen is None:
             try:
                 _rename(beside, path, _NO_REPLACE)
@@ -196,7 +196,7 @@ def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
         place.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(place.parent, path.name)
     require_new(path, overwrite=overwrite, directory=True)
-    seen, free = inode(path), is_free(path)
+    seen, free = file_identity(path), is_free(path)
     if seen and not free and not _is_ours(path):
         raise RequestError(f"{path} was not made by ooc, so it is not replaced", "Choose another name, or remove it.")
     beside = temporary_name(place)
@@ -213,7 +213,7 @@ def publish_directory(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
             _settle(path)
     finally:
         if inside:
-            settle(beside, _MARKS)
+            complete_move(beside, _MARKS)
         shutil.rmtree(beside, ignore_errors=True)
 
 
@@ -262,7 +262,7 @@ def _sync_tree(directory: Path) -> None:
     for place, _, names in os.walk(directory):
         for name in names:
             _sync_file(Path(place, name))
-        sync_directory(Path(place))
+        fsync_directory(Path(place))
 
 
 def _sync_file(path: Path) -> None:
@@ -344,7 +344,7 @@ def disk_errors(path: Path) -> Iterator[None]:
         raise WorkFailed(f"{where}: {os.strerror(error.errno)}") from error
 
 
-def remove(path: Path) -> Removed:
+def remove_path(path: Path) -> RemovedPath:
     """Delete a file or a directory tree; do nothing if it does not exist."""
     if path.is_dir():
         size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
@@ -352,22 +352,22 @@ def remove(path: Path) -> Removed:
     else:
         size = path.stat().st_size if path.exists() else 0
         path.unlink(missing_ok=True)
-    return Removed(path, size)
+    return RemovedPath(path, size)
 
 
-def remove_leftovers(directory: Path, name: str | None = None, *, exclusive: bool = False) -> list[Removed]:
+def remove_leftovers(directory: Path, name: str | None = None, *, exclusive: bool = False) -> list[RemovedPath]:
     """Delete temporary files of killed processes in a directory. name: delete only temporary files of this name.
 
     exclusive: no other process is publishing there, so an unlocked file is a leftover even if it is new.
     """
     removed = []
     for leftover in directory.glob(f".{'*' if name is None else glob.escape(name)}{TEMPORARY}*"):
-        with suppress(FileNotFoundError), locked(leftover) as free:
+        with suppress(FileNotFoundError), file_lock(leftover) as free:
             may_be_locked = leftover.name.endswith(_UNLOCKED) and not exclusive
             if free and not (may_be_locked and time.time() - leftover.stat().st_mtime < _LONG_AGO):
                 if is_mount_point(directory):
-                    settle(leftover, _MARKS)
-                removed.append(remove(leftover))
+                    complete_move(leftover, _MARKS)
+                removed.append(remove_path(leftover))
     return removed
 
 

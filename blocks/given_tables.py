@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.design.rows import MOST_COLUMNS, fits_float32
+from blocks.design.design_rows import MOST_COLUMNS, fits_float32
 from blocks.errors import RequestError
 from blocks.given_arrays import integers, python_times, require_ascending, require_unmasked
 from blocks.plurals import count_of
-from blocks.store import parts
+from blocks.stored_dataset import range_parts
 
 _TABLES = "Give a two-dimensional array, a sparse matrix, a data frame, or (data, indices, indptr) of sparse rows."
 _VALUES = 1 << 12  # number of values of a column converted to Python objects at a time
 _ROWS = 1 << 8  # number of rows taken from a generator at a time
 
 
-class GivenRows(NamedTuple):
+class InputRows(NamedTuple):
     """Rows with N entries, whose columns ascend within each row.
 
     offsets: int64 (n+1,). columns: integers (N,). values: (N,), any real dtype.
@@ -34,11 +34,11 @@ class GivenRows(NamedTuple):
     def rows(self) -> int:
         return self.offsets.size - 1
 
-    def part(self, first: int, last: int) -> GivenRows:
+    def part(self, first: int, last: int) -> InputRows:
         """Return the rows from `first` to `last` (exclusive)."""
         offsets = self.offsets[first : last + 1]
         some = slice(offsets[0], offsets[-1])
-        return GivenRows(offsets - offsets[0], self.columns[some], self.values[some])
+        return InputRows(offsets - offsets[0], self.columns[some], self.values[some])
 
     def dense(self, columns: int) -> np.ndarray:
         """Return the rows as a dense array (n, columns)."""
@@ -51,7 +51,7 @@ class GivenRows(NamedTuple):
         return int(np.searchsorted(self.offsets, entry, "right")) - 1
 
 
-def joined(pieces: Sequence[np.ndarray | GivenRows]) -> Any:
+def join_rows(pieces: Sequence[np.ndarray | InputRows]) -> Any:
     """Concatenate rows, dense or sparse."""
     if len(pieces) == 1:
         return pieces[0]
@@ -59,7 +59,7 @@ def joined(pieces: Sequence[np.ndarray | GivenRows]) -> Any:
         return np.concatenate(pieces)
     lengths, columns, values = zip(*((np.diff(offsets), *entries) for offsets, *entries in pieces), strict=True)
     offsets = np.concatenate(([0], np.cumsum(np.concatenate(lengths)))).astype(np.int64)
-    return GivenRows(offsets, np.concatenate(columns), np.concatenate(values))
+    return InputRows(offsets, np.concatenate(columns), np.concatenate(values))
 
 
 def is_table(given: Any) -> bool:
@@ -67,7 +67,7 @@ def is_table(given: Any) -> bool:
     return hasattr(given, "column_names") or (hasattr(given, "columns") and not hasattr(given, "tocsr"))
 
 
-def names_of(table: Any) -> list[Any]:
+def column_names(table: Any) -> list[Any]:
     """Return the column names of a table."""
     return list(table.column_names if hasattr(table, "column_names") else table.columns)
 
@@ -77,15 +77,15 @@ def plain_name(name: Any) -> str:
     return " ".join(str(name).split())
 
 
-def column_of(table: Any, name: str, option: str) -> Any:
+def table_column(table: Any, name: str, option: str) -> Any:
     """Return a column of a table. Raises RequestError, listing the existing columns, if it is missing."""
-    if name not in (names := names_of(table)):
+    if name not in (names := column_names(table)):
         some = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
         raise RequestError(f"the table has no column {name!r}; its columns are {some}", f"Choose one with {option}.")
     return table[name]
 
 
-def values_of(column: Any) -> Iterator[Any]:
+def column_values(column: Any) -> Iterator[Any]:
     """Yield the values of a column, or of any iterable, as Python objects."""
     if isinstance(column, np.ndarray):
         column = python_times(column)
@@ -97,7 +97,7 @@ def values_of(column: Any) -> Iterator[Any]:
         yield from getattr(column[first : first + _VALUES], convert)()
 
 
-class GivenTable:
+class InputTable:
     """n rows of numbers. Raises RequestError for anything else.
 
     Attributes: `rows`; `columns`, None if only the largest index is known; `names`, column names of a data frame, else
@@ -124,12 +124,14 @@ class GivenTable:
         self.is_sparse = self._sparse is not None
 
     def _columns(self, table: Any) -> list[np.ndarray]:
-        self.names = names = list(map(plain_name, names_of(table)))
+        self.names = names = list(map(plain_name, column_names(table)))
         if twice := [name for name, times in Counter(names).items() if times > 1]:
             raise RequestError(f"{self.what}: two columns are named {twice[0]!r}", "Rename one of them.")
         if not names:
             raise RequestError(f"{self.what} has no columns", _TABLES)
-        return [self._array(np.asarray(table[name]).reshape(-1, 1), f", column {name!r}") for name in names_of(table)]
+        return [
+            self._array(np.asarray(table[name]).reshape(-1, 1), f", column {name!r}") for name in column_names(table)
+        ]
 
     def _array(self, given: Any, where: str = "") -> np.ndarray:
         if given is None or isinstance(given, str | bytes | Mapping):
@@ -163,15 +165,15 @@ class GivenTable:
                 raise self._not_finite(first + begin + row, column, some[row, column])
             yield some
 
-    def sparse(self, entries: int, first: int) -> Iterator[GivenRows]:
+    def sparse(self, entries: int, first: int) -> Iterator[InputRows]:
         """Yield the rows, about `entries` entries at a time, without stored zeros. first: number of rows in earlier
         calls."""
         if not self.is_sparse:
             yield from map(_without_zeros, self.dense(entries, first))
             return
         csr = self._sparse
-        offsets = csr.offsets if isinstance(csr, GivenRows) else csr.indptr.astype(np.int64)
-        for begin, end in pairwise(parts(offsets, entries).tolist()):
+        offsets = csr.offsets if isinstance(csr, InputRows) else csr.indptr.astype(np.int64)
+        for begin, end in pairwise(range_parts(offsets, entries).tolist()):
             some = _slice(csr, begin, end)
             if (at := _first_unusable(some.values)) is not None:
                 raise self._not_finite(first + begin + some.row_of(at), int(some.columns[at]), some.values[at])
@@ -197,22 +199,22 @@ def _first_unusable(values: np.ndarray) -> int | None:
     return None if good.all() else int(good.argmin())
 
 
-def _slice(csr: Any, begin: int, end: int) -> GivenRows:
-    if isinstance(csr, GivenRows):
+def _slice(csr: Any, begin: int, end: int) -> InputRows:
+    if isinstance(csr, InputRows):
         return csr.part(begin, end)
     rows = csr[begin:end]
     rows.sum_duplicates()
     rows.eliminate_zeros()
-    return GivenRows(rows.indptr.astype(np.int64), rows.indices, rows.data)
+    return InputRows(rows.indptr.astype(np.int64), rows.indices, rows.data)
 
 
-def _without_zeros(cells: np.ndarray) -> GivenRows:
+def _without_zeros(cells: np.ndarray) -> InputRows:
     rows, columns = np.nonzero(cells)
     offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(cells))))).astype(np.int64)
-    return GivenRows(offsets, columns, cells[rows, columns])
+    return InputRows(offsets, columns, cells[rows, columns])
 
 
-def _checked_rows(data: Any, indices: Any, indptr: Any) -> GivenRows:
+def _checked_rows(data: Any, indices: Any, indptr: Any) -> InputRows:
     """Return rows from the arrays of a scipy csr_array. Raises RequestError if the arrays are inconsistent."""
     offsets, columns, values = (
         integers("indptr", indptr).astype(np.int64),
@@ -230,16 +232,18 @@ def _checked_rows(data: Any, indices: Any, indptr: Any) -> GivenRows:
     if columns.size and int(columns.max()) >= MOST_COLUMNS:
         raise RequestError(f"indices has {columns.max()}; at most {MOST_COLUMNS} columns are possible")
     require_ascending("indices", offsets, columns)
-    return GivenRows(offsets, columns, values)
+    return InputRows(offsets, columns, values)
 
 
-def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
+def row_labels(given: Any, rows: int, first: int) -> np.ndarray:
     """Return the labels of rows as numbers, float64 (n,). Raises RequestError for anything else.
 
     first: number of rows in earlier calls.
     """
     require_unmasked("y", given)
-    values = np.asarray(given if hasattr(given, "dtype") or not isinstance(given, Iterable) else list(values_of(given)))
+    values = np.asarray(
+        given if hasattr(given, "dtype") or not isinstance(given, Iterable) else list(column_values(given))
+    )
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1 or values.dtype.kind not in "fiubO":
@@ -261,7 +265,7 @@ def labels_of(given: Any, rows: int, first: int) -> np.ndarray:
     return numbers
 
 
-def batches_of(rows: Iterator[Any], labels: Iterable[Any] | None) -> Iterator[tuple[list[Any], list[Any] | None]]:
+def row_batches(rows: Iterator[Any], labels: Iterable[Any] | None) -> Iterator[tuple[list[Any], list[Any] | None]]:
     """Yield a few rows at a time with their labels. Raises RequestError if labels are left after the last row."""
     left = None if labels is None else iter(labels)
     while some := list(islice(rows, _ROWS)):
@@ -270,19 +274,19 @@ def batches_of(rows: Iterator[Any], labels: Iterable[Any] | None) -> Iterator[tu
         raise RequestError(f"y has {count_of(more, 'value')} more than X has rows")
 
 
-def target_of(table: Any, target: str, y: Any) -> Any:
+def table_target(table: Any, target: str, y: Any) -> Any:
     """Return the column of a table that holds y. Raises RequestError if it is missing, or if y is also given."""
     if y is not None:
         raise RequestError(
             f"y is given twice: as an argument, and as the target {target!r} in X", "Give only one of them."
         )
-    return column_of(table, target, "target")
+    return table_column(table, target, "target")
 
 
-def columns_but(table: Any, left_out: Sequence[str], order: Sequence[str] | None = None) -> Any:
+def columns_except(table: Any, left_out: Sequence[str], order: Sequence[str] | None = None) -> Any:
     """Return a table without the columns in `left_out`.
 
     order: the remaining columns in the requested order, None to keep the table's order.
     """
-    kept = [name for name in order or names_of(table) if name not in left_out]
+    kept = [name for name in order or column_names(table) if name not in left_out]
     return table.select(kept) if hasattr(table, "select") else table[kept]

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from blocks.workers import failure_of
+from blocks.workers import worker_failure
 
 
-class InProcess:
-    """One worker with the interface of `blocks.workers.Workers`, which handles a message when its answer is requested.
+class InProcessWorker:
+    """One worker with the interface of `blocks.workers.WorkerPool`, which handles a message when its answer is
+    requested.
 
     Errors are raised as a worker process would report them.
     """
@@ -41,7 +42,7 @@ class InProcess:
         try:
             return self._handler(message)
         except Exception as error:
-            raise failure_of(error) from error
+            raise worker_failure(error) from error
 
     def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
         """Handle messages one after another. done: function called after each message."""

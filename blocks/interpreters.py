@@ -22,7 +22,7 @@ _LEAST_SPACE = 400 << 20  # bytes: numba with its libraries, and the stacks of a
 ours = False  # whether this process belongs to this project, rather than to a user who imported it
 
 
-def start(
+def start_interpreter(
     module: str, *, inherit: Collection[int] = (), environment: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], Connection]:
     """Start an interpreter that runs a module with one thread; return the process and a connection to it.

@@ -11,12 +11,12 @@ from typing import Any
 import xxhash
 
 from blocks.errors import RequestError, WorkFailed
-from blocks.files import REMEDY, no_such_file, publish, read_small
+from blocks.files import REMEDY, no_such_file, publish_file, read_small
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Publish a small JSON file with a checksum of its contents; it is the commit point of what it describes."""
-    with publish(path) as beside:
+    with publish_file(path) as beside:
         whole = {**content, "checksum": _content_checksum(content)}
         beside.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 

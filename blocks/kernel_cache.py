@@ -18,8 +18,8 @@ from typing import Any
 import xxhash
 
 from blocks import interpreters
-from blocks.cache_directory import CHOSEN, open_directory, written
-from blocks.compiler import Compiler, CompileRequest, compiler
+from blocks.cache_directory import CHOSEN, open_directory, write_private
+from blocks.compiler import KernelCompiler, KernelCompileRequest, compiler
 
 interpreters.import_numba()
 
@@ -33,7 +33,7 @@ CACHE = open_directory(_VERSION)  # None: kernels are not cached
 
 
 @cache
-def additions() -> Path | None:
+def added_kernels_directory() -> Path | None:
     """Return the directory for kernels that `CACHE` lacks.
 
     This is `CACHE` itself, or another directory if `CACHE` is read-only, or None if there is no cache.
@@ -46,7 +46,7 @@ def is_writable() -> bool:
     return CACHE is not None and os.access(CACHE, os.W_OK)
 
 
-def kept() -> dict[str, Any]:
+def cache_summary() -> dict[str, Any]:
     """Return the cache directory, the directory set by the user, number of kernels, bytes, and whether it is writable.
 
     The directories are None if there are none.
@@ -62,7 +62,7 @@ def kept() -> dict[str, Any]:
 
 
 @contextmanager
-def alone(lock: Path) -> Iterator[None]:
+def compile_lock(lock: Path) -> Iterator[None]:
     """Hold a lock, so that ranks that start together on one machine do not compile the same kernels at the same
     time."""
     with lock.open("w") as file:
@@ -71,11 +71,11 @@ def alone(lock: Path) -> Iterator[None]:
         yield
 
 
-class _Damaged(OSError):
+class _DamagedCacheFile(OSError):
     """A cache file has a wrong checksum, or refers to types that no longer exist."""
 
 
-class _Locator(caching.UserProvidedCacheLocator):
+class _CacheLocator(caching.UserProvidedCacheLocator):
     def __init__(self, py_func: Any, py_file: str) -> None:
         self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
         self._cache_path = self.get_suitable_cache_subpath(py_file)
@@ -94,7 +94,7 @@ class _Locator(caching.UserProvidedCacheLocator):
         return _digest_of(self._py_file)
 
     @classmethod
-    def from_function(cls, py_func: Any, py_file: str) -> _Locator | None:
+    def from_function(cls, py_func: Any, py_file: str) -> _CacheLocator | None:
         return cls(py_func, py_file) if Path(py_file).exists() else None
 
 
@@ -103,16 +103,16 @@ def _digest_of(file: str) -> str:
     return xxhash.xxh3_128_hexdigest(Path(file).read_bytes())
 
 
-class _Implementation(caching.CompileResultCacheImpl):
-    _locator_classes = [_Locator]  # noqa: RUF012
+class _CacheImplementation(caching.CompileResultCacheImpl):
+    _locator_classes = [_CacheLocator]  # noqa: RUF012
 
 
-class _Files(caching.IndexDataCacheFile):
+class _ChecksummedCacheFiles(caching.IndexDataCacheFile):
     """Cache files with a checksum at the end; a damaged file counts as missing."""
 
     @contextmanager
     def _open_for_write(self, filepath: str) -> Iterator[Any]:
-        with written(Path(filepath)) as file:
+        with write_private(Path(filepath)) as file:
             yield file
 
     def _dump(self, obj: Any) -> bytes:
@@ -135,17 +135,17 @@ class _Files(caching.IndexDataCacheFile):
 def _unpacked(data: bytes) -> Any:
     packed, digest = data[:-_DIGEST], data[-_DIGEST:]
     if xxhash.xxh3_128_digest(packed) != digest:
-        raise _Damaged("the checksum is wrong")
+        raise _DamagedCacheFile("the checksum is wrong")
     try:
         return pickle.loads(packed)
     except Exception as error:
-        raise _Damaged(repr(error)) from error
+        raise _DamagedCacheFile(repr(error)) from error
 
 
 class KernelCache(caching.FunctionCache):
     """Cache of one function. directory: directory of all kernels. form: suffix for the compilation options."""
 
-    _impl_class = _Implementation
+    _impl_class = _CacheImplementation
 
     def __init__(self, function: Any, directory: Path, form: str = "") -> None:
         super().__init__(function)
@@ -153,7 +153,7 @@ class KernelCache(caching.FunctionCache):
         locator, base = self._impl.locator, f"{self._impl.filename_base}{form}"
         place = locator.keep_below(directory)
         self._cache_path = str(place)
-        self._cache_file = _Files(self._cache_path, base, locator.get_source_stamp())
+        self._cache_file = _ChecksummedCacheFiles(self._cache_path, base, locator.get_source_stamp())
         self._lock = place / f"{base}.lock"
         name = f"{function.__module__}.{function.__qualname__}"
         self._can_be_found = function.__module__ != "__main__" and "<locals>" not in name
@@ -163,7 +163,7 @@ class KernelCache(caching.FunctionCache):
         found = super().load_overload(sig, target_context)
         if found is None and self._elsewhere:
             return self._elsewhere.load_overload(sig, target_context)
-        if found is not None or Compiler.is_here or not self._can_be_found:
+        if found is not None or KernelCompiler.is_here or not self._can_be_found:
             return found
         assert CACHE is not None
         with suppress(OSError), self._locked(), compiler() as other:
@@ -175,16 +175,16 @@ class KernelCache(caching.FunctionCache):
     @cached_property
     def _elsewhere(self) -> KernelCache | None:
         """Return the cache for missing kernels if this one is read-only."""
-        other = additions()
+        other = added_kernels_directory()
         return KernelCache(self._py_func, other, self._form) if other and self._directory == CACHE != other else None
 
-    def _request(self, sig: Any) -> CompileRequest:
-        return CompileRequest(self._py_func.__module__, self._py_func.__qualname__, serialize.dumps(sig))
+    def _request(self, sig: Any) -> KernelCompileRequest:
+        return KernelCompileRequest(self._py_func.__module__, self._py_func.__qualname__, serialize.dumps(sig))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         self._impl.locator.ensure_cache_path()
-        with alone(self._lock):
+        with compile_lock(self._lock):
             yield
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -196,5 +196,5 @@ class KernelCache(caching.FunctionCache):
         if self._elsewhere:
             self._elsewhere.save_overload(sig, data)
             return
-        with suppress(OSError), alone(self._directory / "index.lock"):
+        with suppress(OSError), compile_lock(self._directory / "index.lock"):
             super().save_overload(sig, data)

@@ -9,8 +9,8 @@ from blocks.design.design import Design
 from blocks.json_files import read_json
 from blocks.ratings.matrix import Matrix
 from blocks.samples.samples import Samples
-from blocks.schemas import Kind
-from blocks.store import NEWEST, manifest_of
+from blocks.schemas import ManifestKind
+from blocks.stored_dataset import NEWEST, dataset_manifest
 
 
 def open_any(path: Path) -> Dataset | Matrix | Samples | Design:
@@ -33,4 +33,6 @@ def _kind(path: Path) -> str:
 
     The schema is checked later by the class of the dataset, as designs have the newest schema.
     """
-    return read_json(manifest_of(path), what="a dataset made by `ooc ingest`", schema=NEWEST, holds=Kind)["kind"]
+    return read_json(dataset_manifest(path), what="a dataset made by `ooc ingest`", schema=NEWEST, holds=ManifestKind)[
+        "kind"
+    ]

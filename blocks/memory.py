@@ -38,7 +38,7 @@ def parse_rate(text: str, option: str) -> float:
     return float(parse_size(text.rstrip()[:-2], option))
 
 
-def available() -> int:
+def available_memory() -> int:
     """Return the memory available to this process in bytes: of the machine, or of its control groups if that is
     less."""
     limit = memory_limit()
@@ -46,7 +46,7 @@ def available() -> int:
     return min(free, limit.left) if limit else free
 
 
-def held(pids: list[int]) -> int:
+def held_memory(pids: list[int]) -> int:
     """Return how many bytes of memory processes hold that the kernel cannot reclaim, counting shared pages once.
 
     These are anonymous and shared memory and dirty pages of mapped files, from smaps_rollup; where that is missing, the
@@ -55,7 +55,7 @@ def held(pids: list[int]) -> int:
     return sum(map(_held, pids))
 
 
-class Held:
+class MemoryMeter:
     """Memory of processes, measured so rarely that measuring takes at most half a percent of the time.
 
     For each measurement the kernel walks all pages of the processes.
@@ -65,10 +65,10 @@ class Held:
         self._due, self._bytes = 0.0, 0
 
     def __call__(self, pids: list[int]) -> int:
-        """Return the memory as `held` does, from the latest measurement."""
+        """Return the memory as `held_memory` does, from the latest measurement."""
         began = time.monotonic()
         if began >= self._due:
-            self._bytes, ended = held(pids), time.monotonic()
+            self._bytes, ended = held_memory(pids), time.monotonic()
             self._due = ended + _REST * (ended - began)
         return self._bytes
 

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from blocks.synced import sync_directory
+from blocks.directory_sync import fsync_directory
 
 _AWAY, _COMPLETE = ".away", ".complete"  # directory of old contents; marker that all of them were moved
 _OF_FILE_SYSTEM = {"lost+found"}  # entries that file systems have at their root
@@ -34,14 +34,14 @@ def move_up(inside: Path, known_by: Collection[str]) -> None:
     away.mkdir()
     for name in _ordered(set(names_in(directory)) - {inside.name}, known_by)[::-1]:
         (directory / name).rename(away / name)
-    sync_directory(away)
-    sync_directory(directory)
+    fsync_directory(away)
+    fsync_directory(directory)
     (inside / _COMPLETE).touch()
-    sync_directory(inside)
-    settle(inside, known_by)
+    fsync_directory(inside)
+    complete_move(inside, known_by)
 
 
-def settle(inside: Path, known_by: Collection[str]) -> None:
+def complete_move(inside: Path, known_by: Collection[str]) -> None:
     """Complete or undo an interrupted `move_up`; does nothing if it had not started."""
     source = inside if (inside / _COMPLETE).exists() else inside / _AWAY
     if not source.is_dir():
@@ -49,7 +49,7 @@ def settle(inside: Path, known_by: Collection[str]) -> None:
     for name in _ordered({entry.name for entry in source.iterdir()} - {_AWAY, _COMPLETE}, known_by):
         if not os.path.lexists(inside.parent / name):
             (source / name).rename(inside.parent / name)
-    sync_directory(inside.parent)
+    fsync_directory(inside.parent)
     shutil.rmtree(inside, ignore_errors=True)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from blocks.files import (
     disk_errors,
-    publish,
+    publish_file,
     remove_leftovers,
     require_new,
     scratch_directory,
@@ -38,15 +38,15 @@ def require_free(path: Path, *, overwrite: bool) -> None:
 
 
 @contextmanager
-def output(path: Path) -> Iterator[Path]:
-    """Publish a file (see `blocks.files.publish`), or pass it on to a stream once it is complete.
+def publish_output(path: Path) -> Iterator[Path]:
+    """Publish a file (see `blocks.files.publish_file`), or pass it on to a stream once it is complete.
 
     Yields the path to write; removes leftovers.
     """
     if not is_passed_on(path):
         with disk_errors(path):
             remove_leftovers(path.parent, path.name)
-        with publish(path) as beside:
+        with publish_file(path) as beside:
             yield beside
         return
     with temporary_directory() as directory:

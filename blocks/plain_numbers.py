@@ -1,4 +1,4 @@
-"""Parse single numbers by the same rules as the kernel in `blocks.fields`."""
+"""Parse single numbers by the same rules as the kernel in `blocks.number_fields`."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class ProgressBar:
             line = self._line(facts)
             with suppress(OSError):  # standard error no longer has a reader
                 if self._prints:
-                    stderr.note(line, **facts)
+                    stderr.print_note(line, **facts)
             with suppress(OSError, OocError):
                 if self._log:
                     self._log(line)

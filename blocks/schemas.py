@@ -13,7 +13,7 @@ RUN_ID = r"^[0-9a-f]{32}\Z"  # id of a run, which is also used as a file name
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
-class File(TypedDict):
+class FileEntry(TypedDict):
     """Manifest entry for a file of a dataset or model."""
 
     file: str
@@ -21,13 +21,13 @@ class File(TypedDict):
     checksum: str
 
 
-class ArrayFile(File):
-    """Manifest entry for a file of named arrays, with the position of each array as a `blocks.arrays.Where`."""
+class ArrayFileEntry(FileEntry):
+    """Manifest entry for a file of named arrays, with the position of each array as a `blocks.arrays.ArrayLocation`."""
 
     arrays: dict[str, tuple[Count, str, Count]]
 
 
-class Kind(TypedDict):
+class ManifestKind(TypedDict):
     """The field that determines which schema applies."""
 
     kind: str
@@ -37,17 +37,17 @@ class InputEntry(TypedDict):
     """Manifest entry for an input file."""
 
     name: str
-    hash: NotRequired[str]  # XXH3-128 of the contents, see `blocks.corpus.request.inputs_told`
+    hash: NotRequired[str]  # XXH3-128 of the contents, see `blocks.corpus.request.input_records`
 
 
-class Dropped(TypedDict):
+class DroppedCounts(TypedDict):
     """Numbers of words and tokens dropped from a corpus for one reason."""
 
     words: NotRequired[Count]
     tokens: Count
 
 
-class IngestedBatch(TypedDict, total=False):
+class IngestionRecord(TypedDict, total=False):
     """Record of how documents were ingested.
 
     All fields are optional: a dataset made from arrays has only some of them.
@@ -57,7 +57,7 @@ class IngestedBatch(TypedDict, total=False):
     kind: str
     options: dict[str, Any]
     inputs: list[InputEntry]
-    dropped: dict[str, Dropped]
+    dropped: dict[str, DroppedCounts]
     skipped: Count
     first_skipped: str | None
     left_out: dict[str, Count]
@@ -69,31 +69,31 @@ class IngestedBatch(TypedDict, total=False):
     unknown: Count
 
 
-class Appended(IngestedBatch):
+class AppendRecord(IngestionRecord):
     """Record of how documents were appended, and how many."""
 
     documents: Count
     tokens: Count
 
 
-class Made(IngestedBatch, total=False):
+class CreationRecord(IngestionRecord, total=False):
     """Record of how a dataset was made and appended to."""
 
-    appended: list[Appended]
+    appended: list[AppendRecord]
 
 
-class Manifest(Kind):
+class DatasetManifest(ManifestKind):
     """Fields that the manifest of every dataset has."""
 
     generation: Count
     identity: str
-    made: Made
-    index: ArrayFile
+    made: CreationRecord
+    index: ArrayFileEntry
 
 
-class Shard(TypedDict):
+class ShardEntry(TypedDict):
     """The "shard" entry of a shard's manifest, without the entry `whole`."""
 
     number: Count
     shards: Annotated[int, Meta(ge=1, lt=1 << 20)]
-    index: ArrayFile
+    index: ArrayFileEntry

@@ -13,7 +13,7 @@ from blocks.corpus.partition import DROPPED
 
 
 @kernel
-def bucket_of(document, seed, buckets):
+def document_bucket(document, seed, buckets):
     """Return the bucket of a document: splitmix64 of its index and the seed, modulo the number of buckets."""
     z = np.uint64(document) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed) * np.uint64(0xD1B54A32D192ED03)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -23,11 +23,11 @@ def bucket_of(document, seed, buckets):
 
 
 @kernel
-def buckets_of(numbers, seed, buckets):
+def sample_buckets(numbers, seed, buckets):
     """Return the bucket of each sample, int64 (n,). numbers: uint64 (n,), indices of the samples."""
     found = np.empty(numbers.size, np.int64)
     for place in range(numbers.size):
-        found[place] = bucket_of(numbers[place], seed, buckets)
+        found[place] = document_bucket(numbers[place], seed, buckets)
     return found
 
 
@@ -45,7 +45,7 @@ def partition(ranks, lengths, first_document, seed, buckets):
     token_bounds = np.zeros(buckets + 1, np.int64)
     token = 0
     for document in range(lengths.size):
-        bucket[document] = bucket_of(first_document + document, seed, buckets)
+        bucket[document] = document_bucket(first_document + document, seed, buckets)
         for _ in range(lengths[document]):
             remaining[document] += ranks[token] != DROPPED
             token += 1
@@ -84,13 +84,13 @@ def partition_entries(entries, seed, buckets):
     bounds = np.zeros(buckets + 1, np.int64)
     for i in range(rows.size):
         if DROPPED not in (rows[i], columns[i]):
-            bounds[bucket_of(rows[i], seed, buckets) + 1] += 1
+            bounds[document_bucket(rows[i], seed, buckets) + 1] += 1
     bounds = np.cumsum(bounds)
     following = bounds[:-1].copy()
     sorted_ = np.empty(bounds[buckets], entries.dtype)
     for i in range(rows.size):
         if DROPPED not in (rows[i], columns[i]):
-            bucket = bucket_of(rows[i], seed, buckets)
+            bucket = document_bucket(rows[i], seed, buckets)
             sorted_[following[bucket]] = entries[i]
             following[bucket] += 1
     return sorted_, bounds
@@ -114,7 +114,7 @@ def reorder(ranks, offsets, order):
     return moved, moved_offsets
 
 
-def shuffled(
+def shuffle_documents(
     documents: np.ndarray, lengths: np.ndarray, ranks: np.ndarray, seed: int, block: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Permute the documents of a block; the order depends only on the seed and the index of the block.

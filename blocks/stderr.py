@@ -13,7 +13,7 @@ FORMATS = ("text", "json")
 _format = "text"
 
 
-def use_format(name: str) -> None:
+def set_log_format(name: str) -> None:
     """Set the format, one of `FORMATS`, of all later output. Raises RequestError for other names."""
     global _format  # noqa: PLW0603  (standard error belongs to the process)
     if name not in FORMATS:
@@ -21,7 +21,7 @@ def use_format(name: str) -> None:
     _format = name
 
 
-def chosen_format() -> str:
+def current_log_format() -> str:
     """Return the current format."""
     return _format
 
@@ -31,24 +31,24 @@ def is_json() -> bool:
     return _format == "json"
 
 
-def note(message: str, **fields: Any) -> None:
+def print_note(message: str, **fields: Any) -> None:
     """Print a note. fields: additional fields of the JSON object."""
     _say("info", message, message, fields)
 
 
-def warn(message: str) -> None:
+def print_warning(message: str) -> None:
     """Print a warning about something that does not stop the work."""
     _say("warning", f"warning: {message}", message, {})
 
 
-def fail(message: str, remedy: str = "", *, traceback: str = "", **fields: Any) -> None:
+def print_error(message: str, remedy: str = "", *, traceback: str = "", **fields: Any) -> None:
     """Print an error, preceded by the traceback, if any, and with its remedy on a second line."""
     text = "\n".join(filter(None, [traceback.rstrip(), f"ooc: {message}", remedy]))
     more = {"traceback": traceback} if traceback else {}
     _say("error", text, message, {"remedy": remedy, **fields, **more})
 
 
-def relay(line: str, rank: int) -> None:
+def relay_line(line: str, rank: int) -> None:
     """Print a line of another rank: a JSON object gets a field "rank", text gets the rank as a prefix."""
     said = _json_object(line) if is_json() else None
     if said is None:

@@ -11,18 +11,18 @@ import numpy as np
 
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.writer import write_slice
-from blocks.design.checks import problems_of_design
+from blocks.dataset_generations import reference_problems as problems_of_generations
 from blocks.design.design import Design
+from blocks.design.design_checks import problems_of_design
 from blocks.errors import RequestError
-from blocks.files import disk_errors, locked
-from blocks.generations import problems as problems_of_generations
+from blocks.files import disk_errors, file_lock
 from blocks.json_files import write_json
 from blocks.kinds import open_any
 from blocks.ratings.matrix import Matrix
-from blocks.ratings.writer import Entries, column_order, write_column_slice
+from blocks.ratings.matrix_writer import Entries, column_order, write_column_slice
 from blocks.samples.samples import Samples
-from blocks.shards.whole import check_together, problems_of_shard, shard_paths
-from blocks.store import MANIFEST, check_file
+from blocks.shards.whole_dataset import check_shards_complete, problems_of_shard, shard_paths
+from blocks.stored_dataset import MANIFEST, check_file
 
 
 class VerificationReport(NamedTuple):
@@ -39,7 +39,7 @@ class VerificationReport(NamedTuple):
     unchecked: Sequence[str] = ()
 
 
-def unreadable(files: Iterable[Path]) -> list[str]:
+def unreadable_files(files: Iterable[Path]) -> list[str]:
     """Return a line for each file that this user may not read, which is not damage."""
     return [f"{file}: no permission to read it" for file in files if file.exists() and not os.access(file, os.R_OK)]
 
@@ -53,9 +53,9 @@ def verify_dataset(
     total = sum(entry["bytes"] for _, entry in files)
     progress = bar("verifying", total, "B")
     damaged: set[str] = set()
-    problems, unchecked = list(problems_of_generations(dataset.path)), unreadable(path for path, _ in files)
+    problems, unchecked = list(problems_of_generations(dataset.path)), unreadable_files(path for path, _ in files)
     for path, entry in files:
-        if not unreadable([path]) and (problem := check_file(path, entry)):
+        if not unreadable_files([path]) and (problem := check_file(path, entry)):
             problems.append(problem)
             damaged.add(entry["file"])
         progress.update(entry["bytes"])
@@ -66,7 +66,7 @@ def verify_dataset(
     return VerificationReport(len(files) + 1, total, problems, remedies, sorted(damaged), unchecked)
 
 
-def together(reports: Sequence[VerificationReport]) -> VerificationReport:
+def combine_reports(reports: Sequence[VerificationReport]) -> VerificationReport:
     """Combine several reports."""
     problems, remedies, unchecked = (
         [line for report in reports for line in getattr(report, name)] for name in ("problems", "remedies", "unchecked")
@@ -76,7 +76,7 @@ def together(reports: Sequence[VerificationReport]) -> VerificationReport:
 
 
 def _of_kept_generations(dataset: Dataset | Matrix | Samples | Design) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Verify the files of earlier generations that runs need. See `blocks.generations`."""
+    """Verify the files of earlier generations that runs need. See `blocks.dataset_generations`."""
     known = {path for path, _ in dataset.files()}
     for manifest in sorted(dataset.path.glob("manifest-*.json")):
         yield from ((path, entry) for path, entry in Dataset(manifest).files() if path not in known)
@@ -85,9 +85,9 @@ def _of_kept_generations(dataset: Dataset | Matrix | Samples | Design) -> Iterat
 def verify_shards(path: Path, bar: Callable[[str, int | None, str], Any]) -> VerificationReport:
     """Verify all shards in a directory by reading all their files, and check that they belong together."""
     shards = [open_any(shard) for shard in shard_paths(path)]
-    report = together([verify_dataset(shard, bar) for shard in shards])
+    report = combine_reports([verify_dataset(shard, bar) for shard in shards])
     try:
-        check_together({str(shard.path): shard.manifest.get("shard") for shard in shards})
+        check_shards_complete({str(shard.path): shard.manifest.get("shard") for shard in shards})
     except RequestError as error:
         report.problems.append(error.what)
         report.remedies.append(error.remedy)
@@ -100,7 +100,7 @@ def repair_dataset(path: Path, report: VerificationReport) -> bool:
     Returns False, without any change, if anything else is damaged. Raises RequestError if another process is appending
     to the dataset.
     """
-    with locked(path) as free:
+    with file_lock(path) as free:
         if not free:
             raise RequestError(
                 f"{path} cannot be locked: another process is appending to it, or its file system has no locks",

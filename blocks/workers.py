@@ -40,15 +40,15 @@ _GRACE = 5.0  # seconds that a worker may take to exit
 _AT_ONCE = 1 << 14  # size of a message in bytes that fits in a socket's buffer even if the worker is busy
 _GONE = (EOFError, OSError)  # raised by a connection whose other end is closed, between messages or within one
 
-_live: weakref.WeakSet[Workers] = weakref.WeakSet()
-_ahead: list[tuple[subprocess.Popen[bytes], Connection]] = []  # started interpreters that no Workers use yet
+_live: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
+_ahead: list[tuple[subprocess.Popen[bytes], Connection]] = []  # started interpreters that no WorkerPool use yet
 
 
 class WorkerDied(WorkFailed):
     """A worker process has died."""
 
 
-class Workers:
+class WorkerPool:
     """`count` processes that answer messages with `handler(message)`.
 
     target: "module:function"; `function(argument)` is called once, before the workers are forked, and returns the
@@ -73,7 +73,7 @@ class Workers:
 
     def _started(self, target: str, argument: Any, theirs: list[socket.socket]) -> list[int]:
         try:
-            self._control.send((target, argument, len(theirs), stderr.chosen_format()))
+            self._control.send((target, argument, len(theirs), stderr.current_log_format()))
             for end in theirs:
                 send_handle(self._control, end.fileno(), self._process.pid)
             answer = self._control.recv()
@@ -214,7 +214,7 @@ class Workers:
             self._process.kill()
             self._process.wait()
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -232,13 +232,13 @@ def _readable(connections: Collection[Connection], timeout: float) -> list[Conne
     return [by_descriptor[descriptor] for descriptor, _ in poll.poll(1000 * timeout)]
 
 
-def let_all_go_on() -> None:
+def resume_stopped_workers() -> None:
     """Resume all stopped workers, so that a command does not wait for them when it ends."""
     for workers in list(_live):
         workers.go_on()
 
 
-def stopped() -> list[int]:
+def stopped_workers() -> list[int]:
     """Return the process ids of workers that are stopped (SIGSTOP)."""
     import psutil  # slow to import and rarely needed
 
@@ -250,8 +250,8 @@ def stopped() -> list[int]:
     return found
 
 
-def start_ahead(target: str) -> None:
-    """Start the interpreter for the first Workers without inherited descriptors, and call "module:function" in it
+def start_first_interpreter(target: str) -> None:
+    """Start the interpreter for the first WorkerPool without inherited descriptors, and call "module:function" in it
     early.
 
     Errors are reported when the workers are needed.
@@ -264,7 +264,7 @@ def start_ahead(target: str) -> None:
 
 def _start_interpreter(inherit: Collection[int] = ()) -> tuple[subprocess.Popen[bytes], Connection]:
     """Start an interpreter that will fork workers; return the process and its control connection."""
-    return interpreters.start("blocks.workers", inherit=inherit)
+    return interpreters.start_interpreter("blocks.workers", inherit=inherit)
 
 
 def _kill_children(pid: int) -> None:
@@ -299,12 +299,12 @@ def _template(control: Connection) -> None:
         descriptors = [recv_handle(control) for _ in range(count)]
     except _GONE:
         return
-    stderr.use_format(log_format)
+    stderr.set_log_format(log_format)
     try:
         handler = _prepare(target, argument)
     except BaseException as error:
         with contextlib.suppress(*_GONE):
-            control.send(failure_of(error))
+            control.send(worker_failure(error))
         return
     _fork(handler, control, descriptors)
 
@@ -366,14 +366,14 @@ def _work(connection: Connection, handler: Callable[[Any], Any]) -> None:
         try:
             answer = handler(message)
         except BaseException as error:
-            answer = failure_of(error)
+            answer = worker_failure(error)
         try:
             connection.send(answer)
         except _GONE:
             return
 
 
-def failure_of(error: BaseException) -> OocError:
+def worker_failure(error: BaseException) -> OocError:
     """Return the error for a worker's caller to raise: an OocError unchanged, any other as WorkFailed with its
     traceback."""
     if isinstance(error, OocError):

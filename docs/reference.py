@@ -18,7 +18,7 @@ import samplers
 from ooc.cli.app import app
 from samplers.factorization.options import FactorizationOptions
 from samplers.lda.options import LdaOptions
-from samplers.options import Described, Resources, described
+from samplers.options import DescribedField, TrainingResources, described
 from samplers.regression.options import RegressionOptions, SoftmaxOptions
 
 T = TypeVar("T")
@@ -155,16 +155,16 @@ def _option_help(kind: type, parameter: str) -> str:
     return found[0].help if found else ""
 
 
-class Entry(NamedTuple):
+class DocstringEntry(NamedTuple):
     """An entry of a section of a docstring: the type, and the description."""
 
     type: str
     text: str
 
 
-def documented(kind: type, section: str) -> dict[str, Entry]:
+def documented(kind: type, section: str) -> dict[str, DocstringEntry]:
     """Return the entries of a section in the NumPy docstrings of a class and its bases, by name."""
-    found: dict[str, Entry] = {}
+    found: dict[str, DocstringEntry] = {}
     for base in kind.__mro__:
         text = inspect.cleandoc(base.__dict__.get("__doc__") or "")
         body = re.search(rf"^{section}\n-+\n(.*?)(?=^\w[^\n]*\n-{{3,}}$|\Z)", text, re.M | re.S)
@@ -172,18 +172,18 @@ def documented(kind: type, section: str) -> dict[str, Entry]:
         for head, said in entries:
             names, _, stated = head.partition(" : ")
             if not said.lstrip().startswith("See `"):  # a base class describes it
-                entry = Entry(stated.replace("|", "\\|"), " ".join(said.split()))
+                entry = DocstringEntry(stated.replace("|", "\\|"), " ".join(said.split()))
                 found |= {name: entry for name in re.split(r",\s*", names) if name not in found}
     return found
 
 
-def attributes(kind: type) -> dict[str, Entry]:
+def attributes(kind: type) -> dict[str, DocstringEntry]:
     """Return the attributes that `fit` sets, by name."""
     stated = {name for base in kind.__mro__ for name in (*vars(base).get("__annotations__", ()), *vars(base))}
     known = documented(kind, "Attributes")
     names = sorted(name for name in stated if name.endswith("_") and not name.startswith("_"))
     return {name: known[name] for name in known if name in names} | {
-        name: Entry("", "") for name in names if name not in known
+        name: DocstringEntry("", "") for name in names if name not in known
     }
 
 
@@ -260,12 +260,12 @@ class TrainedModel(NamedTuple):
 
 
 MODELS = (
-    TrainedModel("train lda", (LdaOptions, Resources), (samplers.LatentDirichletAllocation,)),
-    TrainedModel("train mf", (FactorizationOptions, Resources), (samplers.MatrixFactorization,)),
-    TrainedModel("train softmax", (SoftmaxOptions, Resources), (samplers.SoftmaxRegression,)),
+    TrainedModel("train lda", (LdaOptions, TrainingResources), (samplers.LatentDirichletAllocation,)),
+    TrainedModel("train mf", (FactorizationOptions, TrainingResources), (samplers.MatrixFactorization,)),
+    TrainedModel("train softmax", (SoftmaxOptions, TrainingResources), (samplers.SoftmaxRegression,)),
     TrainedModel(
         "train lasso|logistic|poisson",
-        (RegressionOptions, Resources),
+        (RegressionOptions, TrainingResources),
         (samplers.Lasso, samplers.ElasticNet, samplers.LogisticRegression, samplers.PoissonRegressor),
     ),
 )
@@ -286,7 +286,7 @@ def _options(model: TrainedModel) -> Iterator[str]:
     yield "\n".join([head, "| --- " * 5 + "|", *(f"| {' | '.join(cells)} |" for cells in rows)])
 
 
-def _where(each: Described, estimators: Sequence[type]) -> list[str]:
+def _where(each: DescribedField, estimators: Sequence[type]) -> list[str]:
     """Return the names of an option in each interface, or the reason in parentheses why it has none; and what accepts
     it.
     """
@@ -303,7 +303,7 @@ def _where(each: Described, estimators: Sequence[type]) -> list[str]:
     ]
 
 
-def estimator_names(each: Described) -> tuple[str, ...]:
+def estimator_names(each: DescribedField) -> tuple[str, ...]:
     """Return the names of an option in estimators: a classifier's penalty is the inverse of a regression's."""
     return ("alpha", "C") if each.field == "level" else (each.parameter,)
 

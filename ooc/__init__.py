@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from ooc.hidden import require_own_packages
-from ooc.uncaught import tell_instead_of_tracing
+from ooc.exception_hook import install_exception_hook
+from ooc.package_shadowing import require_own_packages
 
 require_own_packages()
-tell_instead_of_tracing()
+install_exception_hook()
 
 from blocks.lazy_names import lazy_names  # noqa: E402  (what hides it has been told of)
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ooc.dynamic.engine import DynamicEngine as DynamicEngine
     from ooc.dynamic.program import DynamicProgram as DynamicProgram
     from ooc.engine import StaticEngine as StaticEngine
-    from ooc.fields import Field as Field
     from ooc.plan.memory_plan import make_plan as make_plan
     from ooc.program import (
         Job as Job,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from ooc.program import (
         StaticProgram as StaticProgram,
     )
+    from ooc.program_fields import Field as Field
     from ooc.runs.new_run import create_run as create_run
     from ooc.runs.run import Run as Run
     from ooc.stochastic.engine import StochasticEngine as StochasticEngine
@@ -63,7 +63,7 @@ _MODULES = {
     "DynamicProgram": "ooc.dynamic.program",
     "ElasticNet": "samplers.estimators.lasso",
     "ElasticNetCV": "samplers.estimators.cross_validation",
-    "Field": "ooc.fields",
+    "Field": "ooc.program_fields",
     "Job": "ooc.program",
     "Lasso": "samplers.estimators.lasso",
     "LassoCV": "samplers.estimators.cross_validation",

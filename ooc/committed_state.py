@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocks.arrays import Pieces
+from blocks.arrays import ArrayPieces
 from blocks.errors import OocError, WorkFailed
 from ooc.ring.generations import fall_back_together
-from ooc.ring.ranks import Ranks
+from ooc.ring.ranks import RankCollectives
 from ooc.ring.rotating_slices import RESTING, SIZES, RotatingSlices
-from ooc.ring.stale_allreduce import PENDING, StaleSums
+from ooc.ring.stale_allreduce import PENDING, StaleAllreduce
 from ooc.state.cell_file import CellFile
-from ooc.state.generations import Cursor, Generations
+from ooc.state.generations import StateGenerations, TrainingCursor
 from ooc.workers.engine_arrays import EngineArrays
 
 
@@ -20,17 +20,17 @@ class CommittedState:
 
     def __init__(
         self,
-        generations: Generations,
+        generations: StateGenerations,
         arrays: EngineArrays,
-        ranks: Ranks,
+        ranks: RankCollectives,
         rotation: RotatingSlices | None,
-        totals: StaleSums | None,
+        totals: StaleAllreduce | None,
     ) -> None:
         self._generations, self._arrays, self._ranks = generations, arrays, ranks
         self._rotation, self._totals = rotation, totals
         self._beside: dict[str, np.ndarray] = {}  # arrays of the restored generation that belong to the ring
 
-    def restore(self) -> Cursor:
+    def restore(self) -> TrainingCursor:
         """Restore the newest generation that is intact on all ranks; returns its cursor."""
         while True:
             fall_back_together(self._generations, self._ranks.gather)
@@ -73,9 +73,9 @@ class CommittedState:
         slices = (SIZES, RESTING) if self._rotation and self._rotation.in_generations else ()
         return (PENDING, *slices) if self._totals else slices
 
-    def publish(self, cells: CellFile, cursor: Cursor) -> None:
+    def publish(self, cells: CellFile, cursor: TrainingCursor) -> None:
         """Commit the current state as the newest generation. cells: local state, already written."""
-        arrays: dict[str, np.ndarray | Pieces] = {**self._arrays.primary()}
+        arrays: dict[str, np.ndarray | ArrayPieces] = {**self._arrays.primary()}
         if self._totals:
             arrays |= self._totals.to_commit()
         if self._rotation:

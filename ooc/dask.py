@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from blocks import stderr
-from blocks.errors import STOPPED, OocError, RequestError, WorkFailed, error_of
+from blocks.errors import STOPPED, OocError, RequestError, WorkFailed, error_class
 from ooc.launch.dask_rank import RankTask, free_port, run_rank
 from ooc.ring.ring import PATIENCE
 
@@ -31,7 +31,7 @@ _AGAIN = "Everything committed is safe. Continue with ooc.dask.train and resume=
 _MEMORY_SHARE = 0.8  # fraction of a worker's memory limit that its rank gets
 
 
-class Place(NamedTuple):
+class DaskRankPlacement(NamedTuple):
     """Dask worker of a rank. host: host of its address. cores: number of threads. memory: memory limit in bytes, 0 for
     none.
     """
@@ -102,14 +102,14 @@ def train(
     words = ["train", *model.split(), str(data), str(run), *_words(options)]
     places = _places(client, addresses)
     for restart in range(restarts + 1):
-        attempt = _Attempt(client, words, str(run), places, patience, callback)
+        attempt = _RanksStart(client, words, str(run), places, patience, callback)
         ended = attempt.follow()
         if isinstance(ended, dict):
             return ended
         if restart == restarts or not attempt.is_transient:
             raise ended
         pause = min(2.0 ** (restart + 1), _LONGEST_PAUSE)
-        stderr.warn(f"{ended.what.rstrip('.')}; restart {restart + 1} of {restarts} in {pause:.0f} s")
+        stderr.print_warning(f"{ended.what.rstrip('.')}; restart {restart + 1} of {restarts} in {pause:.0f} s")
         time.sleep(pause)
         places = _replaced(client, places)
         if attempt.has_begun:
@@ -131,11 +131,11 @@ def _words(options: dict[str, Any]) -> list[str]:
     return words
 
 
-def _alive(client: Any) -> list[Place]:
+def _alive(client: Any) -> list[DaskRankPlacement]:
     """Return the workers of the cluster, ordered by address."""
     found = client.scheduler_info(n_workers=-1)["workers"]
     return [
-        Place(address, _host(address), each["nthreads"], each["memory_limit"])
+        DaskRankPlacement(address, _host(address), each["nthreads"], each["memory_limit"])
         for address, each in sorted(found.items())
     ]
 
@@ -145,7 +145,7 @@ def _host(address: str) -> str:
     return re.sub(r"^\w+://(\[.*\]|[^:/]*).*", r"\1", address)
 
 
-def _places(client: Any, addresses: Sequence[str] | None) -> list[Place]:
+def _places(client: Any, addresses: Sequence[str] | None) -> list[DaskRankPlacement]:
     alive = {place.address: place for place in _alive(client)}
     if unknown := [each for each in addresses or () if each not in alive]:
         raise RequestError(f"{unknown[0]} is not a worker of the cluster", f"The workers are: {', '.join(alive)}")
@@ -156,7 +156,7 @@ def _places(client: Any, addresses: Sequence[str] | None) -> list[Place]:
     return found
 
 
-def _replaced(client: Any, places: Sequence[Place]) -> list[Place]:
+def _replaced(client: Any, places: Sequence[DaskRankPlacement]) -> list[DaskRankPlacement]:
     """Return workers for the same ranks; a lost worker is replaced by another, on the same host if possible."""
     until = time.monotonic() + _WORKERS_TIMEOUT
     while len(alive := _alive(client)) < len(places):
@@ -175,7 +175,7 @@ def _replaced(client: Any, places: Sequence[Place]) -> list[Place]:
     return found
 
 
-class _Attempt:
+class _RanksStart:
     """One start of all ranks."""
 
     def __init__(
@@ -183,7 +183,7 @@ class _Attempt:
         client: Any,
         words: Sequence[str],
         run: str,
-        places: Sequence[Place],
+        places: Sequence[DaskRankPlacement],
         patience: float,
         callback: Callable[[dict[str, Any]], None] | None,
     ) -> None:
@@ -309,12 +309,12 @@ class _Attempt:
                 return WorkFailed(f"rank {rank}: the Dask worker {self._places[rank].address} {how}", _AGAIN)
         for rank, report in failed.items():
             if report["code"] not in STOPPED and not report["transient"]:
-                return error_of(report["code"])(f"rank {rank}: {report['what']}", report["remedy"])
+                return error_class(report["code"])(f"rank {rank}: {report['what']}", report["remedy"])
         if not failed:
             return WorkFailed("not all ranks have ended", _AGAIN)
         report = min(failed.values(), key=lambda each: each["code"] in STOPPED)
         self.is_transient = report["code"] not in STOPPED and not self._interrupted
-        return error_of(report["code"])(report["what"], _AGAIN)
+        return error_class(report["code"])(report["what"], _AGAIN)
 
     def _hear(self) -> None:
         """Handle the lines of logs and metrics that ranks have sent."""
@@ -323,7 +323,7 @@ class _Attempt:
             if told.get("end"):
                 self._silent.add(told["rank"])
             elif "metrics" not in told:
-                stderr.relay(told["line"] if stderr.is_json() else _text(told["line"]), told["rank"])
+                stderr.relay_line(told["line"] if stderr.is_json() else _text(told["line"]), told["rank"])
             elif self._callback:
                 self._callback(told["metrics"])
 

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from blocks.control_groups import cores, cpu_limit, memory_limit, usable_cores
+from blocks.control_groups import core_count, cpu_limit, memory_limit, usable_cores
 from blocks.errors import OocError
-from blocks.kernel_cache import kept
-from blocks.memory import available
+from blocks.kernel_cache import cache_summary
+from blocks.memory import available_memory
 from ooc.plan.disk_speed import measure_disk
 
 REQUIRED = ("numpy", "numba", "h5py", "psutil")
@@ -33,7 +33,7 @@ LITTLE_MEMORY = 2e9
 FEW_FILES = 1024
 
 
-class Advice(NamedTuple):
+class MachineAdvice(NamedTuple):
     """A piece of advice. what: the finding. why: its effect. remedy: what to do."""
 
     what: str
@@ -51,12 +51,12 @@ def examine(directory: Path, *, disk_bytes: int = 256 << 20) -> dict[str, Any]:
         "memory": _memory(),
         "huge_pages": {name: _chosen(_HUGE_PAGES / name) for name in ("enabled", "shmem_enabled")},
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        "kernel_cache": kept(),
+        "kernel_cache": cache_summary(),
         "disk": _disk(directory, disk_bytes),
     }
 
 
-def advice(facts: dict[str, Any]) -> list[Advice]:
+def advice(facts: dict[str, Any]) -> list[MachineAdvice]:
     """Return advice for faster or safer trainings on a machine with the given facts."""
     found = [
         *_of_processor(facts["processor"]),
@@ -79,7 +79,7 @@ def advice(facts: dict[str, Any]) -> list[Advice]:
     return [one for one in found if one]
 
 
-def _of_processor(processor: dict[str, Any]) -> list[Advice | None]:
+def _of_processor(processor: dict[str, Any]) -> list[MachineAdvice | None]:
     return [
         _if(
             processor["quota"] is not None and processor["quota"] < processor["usable"],
@@ -102,7 +102,7 @@ def _of_processor(processor: dict[str, Any]) -> list[Advice | None]:
     ]
 
 
-def _of_memory(memory: dict[str, Any]) -> list[Advice | None]:
+def _of_memory(memory: dict[str, Any]) -> list[MachineAdvice | None]:
     return [
         _if(
             memory["available"] < LITTLE_MEMORY,
@@ -119,10 +119,10 @@ def _of_memory(memory: dict[str, Any]) -> list[Advice | None]:
     ]
 
 
-def _of_disk(disk: dict[str, Any]) -> list[Advice | None]:
+def _of_disk(disk: dict[str, Any]) -> list[MachineAdvice | None]:
     if "error" in disk:
         remedy = "Give a writable directory: ooc doctor DIR"
-        return [Advice(f"the disk of {disk['path']} was not measured: {disk['error']}", "", remedy)]
+        return [MachineAdvice(f"the disk of {disk['path']} was not measured: {disk['error']}", "", remedy)]
     speed = disk["reading"] + disk["writing"]
     return [
         _if(
@@ -140,7 +140,7 @@ def _of_disk(disk: dict[str, Any]) -> list[Advice | None]:
     ]
 
 
-def _of_kernels(cache: dict[str, Any]) -> Advice | None:
+def _of_kernels(cache: dict[str, Any]) -> MachineAdvice | None:
     chosen = cache["chosen"]
     return _if(
         chosen is not None and not (cache["path"] and Path(cache["path"]).is_relative_to(chosen)),
@@ -150,8 +150,8 @@ def _of_kernels(cache: dict[str, Any]) -> Advice | None:
     )
 
 
-def _if(found: bool, what: str, why: str, remedy: str) -> Advice | None:
-    return Advice(what, why, remedy) if found else None
+def _if(found: bool, what: str, why: str, remedy: str) -> MachineAdvice | None:
+    return MachineAdvice(what, why, remedy) if found else None
 
 
 def _version(package: str) -> str | None:
@@ -180,7 +180,7 @@ def _processor() -> dict[str, Any]:
         "usable": usable_cores(),
         "quota": limit and limit.amount,
         "quota_source": limit and str(limit.source),
-        "workers": cores(),
+        "workers": core_count(),
         "load": round(os.getloadavg()[0], 2),
     }
 
@@ -190,7 +190,7 @@ def _memory() -> dict[str, Any]:
     limit = memory_limit()
     return {
         "total": psutil.virtual_memory().total,
-        "available": available(),
+        "available": available_memory(),
         "limit": limit and limit.limit,
         "limit_source": limit and str(limit.source),
         "swap_used": psutil.swap_memory().used,

@@ -15,31 +15,31 @@ from typing import Any
 
 import numpy as np
 
-from blocks.in_process import InProcess
-from blocks.memory import Held
-from blocks.store import Store
-from blocks.workers import Workers
+from blocks.in_process import InProcessWorker
+from blocks.memory import MemoryMeter
+from blocks.stored_dataset import StoredDataset
+from blocks.workers import WorkerPool
 from ooc.committed_state import CommittedState
-from ooc.plan.memory_plan import Plan
+from ooc.plan.memory_plan import MemoryPlan
 from ooc.program import Phase
 from ooc.ring.generations import check_all_have
-from ooc.ring.ranks import Ranks
-from ooc.ring.replication import Replication, is_replicated
+from ooc.ring.ranks import RankCollectives
+from ooc.ring.replication import PartReplication, is_replicated
 from ooc.ring.ring import LocalRing, Ring
 from ooc.ring.rotating_slices import RotatingSlices
-from ooc.ring.stale_allreduce import StaleSums
-from ooc.runs.counters import Counters
+from ooc.ring.stale_allreduce import StaleAllreduce
+from ooc.runs.counters import WorkCounters
 from ooc.state.cell_file import CellFile
-from ooc.state.generations import Cursor, Generations, remove_uncommitted
-from ooc.state.layout import Layout
-from ooc.state.passes import Pass
+from ooc.state.cell_layout import CellLayout
+from ooc.state.generations import StateGenerations, TrainingCursor, remove_uncommitted
 from ooc.state.slice_file import SLICES
-from ooc.user_programs import numbers_of
-from ooc.workers.dispatch import Dispatcher, Scheduler
+from ooc.state.unit_passes import UnitPass
+from ooc.user_programs import metrics_of_method
+from ooc.workers.dispatch import StageScheduler, WorkerDispatcher
 from ooc.workers.engine_arrays import EngineArrays
-from ooc.workers.engine_options import Switches
+from ooc.workers.engine_options import EngineOptions
 from ooc.workers.stopwatch import Stopwatch
-from ooc.workers.worker import Attachment, ProgramSpec, attach, travels
+from ooc.workers.worker import ProgramSpec, StaticWorkerArguments, attach, slices_rotate
 
 
 class StaticEngine:
@@ -59,11 +59,11 @@ class StaticEngine:
 
     def __init__(
         self,
-        dataset: Store,
+        dataset: StoredDataset,
         spec: ProgramSpec,
-        generations: Generations,
-        plan: Plan,
-        switches: Switches = Switches(),  # noqa: B008, it cannot change
+        generations: StateGenerations,
+        plan: MemoryPlan,
+        switches: EngineOptions = EngineOptions(),  # noqa: B008, it cannot change
         *,
         ring: Ring | None = None,
         staleness: int | None = None,
@@ -71,31 +71,31 @@ class StaticEngine:
     ) -> None:
         self._dataset, self._plan, self._generations, self._switches = dataset, plan, generations, switches
         self.program = spec.build(dataset)
-        self._layout = Layout(dataset.index.cells, self.program.local_state())
-        self._scheduler = Scheduler(dataset, self.program, switches)
-        self.cursor = Cursor()
-        self._watch, self._held = Stopwatch(), Held()
+        self._layout = CellLayout(dataset.index.cells, self.program.local_state())
+        self._scheduler = StageScheduler(dataset, self.program, switches)
+        self.cursor = TrainingCursor()
+        self._watch, self._held = Stopwatch(), MemoryMeter()
         self._sent_before = 0  # bytes sent before this process
         self._sums_sent = 0  # bytes of partial sums sent by this process
         self.committed = False
         slice_directory = generations.directory.with_name(SLICES)
         with ExitStack() as stack:
-            self._ranks = stack.enter_context(closing(Ranks(ring or LocalRing(), self._watch)))
-            self._replication: Replication | None = None
+            self._ranks = stack.enter_context(closing(RankCollectives(ring or LocalRing(), self._watch)))
+            self._replication: PartReplication | None = None
             if is_replicated(dataset, self.program, self._ranks.ring.ranks):
-                self._replication = Replication(dataset, self.program, self._scheduler, self._ranks)
+                self._replication = PartReplication(dataset, self.program, self._scheduler, self._ranks)
             self._rotation: RotatingSlices | None = None
-            if travels(self.program):
+            if slices_rotate(self.program):
                 rotation = RotatingSlices(dataset, self.program, self._ranks.ring, scratch or slice_directory)
                 self._rotation = stack.enter_context(closing(rotation))
             arrays = EngineArrays(
                 self.program, self._layout, plan, switches, self._scheduler, self._rotation, slice_directory
             )
             self._engine_arrays = stack.enter_context(closing(arrays))
-            attachment = Attachment(str(dataset.opened_at), spec, arrays.known, os.getpid())
+            attachment = StaticWorkerArguments(str(dataset.opened_at), spec, arrays.known, os.getpid())
             self._workers = _workers(attachment, plan)
             stack.callback(self._workers.close)
-            self._dispatcher = Dispatcher(
+            self._dispatcher = WorkerDispatcher(
                 self.program,
                 self._scheduler,
                 self._workers,
@@ -109,15 +109,15 @@ class StaticEngine:
         self.shared, self.arrays = arrays.shared, arrays.arrays
         summed = {name: self.arrays[name] for name in self.program.summed_arrays()}
         is_summed = staleness is not None and not self._replication
-        self._totals = StaleSums(summed, self._ranks, staleness or 0) if is_summed else None
+        self._totals = StaleAllreduce(summed, self._ranks, staleness or 0) if is_summed else None
         self._state = CommittedState(generations, self._engine_arrays, self._ranks, self._rotation, self._totals)
 
-    def counters(self) -> Counters:
+    def counters(self) -> WorkCounters:
         """Return the counters of all machines together."""
         cursor = self.cursor
         cursor.bytes_sent = self._sent_before + self._ranks.ring.bytes_sent + self._sums_sent
         counts = self.is_first or not self._replication  # otherwise the first rank's counts cover all data
-        mine = Counters(
+        mine = WorkCounters(
             samples=self._dataset.samples if counts else 0,
             samples_processed=cursor.samples_processed if counts else 0,
             elapsed_s=cursor.elapsed_s,
@@ -128,7 +128,7 @@ class StaticEngine:
             bytes_written=cursor.bytes_written,
             bytes_sent=cursor.bytes_sent,
         )
-        return Counters.of_all([Counters(*each) for each in self.gather(mine)])
+        return WorkCounters.of_all([WorkCounters(*each) for each in self.gather(mine)])
 
     @property
     def is_first(self) -> bool:
@@ -271,7 +271,7 @@ class StaticEngine:
             if target:
                 target.close()
 
-    def _answers(self, phase: Phase, units: Pass) -> Iterator[list[Any]]:
+    def _answers(self, phase: Phase, units: UnitPass) -> Iterator[list[Any]]:
         """Yield the answers of the workers for each call of `aggregate`: the answers of a stage, or of the whole
         phase.
         """
@@ -322,10 +322,10 @@ class StaticEngine:
     def objective(self) -> dict[str, float]:
         """Return the program's objective in the current state."""
         if self._replication:
-            sums = numbers_of(self.program.measure, self._divided_sweep, self.arrays)
+            sums = metrics_of_method(self.program.measure, self._divided_sweep, self.arrays)
         else:
-            sums = self._ranks.summed(numbers_of(self.program.measure, self.sweep, self.arrays))
-        return numbers_of(self.program.objective, sums, self._exact())
+            sums = self._ranks.summed(metrics_of_method(self.program.measure, self.sweep, self.arrays))
+        return metrics_of_method(self.program.objective, sums, self._exact())
 
     def export(self, directory: Path) -> None:
         """Write the model of the current state on rank 0, from the state of all ranks."""
@@ -356,12 +356,12 @@ class StaticEngine:
     def _aggregate(self, phase: Phase, answers: list[Any]) -> dict[str, float]:
         with self._watch.on("aggregation"):
             self.program.add_deltas(self.arrays, self._engine_arrays.deltas)
-            sums = numbers_of(self.program.aggregate, phase, self.arrays, self._engine_arrays.deltas, answers)
+            sums = metrics_of_method(self.program.aggregate, phase, self.arrays, self._engine_arrays.deltas, answers)
             self._engine_arrays.clear_deltas()
             return sums
 
     @contextmanager
-    def _open(self, phase: Phase, target: CellFile | None = None) -> Iterator[Pass]:
+    def _open(self, phase: Phase, target: CellFile | None = None) -> Iterator[UnitPass]:
         """Yield the pass over the units of a phase. target: file for streamed state."""
         with self._watch.rather("aggregation"):
             self.program.begin(phase, self.arrays)
@@ -384,7 +384,7 @@ class StaticEngine:
         self.cursor.bytes_read += units.bytes_read
         self.cursor.bytes_written += units.bytes_written
 
-    def _pass(self, phase: Phase, source: CellFile | None, target: CellFile | None) -> Pass:
+    def _pass(self, phase: Phase, source: CellFile | None, target: CellFile | None) -> UnitPass:
         if not self._rotation or not phase.travels:
             return self._engine_arrays.cells(phase, source, target)
         return self._rotation.open(
@@ -392,9 +392,9 @@ class StaticEngine:
         )
 
 
-def _workers(attachment: Attachment, plan: Plan) -> Workers | InProcess:
+def _workers(attachment: StaticWorkerArguments, plan: MemoryPlan) -> WorkerPool | InProcessWorker:
     """Return worker processes, or a worker in this process if the plan says so."""
     if plan.in_process:
-        return InProcess(attach(attachment))
+        return InProcessWorker(attach(attachment))
     inherit = [descriptor for _, descriptor in attachment.arrays]
-    return Workers("ooc.workers.worker:attach", attachment, plan.workers, inherit=inherit)
+    return WorkerPool("ooc.workers.worker:attach", attachment, plan.workers, inherit=inherit)

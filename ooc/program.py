@@ -17,12 +17,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from blocks.corpus.bags import document_counts
-from blocks.corpus.dataset import Block, Slice
+from blocks.corpus.dataset import TokenBlock, WordSlice
 from blocks.errors import RequestError
 from blocks.npz import write_npz
-from blocks.ratings.matrix import ColumnSlice
-from ooc.fields import fields_of, set_options
-from ooc.ring.packets import Passage
+from blocks.ratings.matrix import MatrixColumnSlice
+from ooc.program_fields import program_fields, set_options
+from ooc.ring.packet_slots import PartInTransit
 from ooc.workers.shared_arrays import ArraySpec
 
 Arrays = Mapping[str, np.ndarray]
@@ -84,12 +84,12 @@ class Job:
     """A part of a unit (a slice or a block, depending on the phase's order), as handed to a worker.
 
     bounds: int64 (P+1,), the first word (in a slice) or document (in a block) of each part of the unit. data: the
-    unit's immutable data: a Block or Slice of a corpus, a RowBlock or ColumnSlice of a matrix, a SampleBlock of
-    samples, or None for the grid. state: (rows, width), local state in memory. bases: int64 (B,), row of word-major
-    position 0 of each block (can be negative, as only rows of cells in memory exist). shared: arrays that all workers
-    read. delta: this worker's own arrays, to which it adds. stream: key of the job's random numbers: (iteration, phase,
-    unit, stage, part). passage: the part of the slice's travelling state, or None. starts: first row of each block, or
-    first column of each slice, followed by the total count.
+    unit's immutable data: a TokenBlock or WordSlice of a corpus, a RowBlock or MatrixColumnSlice of a matrix, a
+    SampleBlock of samples, or None for the grid. state: (rows, width), local state in memory. bases: int64 (B,), row of
+    word-major position 0 of each block (can be negative, as only rows of cells in memory exist). shared: arrays that
+    all workers read. delta: this worker's own arrays, to which it adds. stream: key of the job's random numbers:
+    (iteration, phase, unit, stage, part). passage: the part of the slice's travelling state, or None. starts: first row
+    of each block, or first column of each slice, followed by the total count.
     """
 
     phase: str
@@ -103,7 +103,7 @@ class Job:
     shared: Arrays
     delta: Arrays
     stream: tuple[int, int, int, int, int]
-    passage: Passage | None = None
+    passage: PartInTransit | None = None
     starts: Sequence[int] = ()
 
     @property
@@ -142,14 +142,14 @@ class Job:
         document are the ranks of its distinct words, ascending, and their counts. Raises RequestError for words if the
         phase goes through slices: a slice of a corpus does not know its documents.
         """
-        if isinstance(self.data, Block):
+        if isinstance(self.data, TokenBlock):
             return document_counts(self.data, self.first, self.last)
-        if isinstance(self.data, Slice):
+        if isinstance(self.data, WordSlice):
             raise RequestError(
                 f"the phase {self.phase!r} goes through slices, but words have no entries",
                 'Go through documents, with Phase(name, "block"); or ingest counts of words as ratings.',
             )
-        others = self.data.rows if isinstance(self.data, ColumnSlice) else self.data.columns
+        others = self.data.rows if isinstance(self.data, MatrixColumnSlice) else self.data.columns
         return self.data.offsets[self.first : self.last + 1], others, self.data.values
 
     def labels(self) -> np.ndarray:
@@ -168,9 +168,9 @@ Sweep = Callable[[Phase], Iterator[Any]]  # runs a phase; yields the answers in 
 class StaticProgram:
     """Base class of all programs of the static engine: schedule / update / aggregate / objective over a dataset.
 
-    A subclass sets `phases`, declares its arrays as attributes (`ooc.fields.Field`) and its options as annotated
-    attributes, with or without defaults, and defines `update`, and `aggregate` or `objective` for the numbers in
-    `metrics.jsonl`. Alternatively, it defines `__init__` and overrides `shared_arrays`, `primary_arrays` and
+    A subclass sets `phases`, declares its arrays as attributes (`ooc.program_fields.Field`) and its options as
+    annotated attributes, with or without defaults, and defines `update`, and `aggregate` or `objective` for the numbers
+    in `metrics.jsonl`. Alternatively, it defines `__init__` and overrides `shared_arrays`, `primary_arrays` and
     `delta_arrays`. By default, there is no local state and no initial phase, each unit has one stage with all its
     parts, all shared arrays are primary, and the model is a file arrays.npz with all primary arrays.
 
@@ -198,11 +198,11 @@ class StaticProgram:
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         """Return the specs of the arrays that workers read, and that `begin` and `aggregate` change."""
-        return {name: declared.spec(self.dataset, self) for name, declared in fields_of(type(self)).items()}
+        return {name: declared.spec(self.dataset, self) for name, declared in program_fields(type(self)).items()}
 
     def primary_arrays(self) -> Sequence[str]:
         """Return the names of the shared arrays that belong to a generation."""
-        fields = fields_of(type(self))
+        fields = program_fields(type(self))
         return tuple(name for name in self.shared_arrays() if name not in fields or not fields[name].derived)
 
     def sliced_arrays(self) -> dict[str, np.ndarray]:
@@ -260,7 +260,7 @@ class StaticProgram:
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
         """Return the specs of each worker's own arrays, which are set to zero at the start of a phase or stage."""
-        fields = fields_of(type(self))
+        fields = program_fields(type(self))
         return {name: spec for name, spec in StaticProgram.shared_arrays(self).items() if fields[name].summed}
 
     def own_bytes(self) -> int:
@@ -293,7 +293,7 @@ class StaticProgram:
 
     def initialize(self, shared: Arrays) -> None:
         """Set the initial values of a new run; called in the coordinator before the phases of `initial`."""
-        for name, declared in fields_of(type(self)).items():
+        for name, declared in program_fields(type(self)).items():
             declared.fill(shared[name], [getattr(self, "seed", 0), *name.encode()])
 
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
@@ -323,7 +323,7 @@ class StaticProgram:
 
     def add_deltas(self, shared: Arrays, deltas: Sequence[Arrays]) -> None:
         """Add the deltas of `summed` fields to their arrays; called in the coordinator before `aggregate`."""
-        for name, declared in fields_of(type(self)).items():
+        for name, declared in program_fields(type(self)).items():
             if declared.summed:
                 for delta in deltas:
                     shared[name][...] += delta[name]

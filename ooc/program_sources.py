@@ -43,13 +43,13 @@ def spec_of(module: str) -> ModuleSpec | None:
     return None
 
 
-def file_of(module: str) -> Path | None:
+def module_file(module: str) -> Path | None:
     """Return the file of a module without importing it; None if there is no file."""
     spec = spec_of(module)
     return Path(spec.origin) if spec and spec.origin and Path(spec.origin).is_file() else None
 
 
-def files_of(module: str) -> dict[str, Path]:
+def module_files(module: str) -> dict[str, Path]:
     """Return the files of a module and of all modules that it imports, directly or indirectly, by module name.
 
     Modules of ooc, of the standard library and of other installed packages are left out.
@@ -57,7 +57,7 @@ def files_of(module: str) -> dict[str, Path]:
     files: dict[str, Path] = {}
     waiting, known = [module], {module}
     for name in waiting:  # which grows
-        file = file_of(name)
+        file = module_file(name)
         if file is None or _package(name) in OURS:
             continue
         if _package(name) != _package(module) and not _is_local(file):
@@ -95,9 +95,9 @@ def _imported(module: str, file: Path) -> Iterator[str]:
 
 
 def source_checksum(module: str) -> str | None:
-    """Return the XXH3-128 of the files of a module and of all modules that it imports (see `files_of`); None if the
+    """Return the XXH3-128 of the files of a module and of all modules that it imports (see `module_files`); None if the
     module has no file."""
-    files = files_of(module)
+    files = module_files(module)
     return digest_of(files.values()).hexdigest() if files else None
 
 
@@ -109,7 +109,7 @@ def digest_of(files: Iterable[Path]) -> xxhash.xxh3_128:
     return digest
 
 
-class Dependencies(NamedTuple):
+class CompiledDependencies(NamedTuple):
     """What compiled functions depend on. files: files that define the functions and all that they may call. constants:
     global constants in the functions, as bytes."""
 
@@ -124,14 +124,14 @@ class Dependencies(NamedTuple):
         return digest.hexdigest()
 
 
-def dependencies(functions: Iterable[Callable[..., Any]]) -> Dependencies:
+def dependencies(functions: Iterable[Callable[..., Any]]) -> CompiledDependencies:
     """Return what functions depend on when they are compiled."""
-    values = referenced(functions)[1]
+    values = referenced_names(functions)[1]
     modules = {str(getattr(each, "__module__", "")) for each in [*functions, *values]}
     modules |= {each.__name__ for each in values if isinstance(each, ModuleType)}
     theirs = sorted(each for each in modules if _package(each) not in (*PACKAGES, *OURS))
-    files = sorted({file for module in theirs for file in files_of(module).values()})
-    return Dependencies(files, [constant for value in values for constant in _constant(value)])
+    files = sorted({file for module in theirs for file in module_files(module).values()})
+    return CompiledDependencies(files, [constant for value in values for constant in _constant(value)])
 
 
 def _constant(value: Any) -> Iterator[bytes]:
@@ -148,7 +148,7 @@ def dispatcher_of(value: Any) -> Any | None:
     return value if hasattr(value, "py_func") else None
 
 
-def referenced(functions: Iterable[Callable[..., Any]], *given: Any) -> tuple[set[str], list[Any]]:
+def referenced_names(functions: Iterable[Callable[..., Any]], *given: Any) -> tuple[set[str], list[Any]]:
     """Return the names in functions and in all compiled functions that they may call, in whatever file, and the values
     that they refer to, always in the same order.
 
@@ -196,7 +196,7 @@ def stamp_cached_functions(module: str) -> None:
     everything that these functions depend on."""
     from numba.core.caching import FunctionCache
 
-    for name in files_of(module):
+    for name in module_files(module):
         content = [*vars(sys.modules[name]).values()] if name in sys.modules else []
         of_classes = [vars(each).values() for each in content if isinstance(each, type) and each.__module__ == name]
         for value in chain(content, *of_classes):

@@ -17,7 +17,7 @@ _UNIT = 2.0**-53
 
 
 @inlined
-def bits(key, n):
+def random_bits(key, n):
     """Return the n-th group of 64 random bits of the stream `key` (both uint64)."""
     x = key + n * _GOLDEN
     x = (x ^ (x >> np.uint64(30))) * _FIRST
@@ -28,7 +28,7 @@ def bits(key, n):
 @inlined
 def uniform(key, n):
     """Return the n-th uniform number of the stream `key`, in [0, 1)."""
-    return (bits(key, n) >> np.uint64(11)) * _UNIT
+    return (random_bits(key, n) >> np.uint64(11)) * _UNIT
 
 
 def stream_key(*numbers: int) -> np.uint64:

@@ -19,11 +19,11 @@ _DISKS = ("SLURM_TMPDIR", "TMPDIR")
 _TASKS = "SLURM_STEP_NUM_TASKS"
 
 
-class JobTime(float):
+class BatchJobTimeLimit(float):
     """Seconds that a batch scheduler leaves for training, as opposed to a limit set by `--max-time`."""
 
 
-def time_to_train() -> JobTime | None:
+def time_to_train() -> BatchJobTimeLimit | None:
     """Return the seconds after which training must stop in order to end before the job; None if the end of the job is
     unknown."""
     end = os.environ.get("SLURM_JOB_END_TIME", "")
@@ -36,7 +36,7 @@ def time_to_train() -> JobTime | None:
             f"the job ends in {max(left, 0):.0f} s, but saving a training can take {reserve:.0f} s",
             "Request more time for the job.",
         )
-    return JobTime(left - reserve)
+    return BatchJobTimeLimit(left - reserve)
 
 
 def check_ranks(ranks: int) -> None:

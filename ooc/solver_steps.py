@@ -13,19 +13,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from blocks.errors import OocError
-from blocks.memory import Held
-from blocks.store import Store
-from ooc.loop import Checkpoints, go_back
+from blocks.memory import MemoryMeter
+from blocks.stored_dataset import StoredDataset
 from ooc.program import LocalState
 from ooc.ring.generations import fall_back_together
-from ooc.ring.relay import gather_values
+from ooc.ring.message_relay import gather_values
 from ooc.ring.ring import LocalRing, Ring
 from ooc.runs.run import Run
-from ooc.state.generations import Cursor, Generations, remove_uncommitted
-from ooc.state.layout import Layout
+from ooc.state.cell_layout import CellLayout
+from ooc.state.generations import StateGenerations, TrainingCursor, remove_uncommitted
+from ooc.training_loop import CheckpointSchedule, rewind_metrics
 
 
-class Solver(Protocol):
+class TrainingSolver(Protocol):
     """Protocol of solvers that hold and change the state of a training. bytes_read, samples: bytes read and samples
     processed by this process so far. solved: number of iterations done.
     """
@@ -55,28 +55,28 @@ class Solver(Protocol):
         ...
 
 
-class SolverSteps:
-    """Base class of `ooc.loop.TrainingSteps`: generations, the cursor, and the cost of iterations.
+class SolverTrainingSteps:
+    """Base class of `ooc.training_loop.TrainingSteps`: generations, the cursor, and the cost of iterations.
 
     A subclass has `total` and `unit`, and defines `done`, `position`, `begin`, `step` and `finish`.
     """
 
     may_stop = True  # stopping loses nothing, as the state is committed first
 
-    def __init__(self, run: Run, dataset: Store, ring: Ring | None) -> None:
+    def __init__(self, run: Run, dataset: StoredDataset, ring: Ring | None) -> None:
         self._run, self._dataset = run, dataset
-        layout = Layout(dataset.cells, LocalState("uint8", 0))
-        self._generations = Generations.to_write(run.scratch / "state", dataset, layout)
+        layout = CellLayout(dataset.cells, LocalState("uint8", 0))
+        self._generations = StateGenerations.to_write(run.scratch / "state", dataset, layout)
         self._ring: Ring = ring or LocalRing()
-        self._sent, self._held = self._ring.bytes_summed, Held()
-        self.cursor, self._start = Cursor(), Cursor()
+        self._sent, self._held = self._ring.bytes_summed, MemoryMeter()
+        self.cursor, self._start = TrainingCursor(), TrainingCursor()
 
-    def _go_on_with(self, solver: Solver) -> None:
+    def _go_on_with(self, solver: TrainingSolver) -> None:
         """Set the solver that runs the steps, and restore the newest generation that is intact on all ranks, if any."""
         self._solving = solver
         self._clock = time.monotonic()  # started once the kernels are compiled
         self._goes_on = self._restore()
-        self._told = go_back(
+        self._told = rewind_metrics(
             self._run,
             self.cursor.iteration,
             {"iteration": 0, "elapsed_s": 0.0, "samples_processed": 0, "bytes_read": 0},
@@ -87,7 +87,7 @@ class SolverSteps:
     def gather(self, value: Any) -> list[Any]:
         return gather_values(self._ring, value)
 
-    def is_due(self, checkpoints: Checkpoints) -> bool:
+    def is_due(self, checkpoints: CheckpointSchedule) -> bool:
         return checkpoints.due
 
     def _restore(self) -> bool:

@@ -11,16 +11,27 @@ from blocks.errors import WorkFailed
 from blocks.files import publish_directory
 from blocks.kinds import open_rows
 from blocks.progress_bar import ProgressBar
-from blocks.store import Store
+from blocks.stored_dataset import StoredDataset
 from ooc.engine import StaticEngine
-from ooc.loop import Checkpoints, Stop, add_line, conclude, go_back, interruption, naming, run_steps, together, trained
-from ooc.plan.memory_plan import Plan
+from ooc.plan.memory_plan import MemoryPlan
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run
 from ooc.slurm import node_directory
-from ooc.state.generations import Cursor, Generations
-from ooc.state.layout import Layout
-from ooc.user_programs import mistakes_told
+from ooc.state.cell_layout import CellLayout
+from ooc.state.generations import StateGenerations, TrainingCursor
+from ooc.training_loop import (
+    CheckpointSchedule,
+    StopRequest,
+    add_line,
+    end_training,
+    inform_ranks_of_errors,
+    interruption,
+    naming_iteration,
+    rewind_metrics,
+    run_steps,
+    training_lock,
+)
+from ooc.user_programs import user_errors
 
 PURPOSES = ("sampling", "disk", "network", "aggregation", "commit")  # purposes of the time of an iteration
 _SHOWN = {  # metrics that the progress bar shows
@@ -32,7 +43,7 @@ _SHOWN = {  # metrics that the progress bar shows
 }
 
 
-class Observer(Protocol):
+class TrainingObserver(Protocol):
     """Hooks of a model into its training: additional metrics, and publishing of the model."""
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
@@ -68,11 +79,11 @@ def publish_export(engine: StaticEngine, path: Path) -> None:
 
 def train(
     run: Run,
-    plan: Plan,
+    plan: MemoryPlan,
     *,
     max_time: float | None = None,
     quiet: bool = False,
-    observer: Observer | None = None,
+    observer: TrainingObserver | None = None,
     callback: Callback | None = None,
     ring: Ring | None = None,
 ) -> dict[str, Any]:
@@ -83,19 +94,19 @@ def train(
     the last line of the metrics. After committing everything, raises Interrupted on SIGINT, SIGTERM or SIGHUP, and
     TimeOver after max_time.
     """
-    stop = Stop(max_time)
+    stop = StopRequest(max_time)
     dataset = run.dataset(open_rows)
-    with trained(run, stop):
+    with training_lock(run, stop):
         run.warn_of_changed_program()
         program = run.spec.build(dataset)
         run.require_same_state(program)
-        layout = Layout(dataset.cells, program.local_state())
-        generations = Generations.to_write(run.scratch / "state", dataset, layout, run.require_in_place)
+        layout = CellLayout(dataset.cells, program.local_state())
+        generations = StateGenerations.to_write(run.scratch / "state", dataset, layout, run.require_in_place)
         begins = dataset, run.spec, generations, plan
         with (
             StaticEngine(*begins, ring=ring, **_of_ring(run)) as engine,
-            together(ring),
-            mistakes_told(engine.program),
+            inform_ranks_of_errors(ring),
+            user_errors(engine.program),
         ):
             if not _start(engine, stop, quiet=quiet, log=run.log_in_place):
                 told = "before the first iteration; nothing was saved yet"
@@ -103,9 +114,9 @@ def train(
             for warning in generations.warnings:
                 run.log(warning)
             run.log(f"at iteration {engine.cursor.iteration}; {'; '.join(plan.reasons)}")
-            training = Training(run, engine, dataset, observer, callback, budget=plan.budget)
+            training = PhaseTraining(run, engine, dataset, observer, callback, budget=plan.budget)
             reason = run_steps(run, training, stop, quiet=quiet)
-    return conclude(run, training, reason, ring)
+    return end_training(run, training, reason, ring)
 
 
 def _of_ring(run: Run) -> dict[str, Any]:
@@ -114,7 +125,7 @@ def _of_ring(run: Run) -> dict[str, Any]:
     return {"staleness": settings.get("staleness"), "scratch": node_directory() if settings.get("on_node") else None}
 
 
-def _start(engine: StaticEngine, stop: Stop, *, quiet: bool, log: Callable[[str], None]) -> bool:
+def _start(engine: StaticEngine, stop: StopRequest, *, quiet: bool, log: Callable[[str], None]) -> bool:
     """Start the engine, unless a signal arrives. max_time does not apply, because short trainings must make progress
     too."""
     with ProgressBar("start", engine.start_stages(), "stage", quiet=quiet, log=log) as progress:
@@ -126,7 +137,7 @@ def _start(engine: StaticEngine, stop: Stop, *, quiet: bool, log: Callable[[str]
         return engine.start(gives_up)
 
 
-class Training:
+class PhaseTraining:
     """The iterations of one run in one process, as `TrainingSteps`, with their metrics. A step is a phase."""
 
     unit = "iteration"
@@ -135,8 +146,8 @@ class Training:
         self,
         run: Run,
         engine: StaticEngine,
-        dataset: Store,
-        observer: Observer | None,
+        dataset: StoredDataset,
+        observer: TrainingObserver | None,
         callback: Callback | None,
         *,
         budget: int,
@@ -160,10 +171,10 @@ class Training:
     def _go_back_to(self, iteration: int) -> dict[str, Any]:
         """Go back to the metrics of an iteration, if there are any, and return its line."""
         started = self.cursor.elapsed_s if self.cursor.iteration == 0 else 0.0
-        return go_back(self._run, iteration, {"iteration": 0, "elapsed_s": started})
+        return rewind_metrics(self._run, iteration, {"iteration": 0, "elapsed_s": started})
 
     @property
-    def cursor(self) -> Cursor:
+    def cursor(self) -> TrainingCursor:
         return self._engine.cursor
 
     @property
@@ -187,17 +198,17 @@ class Training:
         """Return whether the next phase is the last one of its iteration."""
         return self.cursor.phase == len(self._engine.program.phases) - 1
 
-    def is_due(self, checkpoints: Checkpoints) -> bool:
+    def is_due(self, checkpoints: CheckpointSchedule) -> bool:
         return self._ends and (checkpoints.due or self.cursor.iteration + 1 >= self.total)
 
     def begin(self) -> None:
         """Log that the engine has started."""
 
-    def step(self, checkpoints: Checkpoints, *, due: bool) -> str | None:
+    def step(self, checkpoints: CheckpointSchedule, *, due: bool) -> str | None:
         engine, ends = self._engine, self._ends
         if due or engine.commits:
             self._run.sync_metrics()  # the metrics of a generation must survive a power failure as the generation does
-        with checkpoints.ended(due) if ends else nullcontext(), naming(self.cursor.iteration + 1):
+        with checkpoints.ended(due) if ends else nullcontext(), naming_iteration(self.cursor.iteration + 1):
             engine.step(checkpoint=due)
         if not ends:
             return None
@@ -212,7 +223,7 @@ class Training:
         self._engine.commit()
 
     def finish(self) -> None:
-        with naming(self.cursor.iteration):
+        with naming_iteration(self.cursor.iteration):
             self._observer.finish(self._engine) if self._observer else publish_model(self._run, self._engine)
 
     def _tell(self) -> str:
@@ -233,7 +244,7 @@ class Training:
             "bytes_sent": told.bytes_sent,
         }
         if cursor.iteration % config["evaluate_every"] == 0 or cursor.iteration >= config["iterations"]:
-            with naming(cursor.iteration):
+            with naming_iteration(cursor.iteration):
                 line |= self._engine.objective()
             if self._observer:
                 line |= self._observer.observe(self._engine, line)

@@ -15,14 +15,14 @@ from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from blocks.errors import RequestError
-from ooc.program_sources import PACKAGES, PARSING, dependencies, dispatcher_of, referenced
+from ooc.program_sources import PACKAGES, PARSING, dependencies, dispatcher_of, referenced_names
 from ooc.user_programs import place_in, reason
 
 _IS_PLAIN = "Cannot determine Numba type of <class 'function'>"
 Known = Mapping[str, tuple[str, Collection[str]]]  # per parameter: the term for its attributes, and their names
 
 
-class Function(NamedTuple):
+class UserFunction(NamedTuple):
     """A function of a user's program. tree: its syntax tree. file: its file. before: number of lines before the
     function."""
 
@@ -59,7 +59,7 @@ class Function(NamedTuple):
                     raise self.wrong(node, f"there is no {node.value.id}.{node.attr}", f"The {which}: {some}.")
 
 
-def read(program: type, name: str) -> Function:
+def read(program: type, name: str) -> UserFunction:
     """Parse a function of a program."""
     function = inspect.unwrap(getattr(program, name))
     function = getattr(function, "py_func", function)
@@ -67,10 +67,10 @@ def read(program: type, name: str) -> Function:
     with PARSING:
         tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
     assert isinstance(tree, ast.FunctionDef)
-    return Function(name, tree, inspect.getsourcefile(function) or "?", first - 1)
+    return UserFunction(name, tree, inspect.getsourcefile(function) or "?", first - 1)
 
 
-def assigned(node: ast.AST) -> Sequence[ast.AST]:
+def assignment_targets(node: ast.AST) -> Sequence[ast.AST]:
     """Return the targets of an assignment; an empty sequence for other nodes."""
     if isinstance(node, ast.Assign):
         return node.targets
@@ -83,7 +83,7 @@ def names_used(function: Callable[..., Any], *given: Any) -> set[str] | None:
     given: what the function may be given. Returns None if it uses anything else than compiled functions, modules,
     classes, numbers, arrays and numba's own functions, as that could call what is not seen here.
     """
-    names, values = referenced([function], *given)
+    names, values = referenced_names([function], *given)
     for value in values:
         if not dispatcher_of(value) and not isinstance(value, type | ModuleType | tuple):
             made = value if isinstance(value, FunctionType) else type(value)
@@ -93,7 +93,7 @@ def names_used(function: Callable[..., Any], *given: Any) -> set[str] | None:
 
 
 @contextmanager
-def reported(program: type, functions: Collection[str]) -> Iterator[None]:
+def report_user_errors(program: type, functions: Collection[str]) -> Iterator[None]:
     """Report numba errors in the functions of a program, and in functions that these call, with file and line."""
     from numba.core.errors import NumbaError
 

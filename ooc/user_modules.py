@@ -18,9 +18,9 @@ from typing import Any
 
 import xxhash
 
-from blocks.cache_directory import written
+from blocks.cache_directory import write_private
 from blocks.errors import WorkFailed
-from blocks.kernel_cache import CACHE, additions, alone
+from blocks.kernel_cache import CACHE, added_kernels_directory, compile_lock
 from ooc import generated
 from ooc.program_sources import dependencies
 
@@ -54,7 +54,7 @@ def _fields(names: Sequence[str]) -> str:
     return "\n".join(f"    {name}: Any" for name in names or ["nothing"])
 
 
-def owner(program: type, functions: Mapping[str, Any]) -> type:
+def defining_class(program: type, functions: Mapping[str, Any]) -> type:
     """Return the most basic class of a program that has the given functions, so that subclasses that do not override
     them share loops."""
     first = reversed(program.__mro__)
@@ -86,16 +86,16 @@ def write_module(kind: str, text: str, digest: Any) -> str:
 
 def _write(name: str, text: str) -> None:
     """Write a module to the cache directory of kernels, and add this directory to the path of `ooc.generated`."""
-    directory = additions()
+    directory = added_kernels_directory()
     if directory is None:
         raise WorkFailed(
             "no directory for the compiled loops is writable",
             "Set OOC_CACHE_DIR to a directory that only you can write to.",
         )
     path = directory / name
-    with alone(directory / "modules.lock"):
+    with compile_lock(directory / "modules.lock"):
         if not path.exists():
-            with written(path) as file:
+            with write_private(path) as file:
                 file.write(text.encode())
                 file.flush()
                 os.fsync(file.fileno())

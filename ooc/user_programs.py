@@ -21,31 +21,31 @@ import numpy as np
 
 from blocks.errors import OocError, RequestError, WorkFailed
 from ooc.program import LocalState, Phase, StaticProgram
-from ooc.program_sources import OURS, file_of, stamp_cached_functions
+from ooc.program_sources import OURS, module_file, stamp_cached_functions
 from ooc.workers.shared_arrays import ArraySpec
 
 _PASSED_ON = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOMEM, errno.EMFILE}  # reported elsewhere
 _WHERE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
-def build(target: str, dataset: Any, options: dict[str, Any]) -> StaticProgram:
+def build_program(target: str, dataset: Any, options: dict[str, Any]) -> StaticProgram:
     """Import a program, "module:Class", and create an instance for a dataset.
 
     Raises RequestError if the program cannot be imported, does not accept the options, or is incomplete or invalid.
     """
-    program = find(target)
-    with mistakes_told(program, RequestError):
+    program = find_program(target)
+    with user_errors(program, RequestError):
         try:
             built = program(dataset, **options)
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is None:  # raised by the call itself
-                what = f"{place_of(program)}: {program.__name__} does not accept the given options: {error}"
+                what = f"{defined_at(program)}: {program.__name__} does not accept the given options: {error}"
                 takes = [name for name in list(inspect.signature(program).parameters)[1:] if name != "options"]
                 raise RequestError(what, f"Its options are: {', '.join(takes) or 'none'}.") from error
             raise
         except NotImplementedError as error:
             missing = traceback.extract_tb(error.__traceback__)[-1].name
-            raise RequestError(f"{place_of(program)}: {program.__name__} has no `{missing}`") from error
+            raise RequestError(f"{defined_at(program)}: {program.__name__} has no `{missing}`") from error
         if isinstance(built, StaticProgram):
             check(built)
     return built
@@ -55,10 +55,10 @@ def is_dynamic(target: str) -> bool:
     """Return whether a program, "module:Class", is a user's program for the dynamic engine."""
     from ooc.dynamic.program import DynamicProgram  # imported here, as its modules are rarely needed
 
-    return issubclass(find(target), DynamicProgram)
+    return issubclass(find_program(target), DynamicProgram)
 
 
-def find(target: str) -> type[Any]:
+def find_program(target: str) -> type[Any]:
     """Import a program, "module:Class". Raises RequestError with the reason if that fails."""
     name, _, program = target.partition(":")
     cannot = f"program {target} cannot be imported"
@@ -74,7 +74,7 @@ def find(target: str) -> type[Any]:
     except OocError:
         raise
     except Exception as error:
-        raise _explained(error, {str(file_of(name) or "")}, RequestError) or RequestError(
+        raise _explained(error, {str(module_file(name) or "")}, RequestError) or RequestError(
             f"{cannot}: {error}"
         ) from error
     from ooc.dynamic.program import DynamicProgram  # imported here, as its modules are rarely needed
@@ -88,7 +88,7 @@ def find(target: str) -> type[Any]:
     return found
 
 
-def place_of(what: Any) -> str:
+def defined_at(what: Any) -> str:
     """Return where a class or function is defined, as "file, line n"."""
     try:
         return f"{inspect.getsourcefile(what)}, line {max(inspect.getsourcelines(what)[1], 1)}"
@@ -101,27 +101,31 @@ def check(program: StaticProgram) -> None:
     kind = type(program)
     if kind.update is StaticProgram.update:
         remedy = "Define the work of a worker on one part: def update(self, job)."
-        raise RequestError(f"{place_of(kind)}: {kind.__name__} has no `update`", remedy)
+        raise RequestError(f"{defined_at(kind)}: {kind.__name__} has no `update`", remedy)
     if not program.phases:
         remedy = 'Define the passes of an iteration: phases = (ooc.Phase("users", "block", writes=False),).'
-        raise RequestError(f"{place_of(kind)}: {kind.__name__} has no `phases`", remedy)
+        raise RequestError(f"{defined_at(kind)}: {kind.__name__} has no `phases`", remedy)
     for name in ("initial", "phases", "reading_phases"):
         phases = getattr(program, name)
         if not isinstance(phases, Sequence) or not all(isinstance(phase, Phase) for phase in phases):
-            raise RequestError(f"{place_of(kind)}: `{name}` must be a tuple of ooc.Phase, got {phases!r}")
+            raise RequestError(f"{defined_at(kind)}: `{name}` must be a tuple of ooc.Phase, got {phases!r}")
         if not program.dataset.slice_count and (sliced := [phase.name for phase in phases if phase.order == "slice"]):
             what = f"the phase {sliced[0]!r} goes through slices of columns, but samples have no slices"
-            raise RequestError(f"{place_of(kind)}: {what}", 'Go through rows: use Phase(name, "block").')
+            raise RequestError(f"{defined_at(kind)}: {what}", 'Go through rows: use Phase(name, "block").')
     if not isinstance(state := program.local_state(), LocalState):
-        raise RequestError(f"{place_of(kind.local_state)}: `local_state` must return an ooc.LocalState, got {state!r}")
+        raise RequestError(
+            f"{defined_at(kind.local_state)}: `local_state` must return an ooc.LocalState, got {state!r}"
+        )
     arrays = _checked_specs(program, "shared_arrays")
     if not arrays:
         remedy = 'Declare the arrays that all workers see: users = ooc.Field("row").'
-        raise RequestError(f"{place_of(kind)}: {kind.__name__} has no arrays", remedy)
+        raise RequestError(f"{defined_at(kind)}: {kind.__name__} has no arrays", remedy)
     for method in (kind.primary_arrays, kind.sliced_arrays, kind.summed_arrays):
         if unknown := [name for name in method(program) if name not in arrays]:
             what = f"`{method.__name__}` names {unknown[0]!r}, which is not a shared array"
-            raise RequestError(f"{place_of(method)}: {what}", f"The shared arrays are: {', '.join(arrays) or 'none'}.")
+            raise RequestError(
+                f"{defined_at(method)}: {what}", f"The shared arrays are: {', '.join(arrays) or 'none'}."
+            )
     for name, spec in _checked_specs(program, "delta_arrays").items():
         if np.dtype(spec.dtype).base.kind in "fc":
             raise RequestError(
@@ -135,7 +139,7 @@ def _place_of_method(program: StaticProgram, name: str) -> str:
     """Return where a program defines the result of a method: the place of the method, or of the class if fields define
     the result."""
     own = getattr(type(program), name)
-    return place_of(type(program) if own is getattr(StaticProgram, name) else own)
+    return defined_at(type(program) if own is getattr(StaticProgram, name) else own)
 
 
 def _checked_specs(program: StaticProgram, method: str) -> dict[str, ArraySpec]:
@@ -166,7 +170,7 @@ def _wrong_in(specs: Any) -> str | None:
     return None
 
 
-def numbers_of(method: Callable[..., Any], *arguments: Any, single: str = "") -> dict[str, float]:
+def metrics_of_method(method: Callable[..., Any], *arguments: Any, single: str = "") -> dict[str, float]:
     """Return the metrics that a method of a program returns. Raises WorkFailed unless they are numbers by name.
 
     single: name for a number that is returned without a dictionary, if that is allowed.
@@ -176,13 +180,13 @@ def numbers_of(method: Callable[..., Any], *arguments: Any, single: str = "") ->
         found = {single: found}
     if not isinstance(found, Mapping):
         raise WorkFailed(
-            f"{place_of(method)}: `{method.__name__}` must return a dictionary, got {_shortened(found)}",
+            f"{defined_at(method)}: `{method.__name__}` must return a dictionary, got {_shortened(found)}",
             'Return numbers by name, such as {"squared_error": 1.5}, or {} for none.',
         )
     for name, value in found.items():
         if not isinstance(value, Real | np.bool_):
             raise WorkFailed(
-                f"{place_of(method)}: `{method.__name__}` returns {_shortened(value)} for {name!r}; expected a number"
+                f"{defined_at(method)}: `{method.__name__}` returns {_shortened(value)} for {name!r}; expected a number"
             )
     return {name: value.item() if isinstance(value, np.generic) else value for name, value in found.items()}
 
@@ -193,7 +197,7 @@ def _shortened(value: Any) -> str:
 
 
 @contextmanager
-def mistakes_told(program: object, kind: type[OocError] = WorkFailed) -> Iterator[None]:
+def user_errors(program: object, kind: type[OocError] = WorkFailed) -> Iterator[None]:
     """Convert errors in the functions of a user's program to errors of type `kind` that show the user's line."""
     of = program if isinstance(program, type) else type(program)
     try:

@@ -13,7 +13,7 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.kinds import open_any, open_rows
 from blocks.memory import parse_size
-from blocks.store import Store
+from blocks.stored_dataset import StoredDataset
 from ooc.plan.forecast import generation_bytes
 from ooc.program import StaticProgram
 from ooc.ring.replication import is_replicated
@@ -24,11 +24,11 @@ from ooc.state.generations import GENERATIONS
 from ooc.training import Callback
 from ooc.user_programs import is_dynamic
 from ooc.workers.worker import ProgramSpec
-from samplers.columns import plan_columns, train_columns
-from samplers.options import ProgramOptions, Resources, ResumeOptions, of_several
-from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
-from samplers.resume import go_on
-from samplers.ring_checks import check_apart, check_ranks_share
+from samplers.column_training import plan_columns, train_columns
+from samplers.options import ProgramOptions, ResumeOptions, TrainingResources, of_several
+from samplers.resume import resume_run
+from samplers.ring_checks import check_paths_differ, check_ranks_share
+from samplers.training_preparation import check_dataset, check_limits, plan_training, train_planned
 
 if TYPE_CHECKING:
     from ooc.dynamic.program import DynamicProgram
@@ -38,7 +38,7 @@ def train(
     data: Path,
     path: Path,
     options: ProgramOptions,
-    resources: Resources,
+    resources: TrainingResources,
     ring: Ring | None = None,
     callback: Callback | None = None,
 ) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def train(
         if isinstance(program, StaticProgram):
             is_replicated(dataset, program, ring.ranks)
         check_ranks_share(ring, dataset, spec)
-        check_apart(ring, path)
+        check_paths_differ(ring, path)
     plan: Any = (plan_columns if dynamic else plan_training)(dataset, spec, resources)
     check_dataset(dataset)
     run = create_run(
@@ -133,7 +133,7 @@ class ProgramRun(Run):
         **resources: Any,
     ) -> ProgramRun:
         options = ResumeOptions(iterations=iterations, program=self.config["program"])
-        go_on(self.path, options, _resources(memory, resources), ring, callback)
+        resume_run(self.path, options, _resources(memory, resources), ring, callback)
         return ProgramRun(self.path, self.config["program"])
 
     def model(self) -> dict[str, np.ndarray]:
@@ -156,14 +156,14 @@ class ProgramRun(Run):
         return DataFrame(self.metrics()).set_index("iteration")
 
 
-def _resources(memory: int | str | None, resources: Mapping[str, Any]) -> Resources:
+def _resources(memory: int | str | None, resources: Mapping[str, Any]) -> TrainingResources:
     budget = parse_size(memory, "memory") if isinstance(memory, str) else memory
-    return Resources(memory_bytes=budget, **resources)
+    return TrainingResources(memory_bytes=budget, **resources)
 
 
 def fit(
     program: type[StaticProgram] | type[DynamicProgram] | str,
-    data: str | Path | Store,
+    data: str | Path | StoredDataset,
     path: str | Path,
     *,
     options: Mapping[str, Any] | None = None,
@@ -180,7 +180,7 @@ def fit(
     ----------
     program : class derived from `StaticProgram`, `StochasticProgram` or `DynamicProgram`, or "module:Class"
         The class must be at the top level of a module in a file, as worker processes import it by name.
-    data : str, Path or Store
+    data : str, Path or StoredDataset
         The dataset.
     path : str or Path
         The run directory, which must not exist unless ``overwrite`` is true.
@@ -214,7 +214,7 @@ def fit(
     target = program if isinstance(program, str) else _target(program)
     settings = [f"{name}={json.dumps(value)}" for name, value in (options or {}).items()]
     chosen = ProgramOptions(program=target, settings=settings, iterations=iterations, evaluate_every=evaluate_every)
-    place = data.opened_at if isinstance(data, Store) else Path(data)
+    place = data.opened_at if isinstance(data, StoredDataset) else Path(data)
     train(place, Path(path), chosen, _resources(memory, resources), ring, callback)
     return ProgramRun(Path(path), target)
 

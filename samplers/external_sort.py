@@ -18,7 +18,7 @@ RUN = 1 << 22  # bytes of rows to sort at a time
 _LINES = 1 << 13  # number of lines to sort at a time
 
 
-class RowsInOrder:
+class ReorderedRows:
     """Rows read in an order other than the stored one. Use as a context manager.
 
     numbers: (N,), mapped. starts: int64 (n+1,), start of each row. source: int64 (m,), the stored row of each new row,
@@ -34,7 +34,7 @@ class RowsInOrder:
         self._bounds = _cut(self.offsets, numbers.itemsize)
         self._file: Any = None
 
-    def __enter__(self) -> RowsInOrder:
+    def __enter__(self) -> ReorderedRows:
         if len(self._bounds) > 2:
             with disk_errors(self._directory), ExitStack() as stack:
                 self._file = stack.enter_context(tempfile.TemporaryFile(dir=self._directory))

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from blocks.corpus.dataset import Dataset
+from blocks.number_spool import NumberSpool
 from blocks.ratings.matrix import Matrix
-from blocks.spool import NumberSpool
 
 
 def names_of_block(dataset: Dataset | Matrix, text: str, block: int) -> tuple[np.ndarray, np.ndarray]:

@@ -12,21 +12,21 @@ from blocks.arrays import open_arrays
 from blocks.errors import RequestError
 from blocks.files import checksum
 from blocks.json_files import read_json, require_fit, write_json
-from blocks.schemas import File, Kind
-from blocks.store import check_file, read_lines
+from blocks.schemas import FileEntry, ManifestKind
+from blocks.stored_dataset import check_file, read_lines
 
 SCHEMA = 1
 MANIFEST = "model.json"
 REMEDY = "Write the model again with `ooc resume RUN`."
 
 
-class ModelManifest(Kind):
+class ModelManifest(ManifestKind):
     """Manifest fields common to all models."""
 
     dataset: str
 
 
-class ModelFiles:
+class SavedModel:
     """A model opened for reading; subclasses define its contents. Attributes: `path`, `manifest`."""
 
     kind: ClassVar[str]
@@ -38,7 +38,7 @@ class ModelFiles:
         if self.manifest["kind"] != self.kind:
             raise RequestError(f"{path} is a {self.manifest['kind']}; expected a {self.kind}")
         require_fit(path / MANIFEST, self.manifest, self.holds)
-        require_fit(path / MANIFEST, self.manifest.get("files"), dict[str, File])
+        require_fit(path / MANIFEST, self.manifest.get("files"), dict[str, FileEntry])
 
     def map(self, name: str, holds: Any) -> dict[str, np.ndarray]:
         """Memory-map the arrays of a file, given its name in the manifest; see `open_arrays` for `holds` and errors."""
@@ -62,7 +62,7 @@ class ModelFiles:
 
 def read_manifest(path: Path) -> dict[str, Any]:
     """Read the manifest of a model of any kind; the class of the model validates the other fields later."""
-    return read_json(path / MANIFEST, what="a trained model", schema=SCHEMA, holds=Kind)
+    return read_json(path / MANIFEST, what="a trained model", schema=SCHEMA, holds=ManifestKind)
 
 
 def write_manifest(path: Path, kind: str, dataset: str, files: dict[str, Any], **told: Any) -> None:

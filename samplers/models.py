@@ -7,7 +7,7 @@ from pathlib import Path
 from blocks import stderr
 from blocks.errors import RequestError
 from ooc.runs.chains import is_chains, read_chains
-from ooc.runs.previous import MODEL, PREVIOUS
+from ooc.runs.replaced_run import MODEL, PREVIOUS
 from ooc.runs.run import Run
 from samplers.factorization.model import FactorModel
 from samplers.lda.chains import best_chain
@@ -15,7 +15,7 @@ from samplers.model_files import MANIFEST, read_manifest
 from samplers.programs import model_of
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax.model import SoftmaxModel
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 
 def model_directory(path: Path) -> Path:
@@ -28,7 +28,7 @@ def model_directory(path: Path) -> Path:
         return _previous(path)
     if is_chains(path):
         path = best_chain(path)
-        stderr.note(f"using {path}, the chain with the best log-likelihood")
+        stderr.print_note(f"using {path}, the chain with the best log-likelihood")
     if (path / MANIFEST).exists():
         return path
     run = Run(path)
@@ -54,13 +54,13 @@ def is_own(run: Run) -> bool:
 
 def _previous(path: Path) -> Path:
     """Return the model of the replaced run, which a run keeps until it has a model itself."""
-    stderr.note(f"{path} has no model yet: using the model of the run that it replaces")
+    stderr.print_note(f"{path} has no model yet: using the model of the run that it replaces")
     return path / PREVIOUS
 
 
-def open_model(path: Path) -> Model:
+def open_model(path: Path) -> SavedTopicModel:
     """Open the topic model of a run, or of a model directory."""
-    return Model(model_directory(path))
+    return SavedTopicModel(model_directory(path))
 
 
 def open_factors(path: Path) -> FactorModel:
@@ -68,8 +68,10 @@ def open_factors(path: Path) -> FactorModel:
     return FactorModel(model_directory(path))
 
 
-def open_any_model(path: Path) -> Model | FactorModel | RegressionModel | SoftmaxModel:
+def open_any_model(path: Path) -> SavedTopicModel | FactorModel | RegressionModel | SoftmaxModel:
     """Open the model of a run, or of a model directory."""
     directory = model_directory(path)
     kind = read_manifest(directory)["kind"]
-    return {opened.kind: opened for opened in (RegressionModel, SoftmaxModel, FactorModel)}.get(kind, Model)(directory)
+    return {opened.kind: opened for opened in (RegressionModel, SoftmaxModel, FactorModel)}.get(kind, SavedTopicModel)(
+        directory
+    )

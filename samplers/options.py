@@ -60,7 +60,7 @@ class Option:
         return words if all(word.islower() for word in words) else []
 
 
-class Described(NamedTuple):
+class DescribedField(NamedTuple):
     """A field and its description. type: type of values, without None. default: MISSING if the option is required."""
 
     field: str
@@ -83,19 +83,19 @@ class Described(NamedTuple):
         return self.default is MISSING
 
 
-def described(options: type) -> Mapping[str, Described]:
+def described(options: type) -> Mapping[str, DescribedField]:
     """Return the options of a class by field name, in definition order."""
     return _described(options)
 
 
 @cache
-def _described(options: type) -> Mapping[str, Described]:
+def _described(options: type) -> Mapping[str, DescribedField]:
     found = {}
     for name, annotation in get_type_hints(options, include_extras=True).items():
         kind, option = get_args(annotation)[:2]
         alternatives, default = [one for one in get_args(kind) if one is not NoneType], getattr(options, name, MISSING)
         kind = alternatives[0] if len(alternatives) == 1 and default is None else kind
-        found[name] = Described(name, option, kind, default)
+        found[name] = DescribedField(name, option, kind, default)
     return MappingProxyType(found)
 
 
@@ -143,7 +143,7 @@ def size_of(text: str, option: str) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resources(Options):
+class TrainingResources(Options):
     """Resources and location of a training; the model does not depend on them."""
 
     group = RESOURCES
@@ -267,7 +267,7 @@ def by_keywords(
     own = signature(train).parameters
     named = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=Parameter.empty if each.is_required else each.default)
-        for kind in (options, Resources)
+        for kind in (options, TrainingResources)
         for name, each in described(kind).items()
     ]
     named[:positional] = [each.replace(kind=Parameter.POSITIONAL_OR_KEYWORD) for each in named[:positional]]
@@ -280,7 +280,7 @@ def by_keywords(
         found = whole.bind(*args, **given).arguments
         made = [
             kind(**{name: found.pop(name) for name in described(kind) if name in found})
-            for kind in (options, Resources)
+            for kind in (options, TrainingResources)
         ]
         return train(**found, options=made[0], resources=made[1])
 

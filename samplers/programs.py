@@ -22,7 +22,7 @@ _PLACES = {
     "mf-implicit": "samplers.factorization.programs:ImplicitFeedback",
     "mf-splash": "samplers.factorization.splash:SplashFactorization",
     "regression": "samplers.regression.program:RegressionProgram",
-    "softmax": "samplers.regression.softmax.program:Softmax",
+    "softmax": "samplers.regression.softmax.program:SoftmaxProgram",
 }
 _PLACES_ON_RING = {  # programs that traverse the grid in another order when several machines share it: `on_ring`
     "lda-two-phase": "samplers.lda.ring_programs:RingTwoPhase",
@@ -31,12 +31,12 @@ _PLACES_ON_RING = {  # programs that traverse the grid in another order when sev
     "lda-sparselda": "samplers.lda.ring_programs:RingSparseLda",
     "lda-aliaslda": "samplers.lda.ring_programs:RingAliasLda",
     "lda-lightlda": "samplers.lda.ring_programs:RingLightLda",
-    "lda-splash": "samplers.lda.splash:RingSplash",
+    "lda-splash": "samplers.lda.splash:RingSplashLda",
     "mf-sgd": "samplers.factorization.ring_gradient:RingGradient",
     "mf-ccd": "samplers.factorization.ring_columns:RingDescent",
     "mf-als": "samplers.factorization.ring_columns:RingLeastSquares",
     "mf-implicit": "samplers.factorization.ring_columns:RingImplicitFeedback",
-    "mf-splash": "samplers.factorization.splash:RingSplash",
+    "mf-splash": "samplers.factorization.splash:RingSplashFactorization",
 }
 _REPLICATED = ("lda-splash", "mf-ccd", "mf-als", "mf-implicit", "mf-splash", "regression", "softmax")
 _RING_NAMES = {f"ring-{name}": name for name in _PLACES_ON_RING}  # names that earlier versions used on a ring

@@ -13,24 +13,24 @@ from blocks.design.design import Design
 from blocks.errors import RequestError
 from blocks.kinds import open_rows
 from blocks.plurals import count_of
-from ooc.plan.memory_plan import Plan
+from ooc.plan.memory_plan import MemoryPlan
 from ooc.ring.ring import Ring
 from ooc.runs.chains import chain_paths, is_chains
 from ooc.runs.run import Run
 from ooc.state.generations import committed
-from ooc.training import Callback, Observer
+from ooc.training import Callback, TrainingObserver
 from ooc.user_programs import is_dynamic
-from samplers.columns import plan_columns, train_columns
-from samplers.options import Resources, ResumeOptions, by_keywords, of_several
-from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
+from samplers.column_training import plan_columns, train_columns
+from samplers.options import ResumeOptions, TrainingResources, by_keywords, of_several
 from samplers.programs import model_of
 from samplers.ring_checks import check_processors, check_same
+from samplers.training_preparation import check_dataset, check_limits, plan_training, train_planned
 
 
-def go_on(
+def resume_run(
     path: Path,
     options: ResumeOptions,
-    resources: Resources,
+    resources: TrainingResources,
     ring: Ring | None = None,
     callback: Callback | None = None,
 ) -> dict[str, Any]:
@@ -71,10 +71,12 @@ def go_on(
     return train_planned(run, plan, _observer(run, model, plan, first=first), resources, ring, callback)
 
 
-resume = by_keywords(go_on, ResumeOptions)
+resume = by_keywords(resume_run, ResumeOptions)
 
 
-def _go_on_with_regression(run: Run, options: ResumeOptions, resources: Resources, ring: Ring | None) -> dict[str, Any]:
+def _go_on_with_regression(
+    run: Run, options: ResumeOptions, resources: TrainingResources, ring: Ring | None
+) -> dict[str, Any]:
     from samplers.regression.training import resume_regression
 
     if options.iterations is not None:
@@ -85,7 +87,7 @@ def _go_on_with_regression(run: Run, options: ResumeOptions, resources: Resource
 
 
 def _go_on_with_columns(
-    run: Run, options: ResumeOptions, resources: Resources, ring: Ring | None, callback: Callback | None
+    run: Run, options: ResumeOptions, resources: TrainingResources, ring: Ring | None, callback: Callback | None
 ) -> dict[str, Any]:
     design = run.dataset(Design)
     plan = plan_columns(design, run.spec, resources)
@@ -99,7 +101,7 @@ def _go_on_with_columns(
     return train_columns(run, plan, resources, ring, callback)
 
 
-def _go_on_with_chains(path: Path, options: ResumeOptions, resources: Resources) -> dict[str, Any]:
+def _go_on_with_chains(path: Path, options: ResumeOptions, resources: TrainingResources) -> dict[str, Any]:
     """Resume the unfinished chains one after the other."""
     from samplers.lda.chains import extend_chains, train_chains
 
@@ -113,7 +115,9 @@ def _go_on_with_chains(path: Path, options: ResumeOptions, resources: Resources)
         extend_chains(path, options.iterations)
     return train_chains(
         path,
-        lambda chain, planned, left: go_on(chain, ResumeOptions(iterations=planned), replace(resources, max_time=left)),
+        lambda chain, planned, left: resume_run(
+            chain, ResumeOptions(iterations=planned), replace(resources, max_time=left)
+        ),
         resources.max_time,
     )
 
@@ -136,7 +140,7 @@ def ring_of(run: Run, ring: Ring | None) -> Ring | None:
     return ring if on_ring else None
 
 
-def _observer(run: Run, model: str, plan: Plan, *, first: bool) -> Observer | None:
+def _observer(run: Run, model: str, plan: MemoryPlan, *, first: bool) -> TrainingObserver | None:
     if model == "lda":
         from samplers.lda.observer import LdaObserver
 

@@ -14,9 +14,9 @@ from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 
 from blocks.errors import RequestError
 from blocks.kinds import open_any
-from blocks.store import Store
+from blocks.stored_dataset import StoredDataset
 from ooc.launch.preflight import check_order
-from ooc.ring.relay import gather_values
+from ooc.ring.message_relay import gather_values
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run
 from ooc.workers.worker import ProgramSpec
@@ -94,13 +94,13 @@ def _processor() -> tuple[str, list[str]]:
     return kind, [name[1:] for name in features.split(",") if name.startswith("+")]
 
 
-def check_shards(ring: Ring, dataset: Store) -> None:
+def check_shards(ring: Ring, dataset: StoredDataset) -> None:
     """Raise RequestError on all ranks unless they have the shards of one dataset in order."""
     told = [json.loads(each) for each in ring.all_gather(json.dumps(dataset.manifest.get("shard")).encode())]
     check_order([f"the dataset of rank {rank}" for rank in range(ring.ranks)], told)
 
 
-def check_ranks_share(ring: Ring, dataset: Store, spec: ProgramSpec) -> None:
+def check_ranks_share(ring: Ring, dataset: StoredDataset, spec: ProgramSpec) -> None:
     """Raise RequestError on all ranks unless they can train a user's program together.
 
     Either each rank has its shard of one dataset, in order, or each has the whole dataset; options must be equal.
@@ -114,7 +114,7 @@ def check_ranks_share(ring: Ring, dataset: Store, spec: ProgramSpec) -> None:
     check_processors(ring, spec)
 
 
-def check_apart(ring: Ring, path: Path) -> None:
+def check_paths_differ(ring: Ring, path: Path) -> None:
     """Raise RequestError on all ranks if two of them would write to the same path, on one machine or a shared disk."""
     there = next(parent for parent in (path, *path.absolute().parents) if parent.exists())
     owners: dict[str, int] = {}

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import Ooc
+from fork_server import SELDOM, nursery, started, will_do
 from hypothesis import settings
-from nursery import SELDOM, nursery, started, will_do
 from tqdm import tqdm
 
 from blocks import Dataset, workers

@@ -16,33 +16,33 @@ import numpy as np
 from hypothesis import strategies as st
 
 from blocks import Dataset, write_corpus
-from blocks.alias import alias_table
+from blocks.alias_table import alias_table
 from ooc.engine import StaticEngine
-from ooc.plan.memory_plan import Plan
+from ooc.plan.memory_plan import MemoryPlan
 from ooc.program import Phase
-from ooc.ring.packets import SLOTS, PacketSlots
+from ooc.ring.packet_slots import SLOTS, PacketSlots
 from ooc.runs.new_run import create_run
 from ooc.runs.run import Run
-from ooc.state.generations import Generations
-from ooc.state.layout import Layout
-from ooc.state.passes import RESIDENT, ResidentState
-from ooc.workers.engine_options import Switches
+from ooc.state.cell_layout import CellLayout
+from ooc.state.generations import StateGenerations
+from ooc.state.unit_passes import RESIDENT, ResidentState
+from ooc.workers.engine_options import EngineOptions
 from ooc.workers.shared_arrays import SharedArrays
-from ooc.workers.work_queue import CLAIMED, Claims, claims_spec
+from ooc.workers.work_queue import CLAIMED, WorkQueue, claims_spec
 from ooc.workers.worker import (
     JobHandler,
-    Message,
     ProgramSpec,
+    StageMessage,
     all_phases,
     delta_name,
     own_arrays,
-    travelling_rooms,
-    travels,
+    packet_sizes,
+    slices_rotate,
     unit_parts,
 )
-from samplers.lda.groups import Prior, symmetric_prior, weighted_prior
-from samplers.lda.two_phase import COUNT, TOTAL, Totals
-from samplers.topics.model import Model
+from samplers.lda.token_kernels import GroupPrior, symmetric_prior, weighted_prior
+from samplers.lda.two_phase import COUNT, TOTAL, TopicTotals
+from samplers.topics.model import SavedTopicModel
 
 
 def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
@@ -52,15 +52,15 @@ def program_spec(sampler: str = "TwoPhase", **options: Any) -> ProgramSpec:
     )
 
 
-def make_totals(summary: np.ndarray) -> Totals:
-    """Return a worker's Totals at the start of a phase: `summary`, (K,), with no changes and no group counted."""
-    totals = Totals(*(np.zeros(summary.size, dtype) for dtype in (TOTAL, np.int64, COUNT)))
+def make_totals(summary: np.ndarray) -> TopicTotals:
+    """Return a worker's TopicTotals at the start of a phase: `summary`, (K,), with no changes and no group counted."""
+    totals = TopicTotals(*(np.zeros(summary.size, dtype) for dtype in (TOTAL, np.int64, COUNT)))
     totals.topics["summary"] = summary
     return totals
 
 
-def make_prior(topics: int, weights: np.ndarray) -> Prior:
-    """Return a Prior for tests of kernels, from weights float64 (K,), or (1,) for a symmetric one."""
+def make_prior(topics: int, weights: np.ndarray) -> GroupPrior:
+    """Return a GroupPrior for tests of kernels, from weights float64 (K,), or (1,) for a symmetric one."""
     if weights.size == 1:
         return symmetric_prior(topics, float(weights[0]))
     return weighted_prior(weights, *alias_table(weights))
@@ -126,7 +126,7 @@ def written(corpus: dict[str, Any]) -> Iterator[Dataset]:
         yield write_corpus(Path(directory) / "dataset", **corpus)
 
 
-class InProcess:
+class InProcessProgram:
     """A program over a dataset whose phases run one part after the other in this process.
 
     A program for a ring runs on a ring of one machine, whose slices come back unchanged. Attributes: `program`;
@@ -135,15 +135,15 @@ class InProcess:
 
     def __init__(self, dataset: Dataset, spec: ProgramSpec) -> None:
         self.dataset, self.program = dataset, spec.build(dataset)
-        self._layout = Layout(dataset.index.cells, self.program.local_state())
+        self._layout = CellLayout(dataset.index.cells, self.program.local_state())
         specs = ResidentState.specs(self._layout) | self.program.shared_arrays()
         specs |= {CLAIMED: claims_spec(1)}
         specs |= own_arrays(self.program, 0)
-        rooms = travelling_rooms(dataset, self.program) if travels(self.program) else []
+        rooms = packet_sizes(dataset, self.program) if slices_rotate(self.program) else []
         self._arrays = SharedArrays(specs | PacketSlots.specs(rooms, SLOTS))
         self._slots = PacketSlots(rooms, SLOTS, self._arrays) if rooms else None
         self._packets: dict[int, bytes] = {}  # packets of the slices that travel
-        self._handler = JobHandler(dataset, self.program, self._arrays, Claims(self._arrays))
+        self._handler = JobHandler(dataset, self.program, self._arrays, WorkQueue(self._arrays))
         self._handler(0)
         self.state = self._arrays[RESIDENT]
         self.shared = {name: self._arrays[name] for name in self.program.shared_arrays()}
@@ -153,7 +153,7 @@ class InProcess:
             self._run(phase)
         self.program.restore(self.sweep, self.shared)
 
-    def __enter__(self) -> InProcess:
+    def __enter__(self) -> InProcessProgram:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -173,7 +173,7 @@ class InProcess:
             parts = unit_parts(self.dataset, phase.order, unit)[1].size - 1
             with self._passing(phase, unit) as slot:
                 for stage, chosen in enumerate(self.program.schedule(phase, unit, parts)):
-                    message = Message(number, self.iteration, unit, stage, chosen, 1, RESIDENT, slot)
+                    message = StageMessage(number, self.iteration, unit, stage, chosen, 1, RESIDENT, slot)
                     yield [self._handler.do(message, part) for part in chosen]
 
     @contextmanager
@@ -223,15 +223,15 @@ class InProcess:
         return recount(self.dataset, self.state[:, 0], self.program.topics)  # type: ignore[attr-defined]
 
 
-def trained_model(root: Path, **options: Any) -> Model:
+def trained_model(root: Path, **options: Any) -> SavedTopicModel:
     """Train a model of `small_dataset` for 20 iterations; the dataset is root/data."""
-    with InProcess(small_dataset(root / "data"), program_spec(**options)) as program:
+    with InProcessProgram(small_dataset(root / "data"), program_spec(**options)) as program:
         program.iterate(20)
         program.export(root / "model")
-    return Model(root / "model")
+    return SavedTopicModel(root / "model")
 
 
-def new_documents(path: Path, model: Model) -> Dataset:
+def new_documents(path: Path, model: SavedTopicModel) -> Dataset:
     """Write new documents for a `trained_model`, in several blocks; some are empty."""
     size = model.vocabulary_size
     words = random_documents(np.random.default_rng(5), 120, size, 30)
@@ -255,36 +255,41 @@ def recount(dataset: Dataset, z: np.ndarray, topics: int) -> tuple[np.ndarray, n
     return documents, words
 
 
-def plan(workers: int = 1, buffers: int = 0, *, mapped: bool = False, start_mapped: bool = False) -> Plan:
+def plan(workers: int = 1, buffers: int = 0, *, mapped: bool = False, start_mapped: bool = False) -> MemoryPlan:
     """Return a plan with all state in memory, or with `buffers` buffers.
 
     mapped: whether the slices' arrays are in a file. start_mapped: whether the arrays of the start are in a file.
     """
-    return Plan(workers, buffers == 0, buffers, 0, (), mapped, start_mapped=start_mapped)
+    return MemoryPlan(workers, buffers == 0, buffers, 0, (), mapped, start_mapped=start_mapped)
 
 
 def new_run(path: Path, dataset: Dataset, spec: ProgramSpec, iterations: int, evaluate_every: int = 3) -> Run:
     return create_run(path, dataset, spec, iterations=iterations, evaluate_every=evaluate_every)
 
 
-def open_engine(run: Run, chosen: Plan, switches: Switches = Switches(), **of_ring: Any) -> StaticEngine:  # noqa: B008
+def open_engine(
+    run: Run,
+    chosen: MemoryPlan,
+    switches: EngineOptions = EngineOptions(),  # noqa: B008
+    **of_ring: Any,
+) -> StaticEngine:
     """Return the engine of a run, for tests that run it step by step; use as a context manager.
 
     of_ring: see `StaticEngine`.
     """
     dataset = run.dataset(Dataset)
-    layout = Layout(dataset.index.cells, run.spec.build(dataset).local_state())
-    generations = Generations.to_write(run.scratch / "state", dataset, layout)
+    layout = CellLayout(dataset.index.cells, run.spec.build(dataset).local_state())
+    generations = StateGenerations.to_write(run.scratch / "state", dataset, layout)
     return StaticEngine(dataset, run.spec, generations, chosen, switches, **of_ring)
 
 
 RESUME = """
 import sys
 from pathlib import Path
-from ooc import loop
+from ooc import training_loop
 from samplers.resume import resume
 
-loop.CHECKPOINT_S, loop.CHECKPOINT_SHARE = 0.0, 1.0
+training_loop.CHECKPOINT_S, training_loop.CHECKPOINT_SHARE = 0.0, 1.0
 resume(Path(sys.argv[1]), workers=1, quiet=True)
 """
 

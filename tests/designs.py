@@ -10,18 +10,18 @@ import scipy.io
 import scipy.sparse
 
 from blocks import Design, DesignRequest, ingest_design
-from blocks.design.design import DenseBlock, SparseBlock
+from blocks.design.design import DenseDesignBlock, SparseDesignBlock
 from blocks.design.worker import start
-from blocks.in_process import InProcess
+from blocks.in_process import InProcessWorker
 
 
-class Inline(InProcess):
-    """What `blocks.workers.Workers` does, without processes."""
+class InlineWorkers(InProcessWorker):
+    """What `blocks.workers.WorkerPool` does, without processes."""
 
     def __init__(self, _: str, argument: Any, __: int) -> None:
         super().__init__(start(argument))
 
-    def __enter__(self) -> Inline:
+    def __enter__(self) -> InlineWorkers:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -38,26 +38,26 @@ def read_back(design: Design) -> np.ndarray:
     columns = []
     for number in range(design.block_count):
         block = design.block(number)
-        columns.append(_dense(design, block) if isinstance(block, DenseBlock) else _sparse(design, block))
+        columns.append(_dense(design, block) if isinstance(block, DenseDesignBlock) else _sparse(design, block))
     x = np.concatenate(columns).T
     assert x.shape == (design.rows, design.columns)
     for number, (first, last) in enumerate(zip(design.block_bounds[:-1], design.block_bounds[1:], strict=True)):
         block = design.block(number)
-        if isinstance(block, DenseBlock):
+        if isinstance(block, DenseDesignBlock):
             for column in range(first, last):
                 at = block.missing_offsets[column - first : column - first + 2]
                 x[block.missing_rows[slice(*at)], column] = design.means[column]
     return x
 
 
-def _dense(design: Design, block: DenseBlock) -> np.ndarray:
+def _dense(design: Design, block: DenseDesignBlock) -> np.ndarray:
     assert block.values.dtype.name in design.block_forms
     assert block.values.flags.c_contiguous
     assert block.values.__array_interface__["data"][0] % 64 == 0
     return block.values.astype(np.float64)
 
 
-def _sparse(design: Design, block: SparseBlock) -> np.ndarray:
+def _sparse(design: Design, block: SparseDesignBlock) -> np.ndarray:
     values = block.values if design.form == "sparse" else np.ones(block.rows.size)
     assert (block.rows.dtype, block.values.dtype) == (np.uint32, np.float32)
     matrix = scipy.sparse.csr_array(

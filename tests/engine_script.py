@@ -12,12 +12,12 @@ from pathlib import Path
 from corpora import plan
 
 from blocks.errors import OocError
-from ooc import loop, training
+from ooc import training, training_loop
 from ooc.runs.run import Run
 
 if __name__ == "__main__":
     path, workers, buffers, mapped, checkpoint_s, *program = sys.argv[1:]
-    loop.CHECKPOINT_S, loop.CHECKPOINT_SHARE = float(checkpoint_s), 1.0
+    training_loop.CHECKPOINT_S, training_loop.CHECKPOINT_SHARE = float(checkpoint_s), 1.0
     try:
         training.train(Run(Path(path), *program), plan(int(workers), int(buffers), mapped=mapped == "1"), quiet=True)
     except OocError as error:

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 from scipy.special import gammaln
-from token_chains import Tokens
+from token_chains import TokenCorpus
 
 CORPORA = {  # documents, vocabulary, alpha (asymmetric, so that no relabelling of topics hides a mistake), beta
     "2 topics": ([[0, 1, 1], [0, 2], [2, 2]], 3, [0.4, 0.9], 0.3),
@@ -15,7 +15,7 @@ CORPORA = {  # documents, vocabulary, alpha (asymmetric, so that no relabelling 
 
 
 def posterior(
-    tokens: Tokens, alpha: np.ndarray | None = None, beta: float | None = None, weights: np.ndarray | None = None
+    tokens: TokenCorpus, alpha: np.ndarray | None = None, beta: float | None = None, weights: np.ndarray | None = None
 ) -> np.ndarray:
     """p(z | w) of every z, in the order of `product`: the joint formula, normalised over all K^N assignments. weights:
     (V, K), the prior of each word in each topic, instead of beta."""

@@ -12,8 +12,8 @@ from rings import on_ring
 from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 from blocks.ratings.matrix import Matrix
 from ooc.ring.ring import Ring
+from ooc.runs.dataset_entries import dataset_entry
 from ooc.runs.new_run import create_run
-from ooc.runs.remembered import entry_of
 from ooc.runs.run import Run
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
@@ -74,7 +74,7 @@ def new_runs(
     root.mkdir(exist_ok=True)
     spec = ProgramSpec(target(f"ring-mf-{method}"), options_of(method) | options)
     length = {"iterations": iterations, "evaluate_every": 1}
-    entries = list(map(entry_of, held_out)) or [None] * len(datasets)
+    entries = list(map(dataset_entry, held_out)) or [None] * len(datasets)
     return [
         create_run(root / f"run-{i}", shard, spec, settings={"staleness": 0, "held_out": entry}, **length)
         for i, (shard, entry) in enumerate(zip(datasets, entries, strict=True))

@@ -6,10 +6,10 @@ import numpy as np
 
 from blocks import Dataset
 from samplers.topics import fold_in
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 
-def dense_phi(model: Model) -> np.ndarray:
+def dense_phi(model: SavedTopicModel) -> np.ndarray:
     """float64 (K, V), phi of every topic and word."""
     counts = np.zeros((model.vocabulary_size, model.topics))
     rows = np.repeat(np.arange(model.vocabulary_size), np.diff(model.words.offsets))

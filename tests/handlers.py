@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from blocks import RequestError
-from blocks.corpus.dataset import Slice
+from blocks.corpus.dataset import WordSlice
 from ooc.program import Job, Phase
 from ooc.workers.shared_arrays import SharedArrays
-from ooc.workers.work_queue import Claims
-from samplers.lda.documents import Cell
+from ooc.workers.work_queue import WorkQueue
+from samplers.lda.document_kernels import DocumentCell
 from samplers.lda.programs import SparseGibbs, TwoPhase
 
 
@@ -38,9 +38,9 @@ def divide(number: float) -> float:
 
 def start_with_kernels(_: None) -> Callable[[str], bool]:
     """The handler answers whether a module has been imported."""
-    from blocks.corpus.worker import load
+    from blocks.corpus.worker import compile_ingestion
 
-    load()
+    compile_ingestion()
     return lambda module: module in sys.modules
 
 
@@ -62,7 +62,7 @@ def load() -> None:
     loaded.append(os.getpid())
 
 
-loaded: list[int] = []  # processes that called `load`
+loaded: list[int] = []  # processes that called `compile_ingestion`
 DEEDS: dict[str, Callable[[Any], Any]] = {
     "double": lambda number: 2 * number,
     "pid": lambda _: os.getpid(),
@@ -111,30 +111,30 @@ def adding(attachment: tuple[Any, int]) -> Callable[[int], float]:
 
 def claiming(attachment: tuple[Any, int]) -> Callable[[tuple[int, Sequence[int]]], list[int]]:
     """Claims parts: handles (unit, its parts), answers with those it could have."""
-    claims = Claims(SharedArrays(*attachment))
+    claims = WorkQueue(SharedArrays(*attachment))
     return lambda message: list(claims.take(*message))
 
 
-class Backwards(TwoPhase):
+class ReversedPartsLda(TwoPhase):
     """Deals the parts of a unit in the opposite order."""
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         return [range(parts)[::-1]]
 
 
-class Failing(TwoPhase):
+class FailingLda(TwoPhase):
     """Fails in the word phase of slice 2 at the second iteration."""
 
-    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
+    def sample_words(self, job: Job, slice_: WordSlice, key: np.uint64) -> int:
         if job.unit == 2 and job.stream[0] == 1:
             raise ValueError("slice 2 is cursed")
         return super().sample_words(job, slice_, key)
 
 
-class Stalling(TwoPhase):
+class StallingLda(TwoPhase):
     """One worker stays at slice 2 of the fourth iteration for ever, if told a file to write its process to."""
 
-    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
+    def sample_words(self, job: Job, slice_: WordSlice, key: np.uint64) -> int:
         if job.unit == 2 and job.stream[0] == 3 and (path := os.environ.get("STALLED")):
             with contextlib.suppress(FileExistsError), Path(path).open("x", encoding="ascii", buffering=1) as file:
                 file.write(f"{os.getpid()}\n")
@@ -142,12 +142,12 @@ class Stalling(TwoPhase):
         return super().sample_words(job, slice_, key)
 
 
-class Opened(SparseGibbs):
+class CheckedDocumentsLda(SparseGibbs):
     """Checks, before it samples documents, what it has been told of the words of their block; counts their tokens."""
 
     sampled = 0
 
-    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+    def sample_cell(self, job: Job, cell: DocumentCell, key: np.uint64) -> int:
         words, told = job.data.words, job.shared["rests"].copy()
         self._sum_rests(job, words)
         assert np.array_equal(told[words], job.shared["rests"][words])

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from processes import until
-from sudden_ends import Command
+from sudden_ends import OocProcess
 
 ITERATIONS = 60
 TRAIN = f"train lda corpus run --topics 3 --sampler two-phase --workers 1 --iterations {ITERATIONS} --seed"
@@ -28,9 +28,9 @@ def stopped(group: int) -> bool:
 
 
 @contextmanager
-def held(place: Path) -> Iterator[Command]:
+def held(place: Path) -> Iterator[OocProcess]:
     """A training that stands still within an iteration, until this ends."""
-    process = Command(place, f"{TRAIN} 5")
+    process = OocProcess(place, f"{TRAIN} 5")
     try:
         until((place / "run" / "metrics.jsonl").exists)
         os.killpg(process.pid, signal.SIGSTOP)

@@ -47,7 +47,7 @@ def expected(folder: Path, shards: Sequence[Dataset], iterations: int = ITERATIO
     return model_bytes(runs[0])
 
 
-class Launch:
+class LaunchProcess:
     """`ooc launch` as a process."""
 
     def __init__(self, folder: Path, *arguments: object, prefix: Sequence[str] = ()) -> None:
@@ -114,7 +114,7 @@ def nobody_left(folder: Path, within: float = 30.0) -> Iterator[None]:
         time.sleep(0.1)
 
 
-def interrupt(launch: Launch) -> None:
+def interrupt(launch: LaunchProcess) -> None:
     launch.process.send_signal(signal.SIGINT)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from corpora import InProcess, names_of_words, planted_documents
+from corpora import InProcessProgram, names_of_words, planted_documents
 from scipy.optimize import linear_sum_assignment
 
 from blocks import Dataset, write_corpus
-from samplers.lda import folding, scvb0, topic_tree
-from samplers.lda.groups import symmetric_prior
+from samplers.lda import scvb0, start_fold_in, topic_tree
 from samplers.lda.program import topic_type
+from samplers.lda.token_kernels import symmetric_prior
 
 BETA, SCALE = 0.05, 0.25
 NO_TREE = np.zeros((3, 1), np.int64)
@@ -26,7 +26,7 @@ class Minibatch:
         tokens, documents = self.block.positions.size, self.block.offsets.size - 1
         self.words_at = np.repeat(self.block.words, np.diff(self.block.word_offsets))
         self.estimate = self.make_estimate(dataset)
-        self.mixtures = scvb0.Mixtures(
+        self.mixtures = scvb0.DocumentMixtures(
             np.zeros(documents, np.uint32),
             np.zeros(tokens, topic_type(topics)),
             np.zeros(tokens, np.float32),
@@ -36,7 +36,7 @@ class Minibatch:
         self.documents = (self.block.offsets, self.block.positions, self.words_at, self.first, self.last)
         self.tokens = scvb0.fold_documents(*self.documents, self.estimate, self.mixtures)
 
-    def make_estimate(self, dataset: Dataset) -> folding.Estimate:
+    def make_estimate(self, dataset: Dataset) -> start_fold_in.ExpectedTopicCounts:
         """Return random expected counts; sets `alpha` and `phi`, the probability of each word in each topic."""
         topics = self.topics
         self.alpha = 0.1 * np.arange(1, topics + 1)
@@ -46,8 +46,8 @@ class Minibatch:
         self.phi = (self.rows.astype(np.float64) * SCALE + BETA) * self.shares
         kinds = self.shares.astype(np.float32), self.alpha.astype(np.float32)
         arena, entries = self.rows.reshape(-1), np.zeros(dataset.vocabulary_size + 1, np.int64)
-        tree = topic_tree.Tree(arena.view(np.uint32), entries, *NO_TREE, np.array([0, topics]), 2, 0, 1)
-        return folding.Estimate(arena, SCALE, *kinds, BETA, topics, tree)
+        tree = topic_tree.TopicTree(arena.view(np.uint32), entries, *NO_TREE, np.array([0, topics]), 2, 0, 1)
+        return start_fold_in.ExpectedTopicCounts(arena, SCALE, *kinds, BETA, topics, tree)
 
     def mixture(self, document: int) -> np.ndarray:
         """n_kd of a document as it is stored, float64 (K,)."""
@@ -116,7 +116,7 @@ def planted(path: Path, number: int = 2000) -> Dataset:
     return write_corpus(path, offsets, documents.reshape(-1), names_of_words(60), **layout)
 
 
-def share_found(chain: InProcess) -> float:
+def share_found(chain: InProcessProgram) -> float:
     """The share of tokens whose topic is the one, matched one to one, that planted them."""
     found = chain.counts()[1].reshape(5, 12, 5).sum(axis=1)
     return found[linear_sum_assignment(-found)].sum() / chain.dataset.tokens

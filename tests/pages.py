@@ -15,7 +15,7 @@ BESIDE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"
 PAGES = [*BESIDE, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-class Block(NamedTuple):
+class FencedBlock(NamedTuple):
     """A fence. line: of the page, at which it begins."""
 
     language: str
@@ -23,25 +23,25 @@ class Block(NamedTuple):
     line: int
 
 
-class Step(NamedTuple):
+class ConsoleStep(NamedTuple):
     """A command of a `console` block, and what the page shows of what it prints; "" if it shows nothing."""
 
     command: str
     shown: str
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page: Path) -> list[FencedBlock]:
     """All fences of a page."""
     fences = [token for token in MarkdownIt().parse(page.read_text(encoding="utf-8")) if token.type == "fence"]
-    return [Block(token.info.strip(), token.content, token.map[0] + 1) for token in fences if token.map]
+    return [FencedBlock(token.info.strip(), token.content, token.map[0] + 1) for token in fences if token.map]
 
 
-def runnable(page: Path) -> list[Block]:
+def runnable(page: Path) -> list[FencedBlock]:
     """Those that a reader can run, one after the other, in an empty directory: `console` and `python`."""
     return [block for block in blocks(page) if block.language in ("console", "python")]
 
 
-def steps(text: str) -> list[Step]:
+def steps(text: str) -> list[ConsoleStep]:
     """The commands of a `console` block: lines with `$ `, continued by those with `> `."""
     found: list[tuple[list[str], list[str]]] = []
     for line in text.splitlines():
@@ -51,7 +51,7 @@ def steps(text: str) -> list[Step]:
             found[-1][0].append(line[2:])
         else:
             found[-1][1].append(line)
-    return [Step("\n".join(command), "\n".join(shown)) for command, shown in found]
+    return [ConsoleStep("\n".join(command), "\n".join(shown)) for command, shown in found]
 
 
 def agrees(shown: str, printed: str) -> bool:

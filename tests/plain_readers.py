@@ -19,13 +19,13 @@ LDAC_WORDS = ["fig", "plum", "pear", "lime", "kiwi"]
 NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
-class Refused(Exception):
+class InvalidFile(Exception):
     """By a reader of this file."""
 
 
 def require(good: object) -> None:
     if not good:
-        raise Refused
+        raise InvalidFile
 
 
 def text_of(data: bytes, errors: str = "strict") -> str:
@@ -35,7 +35,7 @@ def text_of(data: bytes, errors: str = "strict") -> str:
     try:
         text = data.decode(encoding, errors)
     except UnicodeDecodeError:
-        raise Refused from None
+        raise InvalidFile from None
     return io.StringIO(text, newline=None).read()
 
 
@@ -67,7 +67,7 @@ def rows_in(data: bytes) -> list[list[str]]:
     try:
         return [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
     except csv.Error:
-        raise Refused from None
+        raise InvalidFile from None
 
 
 def csv_in(data: bytes) -> list[Any]:
@@ -87,7 +87,7 @@ def json_in(data: bytes) -> list[Any]:
         try:
             record = json.loads(line)
         except ValueError:
-            raise Refused from None
+            raise InvalidFile from None
         require(isinstance(record, dict) and "text" in record)
         text = record["text"]
         require(isinstance(text, str) or (isinstance(text, list) and all(isinstance(word, str) for word in text)))
@@ -271,7 +271,7 @@ def npz_in(data: bytes) -> Any:
             parts = [arrays[name] for name in ("data", "indices", "indptr")]
             found = sparse.csr_array(tuple(parts), shape=arrays["shape"]).toarray()
     except Exception:
-        raise Refused from None
+        raise InvalidFile from None
     require(found.size and np.isfinite(found).all())
     return found.tolist()
 
@@ -281,7 +281,7 @@ def parquet_in(data: bytes) -> Any:
         table = pyarrow.parquet.read_table(io.BytesIO(data), page_checksum_verification=True)
         table.validate(full=True)
     except Exception:
-        raise Refused from None
+        raise InvalidFile from None
     names = [name for name in table.column_names if name != "y"]
     require("y" in table.column_names and names and len(table))
     columns = [table[name].to_numpy() for name in [*names, "y"]]

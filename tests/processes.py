@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 import psutil
-from nursery import started
+from fork_server import started
 
 PATIENCE = 300.0  # seconds until something that must happen is taken not to
 

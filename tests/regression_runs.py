@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from designs import ingested, read_back, write
-from regressions import Problem
+from regressions import RandomRegression
 
 from blocks import Design
 from samplers.models import open_any_model
@@ -55,8 +55,8 @@ def dense_models(run: Path) -> Iterator[tuple[float, LinearModel]]:
         yield lam, LinearModel(found.intercept, coefficients)
 
 
-def problem_of(design: Path, loss: str, **options: Any) -> Problem:
+def problem_of(design: Path, loss: str, **options: Any) -> RandomRegression:
     opened = Design(design)
     assert opened.y is not None
     y = (opened.y == 3).astype(float) if loss == "logistic" else opened.y
-    return Problem(read_back(opened), y, loss, {"standardize": True, **options})
+    return RandomRegression(read_back(opened), y, loss, {"standardize": True, **options})

@@ -19,7 +19,7 @@ from samplers.regression.solver.sparse_regression import LinearModel, SparseRegr
 RATIOS = (0.5, 0.1, 0.01)
 
 
-class Problem(NamedTuple):
+class RandomRegression(NamedTuple):
     """x: float64 (n, p). y: (n,). The options are those of `SparseRegression`."""
 
     x: np.ndarray
@@ -46,7 +46,7 @@ class Problem(NamedTuple):
         return share * factors * scales, (1 - share) * factors * scales**2
 
 
-def solver(problem: Problem, **held) -> SparseRegression:
+def solver(problem: RandomRegression, **held) -> SparseRegression:
     """The solver of a problem; assumes that there is something to explain."""
     x = held.pop("x", np.asfortranarray(problem.x))
     try:
@@ -58,11 +58,11 @@ def solver(problem: Problem, **held) -> SparseRegression:
         raise
 
 
-def scores(problem: Problem, model: LinearModel) -> np.ndarray:
+def scores(problem: RandomRegression, model: LinearModel) -> np.ndarray:
     return problem.x @ model.coefficients + model.intercept
 
 
-def objective(problem: Problem, model: LinearModel, lam: float) -> float:
+def objective(problem: RandomRegression, model: LinearModel, lam: float) -> float:
     z, y, (l1, l2) = scores(problem, model), problem.y, problem.penalties
     if problem.loss == "squared":
         rows = 0.5 * (y - z) ** 2
@@ -74,7 +74,7 @@ def objective(problem: Problem, model: LinearModel, lam: float) -> float:
     return float(problem.weights @ rows + lam * (l1 @ np.abs(b) + 0.5 * l2 @ b**2))
 
 
-def slopes(problem: Problem, model: LinearModel) -> tuple[np.ndarray, np.ndarray]:
+def slopes(problem: RandomRegression, model: LinearModel) -> tuple[np.ndarray, np.ndarray]:
     """Minus the derivatives of the loss by the scores, and by the coefficients."""
     z = scores(problem, model)
     fitted = {"squared": lambda: z, "logistic": lambda: expit(z), "poisson": lambda: np.exp(z)}[problem.loss]()
@@ -82,7 +82,7 @@ def slopes(problem: Problem, model: LinearModel) -> tuple[np.ndarray, np.ndarray
     return by_score, problem.x.T @ by_score
 
 
-def violation(problem: Problem, model: LinearModel, lam: float) -> float:
+def violation(problem: RandomRegression, model: LinearModel, lam: float) -> float:
     """How far the optimality conditions are from being met, relative to what slopes can be at zero coefficients."""
     by_score, by_coefficient = slopes(problem, model)
     l1, l2 = (lam * penalty for penalty in problem.penalties)
@@ -98,7 +98,7 @@ def violation(problem: Problem, model: LinearModel, lam: float) -> float:
     return float(max(away.max() / (np.abs(problem.x).T @ sizes).max(), of_intercept / sizes.sum()))
 
 
-def gap(problem: Problem, model: LinearModel, lam: float) -> float:
+def gap(problem: RandomRegression, model: LinearModel, lam: float) -> float:
     """Between the objective and that of a dual point, for problems without columns that have no penalty."""
     by_score, by_coefficient = slopes(problem, model)
     l1, l2 = (lam * penalty for penalty in problem.penalties)
@@ -120,7 +120,7 @@ def gap(problem: Problem, model: LinearModel, lam: float) -> float:
 
 
 @st.composite
-def problems(draw: st.DrawFn, loss: str = "squared") -> Problem:
+def problems(draw: st.DrawFn, loss: str = "squared") -> RandomRegression:
     """Of every shape: more rows or more columns, one row, columns that are constant, zero, or there twice."""
     n, p = draw(st.integers(2 if loss == "logistic" else 1, 14)), draw(st.integers(1, 14))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -147,17 +147,17 @@ def problems(draw: st.DrawFn, loss: str = "squared") -> Problem:
         options["positive"] = True
     if draw(st.booleans()):
         options["factors"] = random.choice([0.5, 1.0, 2.0], p)
-    return Problem(x, y, loss, options)
+    return RandomRegression(x, y, loss, options)
 
 
-def solve(problem: Problem, ratios=RATIOS, tolerance=1e-9, **held) -> tuple[np.ndarray, list[LinearModel]]:
+def solve(problem: RandomRegression, ratios=RATIOS, tolerance=1e-9, **held) -> tuple[np.ndarray, list[LinearModel]]:
     """Levels, and what is found for each."""
     found = solver(problem, **held)
     lambdas = found.largest * np.array(ratios)
     return lambdas, [found.model(solution) for solution in found.path(lambdas, tolerance)]
 
 
-def null_loss(problem: Problem) -> float:
+def null_loss(problem: RandomRegression) -> float:
     return solver(problem).nothing.fit.loss
 
 

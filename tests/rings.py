@@ -1,6 +1,6 @@
 """Rings to test, and deeds for their ranks: in threads over TCP, in processes over TCP or under mpiexec.
 
-Run as a program, this is a rank that does what it is told: see `Fleet`.
+Run as a program, this is a rank that does what it is told: see `RankProcesses`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import psutil
 
 from blocks import Interrupted, WorkFailed
 from ooc.ring import handshake, tcp
-from ooc.ring.credentials import Credentials, issue
+from ooc.ring.credentials import RankCredentials, issue_credentials
 from ooc.ring.ring import Ring, RingFailed
 
 HOST = "127.0.0.1"
@@ -60,7 +60,7 @@ def nothing_left() -> Iterator[None]:
 @contextlib.contextmanager
 def tcp_rings(ranks: int, *, insecure: bool, **options: float) -> Iterator[list[Ring]]:
     """A ring whose ranks are objects in this process."""
-    credentials = issue(ranks, insecure=insecure)
+    credentials = issue_credentials(ranks, insecure=insecure)
     doors = [handshake.listen(HOST) for _ in range(ranks)]
     places = [door.getsockname()[:2] for door in doors]
     settings: dict[str, Any] = {"insecure": insecure, "patience": 60.0, "deadline": LONG, **options}
@@ -81,7 +81,7 @@ def on_ring(ranks: int, deed: Callable[[Ring], Any]) -> list[Any]:
         return in_all([lambda ring=ring: _done(ring, deed) for ring in rings])
 
 
-class Threads:
+class ThreadRings:
     """Rings over TCP; a deed is done by all ranks at the same time."""
 
     def __init__(self, *, insecure: bool) -> None:
@@ -108,8 +108,8 @@ def _done(ring: Ring, deed: Callable[..., Any], arguments: Sequence[Any] = ()) -
         raise
 
 
-class Fleet:
-    """Processes that each are a `Member` of a ring, those of `mpi` started by mpiexec."""
+class RankProcesses:
+    """Processes that each are a `RankProcess` of a ring, those of `mpi` started by mpiexec."""
 
     def __init__(self, directory: Path, count: int, *, mpi: bool) -> None:
         path = str(directory / "fleet")
@@ -149,7 +149,7 @@ class Fleet:
 
     def join_tcp(self, *, insecure: bool, patience: float) -> None:
         ranks = range(len(self._members))
-        places, credentials = self.ask(ranks, "listen"), issue(len(ranks), insecure=insecure)
+        places, credentials = self.ask(ranks, "listen"), issue_credentials(len(ranks), insecure=insecure)
         self.ask(ranks, "join_tcp", lambda rank: (rank, places, credentials[rank], insecure, patience))
 
     @contextlib.contextmanager
@@ -180,7 +180,7 @@ def mpiexec() -> Path | None:
     return Path(found) if found else None
 
 
-class Member:
+class RankProcess:
     """A rank in a process of its own."""
 
     ring: Ring
@@ -200,7 +200,7 @@ class Member:
         return self._door.getsockname()[:2]
 
     def join_tcp(
-        self, rank: int, places: list[tuple[str, int]], own: Credentials, insecure: bool, patience: float
+        self, rank: int, places: list[tuple[str, int]], own: RankCredentials, insecure: bool, patience: float
     ) -> None:
         self.ring = tcp.join(rank, places, self._door, own, insecure=insecure, patience=patience)
 
@@ -217,7 +217,7 @@ class Member:
 
 
 def main(path: str, rank: str | None = None) -> None:
-    member = Member()
+    member = RankProcess()
     number = member.split() if rank is None else int(rank)
     with Client(path) as test:
         test.send((number, os.getpid()))

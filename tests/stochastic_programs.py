@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from blocks.corpus.dataset import Block, Dataset
+from blocks.corpus.dataset import Dataset, TokenBlock
 from blocks.ratings.matrix import Matrix
 from blocks.samples.samples import SampleBlock, Samples
-from ooc.rng import bits, stream_key
-from ooc.stochastic.degrees import DegreeChoice
+from ooc.rng import random_bits, stream_key
 from ooc.stochastic.elements import uniform
+from ooc.stochastic.parallelism_degree import ParallelismChoice
 from ooc.stochastic.program import Local, StochasticProgram
-from ooc.stochastic.tasks import Process
+from ooc.stochastic.tasks import ProcessElements
 from ooc.stochastic.variable_arrays import Shared
 
 
@@ -150,19 +150,19 @@ class Naive:
 
     def run(self, degree: int) -> None:
         """A pass of so many workers."""
-        rounds = [program.stages.rounds("process", DegreeChoice(degree)) for program in self.programs]
+        rounds = [program.stages.rounds("process", ParallelismChoice(degree)) for program in self.programs]
         for of_machines in zip(*rounds, strict=True):
             tasks = [
                 (machine, task)
                 for machine, stages in enumerate(of_machines)
                 for stage in stages
                 for task in stage
-                if isinstance(task, Process)
+                if isinstance(task, ProcessElements)
             ]
             self._combine([self._work(*each) for each in tasks])
         self.passes += 1
 
-    def _work(self, machine: int, task: Process) -> dict[str, Transformation]:
+    def _work(self, machine: int, task: ProcessElements) -> dict[str, Transformation]:
         program, before = self.programs[machine], self.before[machine]
         weight, queue = task.degree if program.strategy == "reweight" else 1, []  # type: ignore[var-annotated]
         mine = {name: Transformation(value, self.totals[name], queue) for name, value in self.values.items()}
@@ -172,7 +172,7 @@ class Naive:
             for name, arguments in self.delayed[before + number]:
                 mine[name].late_add(*arguments)
             queue.clear()
-            visit = {"number": number, "visit": self.passes, "key": np.uint64(bits(key, np.uint64(number)))}
+            visit = {"number": number, "visit": self.passes, "key": np.uint64(random_bits(key, np.uint64(number)))}
             element = SimpleNamespace(**self.elements[machine][number], **visit)
             type(program).process(element, weight, shared, self.locals[before + number])
             names = {id(variable): name for name, variable in mine.items()}
@@ -195,7 +195,7 @@ def elements_of(dataset: Matrix | Dataset | Samples) -> Iterator[dict[str, np.nd
     """What rows, or documents, have of their own, in the order in which they are stored."""
     for number in range(dataset.block_count):
         block = dataset.block(number)
-        if isinstance(block, Block):
+        if isinstance(block, TokenBlock):
             arrays = {"words": np.repeat(block.words, np.diff(block.word_offsets))[block.positions]}
         else:
             arrays = {"columns": block.columns, "values": block.values}

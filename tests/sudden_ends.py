@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from corpora import tree
-from unplugged_disk import Command, Disk
+from unplugged_disk import LoopbackDisk, OocProcess
 
 RATE = 1000  # of the clock by which a training that is killed commits
 ONE = "--workers 1"
@@ -49,7 +49,7 @@ PREPARED = {
 }
 
 
-class Trial(NamedTuple):
+class KilledCommand(NamedTuple):
     """A command, the key of PREPARED it starts from, what it makes, and how it is done again."""
 
     data: str
@@ -60,37 +60,37 @@ class Trial(NamedTuple):
 
 
 TRIALS = {
-    "ingest": Trial("topics", f"ingest jsonl texts.jsonl new {ONE}", "new"),
-    "append": Trial("topics", f"ingest jsonl more.jsonl corpus --append --skip-known {ONE}", "corpus"),
-    "train": Trial("topics", f"train lda corpus new {LDA} --iterations 200", "new/model", resumed="new"),
-    "chains": Trial(
+    "ingest": KilledCommand("topics", f"ingest jsonl texts.jsonl new {ONE}", "new"),
+    "append": KilledCommand("topics", f"ingest jsonl more.jsonl corpus --append --skip-known {ONE}", "corpus"),
+    "train": KilledCommand("topics", f"train lda corpus new {LDA} --iterations 200", "new/model", resumed="new"),
+    "chains": KilledCommand(
         "topics",
         f"train lda corpus new {LDA} --iterations 80 --chains 2 --evaluate-every 8",
         "new/*/model",
         resumed="new",
     ),
-    "resume": Trial("topics", f"resume run --iterations 240 {ONE}", "run/model"),
-    "overwrite": Trial(
+    "resume": KilledCommand("topics", f"resume run --iterations 240 {ONE}", "run/model"),
+    "overwrite": KilledCommand(
         "topics", f"train lda corpus run {LDA} --iterations 200 --seed 8 --overwrite", "run/model", resumed="run"
     ),
-    "mf": Trial("ratings", f"train mf ratings new {FACTORS}", "new/model", resumed="new"),
-    "lasso": Trial("designs", f"train lasso squared new {PATH}", "new/model", resumed="new"),
-    "logistic": Trial("designs", f"train logistic logistic new {PATH}", "new/model", resumed="new"),
-    "infer": Trial("topics", f"infer run corpus new.npz {ONE}", "new.npz"),
-    "npz": Trial("topics", "export run new.npz --format npz", "new.npz"),
-    "mallet": Trial("topics", "export run new --format mallet", "new"),
-    "gensim": Trial("topics", "export run new --format gensim", "new"),
-    "parquet": Trial("topics", "export run new --format parquet", "new"),
-    "predict": Trial("designs", "predict path squared new.csv", "new.csv"),
-    "shard": Trial("topics", f"shard corpus new --shards 2 {ONE}", "new"),
-    "repair": Trial("topics", "verify damaged --repair", "damaged"),
-    "clean": Trial("topics", "clean dirty --state", "dirty"),
+    "mf": KilledCommand("ratings", f"train mf ratings new {FACTORS}", "new/model", resumed="new"),
+    "lasso": KilledCommand("designs", f"train lasso squared new {PATH}", "new/model", resumed="new"),
+    "logistic": KilledCommand("designs", f"train logistic logistic new {PATH}", "new/model", resumed="new"),
+    "infer": KilledCommand("topics", f"infer run corpus new.npz {ONE}", "new.npz"),
+    "npz": KilledCommand("topics", "export run new.npz --format npz", "new.npz"),
+    "mallet": KilledCommand("topics", "export run new --format mallet", "new"),
+    "gensim": KilledCommand("topics", "export run new --format gensim", "new"),
+    "parquet": KilledCommand("topics", "export run new --format parquet", "new"),
+    "predict": KilledCommand("designs", "predict path squared new.csv", "new.csv"),
+    "shard": KilledCommand("topics", f"shard corpus new --shards 2 {ONE}", "new"),
+    "repair": KilledCommand("topics", "verify damaged --repair", "damaged"),
+    "clean": KilledCommand("topics", "clean dirty --state", "dirty"),
 }
 
 
 def ended(place: Path, command: str) -> tuple[int, str]:
     """What a command returns, and what it says on standard error."""
-    process = Command(place, command)
+    process = OocProcess(place, command)
     code = process.wait()
     process.end()
     assert code is not None
@@ -103,7 +103,7 @@ def problem(place: Path, command: str) -> str:
     return "" if code == 0 else f"{command}: {code}: {message}"
 
 
-class Directory:
+class KillDirectory:
     """A directory, in which commands are killed."""
 
     counts = True
@@ -121,24 +121,24 @@ class Directory:
     def restore(self) -> None:
         subprocess.run(["cp", "-a", self.before, self.place], check=True)
 
-    def end(self, process: Command) -> None:
+    def end(self, process: OocProcess) -> None:
         process.kill()
         process.end()
 
 
-class Calls:
+class FileCalls:
     """The calls of commands that change files below a directory, as `failing_disk.c` counts them."""
 
     def __init__(self, below: Path, counter: Path) -> None:
         self._counter = counter
         self._environment = {"FAILING_BELOW": str(below), "FAILING_COUNTER": str(counter), "FAILING_KILL": "yes"}
 
-    def command(self, place: Path, command: str, kill_at: int = 0) -> Command:
+    def command(self, place: Path, command: str, kill_at: int = 0) -> OocProcess:
         """Start a command that is killed at a call, from 1 on; 0: at none."""
         self._counter.write_bytes(b"")
         os.environ.update(self._environment | {"FAILING_FROM": str(kill_at), "CLOCK_RATE": str(RATE)})
         try:
-            return Command(place, command)
+            return OocProcess(place, command)
         finally:
             for name in (*self._environment, "FAILING_FROM", "CLOCK_RATE"):
                 del os.environ[name]
@@ -183,7 +183,7 @@ def distrusts(place: Path) -> str:
     return ""
 
 
-class Undisturbed(NamedTuple):
+class CompletedCommand(NamedTuple):
     """A command that nothing ends. made: what it makes; left: names after `ooc clean`; calls, seconds: it takes."""
 
     old: dict[str, bytes]
@@ -193,7 +193,7 @@ class Undisturbed(NamedTuple):
     seconds: float
 
 
-def undisturbed(where: Disk | Directory, trial: Trial, calls: Calls) -> Undisturbed:
+def undisturbed(where: LoopbackDisk | KillDirectory, trial: KilledCommand, calls: FileCalls) -> CompletedCommand:
     where.restore()
     old, began = content(where.place, trial.made), time.monotonic()
     process = calls.command(where.place, trial.command)
@@ -207,10 +207,10 @@ def undisturbed(where: Disk | Directory, trial: Trial, calls: Calls) -> Undistur
     assert content(where.place, trial.made) == made != old
     left = names(where.place)
     where.release()
-    return Undisturbed(old, made, left, number, seconds)
+    return CompletedCommand(old, made, left, number, seconds)
 
 
-def is_new(place: Path, trial: Trial) -> bool:
+def is_new(place: Path, trial: KilledCommand) -> bool:
     """Whether there is a run that the command has begun."""
     for file in (place / trial.resumed / "config.json", place / trial.resumed / "chains.json"):
         if trial.resumed and file.exists():
@@ -225,7 +225,7 @@ def let_a_minute_pass(place: Path) -> None:
         os.utime(leftover, (0, 0))
 
 
-def done_again(place: Path, trial: Trial, expected: Undisturbed) -> str:
+def done_again(place: Path, trial: KilledCommand, expected: CompletedCommand) -> str:
     """Do again what was ended; what is wrong with that."""
     if is_new(place, trial):
         return problem(place, f"resume {trial.resumed} {ONE}")
@@ -235,7 +235,7 @@ def done_again(place: Path, trial: Trial, expected: Undisturbed) -> str:
 
 
 def lost(  # noqa: PLR0911
-    place: Path, trial: Trial, code: int | None, expected: Undisturbed, cleans: bool
+    place: Path, trial: KilledCommand, code: int | None, expected: CompletedCommand, cleans: bool
 ) -> str:
     """What is wrong after a command has ended. cleans: `ooc clean` is run before the command is done again."""
     if code == 0 and content(place, trial.made) != expected.made:
@@ -257,7 +257,9 @@ def lost(  # noqa: PLR0911
     return distrusts(place)
 
 
-def try_command(where: Disk | Directory, name: str, ends: int, draw: random.Random, calls: Calls) -> dict:
+def try_command(
+    where: LoopbackDisk | KillDirectory, name: str, ends: int, draw: random.Random, calls: FileCalls
+) -> dict:
     """End a command so many times."""
     trial, found, before = TRIALS[name], [], 0
     expected = undisturbed(where, trial, calls)
@@ -314,11 +316,11 @@ def main(how: str, root: str, ends: str, seed: str, *only: str) -> None:
     draw, told = random.Random(int(seed)), {}
     chosen = [name for name in TRIALS if not only or name in only]
     for data in dict.fromkeys(TRIALS[name].data for name in chosen):
-        where = {"power": Disk, "kill": Directory}[how](Path(root, data))
+        where = {"power": LoopbackDisk, "kill": KillDirectory}[how](Path(root, data))
         where.temporary = Path(root, data, "temporary")
         where.temporary.mkdir()
         os.environ["TMPDIR"] = str(where.temporary)
-        calls = Calls(where.place, Path(root, data, "calls"))
+        calls = FileCalls(where.place, Path(root, data, "calls"))
         prepare(where.place, data)
         where.keep()
         for name in chosen:

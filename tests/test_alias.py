@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blocks.alias import alias_table
+from blocks.alias_table import alias_table
 
 
 def probabilities(cut: np.ndarray, alias: np.ndarray) -> np.ndarray:

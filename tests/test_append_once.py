@@ -20,7 +20,7 @@ import pyarrow.parquet
 import pytest
 from commands import Ooc
 from corpora import tree
-from long import long_but
+from long_mark import long_but
 from text_files import words_of, write_day
 
 from blocks import Dataset

@@ -11,13 +11,13 @@ import json
 import numpy as np
 import pytest
 from corpora import names_of_words
-from long import long_but
+from long_mark import long_but
 from rings import on_ring
 
 from blocks import write_corpus
 from blocks.shards.splitting import make_shards
 from samplers.lda.training import train_lda
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 DOCUMENTS, BETA, ITERATIONS = 2_000, 100.0, 50
 ALPHA = {"asymmetric": [0.5, 0.5, 1.0, 2.0], "symmetric": [0.5]}
@@ -80,4 +80,4 @@ def test_topics_have_the_shares_of_alpha_on_a_ring(tmp_path, sampler):
         train_lda(paths[ring.rank], tmp_path / f"run-{ring.rank}", ring=ring, workers=1, quiet=True, **options)
 
     on_ring(2, train)
-    assert_shares(Model(tmp_path / "run-0" / "model").topic_counts, ALPHA["asymmetric"])
+    assert_shares(SavedTopicModel(tmp_path / "run-0" / "model").topic_counts, ALPHA["asymmetric"])

@@ -16,7 +16,7 @@ from samplers.lda import training
 from samplers.lda.averaging import pool_rows
 from samplers.resume import resume
 from samplers.topics.inference import evaluate, infer
-from samplers.topics.model import Model, TopicCountRows
+from samplers.topics.model import SavedTopicModel, TopicCountRows
 from samplers.topics.results import describe_topics, export_npz
 
 TOPICS = 6
@@ -37,7 +37,7 @@ def averaged(data, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def states(data, tmp_path_factory) -> list[Model]:
+def states(data, tmp_path_factory) -> list[SavedTopicModel]:
     """The models of the same chain after 4, 6 and 8 iterations."""
     run = tmp_path_factory.mktemp("states") / "run"
     models = []
@@ -45,7 +45,7 @@ def states(data, tmp_path_factory) -> list[Model]:
     for iterations in (4, 6, 8):
         resume(run, iterations=iterations, quiet=True)
         (run / "model").rename(run.parent / str(iterations))
-        models.append(Model(run.parent / str(iterations)))
+        models.append(SavedTopicModel(run.parent / str(iterations)))
     return models
 
 
@@ -58,7 +58,7 @@ def dense(rows: TopicCountRows, topics: int = TOPICS) -> np.ndarray:
     return matrix
 
 
-def theta_and_phi(model: Model) -> tuple[np.ndarray, np.ndarray]:
+def theta_and_phi(model: SavedTopicModel) -> tuple[np.ndarray, np.ndarray]:
     """float64 (D, K) and (V, K), by the formulas for a model of one state."""
     theta, phi = dense(model.documents) + model.alpha, dense(model.words) + model.beta
     return theta / theta.sum(axis=1, keepdims=True), phi / phi.sum(axis=0)
@@ -66,7 +66,7 @@ def theta_and_phi(model: Model) -> tuple[np.ndarray, np.ndarray]:
 
 def test_phi_and_theta_are_the_averages_of_the_states(averaged, states):
     """Weighted by a topic's mass and a document's mass in each state, as the definition says."""
-    model = Model(averaged / "model")
+    model = SavedTopicModel(averaged / "model")
     theta, phi = theta_and_phi(model)
     masses = np.array([dense(state.documents).sum(axis=1) + state.alpha.sum() for state in states])
     np.testing.assert_allclose(
@@ -88,7 +88,7 @@ def test_phi_and_theta_are_the_averages_of_the_states(averaged, states):
 
 def test_what_an_average_is_used_for(averaged, states, data, tmp_path):
     """Topics, export, mixtures of new documents (against a dense twin) and the held-out likelihood."""
-    model = Model(averaged / "model")
+    model = SavedTopicModel(averaged / "model")
     phi = theta_and_phi(model)[1]
     described = describe_topics(model, top=3, documents=2)
     assert sum(topic["tokens"] for topic in described) == pytest.approx(data.tokens, abs=TOPICS)
@@ -140,7 +140,7 @@ def test_resuming_a_run_that_is_done(averaged, data, tmp_path):
     with pytest.raises(WorkFailed, match="damaged"):
         resume(run, quiet=True)
     resume(run, iterations=14, quiet=True)
-    assert Model(run / "model").averaged == [10, 12, 14]
+    assert SavedTopicModel(run / "model").averaged == [10, 12, 14]
 
 
 def test_a_converged_run_averages_the_last_states(data, tmp_path):
@@ -148,7 +148,7 @@ def test_a_converged_run_averages_the_last_states(data, tmp_path):
     last = training.train_lda(data.path, tmp_path / "run", iterations=400, average=6, **options)
     assert last["converged"]
     end = last["iteration"]
-    assert Model(tmp_path / "run" / "model").averaged == list(range(end - 10, end + 1, 2))
+    assert SavedTopicModel(tmp_path / "run" / "model").averaged == list(range(end - 10, end + 1, 2))
     assert leftovers(tmp_path / "run") == []
 
 

@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from corpora import InProcess, small_dataset
+from corpora import InProcessProgram, small_dataset
 
 from benchmarks.corpus import load_any
 from benchmarks.simulated_workers import mode_spec, write_for_workers
-from ooc.state.passes import RESIDENT
-from ooc.workers.worker import Message, all_phases
+from ooc.state.unit_passes import RESIDENT
+from ooc.workers.worker import StageMessage, all_phases
 
 
 @pytest.fixture
@@ -26,12 +26,12 @@ def test_a_simulated_data_parallel_worker_sees_its_own_changes_only(tmp_path, co
     offsets = dataset.block(0).offsets
     ends = []
     for order in ([0, 1, 2], [2, 1, 0], [1]):
-        with InProcess(dataset, mode_spec("data-parallel", options)) as chain:
+        with InProcessProgram(dataset, mode_spec("data-parallel", options)) as chain:
             rows = chain.shared["dense_rows"].copy()
             number = all_phases(chain.program).index(chain.program.documents)
             jobs = [(0, part) for part in range(3)] + [(1, part) for part in order]
             for stage, part in jobs:
-                chain._handler.do(Message(number, 0, 0, stage, [part], 1, RESIDENT), part)
+                chain._handler.do(StageMessage(number, 0, 0, stage, [part], 1, RESIDENT), part)
             assert np.array_equal(chain.shared["dense_rows"], rows)
             bounds = chain._handler.unit("block", 0)[1]
             mine = slice(offsets[bounds[1]], offsets[bounds[2]])

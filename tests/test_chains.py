@@ -16,9 +16,9 @@ from blocks import Dataset, Interrupted, RequestError
 from ooc.runs.run import Run
 from samplers.lda import training
 from samplers.lda.chains import split_r_hat
+from samplers.model_verification import verify_chains
 from samplers.models import open_model
 from samplers.resume import resume
-from samplers.verification import verify_chains
 
 OPTIONS = {"topics": 5, "workers": 1, "quiet": True, "seed": 4, "evaluate_every": 2}
 ITERATIONS, CHAINS = 16, 2

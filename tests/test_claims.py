@@ -10,9 +10,9 @@ from contextlib import closing
 
 import pytest
 
-from blocks.workers import Workers
+from blocks.workers import WorkerPool
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays
-from ooc.workers.work_queue import CLAIMED, DONE, Claims, claims_spec, done_spec
+from ooc.workers.work_queue import CLAIMED, DONE, WorkQueue, claims_spec, done_spec
 
 SPECS = {CLAIMED: claims_spec(2), "another": ArraySpec((3,), "float32")}
 PARTS = range(20_000, 0, -1)
@@ -26,13 +26,13 @@ def shared() -> Iterator[SharedArrays]:
 
 def claimed(shared: SharedArrays, unit: int) -> list[list[int]]:
     """What each of three workers could have of a unit that all of them are told of."""
-    with Workers("handlers:claiming", (SPECS, shared.descriptor), 3, inherit=(shared.descriptor,)) as team:
+    with WorkerPool("handlers:claiming", (SPECS, shared.descriptor), 3, inherit=(shared.descriptor,)) as team:
         return [answer for _, answer in team.map_unordered([(unit, PARTS)] * 3, ahead=1)]
 
 
 def test_each_part_is_claimed_by_one_worker(shared):
     """Thousands of claims at once, by processes: none is made twice, none is left out, each takes them in order."""
-    claims = Claims(shared)
+    claims = WorkQueue(shared)
     for unit in (0, 1):
         found = claimed(shared, unit)
         assert sorted(part for mine in found for part in mine) == sorted(PARTS)
@@ -44,7 +44,7 @@ def test_each_part_is_claimed_by_one_worker(shared):
 
 
 def test_nothing_is_claimed_once_that_is_refused(shared):
-    claims = Claims(shared)
+    claims = WorkQueue(shared)
     mine = claims.take(0, PARTS)
     assert next(mine) == PARTS[0]
     claims.refuse()
@@ -54,7 +54,7 @@ def test_nothing_is_claimed_once_that_is_refused(shared):
 
 def test_with_queues_of_their_own_workers_have_what_was_dealt_to_them():
     with closing(SharedArrays({CLAIMED: claims_spec(2, queues=3)})) as shared:
-        claims = Claims(shared)
+        claims = WorkQueue(shared)
         found = [list(claims.take(1, PARTS, worker)) for worker in range(3)]
         assert found == [list(PARTS[worker::3]) for worker in range(3)]
         assert claims.taken() == len(PARTS) + 3
@@ -66,7 +66,7 @@ def test_with_queues_of_their_own_workers_have_what_was_dealt_to_them():
 def test_parts_are_waited_for_until_they_are_done_or_nobody_wants_them():
     specs = {CLAIMED: claims_spec(1), DONE: done_spec([range(3), range(2)])}
     with closing(SharedArrays(specs)) as arrays:
-        claims = Claims(arrays)
+        claims = WorkQueue(arrays)
         claims.finish(0, 2)
         with ThreadPoolExecutor() as others:
             waits = others.submit(claims.wait, 0, (1, 2))
@@ -84,4 +84,4 @@ def test_nobody_waits_for_a_coordinator_that_has_gone():
     with subprocess.Popen([sys.executable, "-c", ""]) as gone:
         gone.wait()
         with closing(SharedArrays({CLAIMED: claims_spec(1), DONE: done_spec([range(1)])})) as arrays:
-            assert not Claims(arrays, gone.pid).wait(0, (0,))
+            assert not WorkQueue(arrays, gone.pid).wait(0, (0,))

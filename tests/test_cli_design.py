@@ -15,7 +15,7 @@ import pytest
 from corpora import kill_once_there
 
 from blocks import Design
-from blocks.memory import held
+from blocks.memory import held_memory
 
 SVMLIGHT = "1 1:1 3:2\n-1 2:1.5\n1 3:1\n"
 
@@ -128,7 +128,7 @@ def test_a_file_of_rows_larger_than_memory_keeps_to_it(tmp_path: Path):
         watched = psutil.Process(process.pid)
         while process.poll() is None:
             tree = [watched, *watched.children(recursive=True)]
-            most = max(most, held([one.pid for one in tree]))
+            most = max(most, held_memory([one.pid for one in tree]))
             time.sleep(0.05)
     assert process.returncode == 0
     assert most < budget

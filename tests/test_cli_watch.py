@@ -19,8 +19,8 @@ from corpora import tiny_dataset
 from processes import until
 from rich.console import Console
 
-from ooc.cli.watch import picture, plain, sparkline
-from ooc.runs.progress import Progress
+from ooc.cli.watch import iteration_line, progress_panel, sparkline
+from ooc.runs.progress import RunProgress
 
 SHORT = ("--topics", 2, "--iterations", 6, "--evaluate-every", 2, "--workers", 1)
 OOC = f"{sys.executable} -m ooc"
@@ -166,10 +166,10 @@ def test_any_run_can_be_drawn(width: int) -> None:
     ]
     for lines, config in (([], {"iterations": 0}), (ratings, {"iterations": 5}), (diverged, {"iterations": 2})):
         for state in ("running", "stopped", "finished"):
-            seen = Progress(Path("a/run"), config, lines, state, 1.0)
+            seen = RunProgress(Path("a/run"), config, lines, state, 1.0)
             console = Console(width=width, record=True, file=io.StringIO())
-            console.print(picture(seen, console))
+            console.print(progress_panel(seen, console))
             drawn = console.export_text().splitlines()
             assert all(len(line) <= width for line in drawn)
             assert state in drawn[0]
-    assert "RMSE 0.9000" in plain(seen, ratings[0])
+    assert "RMSE 0.9000" in iteration_line(seen, ratings[0])

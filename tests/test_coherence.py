@@ -14,10 +14,10 @@ from commands import Ooc
 
 from blocks import Dataset, RequestError
 from samplers.topics.coherence import EPSILON, coherence, diversity
-from samplers.topics.metrics import METRICS, MetricsRequest, evaluate_metrics, parse_metrics
-from samplers.topics.model import Model
+from samplers.topics.metrics import METRICS, TopicMetricsRequest, evaluate_metrics, parse_metrics
+from samplers.topics.model import SavedTopicModel
 from samplers.topics.results import top_entries
-from tests.corpora import InProcess, names_of_words, program_spec, random_documents, small_dataset, tiny_dataset
+from tests.corpora import InProcessProgram, names_of_words, program_spec, random_documents, small_dataset, tiny_dataset
 
 TOPICS = 7
 
@@ -136,18 +136,18 @@ def test_diversity_is_the_share_of_different_words() -> None:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+def model(tmp_path_factory: pytest.TempPathFactory) -> SavedTopicModel:
     root = tmp_path_factory.mktemp("model")
-    with InProcess(small_dataset(root / "data"), program_spec(topics=TOPICS)) as program:
+    with InProcessProgram(small_dataset(root / "data"), program_spec(topics=TOPICS)) as program:
         program.iterate(5)
         program.export(root / "model")
-    return Model(root / "model")
+    return SavedTopicModel(root / "model")
 
 
-def test_metrics_are_those_asked_for(model: Model) -> None:
+def test_metrics_are_those_asked_for(model: SavedTopicModel) -> None:
     """Each metric has the value it has with all others, and no keys of others."""
     dataset = Dataset(model.path.parent / "data")
-    everything = evaluate_metrics(model, dataset, MetricsRequest(METRICS, particles=2), workers=2)
+    everything = evaluate_metrics(model, dataset, TopicMetricsRequest(METRICS, particles=2), workers=2)
     own = {
         "completion": {"predictive_log_likelihood_per_token", "perplexity", "predicted_tokens"},
         "left-to-right": {
@@ -162,7 +162,7 @@ def test_metrics_are_those_asked_for(model: Model) -> None:
     }
     assert everything.keys() == set.union(*own.values()) | {"documents"}
     for name, keys in own.items():
-        found = evaluate_metrics(model, dataset, MetricsRequest((name,), particles=2), workers=1)
+        found = evaluate_metrics(model, dataset, TopicMetricsRequest((name,), particles=2), workers=1)
         assert found.keys() == keys | {"documents"}
         assert found == {key: everything[key] for key in found}
     words, _ = top_entries(model.words, model.alpha, 10, per_row=False)
@@ -173,24 +173,24 @@ def test_metrics_are_those_asked_for(model: Model) -> None:
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (MetricsRequest(("completion", "magic")), "'magic' is not known"),
-        (MetricsRequest(parse_metrics("")), "'' is not known"),
-        (MetricsRequest(()), "none is not known"),
-        (MetricsRequest(("left-to-right",), particles=0), "--particles must be"),
-        (MetricsRequest(("npmi",), top=1), "--top must be"),
-        (MetricsRequest(("npmi",), top=101), "--top must be"),
+        (TopicMetricsRequest(("completion", "magic")), "'magic' is not known"),
+        (TopicMetricsRequest(parse_metrics("")), "'' is not known"),
+        (TopicMetricsRequest(()), "none is not known"),
+        (TopicMetricsRequest(("left-to-right",), particles=0), "--particles must be"),
+        (TopicMetricsRequest(("npmi",), top=1), "--top must be"),
+        (TopicMetricsRequest(("npmi",), top=101), "--top must be"),
     ],
 )
-def test_wrong_requests_are_refused(model: Model, request_: MetricsRequest, said: str) -> None:
+def test_wrong_requests_are_refused(model: SavedTopicModel, request_: TopicMetricsRequest, said: str) -> None:
     with pytest.raises(RequestError) as refused:
         evaluate_metrics(model, Dataset(model.path.parent / "data"), request_, workers=1)
     assert said in refused.value.what
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_another_vocabulary_is_refused(model: Model, dataset: Dataset, name: str) -> None:
+def test_another_vocabulary_is_refused(model: SavedTopicModel, dataset: Dataset, name: str) -> None:
     with pytest.raises(RequestError, match="different vocabularies"):
-        evaluate_metrics(model, dataset, MetricsRequest((name,)), workers=1)
+        evaluate_metrics(model, dataset, TopicMetricsRequest((name,)), workers=1)
 
 
 def test_the_command_line(tmp_path: Path, ooc: Ooc) -> None:

@@ -18,11 +18,11 @@ from blocks import RequestError
 from ooc import LatentDirichletAllocation
 from samplers.models import open_model
 from samplers.report.page import write_report
-from samplers.topics.compare import compare_groups
-from samplers.topics.excerpts import Marker, plain
+from samplers.topics.excerpts import TopicWordMarker, plain_excerpt
+from samplers.topics.group_comparison import compare_groups
 from samplers.topics.model import TopicCountRows, TopicModel
 from samplers.topics.prevalence import benjamini_hochberg
-from samplers.topics.student import quantile, two_sided
+from samplers.topics.student_t import quantile, two_sided
 
 THEMES = [["apple", "pear", "plum", "fruit"], ["goal", "team", "ball", "match"], ["star", "moon", "sun", "orbit"]]
 MARKUP = "<img src=x onerror=alert(1)>"
@@ -311,16 +311,16 @@ def test_columns_are_written_with_their_values(tmp_path: Path, ooc_in: Callable[
 
 
 def test_words_are_marked_where_they_stand() -> None:
-    marker = Marker(["machine_learning", "c++", "law"], {"lower": True})
+    marker = TopicWordMarker(["machine_learning", "c++", "law"], {"lower": True})
     assert (
-        plain(marker.excerpt("Machine\nLearning law-like Lawless C++ code", 99))
+        plain_excerpt(marker.excerpt("Machine\nLearning law-like Lawless C++ code", 99))
         == "*Machine Learning* *law*-like Lawless *C++* code"
     )
     long = "word " * 100 + "the law of law " + "word " * 100
-    cut = plain(marker.excerpt(long, 60))
+    cut = plain_excerpt(marker.excerpt(long, 60))
     assert cut.startswith("… ")
     assert cut.endswith(" …")
     assert cut.count("*law*") == 2
     assert len(cut) < 75
-    assert plain(Marker(["法律"], {"segment": "chinese"}).excerpt("新法律案", 9)) == "新*法律*案"
-    assert plain(Marker([], {}).excerpt("a text", 9)) == "a text"
+    assert plain_excerpt(TopicWordMarker(["法律"], {"segment": "chinese"}).excerpt("新法律案", 9)) == "新*法律*案"
+    assert plain_excerpt(TopicWordMarker([], {}).excerpt("a text", 9)) == "a text"

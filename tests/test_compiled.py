@@ -53,7 +53,7 @@ import sys
 import numba
 from numba.core import event
 from blocks import compiler
-from blocks.compiler import prepare
+from blocks.compiler import compile_kernels
 from kernels import all_three
 
 compiler._LONG = 0.0  # announces it at once
@@ -63,7 +63,7 @@ class Told(event.Listener):
     def on_end(self, event): pass
 
 event.register("numba:compile", Told())
-prepare(lambda: all_three(5))
+compile_kernels(lambda: all_three(5))
 print(all_three(5), all_three.stats.cache_path)
 """
 
@@ -141,11 +141,11 @@ def test_what_processes_compile_at_once_is_all_kept_each_under_its_types(script:
     text = """
 import sys, time
 from pathlib import Path
-from blocks.kernel_cache import Compiler, _Files
+from blocks.kernel_cache import KernelCompiler, _ChecksummedCacheFiles
 from kernels import two
 
-Compiler.is_here = True
-load, save = _Files._load_index, _Files.save
+KernelCompiler.is_here = True
+load, save = _ChecksummedCacheFiles._load_index, _ChecksummedCacheFiles.save
 
 def load_and_wait(index):
     found, end = load(index), time.monotonic() + 1.0
@@ -155,10 +155,10 @@ def load_and_wait(index):
     return found
 
 def save_slowly(index, key, data):
-    _Files._load_index = load_and_wait
+    _ChecksummedCacheFiles._load_index = load_and_wait
     save(index, key, data)
 
-_Files.save = save_slowly
+_ChecksummedCacheFiles.save = save_slowly
 two({"int": int, "float": float}[sys.argv[1]](3))
 """
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}", "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -209,9 +209,9 @@ print(twice.stats.cache_path)
 @pytest.mark.usefixtures("fresh_interpreters")
 def test_workers_load_kernels_without_scipy() -> None:
     """Numba would import it, for 0.25 s, when the first kernel is called."""
-    from blocks.workers import Workers
+    from blocks.workers import WorkerPool
 
-    with Workers("handlers:start_with_kernels", None, 1) as workers:
+    with WorkerPool("handlers:start_with_kernels", None, 1) as workers:
         assert workers.ask(0, "scipy") is False
 
 
@@ -380,7 +380,7 @@ def test_kernels_of_earlier_sources_are_removed(script: Script, tmp_path: Path) 
     assert {path.name for path in used.parent.iterdir()} == {used.name, "kernels-of-another", "kernels-without"}
 
 
-@pytest.mark.parametrize("file", ["blocks/compiled.py", "blocks/alias.py"])
+@pytest.mark.parametrize("file", ["blocks/compiled.py", "blocks/alias_table.py"])
 def test_other_kernels_or_options_have_another_directory(script: Script, tmp_path: Path, file: str) -> None:
     """In a copy of the sources, as an installation that is upgraded."""
     shutil.copytree(ROOT / "blocks", tmp_path / "copy/blocks", ignore=shutil.ignore_patterns("__pycache__"))

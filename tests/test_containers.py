@@ -185,16 +185,16 @@ def test_what_the_dockerfile_says_is_built_and_used(tmp_path: Path) -> None:
     assert tree(container.root / "opt") == filled
 
 
-class Image(NamedTuple):
+class DockerfileImage(NamedTuple):
     """What a Dockerfile has said: the last argument of each instruction, and all variables."""
 
     said: dict[str, str]
     variables: dict[str, str]
 
 
-def build(container: Container, dockerfile: str) -> Image:
+def build(container: Container, dockerfile: str) -> DockerfileImage:
     """Do in a container what each line of a Dockerfile says."""
-    image = Image({}, {})
+    image = DockerfileImage({}, {})
     lines = [line for line in dockerfile.splitlines() if line and not line.startswith("#")]
     for instruction, _, argument in (line.partition(" ") for line in lines):
         image.said[instruction] = argument

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from blocks import Dataset
 from ooc.runs.run import Run
 from samplers.lda import convergence, training
-from samplers.lda.convergence import TOLERANCE, WINDOW, evaluations, has_converged, measure
+from samplers.lda.convergence import TOLERANCE, WINDOW, convergence_metric, evaluations, has_converged
 from samplers.resume import resume
 
 OPTIONS = {"topics": 2, "evaluate_every": 2, "workers": 1, "quiet": True, "stop_when_converged": True}
@@ -38,7 +38,7 @@ def test_evaluations_are_of_the_best_measure_at_multiples_after_an_iteration():
     assert evaluations(joint, 2, after=2) == [-4, -6]
     assert evaluations([{"iteration": 1}, *joint], 2, after=6) == []
     held_out = [line | {convergence.HELD_OUT: 1.0} for line in joint]
-    assert (measure(joint), measure(held_out)) == (convergence.JOINT, convergence.HELD_OUT)
+    assert (convergence_metric(joint), convergence_metric(held_out)) == (convergence.JOINT, convergence.HELD_OUT)
     assert evaluations(held_out, 2) == [1.0] * 3
 
 

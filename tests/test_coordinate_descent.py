@@ -9,22 +9,27 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from long import long_but
+from long_mark import long_but
 
 from blocks.compiled import reordered_kernel
 from samplers.regression.data.features import BlockFeatures
 from samplers.regression.linear_algebra import columns as c
 from samplers.regression.linear_algebra import gram
-from samplers.regression.linear_algebra.columns import DenseColumns, IncompleteColumns, SparseColumns
+from samplers.regression.linear_algebra.columns import ColumnsWithMissingValues, DenseColumns, SparseColumns
 from samplers.regression.linear_algebra.free_columns import orthonormal
-from samplers.regression.linear_algebra.gram import arrange, memory_for, multiply, subtract
-from samplers.regression.linear_algebra.vectors import project
-from samplers.regression.quadratic.conjugate_gradients import polish, work_for
+from samplers.regression.linear_algebra.gram import arrange, gram_memory, multiply, subtract
+from samplers.regression.linear_algebra.vectors import project_out
+from samplers.regression.quadratic.conjugate_gradients import conjugate_gradient_steps, conjugate_gradients_scratch
 from samplers.regression.quadratic.coordinate_descent import support, sweep
 from samplers.regression.quadratic.descent import descend
-from samplers.regression.quadratic.problem import Quadratic, gap_of, objective_of, quadratic
-from samplers.regression.solver.limit import Limit
-from samplers.regression.threads.thread_pool import ALONE, CHUNKS, ThreadPool, meet
+from samplers.regression.quadratic.problem import (
+    QuadraticProblem,
+    quadratic_gap,
+    quadratic_objective,
+    quadratic_problem,
+)
+from samplers.regression.solver.solver_limit import SolverLimit
+from samplers.regression.threads.thread_pool import ALONE, CHUNKS, ThreadPool, thread_barrier
 
 
 def sparse_columns(x: np.ndarray, kind: type = np.float64) -> SparseColumns:
@@ -42,13 +47,13 @@ def ones_columns(x: np.ndarray) -> SparseColumns:
     return sparse_columns(x != 0)._replace(values=np.empty(0, np.float32))
 
 
-def incomplete_columns(x: np.ndarray) -> IncompleteColumns:
+def incomplete_columns(x: np.ndarray) -> ColumnsWithMissingValues:
     """With values missing where they are -3."""
     places = [np.flatnonzero(column == -3) for column in x.T]
     offsets = np.cumsum([0, *map(len, places)])
     means = np.array([column[column != -3].mean() if (column != -3).any() else 0.0 for column in x.T])
     values = np.where(x == -3, 0, x).T.astype(np.int8)
-    return IncompleteColumns(values.copy(), offsets, np.concatenate(places).astype(np.uint32), means)
+    return ColumnsWithMissingValues(values.copy(), offsets, np.concatenate(places).astype(np.uint32), means)
 
 
 def completed(x: np.ndarray) -> np.ndarray:
@@ -77,9 +82,11 @@ def test_columns_of_every_kind_are_multiplied_squared_and_gathered(kind, seed):
     np.testing.assert_allclose(found, exact[:, chosen].T @ vector, atol=1e-12)
     c.squares(columns, chosen, weights, found)
     np.testing.assert_allclose(found, weights @ exact[:, chosen] ** 2, atol=1e-12)
-    some = c.gathered(columns, chosen)
-    np.testing.assert_allclose(c.dense(some, 7), exact[:, chosen].T, atol=1e-15)
-    np.testing.assert_allclose(c.dense(c.scaled(some, weights), 7), exact[:, chosen].T * weights, atol=1e-15)
+    some = c.gather_columns(columns, chosen)
+    np.testing.assert_allclose(c.dense_columns(some, 7), exact[:, chosen].T, atol=1e-15)
+    np.testing.assert_allclose(
+        c.dense_columns(c.scale_rows(some, weights), 7), exact[:, chosen].T * weights, atol=1e-15
+    )
     total = np.empty(7)
     c.combine(some, np.array([1, 2]), np.array([9.0, 2.0, -1.0]), total)
     np.testing.assert_allclose(total, 2 * exact[:, 3] - exact[:, 4], atol=1e-12)
@@ -95,21 +102,21 @@ def test_blocks_are_as_good_as_all_columns_at_once(kind):
     assert features.count == 9
     for chosen in (np.arange(9), np.array([1, 2, 5]), np.array([8]), np.empty(0, np.int64)):
         np.testing.assert_allclose(features.correlations(chosen, vector), plain(x)[:, chosen].T @ vector, atol=1e-12)
-        np.testing.assert_allclose(c.dense(features.gather(chosen), 7), plain(x)[:, chosen].T, atol=1e-15)
+        np.testing.assert_allclose(c.dense_columns(features.gather(chosen), 7), plain(x)[:, chosen].T, atol=1e-15)
 
 
-def problem_of(seed: int, free: int, ridge: float) -> tuple[Quadratic, np.ndarray, np.ndarray]:
+def problem_of(seed: int, free: int, ridge: float) -> tuple[QuadraticProblem, np.ndarray, np.ndarray]:
     """A problem, its projected columns, and its target."""
     random, x = np.random.default_rng(seed), drawn(seed)
     basis = orthonormal(random.standard_normal((free, 7))).basis
     penalty = 0.3 + random.random(9)
     target = random.standard_normal(7) * 5
-    project(basis, target)
-    problem = quadratic(sparse_columns(x), basis, penalty, np.full(9, ridge))
+    project_out(basis, target)
+    problem = quadratic_problem(sparse_columns(x), basis, penalty, np.full(9, ridge))
     return problem, x - basis.T @ (basis @ x), target
 
 
-def exact_objective(problem: Quadratic, a: np.ndarray, target: np.ndarray, b: np.ndarray) -> float:
+def exact_objective(problem: QuadraticProblem, a: np.ndarray, target: np.ndarray, b: np.ndarray) -> float:
     left = target - a @ b
     return 0.5 * left @ left + problem.l1 @ np.abs(b) + 0.5 * problem.l2 @ b**2
 
@@ -146,7 +153,7 @@ BY_COLUMNS, BY_ROWS = 0.0, 1.0  # a share of the rows that no column, or each, h
 def multiply_and_subtract(member, columns, active, memory, vector, found, residual):
     if member.rank == 0:
         arrange(columns, active, memory)
-    meet(member)
+    thread_barrier(member)
     multiply(member, columns, active, memory, vector, found)
     subtract(member, columns, active, memory, vector, residual)
 
@@ -171,7 +178,7 @@ def test_products_of_a_gram_matrix_are_those_of_numpy(kind, many, members, seed,
     columns, vector = KINDS[kind][0](x), random.standard_normal(size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gram, "_MANY", many)
-        memory = memory_for(columns, rows)
+        memory = gram_memory(columns, rows)
     found, residual, pool = np.full(size, np.nan), np.ones(rows), ThreadPool(members)
     for _ in range(2):  # the second time over what the first has left there
         pool.run(multiply_and_subtract, columns, active, memory, vector, found, residual)
@@ -187,9 +194,9 @@ def test_conjugate_gradients_find_the_best_point_of_an_active_set(seed, free, ri
     problem, a, target = problem_of(seed, free, ridge)
     random = np.random.default_rng(seed)
     b = np.where(random.random(9) < 0.5, random.standard_normal(9) * 3, 0.0)
-    residual, work = target - a @ b, work_for(problem, 7)
+    residual, work = target - a @ b, conjugate_gradients_scratch(problem, 7)
     before = np.sign(b)
-    polish(*ALONE.members, problem, support(b, work.active), 100, 0.0, b, residual, work)
+    conjugate_gradient_steps(*ALONE.members, problem, support(b, work.active), 100, 0.0, b, residual, work)
     assert (b * before >= 0).all()
     assert not b[before == 0].any()
     np.testing.assert_allclose(residual, target - a @ b, atol=1e-9)
@@ -210,11 +217,11 @@ def test_a_thread_pool_finds_the_same_bits_as_one_thread(sparse, many, free, mon
     columns = sparse_columns(x) if sparse else DenseColumns(x.T.astype(np.float32))
     basis = orthonormal(random.standard_normal((free, 150))).basis
     target = 10 * random.standard_normal(150)
-    project(basis, target)
-    problem, found = quadratic(columns, basis, np.full(400, 3.0), np.full(400, 0.1)), []
+    project_out(basis, target)
+    problem, found = quadratic_problem(columns, basis, np.full(400, 3.0), np.full(400, 0.1)), []
     for members in (1, 2, 3):
         b, residual = np.zeros(400), target.copy()
-        descend(problem, b, residual, 1.0, Limit(), ThreadPool(members))
+        descend(problem, b, residual, 1.0, SolverLimit(), ThreadPool(members))
         found.append(b.tobytes() + residual.tobytes())
     assert np.count_nonzero(b) > 20
     assert found[0] == found[1] == found[2]
@@ -228,11 +235,11 @@ def test_objective_and_gap_are_those_of_the_definitions(seed, free, ridge):
     b = np.random.default_rng(seed).standard_normal(9) * (np.arange(9) % 2)
     residual = target - a @ b
     objective = exact_objective(problem, a, target, b)
-    assert objective_of(problem, b, residual) == pytest.approx(objective, rel=1e-12)
+    assert quadratic_objective(problem, b, residual) == pytest.approx(objective, rel=1e-12)
     scale = 1 / max(1, (np.abs(a.T @ residual - ridge * b) / problem.l1).max())
     theta = scale * residual
     dual = theta @ target - 0.5 * theta @ theta - 0.5 * scale**2 * ridge * b @ b
-    gap = gap_of(*ALONE.members, problem, b, residual, np.empty((4, CHUNKS)))
+    gap = quadratic_gap(*ALONE.members, problem, b, residual, np.empty((4, CHUNKS)))
     assert gap == pytest.approx(objective - dual, rel=1e-10)
 
 
@@ -243,10 +250,10 @@ def test_descent_ends_at_the_gap_that_was_asked_for(seed, free, ridge, alike):
     if alike:  # two columns are the same, and one is zero
         x = drawn(seed)
         x[:, 3], x[:, 4] = x[:, 2], 0
-        problem = quadratic(sparse_columns(x), problem.basis, problem.l1, problem.l2)
+        problem = quadratic_problem(sparse_columns(x), problem.basis, problem.l1, problem.l2)
         a = x - problem.basis.T @ (problem.basis @ x)
     b, residual = np.zeros(9), target.copy()
-    descend(problem, b, residual, 1e-10, Limit())
+    descend(problem, b, residual, 1e-10, SolverLimit())
     np.testing.assert_allclose(residual, target - a @ b, atol=1e-9)
     slopes = a.T @ residual - ridge * b
     assert (np.abs(slopes) <= problem.l1 * (1 + 1e-3) + 1e-9).all()

@@ -12,7 +12,7 @@ import pytest
 from commands import Ooc
 from corpora import tree
 from held_runs import assert_plain, held
-from long import long_but
+from long_mark import long_but
 from text_files import write_texts
 
 TRAIN = "train lda corpus run --topics 3 --sampler two-phase --workers 1 --seed 5 --evaluate-every 20 --iterations 20"

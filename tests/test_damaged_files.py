@@ -19,7 +19,7 @@ import pytest
 import xxhash
 from commands import Ooc
 from corpora import tree
-from long import long_but
+from long_mark import long_but
 from make_old_files import write_inputs
 
 ONE = "--workers 1"

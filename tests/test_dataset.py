@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from blocks import Dataset, RequestError, WorkFailed, ingest_documents, write_corpus
 from blocks.arrays import map_arrays
 from blocks.corpus.partition import DROPPED, blocks_of_buckets
-from blocks.files import locked
-from blocks.shuffle import bucket_of, partition
+from blocks.files import file_lock
+from blocks.shuffle import document_bucket, partition
 from blocks.verify import repair_dataset, verify_dataset
 
 documents = st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=9), min_size=1, max_size=30).filter(any)
@@ -125,7 +125,7 @@ def test_partition_keeps_order_and_drops(lists, first, seed, buckets):
     ranks = np.array([DROPPED if rank == 0 else rank for tokens in lists for rank in tokens], np.uint32)
     lengths = np.array([len(tokens) for tokens in lists], np.uint32)
     numbers, kept_lengths, kept, document_bounds, token_bounds = partition(ranks, lengths, first, seed, buckets)
-    expected = sorted(range(len(lists)), key=lambda d: bucket_of(first + d, seed, buckets))
+    expected = sorted(range(len(lists)), key=lambda d: document_bucket(first + d, seed, buckets))
     assert numbers.tolist() == [first + d for d in expected]
     assert kept_lengths.tolist() == [sum(rank > 0 for rank in lists[d]) for d in expected]
     assert kept.tolist() == [rank for d in expected for rank in lists[d] if rank > 0]
@@ -176,7 +176,7 @@ def test_slices_are_repaired_from_whole_blocks_only(tmp_path):
     assert tree(dataset.path) == damaged
     block.write_bytes(content)
     report = verify_dataset(dataset, no_bar)
-    with locked(dataset.path), pytest.raises(RequestError, match="is appending"):
+    with file_lock(dataset.path), pytest.raises(RequestError, match="is appending"):
         repair_dataset(dataset.path, report)
     assert repair_dataset(dataset.path, report)
     assert tree(dataset.path) == whole

@@ -57,7 +57,7 @@ def test_documents_in_pieces_are_those_of_a_file(tmp_path: Path, monkeypatch: py
     expected = written(ingested_documents(tmp_path, documents))
     names = [f"d {number}" for number in range(len(documents))]
     for size in (300, 1 << 21):
-        monkeypatch.setattr("blocks.corpus.streaming.CHUNK", size)
+        monkeypatch.setattr("blocks.corpus.incremental_writer.CHUNK", size)
         with Dataset.create(tmp_path / f"{size}", block_tokens=700) as writer:
             writer.add(documents[:5], names[:5])
             writer.add([], [])
@@ -99,7 +99,7 @@ def test_matrices_of_counts_are_bags_of_words(tmp_path: Path, monkeypatch: pytes
         block_tokens=50,
     )
     expected = written(ingest(request, workers=1).path)
-    monkeypatch.setattr("blocks.corpus.streaming._BATCH", 70)
+    monkeypatch.setattr("blocks.corpus.incremental_writer._BATCH", 70)
     for number, matrix in enumerate((counts, sparse.csr_array(counts), sparse.coo_matrix(counts.astype(float)))):
         with Dataset.create(tmp_path / f"{number}", vocabulary=WORDS, block_tokens=50) as writer:
             writer.add(matrix[:7] if number < 2 else matrix.tocsr()[:7])
@@ -129,7 +129,7 @@ def test_ratings_are_those_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
         lambda writer: [writer.add(batch) for batch in pa.table(table).to_batches(max_chunksize=700)],
         lambda writer: writer.add(pl.DataFrame(table)),
     ]
-    monkeypatch.setattr("blocks.ratings.streaming._BATCH", 256)
+    monkeypatch.setattr("blocks.ratings.incremental_writer._BATCH", 256)
     for number, add in enumerate(ways):
         with Matrix.create(tmp_path / f"{number}", grid=3) as writer:
             add(writer)
@@ -186,7 +186,7 @@ def test_designs_are_those_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     shuffled.indices[: rows.indptr[1]] = rows.indices[: rows.indptr[1]][::-1]
     shuffled.data[: rows.indptr[1]] = rows.data[: rows.indptr[1]][::-1]
     shuffled.has_sorted_indices = False
-    monkeypatch.setattr("blocks.design.streaming._CELLS", 500)
+    monkeypatch.setattr("blocks.design.incremental_writer._CELLS", 500)
     ways: list[tuple[str, Callable[[Any], None]]] = [
         ("dense", lambda writer: writer.add(x, y)),
         ("sparse", lambda writer: writer.add(shuffled, y)),
@@ -240,7 +240,7 @@ def test_samples_are_those_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "x.svm").write_text("\n".join(lines) + "\n")
     expected = written(ingest_samples([str(tmp_path / "x.svm")], str(tmp_path / "file"), block_entries=300).path)
     rows = sparse.csr_array(x)
-    monkeypatch.setattr("blocks.samples.streaming.RUN", 200)
+    monkeypatch.setattr("blocks.samples.incremental_writer.RUN", 200)
     frame = pd.DataFrame(x).rename(columns=str).assign(label=labels)
     ways: list[tuple[str | None, Callable[[Any], None]]] = [
         (None, lambda writer: writer.add(x, labels)),

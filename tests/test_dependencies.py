@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from ooc.dynamic.dependencies import NOBODY, independent_columns, independent_vectors, unit_vectors
+from ooc.dynamic.candidate_independence import NOBODY, independent_columns, independent_vectors, unit_vectors
 
 
 def dependence(x, centred):

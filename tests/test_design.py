@@ -10,7 +10,7 @@ import bed_reader
 import numpy as np
 import pytest
 import scipy.sparse
-from designs import WAYS, Inline, ingested, kind_of, read_back, write
+from designs import WAYS, InlineWorkers, ingested, kind_of, read_back, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -18,10 +18,10 @@ from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from blocks import Design, RequestError
 from blocks.design import ingestion as design_ingestion
-from blocks.design.formats import Svmlight
+from blocks.design.formats import SvmlightFormat
 from blocks.design.svmlight import read
-from blocks.fields import is_number, number_at
 from blocks.kinds import open_any
+from blocks.number_fields import is_number, parse_number
 from blocks.progress_bar import no_bar
 from blocks.verify import verify_dataset
 
@@ -31,7 +31,7 @@ MANY = settings(deadline=None, max_examples=25, suppress_health_check=[HealthChe
 @pytest.fixture
 def inline(monkeypatch):
     """Ingestion works in this process."""
-    monkeypatch.setattr(design_ingestion, "Workers", Inline)
+    monkeypatch.setattr(design_ingestion, "WorkerPool", InlineWorkers)
 
 
 @st.composite
@@ -106,7 +106,7 @@ def test_missing_genotypes_count_as_the_mean(tmp_path_factory, inline, data):
 @given(st.floats(-1e200, 1e200), st.sampled_from(["{!r}", "{:.3f}", "{:+.17e}", "{:.0f}"]))
 def test_numbers_are_read_as_python_reads_them(value, form):
     text = form.format(value).encode()
-    found, good = number_at(np.frombuffer(text, np.uint8), 0, len(text), ord("."))
+    found, good = parse_number(np.frombuffer(text, np.uint8), 0, len(text), ord("."))
     assert good
     assert np.isclose(found, float(text), rtol=1e-15, atol=1e-250)
     if len(repr(value).strip("-0.").replace(".", "")) <= 15 and 1e-7 < abs(value) < 1e15 and form == "{!r}":
@@ -124,7 +124,7 @@ def test_scikit_learn_reads_and_writes_the_same(tmp_path):
     x = scipy.sparse.random_array((200, 70), density=0.1, rng=np.random.default_rng(1), format="csr")
     file = io.BytesIO()
     dump_svmlight_file(x, np.arange(200) % 3, file, zero_based=False, comment="by scikit-learn")
-    rows = read(file.getvalue(), "x", 1, Svmlight())
+    rows = read(file.getvalue(), "x", 1, SvmlightFormat())
     file.seek(0)
     expected, y = load_svmlight_file(file, zero_based=False)
     assert np.array_equal(rows.y, y)

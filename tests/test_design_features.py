@@ -14,9 +14,9 @@ from blocks.errors import WorkFailed
 from samplers.regression.data import features as features_module
 from samplers.regression.data import read_ahead
 from samplers.regression.data.design_features import DesignFeatures, design_moments
-from samplers.regression.data.features import Piece
+from samplers.regression.data.features import BlockColumns
 from samplers.regression.data.read_ahead import ReadAhead
-from samplers.regression.linear_algebra.columns import DenseColumns, dense
+from samplers.regression.linear_algebra.columns import DenseColumns, dense_columns
 
 ROWS = 30
 FORMS = {"sparse": [8], "ones": [4], "float32": [4], "int8": [1], "mixed": [1] * 30 + [4] * 10}  # bytes of entries
@@ -69,7 +69,7 @@ def check_features(design: Design, form: str, seed: int, count: int, threads: in
     np.testing.assert_allclose(features.correlations(chosen, vectors[0]), vectors[0] @ x[:, chosen], **close)
     np.testing.assert_allclose(features.several_correlations(chosen, vectors), vectors @ x[:, chosen], **close)
     if count:
-        np.testing.assert_allclose(dense(features.gather(chosen), ROWS), x[:, chosen].T, **close)
+        np.testing.assert_allclose(dense_columns(features.gather(chosen), ROWS), x[:, chosen].T, **close)
     entries = np.full(count, ROWS) if design.dense else np.count_nonzero(x[:, chosen], axis=0)
     passes = 3 if count else 2
     assert features.samples == passes * entries.sum()
@@ -93,7 +93,7 @@ def test_passes_go_from_end_to_end_and_back(designs, form):
 def test_pieces_are_asked_for_once_each_and_only_so_far_ahead(slower, sizes, ahead):
     asked: list[int] = []
     block = DenseColumns(np.zeros((1, 1)))
-    pieces = [Piece(block, np.zeros(1, np.int64), slice(number, number + 1)) for number in range(len(sizes))]
+    pieces = [BlockColumns(block, np.zeros(1, np.int64), slice(number, number + 1)) for number in range(len(sizes))]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(read_ahead, "_AHEAD", ahead)
         patched.setattr(read_ahead, "_SLOWER", slower)
@@ -116,7 +116,7 @@ def test_of_sparse_columns_those_that_were_gathered_last_are_not_read_again(desi
     for count in (10, 30, 0, 5, 40, 20):
         chosen, before = np.sort(random.choice(40, count, replace=False)), features.bytes_read
         found = features.gather(chosen)
-        np.testing.assert_array_equal(dense(found, ROWS), x[:, chosen].T)
+        np.testing.assert_array_equal(dense_columns(found, ROWS), x[:, chosen].T)
         assert features.bytes_read - before == np.count_nonzero(x[:, np.setdiff1d(chosen, last)]) * FORMS[form][0]
         assert all(array.flags.writeable for array in found)
         last = chosen

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ooc.state import direct_io
-from ooc.state.direct_io import PAGE, DirectFile
+from ooc.state.direct_io import PAGE, DirectIoFile
 
 SIZE = 3 * PAGE + 1000
 
@@ -36,14 +36,14 @@ def pages() -> mmap.mmap:
 @pytest.mark.parametrize("size", [0, PAGE, 2 * PAGE, 8 * PAGE])
 def test_pages_are_read_up_to_the_end_of_the_file(path, pages, at, size):
     expected = path.read_bytes()[at : at + size]
-    with closing(DirectFile(path)) as file:
+    with closing(DirectIoFile(path)) as file:
         assert file.read(at, memoryview(pages)[:size]) == len(expected)
     assert pages[: len(expected)] == expected
 
 
 def test_what_was_just_written_is_read(path, pages):
     """Before it is on the disk; whichever way it was written and is read, and when it was read before."""
-    with closing(DirectFile(path, os.O_RDWR)) as file:
+    with closing(DirectIoFile(path, os.O_RDWR)) as file:
         for number in range(3):
             path.write_bytes(bytes([number]) * SIZE)
             assert file.read(PAGE, memoryview(pages)[:PAGE]) == PAGE
@@ -62,7 +62,7 @@ def test_a_file_system_without_direct_writes_keeps_little_in_memory(path, pages,
     fdatasync = os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(fdatasync(descriptor)))
     monkeypatch.setattr(direct_io, "_UNWRITTEN", 2 * PAGE)
-    with closing(DirectFile(path, os.O_WRONLY)) as file:
+    with closing(DirectIoFile(path, os.O_WRONLY)) as file:
         file._direct = False
         for number in range(5):
             file.write(0, memoryview(pages)[:PAGE])

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from corpora import InProcess, corpora, program_spec, small_dataset, written
+from corpora import InProcessProgram, corpora, program_spec, small_dataset, written
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from samplers.lda.doc_major import UPDATES, far_apart, s_error, taper
-from samplers.lda.rows import nonzeros
+from samplers.lda.doc_major import UPDATES, far_apart_order, s_error, taper
+from samplers.lda.word_topic_rows import nonzeros
 
 SAMPLERS = ["Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda"]
 
 slow_disk = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def rows_of(chain: InProcess) -> np.ndarray:
+def rows_of(chain: InProcessProgram) -> np.ndarray:
     """The stored rows, dense, words as they were given: int64 (V, K)."""
     rows, dataset, topics = chain.program.rows(chain.shared), chain.dataset, chain.program.topics
     room = np.zeros(topics + 1, np.int32), np.zeros(topics + 1, np.int32)
@@ -27,7 +27,7 @@ def rows_of(chain: InProcess) -> np.ndarray:
     return found
 
 
-def check(chain: InProcess) -> None:
+def check(chain: InProcessProgram) -> None:
     """Rows, summary row and what rows count each token under equal a count of z itself, made from the blocks alone."""
     _, words = chain.counts()
     assert np.array_equal(chain.shared["topic_counts"], words.sum(axis=0))
@@ -52,7 +52,7 @@ def test_rows_always_equal_a_recount(corpus, sampler, update, topics, iterations
     """Any grid, words that do not occur, dense rows and tables, 16 and 32 bits, before and after iterations."""
     with (
         written(corpus) as dataset,
-        InProcess(dataset, program_spec(sampler, topics=topics, seed=seed, update=update)) as chain,
+        InProcessProgram(dataset, program_spec(sampler, topics=topics, seed=seed, update=update)) as chain,
     ):
         chain.iterate(iterations)
         check(chain)
@@ -66,7 +66,7 @@ def test_blocks_that_are_opened_by_who_updates_the_rows_are_sampled_whole(corpus
     options = {"topics": topics, "start": "random"}
     with (
         written(corpus) as dataset,
-        InProcess(dataset, program_spec(**options)._replace(target="handlers:Opened")) as chain,
+        InProcessProgram(dataset, program_spec(**options)._replace(target="handlers:CheckedDocumentsLda")) as chain,
     ):
         assert chain.program.whole_blocks
         chain.iterate(3)
@@ -87,7 +87,7 @@ def test_the_s_error_is_the_distance_of_each_jobs_summary_row_from_the_true_one(
 def test_the_s_error_of_an_iteration_is_the_mean_over_its_turns(tmp_path):
     """By hand from what each job answered, which is what the summary row moved; 0 where one job does all."""
     dataset = small_dataset(tmp_path / "dataset")
-    with InProcess(dataset, program_spec("LightLda", topics=12, update="rotation")) as chain:
+    with InProcessProgram(dataset, program_spec("LightLda", topics=12, update="rotation")) as chain:
         (phase,) = chain.program.phases
         told, errors = 0.0, []
         for stage, answers in enumerate(chain._stages(phase)):
@@ -112,7 +112,7 @@ def test_the_s_error_of_an_iteration_is_the_mean_over_its_turns(tmp_path):
 
 @pytest.mark.parametrize("parts", [1, 2, 9, 30, 100])
 def test_all_parts_of_a_block_are_dealt_once_far_apart_and_small_ones_last(parts):
-    bounds, order = taper(parts), far_apart(taper(parts).size - 1)
+    bounds, order = taper(parts), far_apart_order(taper(parts).size - 1)
     assert sorted(order) == list(range(bounds.size - 1))
     assert bounds[0] == 0
     assert bounds[-1] == 1

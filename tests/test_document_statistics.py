@@ -18,33 +18,35 @@ from folded_documents import bag, dense_phi, documents_of
 from blocks import Dataset
 from samplers import LatentDirichletAllocation
 from samplers.topics import fold_in
-from samplers.topics.assignments import read_assignments
 from samplers.topics.infer_kernels import infer_documents
-from samplers.topics.inference import PerDocument, infer, inferred_arrays
-from samplers.topics.model import Model
+from samplers.topics.inference import DocumentResultChoice, infer, inferred_arrays
+from samplers.topics.model import SavedTopicModel
+from samplers.topics.token_topics import read_assignments
 from tests.corpora import new_documents, trained_model
 
 TOPICS = 7
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+def model(tmp_path_factory: pytest.TempPathFactory) -> SavedTopicModel:
     alpha = [0.1 * (k + 1) for k in range(TOPICS)]
     return trained_model(tmp_path_factory.mktemp("model"), topics=TOPICS, alpha=alpha)
 
 
 @pytest.fixture(scope="module")
-def held_out(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def held_out(model: SavedTopicModel, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return new_documents(tmp_path_factory.mktemp("held-out") / "data", model)
 
 
 @pytest.fixture(scope="module")
-def found(model: Model, held_out: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-    wanted = PerDocument(spread=True, likelihood=True, words=True)
+def found(model: SavedTopicModel, held_out: Dataset, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    wanted = DocumentResultChoice(spread=True, likelihood=True, words=True)
     return infer(model, held_out, tmp_path_factory.mktemp("all"), workers=2, wanted=wanted)
 
 
-def test_likelihoods_are_those_of_the_mixtures(model: Model, held_out: Dataset, found: dict[str, np.ndarray]) -> None:
+def test_likelihoods_are_those_of_the_mixtures(
+    model: SavedTopicModel, held_out: Dataset, found: dict[str, np.ndarray]
+) -> None:
     phi = dense_phi(model)
     for document, words in enumerate(documents_of(held_out)):
         expected = np.log(found["mixtures"][document].astype(float) @ phi[:, words]).sum()
@@ -52,7 +54,7 @@ def test_likelihoods_are_those_of_the_mixtures(model: Model, held_out: Dataset, 
 
 
 def test_word_topics_and_deviations_follow_from_the_mixture(
-    model: Model, held_out: Dataset, found: dict[str, np.ndarray]
+    model: SavedTopicModel, held_out: Dataset, found: dict[str, np.ndarray]
 ) -> None:
     """gamma of a converged document is that of its mixture without the token; here with it, so only nearly."""
     phi, mass = dense_phi(model), model.alpha.sum()
@@ -76,9 +78,9 @@ def test_word_topics_and_deviations_follow_from_the_mixture(
 
 
 def test_deviations_of_the_largest_topics_are_those_of_all(
-    model: Model, held_out: Dataset, found: dict[str, np.ndarray], tmp_path: Path
+    model: SavedTopicModel, held_out: Dataset, found: dict[str, np.ndarray], tmp_path: Path
 ) -> None:
-    some = infer(model, held_out, tmp_path, workers=1, top=3, wanted=PerDocument(spread=True))
+    some = infer(model, held_out, tmp_path, workers=1, top=3, wanted=DocumentResultChoice(spread=True))
     expected = np.take_along_axis(np.asarray(found["deviations"]), some["topics"].astype(np.int64), 1)
     np.testing.assert_allclose(some["deviations"], expected, rtol=1e-4)
 
@@ -229,6 +231,6 @@ def test_unknown_tokens_need_a_vocabulary(place: Path, ooc_in: Any) -> None:
 def test_trained_mixtures_have_the_deviations_of_their_dirichlet(place: Path, ooc_in: Any) -> None:
     done = ooc_in(place)("export", "run", "trained.npz", "--format", "mixtures", "--spread")
     assert done.returncode == 0, done.stderr
-    found, model = np.load(place / "trained.npz"), Model(place / "run" / "model")
+    found, model = np.load(place / "trained.npz"), SavedTopicModel(place / "run" / "model")
     share, size = found["mixtures"].astype(float), found["tokens"] + model.alpha.sum()
     np.testing.assert_allclose(found["deviations"], np.sqrt(share * (1 - share) / (size + 1)[:, None]), rtol=1e-5)

@@ -24,8 +24,8 @@ import pytest
 from commands import Ooc
 
 from blocks import Dataset, RequestError, WorkFailed
-from blocks.documents.cells import column_of_strings, column_of_values
-from blocks.documents.expressions import Expression
+from blocks.documents.column_types import column_of_strings, column_of_values
+from blocks.documents.expressions import DocumentExpression
 from blocks.progress_bar import no_bar
 from blocks.verify import verify_dataset
 
@@ -140,10 +140,10 @@ def test_files_do_not_depend_on_workers(tmp_path: Path, ooc_in: Callable[[Path],
     """Also with more than one file and row group, as 90 MB of text need."""
     rng = np.random.default_rng(3)
     noise = rng.integers(97, 123, (900, 100_000), np.uint8)
-    with (tmp_path / "long.jsonl").open("w") as file:
+    with (tmp_path / "long_mark.jsonl").open("w") as file:
         for number, line in enumerate(noise):
             file.write(json.dumps({"text": f"word{number % 7} {line.tobytes().decode()}", "n": number}) + "\n")
-    command = ("ingest", "jsonl", "long.jsonl", "--keep", "n,text", "--max-vocab", 5)
+    command = ("ingest", "jsonl", "long_mark.jsonl", "--keep", "n,text", "--max-vocab", 5)
     succeed(ooc_in(tmp_path)(*command, "one", "--workers", 1))
     succeed(ooc_in(tmp_path)(*command, "two", "--workers", 2))
     files = sorted(file.name for file in (tmp_path / "one" / "documents").iterdir())
@@ -304,7 +304,7 @@ def test_conditions(condition: str, expected: list[int]) -> None:
     table = pyarrow.Table.from_pandas(ROWS).combine_chunks()
     arrays = {name: table[name].chunk(0) for name in KINDS} | {"year": pyarrow.array([2014, 2015, 2016, None])}
     arrays["at"] = arrays["at"].cast(pyarrow.timestamp("us"))
-    found = Expression(condition, "--where", KINDS, is_condition=True)
+    found = DocumentExpression(condition, "--where", KINDS, is_condition=True)
     assert np.flatnonzero(found.mask({name: arrays[name] for name in found.columns})).tolist() == expected
 
 
@@ -329,7 +329,7 @@ def test_conditions(condition: str, expected: list[int]) -> None:
 )
 def test_other_expressions_are_refused(condition: str, said: str) -> None:
     with pytest.raises(RequestError) as error:
-        Expression(condition, "--where", KINDS, is_condition=True)
+        DocumentExpression(condition, "--where", KINDS, is_condition=True)
     assert said in error.value.what
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from built_pages import BuiltPage
-from pages import BESIDE, PAGES, ROOT, Block, agrees, ooc_commands, runnable, steps
+from pages import BESIDE, PAGES, ROOT, FencedBlock, agrees, ooc_commands, runnable, steps
 from typer.main import get_command
 
 from ooc.cli.app import app
@@ -76,7 +76,7 @@ def test_the_examples_of_the_reference_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def run_python(block: Block, directory: Path) -> None:
+def run_python(block: FencedBlock, directory: Path) -> None:
     """Run a script; one that begins with its name, as `# name.py`, is kept for a command that follows."""
     if name := re.match(r"# (\w+\.py)\n", block.text):
         (directory / name[1]).write_text(block.text)
@@ -85,7 +85,7 @@ def run_python(block: Block, directory: Path) -> None:
     assert done.returncode == 0, f"line {block.line}: {done.stdout}"
 
 
-def run_console(page: Path, block: Block, directory: Path) -> None:
+def run_console(page: Path, block: FencedBlock, directory: Path) -> None:
     """Run its commands; they fail if, and only if, the page shows a message of a failure."""
     for step in steps(block.text):
         done = started(["bash", "-c", step.command], directory)

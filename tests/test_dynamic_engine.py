@@ -17,15 +17,15 @@ from sklearn.linear_model import Lasso, LogisticRegression
 
 from blocks import Design, RequestError, WorkFailed
 from ooc.dynamic.engine import DynamicEngine
-from ooc.dynamic.held_columns import Room
-from ooc.dynamic.round_program import RoundProgram, Scan
-from ooc.dynamic.rounds import Pipeline
-from ooc.dynamic.schedules import Rule
+from ooc.dynamic.held_columns import HeldColumnsCapacity
+from ooc.dynamic.round_program import BlockScan, RoundProgram
+from ooc.dynamic.round_schedule import RoundPipeline
+from ooc.dynamic.selection_rules import SelectionRule
 from ooc.workers.worker import ProgramSpec
 
 LASSO = ProgramSpec("samplers.regression.rounds.lasso:LassoRounds", {})
 LOGISTIC = ProgramSpec("samplers.regression.rounds.logistic:LogisticRounds", {})
-RULE = Rule(parallel=8, candidates=16, rho=0.3, eta=1.0, seed=5)
+RULE = SelectionRule(parallel=8, candidates=16, rho=0.3, eta=1.0, seed=5)
 
 
 class Broken(RoundProgram):
@@ -49,7 +49,7 @@ class Broken(RoundProgram):
     def apply(self, wave: Any) -> None:
         pass
 
-    def scan(self, scan: Scan) -> Any:
+    def scan(self, scan: BlockScan) -> Any:
         return scan.first, len(scan.block.values)
 
 
@@ -68,7 +68,9 @@ def design(request, tmp_path_factory) -> Design:
     return design
 
 
-def solved(design: Design, spec: ProgramSpec, rule: Rule, penalty: float, rounds: list[int], workers: int) -> Any:
+def solved(
+    design: Design, spec: ProgramSpec, rule: SelectionRule, penalty: float, rounds: list[int], workers: int
+) -> Any:
     with DynamicEngine(design, spec, rule, workers) as engine:
         engine.hold()
         engine.program.begin(engine.arrays, engine.columns, penalty)
@@ -88,7 +90,7 @@ def standardised(design: Design, *, centred: bool) -> np.ndarray:
 
 @pytest.mark.parametrize("depth", [1, 3])
 def test_lasso_comes_to_the_optimum_of_scikit_learn(design, depth):
-    rule = RULE._replace(pipeline=Pipeline(depth, 4, 2))
+    rule = RULE._replace(pipeline=RoundPipeline(depth, 4, 2))
     x, y = standardised(design, centred=True), design.y - design.y.mean()
     penalty = np.abs(x.T @ y).max() / 5
     best = Lasso(alpha=penalty / len(y), fit_intercept=False, tol=1e-12, max_iter=100_000).fit(x, y).coef_
@@ -167,7 +169,7 @@ def test_blocks_that_are_not_asked_for_are_not_read(design):
 
 
 def test_there_must_be_room_for_what_is_held(design):
-    with DynamicEngine(design, LASSO, RULE, 1, Room(5, 5 * design.rows)) as engine:
+    with DynamicEngine(design, LASSO, RULE, 1, HeldColumnsCapacity(5, 5 * design.rows)) as engine:
         engine.hold(np.array([1, 2, 50, 60, 119]))
         with pytest.raises(
             RequestError, match=r"6 columns with .* entries do not fit into --memory, which has room for 5"
@@ -191,7 +193,7 @@ def test_a_worker_that_is_killed_is_told_while_others_wait_for_it(design):
         engine.hold()
         engine.program.begin(engine.arrays, engine.columns, 1.0)
         threading.Timer(0.3, os.kill, (engine.pids[2], signal.SIGKILL)).start()
-        with pytest.raises(WorkFailed, match="died: killed by SIGKILL; its task was Stretch"):
+        with pytest.raises(WorkFailed, match="died: killed by SIGKILL; its task was RunRoundsRequest"):
             engine.run(1_000_000)
     assert children() == []
 
@@ -202,10 +204,10 @@ def test_workers_that_wait_end_with_their_coordinator(design, tmp_path):
 import os, signal, threading, numpy as np
 from blocks import Design
 from ooc.dynamic.engine import DynamicEngine
-from ooc.dynamic.schedules import Rule
+from ooc.dynamic.selection_rules import SelectionRule
 from ooc.workers.worker import ProgramSpec
 spec = ProgramSpec("samplers.regression.rounds.lasso:LassoRounds", {{}})
-engine = DynamicEngine(Design({str(design.path)!r}), spec, Rule(), 2)
+engine = DynamicEngine(Design({str(design.path)!r}), spec, SelectionRule(), 2)
 engine.hold()
 interpreter, stopped, waiting = engine.pids
 print(stopped, waiting, flush=True)
@@ -230,8 +232,8 @@ engine.run(1_000_000)
         ({"candidates": 7}, "candidates must be at least the parallelism 8, got 7"),
         ({"rho": 0.0}, "--rho must be above 0, got 0.0"),
         ({"eta": 0.0}, "eta must be above 0, got 0.0"),
-        ({"pipeline": Pipeline(0, 1, 1)}, "the depth of the pipeline"),
-        ({"pipeline": Pipeline(3, 2, 1)}, "schedulers must be at least the depth 3"),
+        ({"pipeline": RoundPipeline(0, 1, 1)}, "the depth of the pipeline"),
+        ({"pipeline": RoundPipeline(3, 2, 1)}, "schedulers must be at least the depth 3"),
     ],
 )
 def test_rules_that_make_no_sense_are_refused(design, changes, told):

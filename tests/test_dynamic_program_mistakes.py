@@ -12,7 +12,7 @@ from commands import Ooc
 from dynamic_programs import made  # noqa: F401  (a fixture)
 
 from blocks import RequestError
-from blocks.errors import Diverged, OocError
+from blocks.errors import ModelDiverged, OocError
 from ooc import fit
 
 PROGRAM = """from ooc import DynamicProgram, Field
@@ -120,7 +120,7 @@ def test_options_that_cannot_be_are_told(made: Path, program: Any, tmp_path: Pat
 def test_what_goes_wrong_in_a_run_is_told(made: Path, program: Any, tmp_path: Path, old, new, says) -> None:  # noqa: F811
     with pytest.raises(OocError, match=re.escape(says)) as failed:
         fit(program(old, new), made / "small", tmp_path / "run", workers=1, iterations=3, quiet=True)
-    if isinstance(failed.value, Diverged):
+    if isinstance(failed.value, ModelDiverged):
         assert "Give a smaller parallelism or rho" in failed.value.remedy
     assert (tmp_path / "run").exists() != isinstance(failed.value, RequestError)  # a corrected program can be run again
 

@@ -9,8 +9,8 @@ import pytest
 import scipy.stats
 
 from blocks import RequestError
-from samplers.topics.compare import compare_groups
-from samplers.topics.regress import regress_on
+from samplers.topics.group_comparison import compare_groups
+from samplers.topics.topic_regression import regress_on
 from tests.topic_models import dense, random_model
 
 DOCUMENTS = 200

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import (
-    InProcess,
+    InProcessProgram,
     leftovers,
     model_bytes,
     new_run,
@@ -23,21 +23,21 @@ from corpora import (
     small_dataset,
     tiny_dataset,
 )
-from long import long_but
+from long_mark import long_but
 from processes import children
 
 from blocks import Dataset, RequestError, WorkFailed
 from blocks.memory import parse_size
 from blocks.workers import WorkerDied
 from ooc.plan.memory_plan import make_plan
-from ooc.state.generations import Generations
-from ooc.state.passes import RESIDENT, ResidentState
+from ooc.state.generations import StateGenerations
+from ooc.state.unit_passes import RESIDENT, ResidentState
 from ooc.training import train
-from ooc.workers.engine_options import Switches
+from ooc.workers.engine_options import EngineOptions
 from ooc.workers.shared_arrays import SharedArrays
-from ooc.workers.worker import Message, ProgramSpec, all_phases, unit_parts
+from ooc.workers.worker import ProgramSpec, StageMessage, all_phases, unit_parts
 from samplers.lda.doc_major import UPDATES
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 ITERATIONS = 4
 SPECS = {
@@ -68,7 +68,7 @@ def in_process(dataset, tmp_path_factory) -> dict[str, dict[str, bytes]]:
     directory = tmp_path_factory.mktemp("in-process")
     found = {}
     for name, spec in SPECS.items():
-        with InProcess(dataset, spec) as chain:
+        with InProcessProgram(dataset, spec) as chain:
             chain.iterate(ITERATIONS)
             (directory / name).mkdir()
             chain.export(directory / name / "model")
@@ -148,10 +148,10 @@ def test_another_seed_gives_another_model(dataset, in_process, tmp_path):
 @pytest.mark.parametrize(("most", "sizes"), [(1, [1, 1, 1, 1, 0]), (3, [3, 1, 0, 0, 0]), (9, [4, 0, 0, 0, 0])])
 def test_an_answer_has_no_more_parts_than_it_may(dataset, most, sizes):
     """What a phase that reads answers may be large: its parts are answered one by one, all of them once."""
-    with InProcess(dataset, SPECS["two-phase"]) as chain:
+    with InProcessProgram(dataset, SPECS["two-phase"]) as chain:
         phase = all_phases(chain.program).index(chain.program.document_likelihood)
         parts = range(unit_parts(dataset, "block", 0)[1].size - 1)
-        message = Message(phase, 0, 0, 0, parts, most, RESIDENT)
+        message = StageMessage(phase, 0, 0, 0, parts, most, RESIDENT)
         answers = [chain._handler(message) for _ in sizes]
         assert [len(answer) for answer in answers] == sizes
         told = {part: likelihood for answer in answers for part, likelihood in answer.items()}
@@ -159,7 +159,7 @@ def test_an_answer_has_no_more_parts_than_it_may(dataset, most, sizes):
 
 
 def test_the_order_in_which_parts_are_dealt_does_not_matter(dataset, in_process, tmp_path):
-    spec = ProgramSpec("handlers:Backwards", SPECS["two-phase"].options)
+    spec = ProgramSpec("handlers:ReversedPartsLda", SPECS["two-phase"].options)
     run = new_run(tmp_path / "run", dataset, spec, ITERATIONS)
     train(run, plan(2, 2), quiet=True)
     assert model_bytes(run.path) == in_process["two-phase"]
@@ -178,7 +178,7 @@ def test_the_engine_changes_nothing_but_what_it_commits(dataset, tmp_path, buffe
         engine.commit()
         counts = engine.arrays["topic_counts"].copy()
         engine.export(_made(tmp_path / "model"))
-    model = Model(tmp_path / "model")
+    model = SavedTopicModel(tmp_path / "model")
     assert np.array_equal(model.topic_counts, counts)
     assert counts.sum() == dataset.tokens
     with open_engine(run, plan(1, 0)) as again:
@@ -218,7 +218,7 @@ def test_what_is_committed_beside_the_work_is_the_state_after_it(dataset, tmp_pa
 def committed_state(engine, dataset, run, copy):
     """Local state and primary arrays of the newest generation, read from a copy, and the copy."""
     shutil.copytree(run.path / "state", copy)
-    generations = Generations(copy, dataset, engine._layout)
+    generations = StateGenerations(copy, dataset, engine._layout)
     shared = SharedArrays(ResidentState.specs(engine._layout))
     ResidentState(engine._layout, shared).load(generations)
     return shared[RESIDENT], generations.arrays(), generations
@@ -229,7 +229,7 @@ def committed_state(engine, dataset, run, copy):
 @pytest.mark.parametrize("switched", [{"macro": False}, {"heaviest_first": False}, {"own_queues": True}])
 def test_no_switch_changes_what_is_computed(dataset, in_process, tmp_path, switched, buffers):
     run = new_run(tmp_path / "run", dataset, SPECS["two-phase"], ITERATIONS)
-    with open_engine(run, plan(3, buffers), Switches(**switched)) as engine:
+    with open_engine(run, plan(3, buffers), EngineOptions(**switched)) as engine:
         engine.start()
         for _ in range(ITERATIONS * len(engine.program.phases)):
             engine.step()
@@ -239,7 +239,7 @@ def test_no_switch_changes_what_is_computed(dataset, in_process, tmp_path, switc
 
 @pytest.mark.parametrize("buffers", [0, 2], ids=["resident", "streamed"])
 def test_an_error_in_a_worker_stops_the_run_and_leaves_nobody(dataset, tmp_path, buffers):
-    spec = ProgramSpec("handlers:Failing", SPECS["two-phase"].options)
+    spec = ProgramSpec("handlers:FailingLda", SPECS["two-phase"].options)
     run = new_run(tmp_path / "run", dataset, spec, ITERATIONS)
     threads = threading.active_count()
     with pytest.raises(WorkFailed, match="slice 2 is cursed"):
@@ -286,7 +286,7 @@ def test_the_smallest_corpora_train(tmp_path, buffers):
     dataset = tiny_dataset(tmp_path / "dataset", [[], [1], []], 3, slices=5)
     run = new_run(tmp_path / "run", dataset, program_spec(topics=2), 2)
     train(run, plan(3, buffers), quiet=True)
-    model = Model(run.path / "model")
+    model = SavedTopicModel(run.path / "model")
     assert model.topic_counts.sum() == 1
     assert np.diff(model.documents.offsets).tolist() == [0, 1, 0]
     assert np.diff(model.words.offsets).tolist() == [0, 1, 0]

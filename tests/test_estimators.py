@@ -21,7 +21,7 @@ from blocks import RequestError
 from blocks.corpus.partition import BLOCK_TOKENS
 from blocks.files import TEMPORARY
 from samplers import LatentDirichletAllocation, MatrixFactorization
-from samplers.estimators.base import seed_of
+from samplers.estimators.base import random_seed
 
 ESTIMATORS = [
     LatentDirichletAllocation(n_components=3, max_iter=3, n_jobs=1),
@@ -122,11 +122,11 @@ def test_what_is_not_fitted_says_so() -> None:
 
 
 def test_seeds_are_those_of_numpy_generators() -> None:
-    assert seed_of(np.int64(5)) == 5
-    assert seed_of(np.random.default_rng(1)) == seed_of(np.random.default_rng(1))
+    assert random_seed(np.int64(5)) == 5
+    assert random_seed(np.random.default_rng(1)) == random_seed(np.random.default_rng(1))
     generator = np.random.RandomState(1)
-    assert seed_of(generator) != seed_of(generator)
-    assert seed_of(None) != seed_of(None)
+    assert random_seed(generator) != random_seed(generator)
+    assert random_seed(None) != random_seed(None)
 
 
 def test_scikit_learn_is_not_needed() -> None:

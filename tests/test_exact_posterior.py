@@ -9,9 +9,19 @@ import numpy as np
 import pytest
 from corpora import make_prior, make_totals
 from exact_posteriors import CORPORA, posterior, total_variation
-from long import long_but
+from long_mark import long_but
 from scipy import stats
-from token_chains import EXACT, FROZEN, IMMEDIATE, KERNELS, OWN_LEFT_IN, Kernel, Tokens, count_visits, tokens_of
+from token_chains import (
+    EXACT,
+    FROZEN,
+    IMMEDIATE,
+    KERNELS,
+    OWN_LEFT_IN,
+    SamplerKernel,
+    TokenCorpus,
+    count_visits,
+    tokens_of,
+)
 
 from ooc.rng import stream_key
 from samplers.lda import two_phase
@@ -45,7 +55,7 @@ def _with_rest(values: np.ndarray, common: np.ndarray) -> np.ndarray:
     return np.concatenate((values[..., common], values[..., ~common].sum(axis=-1, keepdims=True)), axis=-1)
 
 
-def visits_of(tokens: Tokens, kernel: Kernel, how: int, sweeps: int = SWEEPS, thin: int = 1) -> np.ndarray:
+def visits_of(tokens: TokenCorpus, kernel: SamplerKernel, how: int, sweeps: int = SWEEPS, thin: int = 1) -> np.ndarray:
     """Visits after 1,000 sweeps that do not count. A chain of one kind of proposal moves slowly: it has three times the
     sweeps."""
     thin *= 1 if kernel.proposal == "cycle" else 3
@@ -53,13 +63,13 @@ def visits_of(tokens: Tokens, kernel: Kernel, how: int, sweeps: int = SWEEPS, th
     return count_visits(*tokens.driven(kernel, how), BATCHES, sweeps, thin, stream_key(1))
 
 
-def tokens_for(tmp_path: Path, corpus: str) -> Tokens:
+def tokens_for(tmp_path: Path, corpus: str) -> TokenCorpus:
     return tokens_of(tmp_path / "dataset", *CORPORA[corpus])
 
 
 QUICK = [("2 topics", IMMEDIATE), ("3 topics", FROZEN)]
 LONG = [(corpus, how) for corpus in CORPORA for how in (IMMEDIATE, FROZEN)]
-SOME = [EXACT[0], EXACT[1], Kernel("lightlda", 2)]
+SOME = [EXACT[0], EXACT[1], SamplerKernel("lightlda", 2)]
 by_name = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
 
@@ -95,7 +105,7 @@ def test_a_long_chain_visits_what_the_posterior_says(tmp_path, corpus, how, kern
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("kernel", [*EXACT, Kernel("aliaslda"), Kernel("lightlda")], ids=str)
+@pytest.mark.parametrize("kernel", [*EXACT, SamplerKernel("aliaslda"), SamplerKernel("lightlda")], ids=str)
 def test_a_token_left_in_the_row_of_its_word_is_found_out(tmp_path, kernel):
     """The mistake that no likelihood shows: the same chi-square test rejects it, whatever the sampler."""
     tokens = tokens_for(tmp_path, "3 topics")
@@ -105,7 +115,7 @@ def test_a_token_left_in_the_row_of_its_word_is_found_out(tmp_path, kernel):
 def test_another_prior_is_found_out(tmp_path):
     """A chain with an alpha or a beta that is 10% off would be rejected."""
     tokens = tokens_for(tmp_path, "2 topics")
-    visits = visits_of(tokens, Kernel("gibbs"), IMMEDIATE)
+    visits = visits_of(tokens, SamplerKernel("gibbs"), IMMEDIATE)
     assert p_value(visits, posterior(tokens)) > ALARM
     assert p_value(visits, posterior(tokens, alpha=tokens.alpha * [1.1, 1.0])) < ALARM
     assert p_value(visits, posterior(tokens, beta=tokens.beta * 1.1)) < ALARM
@@ -154,7 +164,7 @@ def two_phase_visits(document, word, priors, own, mass, totals, proposals, sweep
     return visits
 
 
-def visits_of_two_phase(tokens: Tokens, proposals: int) -> np.ndarray:
+def visits_of_two_phase(tokens: TokenCorpus, proposals: int) -> np.ndarray:
     priors = make_prior(2, tokens.alpha), make_prior(2, np.array([tokens.beta]))
     return two_phase_visits(
         tokens.documents, tokens.words.astype(np.int64), priors, tokens.own, np.full(2, tokens.mass),
@@ -181,7 +191,7 @@ WEIGHTS = {
 }
 
 
-def with_own_prior(tmp_path: Path, case: str) -> tuple[Tokens, np.ndarray]:
+def with_own_prior(tmp_path: Path, case: str) -> tuple[TokenCorpus, np.ndarray]:
     """A corpus whose words have the weights of a case, and the weights."""
     corpus, weights = case.split(",", maxsplit=1)[0], WEIGHTS[case]
     documents, vocabulary, alpha, beta = CORPORA[corpus]
@@ -189,12 +199,18 @@ def with_own_prior(tmp_path: Path, case: str) -> tuple[Tokens, np.ndarray]:
     pairs = pack_pairs(words, topics, weights[words, topics])
     own: WordPrior = word_prior(pairs, np.arange(vocabulary, dtype=np.uint32), len(alpha), beta)
     plain = tokens_of(tmp_path / "dataset", documents, vocabulary, alpha, beta)
-    return Tokens(plain.offsets, plain.positions, plain.words, vocabulary, plain.alpha, beta, own=own), weights
+    return TokenCorpus(plain.offsets, plain.positions, plain.words, vocabulary, plain.alpha, beta, own=own), weights
 
 
-OWN_QUICK = [(Kernel("sparse_gibbs"), FROZEN, "2 topics, one barred"), (Kernel("gibbs"), IMMEDIATE, "3 topics")]
+OWN_QUICK = [
+    (SamplerKernel("sparse_gibbs"), FROZEN, "2 topics, one barred"),
+    (SamplerKernel("gibbs"), IMMEDIATE, "3 topics"),
+]
 OWN = [
-    (Kernel(name), how, case) for name in ("gibbs", "sparse_gibbs") for how in (IMMEDIATE, FROZEN) for case in WEIGHTS
+    (SamplerKernel(name), how, case)
+    for name in ("gibbs", "sparse_gibbs")
+    for how in (IMMEDIATE, FROZEN)
+    for case in WEIGHTS
 ]
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import InProcess, kill_while_resuming, leftovers, model_bytes, plan
+from corpora import InProcessProgram, kill_while_resuming, leftovers, model_bytes, plan
 from dirty_pages import Watch, dirty, on_disk
 from factorizations import planted, program_spec, written
 from hypothesis import given
 from hypothesis import strategies as st
-from long import long_but
+from long_mark import long_but
 from processes import children
 
 from blocks.errors import RequestError
@@ -138,7 +138,7 @@ def test_rounds_have_an_even_number_of_blocks_where_they_can(blocks, most, expec
 
 def test_descent_changes_the_rows_of_one_piece_until_all_are_written(matrix):
     """Two blocks at a time: between two times that the file is written nothing else changes."""
-    with InProcess(matrix, program_spec("sgd")) as chain:
+    with InProcessProgram(matrix, program_spec("sgd")) as chain:
         program, rows = chain.program, chain.shared["rows"]
         program.rounds = rounds(matrix.block_count, 2)
         pieces = np.append(0, np.cumsum(program.sliced_arrays()["rows"])) // program.width
@@ -157,7 +157,7 @@ def test_what_passes_through_memory_is_the_same(matrix):
     """Blocks and factors that are let go after a round, as if they were more than memory."""
     found = []
     for passing in (False, True):
-        with InProcess(matrix, program_spec("sgd")) as chain:
+        with InProcessProgram(matrix, program_spec("sgd")) as chain:
             chain.program.rounds, chain.program._passing = rounds(matrix.block_count, 2), passing
             chain.iterate(3)
             found.append([chain.shared[side].tobytes() for side in ("rows", "columns")])

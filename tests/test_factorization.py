@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import InProcess
+from corpora import InProcessProgram
 from factorizations import planted, program_spec, written
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ from blocks.errors import WorkFailed
 from blocks.ratings.matrix import Matrix
 from ooc.workers.worker import ProgramSpec
 from samplers.factorization import als, ccd, sgd
-from samplers.factorization.rows import LEAST, RowPenalty
+from samplers.factorization.row_kernels import LEAST, RowPenalty
 from samplers.factorization.simd import LANE
 from samplers.programs import target
 
@@ -37,7 +37,7 @@ def small(rows: int, columns: int, seed: int, grid: int) -> Iterator[Matrix]:
         yield written(Path(directory), *planted(rows, columns, 2, 0.5, seed), grid=grid)
 
 
-def dense_factors(chain: InProcess) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def dense_factors(chain: InProcessProgram) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Values float64 (D, I), which are known, and the factors of rows and columns, in the order inside."""
     matrix = chain.dataset
     values, known = np.zeros((matrix.rows, matrix.columns)), np.zeros((matrix.rows, matrix.columns), bool)
@@ -49,7 +49,7 @@ def dense_factors(chain: InProcess) -> tuple[np.ndarray, np.ndarray, np.ndarray,
     return values, known, chain.shared["rows"].astype(float), chain.shared["columns"].astype(float)
 
 
-def dense_objective(chain: InProcess) -> float:
+def dense_objective(chain: InProcessProgram) -> float:
     values, known, rows, columns = dense_factors(chain)
     program = chain.program
     errors = np.where(known, values - program.mean - rows @ columns.T, 0)
@@ -65,7 +65,7 @@ def dense_objective(chain: InProcess) -> float:
 @pytest.mark.parametrize("biases", [False, True])
 @pytest.mark.parametrize("method", METHODS)
 def test_the_objective_is_that_of_the_dense_matrix(matrix, method, biases):
-    with InProcess(matrix, program_spec(method, biases=biases)) as chain:
+    with InProcessProgram(matrix, program_spec(method, biases=biases)) as chain:
         chain.iterate(2)
         assert chain.objective()["objective"] == pytest.approx(dense_objective(chain), rel=1e-5)
         if biases:
@@ -91,7 +91,7 @@ def test_coordinate_descent_never_raises_the_objective(rows, columns, seed, grid
     with ExitStack() as stack:
         matrix = stack.enter_context(small(rows, columns, seed, grid))
         assume("nonnegative" not in extra or matrix.high > 0)  # else it is refused
-        chain = stack.enter_context(InProcess(matrix, program_spec("ccd", **options)))
+        chain = stack.enter_context(InProcessProgram(matrix, program_spec("ccd", **options)))
         before = dense_objective(chain)
         for _ in range(3):
             for phase in chain.program.phases:
@@ -106,7 +106,7 @@ def test_coordinate_descent_never_raises_the_objective(rows, columns, seed, grid
 
 def test_coordinate_descent_takes_the_best_of_each_factor_in_turn(matrix):
     """One phase against equation 3, entry by entry in float64."""
-    with InProcess(matrix, program_spec("ccd", rank=5, penalty="row")) as chain:
+    with InProcessProgram(matrix, program_spec("ccd", rank=5, penalty="row")) as chain:
         values, known, rows, columns = dense_factors(chain)
         program = chain.program
         for i in range(len(rows)):
@@ -123,7 +123,7 @@ def test_coordinate_descent_takes_the_best_of_each_factor_in_turn(matrix):
 @pytest.mark.parametrize("method", METHODS[:2])
 def test_methods_converge_to_what_alternating_solutions_do(matrix, method):
     """The same objective as exact alternating least squares, by dense solutions, from the same start, to 1e-6."""
-    with InProcess(matrix, program_spec(method, regularization=2.0, penalty="row")) as chain:
+    with InProcessProgram(matrix, program_spec(method, regularization=2.0, penalty="row")) as chain:
         values, known, rows, columns = dense_factors(chain)
         mean, penalty = chain.program.mean, 2.0 * np.eye(chain.program.width)
         for _ in range(200):
@@ -142,7 +142,7 @@ def test_a_planted_matrix_is_found_again(tmp_path, method):
     """Rank 3, a third of the entries, no noise: the others are told to within a hundredth of their spread."""
     dense, known = planted(150, 80, 3, 0.35)
     options = {"rank": 3, "center": False, "regularization": 1e-3}
-    with InProcess(written(tmp_path, dense, known, grid=4), program_spec(method, **options)) as chain:
+    with InProcessProgram(written(tmp_path, dense, known, grid=4), program_spec(method, **options)) as chain:
         chain.iterate(150)
         _, seen, rows, columns = dense_factors(chain)
         matrix = chain.dataset
@@ -167,9 +167,9 @@ def test_stochastic_gradient_is_what_its_formulas_say(biased):
     squares = np.ones((3, 2)), np.ones((4, 2))
     found = rows.copy(), columns.copy(), np.ones((3, 2), F), np.ones((4, 2), F)
     for first_pass in (True, False):
-        ratings = sgd.Ratings(offsets[1:], ranks, values, np.zeros(3, np.int64))
+        ratings = sgd.RatingRows(offsets[1:], ranks, values, np.zeros(3, np.int64))
         sgd.rewind(ratings, offsets, 0)
-        steps = sgd.Steps(
+        steps = sgd.SgdStepParameters(
             F(0.5),
             F(0.1),
             F(0.05),
@@ -208,7 +208,7 @@ def test_the_unit_of_the_values_does_not_matter(tmp_path, method):
     for unit in (1.0, 10.0):
         (tmp_path / f"{unit}").mkdir()
         matrix = written(tmp_path / f"{unit}", dense * unit, known, grid=3)
-        with InProcess(matrix, program_spec(method, regularization=0.1 * unit)) as chain:
+        with InProcessProgram(matrix, program_spec(method, regularization=0.1 * unit)) as chain:
             chain.iterate(4)
             errors.append(chain.objective()["rmse"] / unit)
     assert errors[0] == pytest.approx(errors[1], rel=1e-3)
@@ -224,7 +224,9 @@ def test_enough_conjugate_gradients_solve_the_system(alpha):
     row = np.zeros((1, 16), F)
     work = als.ConjugateGradientScratch(*np.zeros((3, 16), F))
     solver = -1, RowPenalty(F(0.5), False), 100, work
-    als.solve_rows(np.array([0, 12]), columns, values, F(0.0), als.Confidences(F(alpha)), gram, row, others, *solver)
+    als.solve_rows(
+        np.array([0, 12]), columns, values, F(0.0), als.ImplicitConfidences(F(alpha)), gram, row, others, *solver
+    )
     h = others[columns].astype(float)
     extra = alpha * values if alpha else np.ones(12)
     target = 1 + extra if alpha else values
@@ -271,7 +273,7 @@ def test_the_implicit_objective_is_that_of_all_cells(tmp_path, penalty):
     known[:, 0] = known[0] = True
     options = {"alpha": 3.0, "regularization": 0.5, "rank": 5, "penalty": penalty}
     spec = ProgramSpec(target("mf-implicit"), {"seed": 7, **options})
-    with InProcess(written(tmp_path, counts, known, grid=4), spec) as chain:
+    with InProcessProgram(written(tmp_path, counts, known, grid=4), spec) as chain:
         before = np.inf
         for _ in range(5):
             for phase in chain.program.phases:
@@ -291,13 +293,13 @@ def test_the_implicit_objective_is_that_of_all_cells(tmp_path, penalty):
 @pytest.mark.parametrize("method", METHODS)
 def test_steps_go_against_the_gradient(matrix, method):
     """Where a method stands still the gradient of the dense objective is small beside that at its start."""
-    with InProcess(matrix, program_spec(method, biases=True, regularization=0.2)) as chain:
+    with InProcessProgram(matrix, program_spec(method, biases=True, regularization=0.2)) as chain:
         first = _gradient(chain)
         chain.iterate(300)
         assert _gradient(chain) < (0.05 if method == "sgd" else 1e-3) * first
 
 
-def _gradient(chain: InProcess) -> float:
+def _gradient(chain: InProcessProgram) -> float:
     """The length of the gradient of the objective for each entry, of all that may change."""
     values, known, rows, columns = dense_factors(chain)
     program = chain.program
@@ -317,7 +319,7 @@ def test_a_matrix_and_its_transpose_have_the_same_objective(tmp_path):
     for name, values, has in (("m", dense, known), ("t", dense.T, known.T)):
         (tmp_path / name).mkdir()
         options = {"rank": 2, "regularization": 0.5, "penalty": "row"}
-        with InProcess(written(tmp_path / name, values, has, grid=3), program_spec("als", **options)) as chain:
+        with InProcessProgram(written(tmp_path / name, values, has, grid=3), program_spec("als", **options)) as chain:
             chain.iterate(300)
             ends.append(chain.objective()["objective"])
     assert ends[0] == pytest.approx(ends[1], rel=1e-4)
@@ -326,7 +328,7 @@ def test_a_matrix_and_its_transpose_have_the_same_objective(tmp_path):
 def test_one_replica_of_all_columns_takes_the_steps_of_a_single_worker(matrix):
     """Block by block, each from all columns as the one before left them: plain descent over the rows."""
     options = {"rank": 5, "seed": 3}
-    with InProcess(matrix, program_spec("bsp", replicas=1, **options)) as chain:
+    with InProcessProgram(matrix, program_spec("bsp", replicas=1, **options)) as chain:
         program, shared = chain.program, {name: array.copy() for name, array in chain.shared.items()}
         for number in range(matrix.block_count):
             block, mine = matrix.block(number), slice(*matrix.index.block_bounds[number : number + 2])
@@ -340,7 +342,7 @@ def test_one_replica_of_all_columns_takes_the_steps_of_a_single_worker(matrix):
 def test_what_replicas_change_is_averaged_or_summed_up(matrix, combine):
     """Of two blocks that begin with the same columns: each replica on its own, then put together."""
     spec = program_spec("bsp", replicas=2, combine=combine)
-    with InProcess(matrix, spec) as chain:
+    with InProcessProgram(matrix, spec) as chain:
         before = {name: array.copy() for name, array in chain.shared.items()}
         changes = []
         for number in (0, 1):
@@ -357,7 +359,7 @@ def test_what_replicas_change_is_averaged_or_summed_up(matrix, combine):
 
 def test_steps_that_are_too_long_end_the_training_and_say_so(matrix):
     with (
-        InProcess(matrix, program_spec("sgd", rate=500.0)) as chain,
+        InProcessProgram(matrix, program_spec("sgd", rate=500.0)) as chain,
         pytest.raises(WorkFailed, match="500 is too long"),
     ):
         chain.iterate(20)

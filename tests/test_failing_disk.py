@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import pytest
 from corpora import new_run, program_spec, small_dataset, tree
-from long import long_but
-from nursery import Nursery, begin
+from fork_server import ForkServer, begin
+from long_mark import long_but
 
 from ooc.runs.run import Run
 
@@ -30,7 +30,7 @@ TOLD = ("the disk is full", "Input/output error", "may be lost in a power cut")
 ITERATIONS = 2
 
 
-class Job(NamedTuple):
+class WritingJob(NamedTuple):
     """Something that writes: the command, the one that goes on after it failed, and what is there in the end."""
 
     command: list[str]
@@ -40,14 +40,16 @@ class Job(NamedTuple):
 
 LDA = ["train", "lda", "dataset", "new", "--topics", "8", "--iterations", "2", "--workers", "1", "--sampler", "gibbs"]
 JOBS = {
-    "ingest": Job([*CLI, "ingest", "text", "--lines", "in.txt", "new", "--workers", "2"], [], "new"),
-    "design": Job([*CLI, "ingest", "svmlight", "in.svm", "new", "--block-size", "200B", "--workers", "2"], [], "new"),
-    "append": Job(
+    "ingest": WritingJob([*CLI, "ingest", "text", "--lines", "in.txt", "new", "--workers", "2"], [], "new"),
+    "design": WritingJob(
+        [*CLI, "ingest", "svmlight", "in.svm", "new", "--block-size", "200B", "--workers", "2"], [], "new"
+    ),
+    "append": WritingJob(
         [*CLI, "ingest", "text", "--lines", "more.txt", "base", "--append", "--skip-known", "--workers", "1"],
         [],
         "base",
     ),
-    "synthetic": Job(
+    "synthetic": WritingJob(
         [
             *CLI,
             "ingest",
@@ -65,28 +67,28 @@ JOBS = {
         [],
         "new",
     ),
-    "train": Job([*CLI, *LDA], [*CLI, "resume", "new"], "new/model"),
-    "resident": Job([*TRAIN, "2", "0", "0", "0"], [], "run/model"),
-    "streamed": Job([*TRAIN, "2", "2", "1", "0"], [], "run/model"),
-    "infer": Job([*CLI, "infer", "done", "dataset", "new.npz", "--workers", "1"], [], "new.npz"),
-    "export": Job([*CLI, "export", "done", "new.npz"], [], "new.npz"),
-    "shard": Job([*CLI, "shard", "dataset", "new", "--shards", "2", "--workers", "1"], [], "new"),
-    "repair": Job([*CLI, "verify", "--repair", "damaged"], [], "damaged"),
+    "train": WritingJob([*CLI, *LDA], [*CLI, "resume", "new"], "new/model"),
+    "resident": WritingJob([*TRAIN, "2", "0", "0", "0"], [], "run/model"),
+    "streamed": WritingJob([*TRAIN, "2", "2", "1", "0"], [], "run/model"),
+    "infer": WritingJob([*CLI, "infer", "done", "dataset", "new.npz", "--workers", "1"], [], "new.npz"),
+    "export": WritingJob([*CLI, "export", "done", "new.npz"], [], "new.npz"),
+    "shard": WritingJob([*CLI, "shard", "dataset", "new", "--shards", "2", "--workers", "1"], [], "new"),
+    "repair": WritingJob([*CLI, "verify", "--repair", "damaged"], [], "damaged"),
 }
 
 
-class Library(NamedTuple):
+class FailingLibrary(NamedTuple):
     """What has calls fail. nursery: that of interpreters in which it is loaded."""
 
     path: Path
-    nursery: Nursery
+    nursery: ForkServer
 
 
 @pytest.fixture(scope="module")
-def library(preloaded) -> Iterator[Library]:
+def library(preloaded) -> Iterator[FailingLibrary]:
     path = preloaded("failing_disk")
     nursery = begin(LD_PRELOAD=str(path))
-    yield Library(path, nursery)
+    yield FailingLibrary(path, nursery)
     nursery.close()
 
 
@@ -110,10 +112,10 @@ def prepared(tmp_path_factory) -> Path:
     return path
 
 
-class Disk:
+class FailingDisk:
     """A directory of its own for a job, and the calls that it makes there."""
 
-    def __init__(self, library: Library, prepared: Path, path: Path) -> None:
+    def __init__(self, library: FailingLibrary, prepared: Path, path: Path) -> None:
         self.library, self.path, self.counter = library, path / "work", path / "counter"
         shutil.copytree(prepared, self.path, copy_function=os.link)
 
@@ -136,7 +138,7 @@ class Disk:
     def calls(self) -> int:
         return self.counter.stat().st_size
 
-    def result(self, job: Job) -> object:
+    def result(self, job: WritingJob) -> object:
         path = self.path / job.result
         if not path.exists():
             return None
@@ -144,13 +146,13 @@ class Disk:
 
 
 @contextmanager
-def new_disk(library: Library, prepared: Path, root: Path) -> Iterator[Disk]:
+def new_disk(library: FailingLibrary, prepared: Path, root: Path) -> Iterator[FailingDisk]:
     root.mkdir()
-    yield Disk(library, prepared, root)
+    yield FailingDisk(library, prepared, root)
     shutil.rmtree(root)
 
 
-def check_failure(disk: Disk, job: Job, first: int, error: str, expected: object) -> None:
+def check_failure(disk: FailingDisk, job: WritingJob, first: int, error: str, expected: object) -> None:
     """The job fails at a call, and says so; then it is done again."""
     where = f"call {first}, {error}"
     failed = disk.run(job.command, first, error)

@@ -10,28 +10,28 @@ import pytest
 from folded_documents import bag, dense_phi, documents_of, expected_counts
 
 from blocks import Dataset, RequestError
-from ooc.rng import bits, stream_key
+from ooc.rng import random_bits, stream_key
 from samplers.topics import fold_in
 from samplers.topics.inference import evaluate, infer, model_topics
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 from tests.corpora import new_documents, small_dataset, trained_model
 
 TOPICS = 7
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+def model(tmp_path_factory: pytest.TempPathFactory) -> SavedTopicModel:
     """A model of a small corpus after a few iterations, with asymmetric alpha."""
     alpha = [0.1 * (k + 1) for k in range(TOPICS)]
     return trained_model(tmp_path_factory.mktemp("model"), topics=TOPICS, alpha=alpha)
 
 
 @pytest.fixture(scope="module")
-def held_out(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def held_out(model: SavedTopicModel, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return new_documents(tmp_path_factory.mktemp("held-out") / "data", model)
 
 
-def test_mixtures_agree_with_a_dense_twin(model: Model, held_out: Dataset, tmp_path: Path) -> None:
+def test_mixtures_agree_with_a_dense_twin(model: SavedTopicModel, held_out: Dataset, tmp_path: Path) -> None:
     """Rows are probabilities, in the order of the documents."""
     mixtures = infer(model, held_out, tmp_path, workers=2)["mixtures"]
     phi = dense_phi(model)
@@ -43,14 +43,14 @@ def test_mixtures_agree_with_a_dense_twin(model: Model, held_out: Dataset, tmp_p
             np.testing.assert_allclose(mixtures[document], theta / theta.sum(), atol=1e-5)
 
 
-def test_an_empty_document_has_the_prior_mixture(model: Model, held_out: Dataset, tmp_path: Path) -> None:
+def test_an_empty_document_has_the_prior_mixture(model: SavedTopicModel, held_out: Dataset, tmp_path: Path) -> None:
     mixtures = infer(model, held_out, tmp_path, workers=1)["mixtures"]
     empty = [document for document, words in enumerate(documents_of(held_out)) if words.size == 0]
     assert empty
     np.testing.assert_allclose(mixtures[empty], np.tile(model.alpha / model.alpha.sum(), (len(empty), 1)), rtol=1e-6)
 
 
-def test_top_topics_are_the_largest_of_the_mixture(model: Model, held_out: Dataset, tmp_path: Path) -> None:
+def test_top_topics_are_the_largest_of_the_mixture(model: SavedTopicModel, held_out: Dataset, tmp_path: Path) -> None:
     """For every number of topics, all of them included."""
     mixtures = infer(model, held_out, tmp_path, workers=1)["mixtures"]
     for top in (1, 3, TOPICS):
@@ -61,7 +61,7 @@ def test_top_topics_are_the_largest_of_the_mixture(model: Model, held_out: Datas
         )
 
 
-def test_completion_agrees_with_a_dense_twin(model: Model, held_out: Dataset) -> None:
+def test_completion_agrees_with_a_dense_twin(model: SavedTopicModel, held_out: Dataset) -> None:
     """The likelihood of the predicted words under the kernel's own expected counts, computed densely."""
     topics, phi = model_topics(model), dense_phi(model)
     scratch = fold_in.new_scratch(model.topics)
@@ -70,7 +70,7 @@ def test_completion_agrees_with_a_dense_twin(model: Model, held_out: Dataset) ->
     for document, words in enumerate(documents_of(held_out)):
         different, times = bag(held_out, words)
         for i in range(different.size - 1, 0, -1):
-            j = int(bits(np.uint64(bits(key, np.uint64(document))), np.uint64(i))) % (i + 1)
+            j = int(random_bits(np.uint64(random_bits(key, np.uint64(document))), np.uint64(i))) % (i + 1)
             different[[i, j]], times[[i, j]] = different[[j, i]], times[[j, i]]
         observed = (different.size + 1) // 2
         active, counts = fold_in.fold_in(different[:observed], times[:observed], topics, scratch)
@@ -85,7 +85,7 @@ def test_completion_agrees_with_a_dense_twin(model: Model, held_out: Dataset) ->
     assert found["perplexity"] == pytest.approx(math.exp(-likelihood / predicted), rel=1e-4)
 
 
-def test_evaluation_does_not_depend_on_the_workers(model: Model, held_out: Dataset) -> None:
+def test_evaluation_does_not_depend_on_the_workers(model: SavedTopicModel, held_out: Dataset) -> None:
     assert evaluate(model, held_out, workers=1) == evaluate(model, held_out, workers=3)
 
 
@@ -128,7 +128,7 @@ def test_a_model_without_counts_predicts_uniformly() -> None:
     assert likelihood[0] / 10 == pytest.approx(-math.log(vocabulary), rel=1e-12)
 
 
-def test_another_vocabulary_is_refused(model: Model, tmp_path: Path) -> None:
+def test_another_vocabulary_is_refused(model: SavedTopicModel, tmp_path: Path) -> None:
     other = small_dataset(tmp_path / "other", vocabulary=150)
     with pytest.raises(RequestError, match="different vocabularies"):
         evaluate(model, other, workers=1)

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from long import long_but
+from long_mark import long_but
 from scipy import stats
-from token_chains import EXACT, PROPOSING, Kernel, Tokens, derive
+from token_chains import EXACT, PROPOSING, SamplerKernel, TokenCorpus, derive
 
-from ooc.rng import bits, stream_key
-from samplers.lda.documents import lay_out
-from samplers.lda.rows import decrease, increase
+from ooc.rng import random_bits, stream_key
+from samplers.lda.document_kernels import order_tokens
+from samplers.lda.word_topic_rows import decrease, increase
 
 ALARM = 1e-6  # chance that one chi-square test fails though the kernel is right
 
@@ -33,7 +33,7 @@ def metropolis_hastings(target: np.ndarray, proposal: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def transition(kernel: Kernel, document, word, summary, weights, alpha, beta) -> np.ndarray:
+def transition(kernel: SamplerKernel, document, word, summary, weights, alpha, beta) -> np.ndarray:
     """The matrix that the equations of the samplers give; all counts, float64 (K,), without the token itself."""
     target = (document + alpha) * (word + beta) / summary
     target /= target.sum()
@@ -95,10 +95,10 @@ def drawn(cell, words, sample, arguments, rows, derived, counts, word, draws, ke
         derive(derived, rows, word)
         for _ in range(draws):
             cell.state[row, 0] = start
-            lay_out(cell.state, cell.base, cell.positions, words, cell.topics, cell.words, derived.counted)
+            order_tokens(cell.state, cell.base, cell.positions, words, cell.topics, cell.words, derived.counted)
             counts.summary[:] = summary
             counts.summary[start] += 1.0
-            sample(*((cell,) + arguments + (False, bits(key, n))))
+            sample(*((cell,) + arguments + (False, random_bits(key, n))))
             found[start, np.int64(cell.state[row, 0])] += 1
             n += np.uint64(1)
         decrease(rows, word, start)
@@ -114,7 +114,7 @@ def test_the_kernel_moves_as_the_equations_say(kernel, word):
     """40,000 draws from each of 4 topics, against the matrix of the equations: 80 chi-square tests, false alarm of any
     below 1e-4. The token stands in the middle of its document; its word's row is dense or a table, and counts it."""
     words = np.array([2, 2, word, 2, 2], np.uint32)
-    tokens = Tokens(np.array([0, 5]), np.array([0, 1, 2, 3, 4], np.uint32), words, 3, ALPHA, BETA, WEIGHTS)
+    tokens = TokenCorpus(np.array([0, 5]), np.array([0, 1, 2, 3, 4], np.uint32), words, 3, ALPHA, BETA, WEIGHTS)
     tokens.cell.state[[0, 1, 3, 4], 0] = DOCUMENT
     decrease(tokens.rows, word, 0)
     for topic, count in enumerate(WORD):
@@ -134,7 +134,9 @@ def test_the_kernel_moves_as_the_equations_say(kernel, word):
 
 
 @pytest.mark.parametrize(
-    "kernel", [Kernel("aliaslda"), Kernel("lightlda", 1, "word"), Kernel("lightlda", 1, "doc")], ids=str
+    "kernel",
+    [SamplerKernel("aliaslda"), SamplerKernel("lightlda", 1, "word"), SamplerKernel("lightlda", 1, "doc")],
+    ids=str,
 )
 def test_a_ratio_without_the_weights_or_with_the_token_would_be_found_out(kernel):
     """What the kernel would do if its ratio had the target's weights for the table's, or counted the token, lies so far

@@ -11,21 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from long import long_but
+from long_mark import long_but
 
 MOUNTED = 'mount -t tmpfs -o size=48k tmpfs "$0" && { "$@"; code=$?; ls -A "$0" >&3; exit $code; } 3>"$0.left"'
 SHORT = """
 import sys
 from pathlib import Path
 import numpy as np
-from blocks.files import publish
-from ooc.cli.console import explained
+from blocks.files import publish_file
+from ooc.cli.console import explain_error
 try:
-    with publish(Path("full/out")) as beside:
+    with publish_file(Path("full/out")) as beside:
         np.zeros(1 << 20).tofile(beside)
 except Exception as error:
-    print(*explained(error)[:2], sep="\\n", file=sys.stderr)
-    sys.exit(explained(error).code)
+    print(*explain_error(error)[:2], sep="\\n", file=sys.stderr)
+    sys.exit(explain_error(error).code)
 """
 EXPORTS = ["npz", "scipy", "parquet", "pyldavis", "gensim"]
 COMMANDS = {

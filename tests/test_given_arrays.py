@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from blocks import RequestError, Samples, ingest_documents, write_corpus, write_matrix, write_samples
-from blocks.ratings.writer import Entries
+from blocks.ratings.matrix_writer import Entries
 
 ARRAYS: dict[str, Any] = {"offsets": [0, 2, 4], "columns": [0, 3, 1, 2], "values": [1.0, 2, 3, 4], "labels": [0, 1.5]}
 ROWS = sparse.coo_array(([1.0, 2.0], ([0, 1], [1, 0])))

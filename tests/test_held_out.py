@@ -22,7 +22,7 @@ from ooc.runs.run import Run
 from samplers.lda import training
 from samplers.resume import resume
 from samplers.topics.inference import evaluate
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 FIELD = "held_out_log_likelihood_per_token"
 OPTIONS = {"topics": 5, "evaluate_every": 3, "workers": 1, "quiet": True}
@@ -55,7 +55,7 @@ def trained(data, held_out, tmp_path_factory) -> Path:
 def test_the_model_is_evaluated_now_and_then_and_at_the_end(trained, held_out):
     """As `ooc evaluate` does; nothing else in the run differs from one without held-out documents."""
     assert list(values(trained)) == [3, 6, 7]
-    expected = evaluate(Model(trained / "model"), held_out, workers=2)
+    expected = evaluate(SavedTopicModel(trained / "model"), held_out, workers=2)
     assert values(trained)[7] == expected["predictive_log_likelihood_per_token"]
     assert leftovers(trained) == []
 

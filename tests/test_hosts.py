@@ -19,7 +19,7 @@ import pytest
 from corpora import model_bytes
 from launches import (
     OPTIONS,
-    Launch,
+    LaunchProcess,
     copy_shards,
     expected,
     interrupt,
@@ -29,7 +29,7 @@ from launches import (
     shards_of,
 )
 
-from benchmarks.namespaces import Machines, possible
+from benchmarks.namespaces import NamespaceMachines, possible
 from benchmarks.sshd import SSHD, client_config, serve, wait_for
 
 pytestmark = [
@@ -44,7 +44,7 @@ TRAIN = ("--", "train", "lda", "data", "run", *OPTIONS)
 @pytest.fixture(scope="module", params=[3])
 def machines(request, tmp_path_factory):
     """Machines with a shard each, as `data`."""
-    made = Machines(tmp_path_factory.mktemp("machines"), request.param)
+    made = NamespaceMachines(tmp_path_factory.mktemp("machines"), request.param)
     with made.running():
         yield made
 
@@ -62,15 +62,15 @@ def launch(machines, model):
     """Starts launches of new runs; nobody works on any machine afterwards."""
     with nobody_left(machines.folder):
 
-        def start(*arguments: object) -> Launch:
-            return Launch(machines.folder, *arguments, prefix=machines.launcher)
+        def start(*arguments: object) -> LaunchProcess:
+            return LaunchProcess(machines.folder, *arguments, prefix=machines.launcher)
 
         yield start
     for place in machines.places:
         shutil.rmtree(place / "run", ignore_errors=True)
 
 
-def assert_failed(launch: Launch, said: list[str], run: str = "run") -> None:
+def assert_failed(launch: LaunchProcess, said: list[str], run: str = "run") -> None:
     began = time.monotonic()
     done = launch.done()
     print(done.stderr, f"{time.monotonic() - began:.1f} s until all had stopped")
@@ -82,7 +82,7 @@ def assert_failed(launch: Launch, said: list[str], run: str = "run") -> None:
 
 
 def assert_goes_on(
-    launch: Callable[..., Launch], machines: Machines, model: dict[str, bytes], run: str = "run"
+    launch: Callable[..., LaunchProcess], machines: NamespaceMachines, model: dict[str, bytes], run: str = "run"
 ) -> None:
     done = launch("--", "resume", run).done()
     assert done.returncode == 0, done.stderr
@@ -146,7 +146,7 @@ def test_a_launch_that_restarts_outlives_an_outage(machines, model, launch):
     assert model_bytes(machines.places[0] / "run") == model
 
 
-def assert_unreachable(launch: Launch, pairs: list[str], remedy: str) -> None:
+def assert_unreachable(launch: LaunchProcess, pairs: list[str], remedy: str) -> None:
     done = launch.done()
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-2:] == [f"ooc: {'; '.join(pairs)}", remedy]
@@ -304,7 +304,7 @@ def test_another_signal_to_one_rank_stops_all(machines, model, launch):
     assert_goes_on(launch, machines, model)
 
 
-def assert_refused(launch: Launch, said: str, code: int = 2) -> None:
+def assert_refused(launch: LaunchProcess, said: str, code: int = 2) -> None:
     done = launch.done()
     assert done.returncode == code, done.stderr
     assert said in done.stderr

@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from corpora import InProcess, leftovers, model_bytes, new_run, open_engine, plan, program_spec, small_dataset
+from corpora import InProcessProgram, leftovers, model_bytes, new_run, open_engine, plan, program_spec, small_dataset
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -17,9 +17,9 @@ from training_process import kill_at_random_points
 from blocks import Dataset
 from ooc.training import train
 from samplers.lda.hyperparameters import (
-    Bounds,
-    Histogram,
-    Observed,
+    DirichletMultinomialCounts,
+    PriorWeightBounds,
+    ValueHistogram,
     digamma,
     fit_prior,
     histogram,
@@ -28,14 +28,14 @@ from samplers.lda.hyperparameters import (
     observed_documents,
     observed_words,
 )
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 ITERATIONS = 9
-BOUNDS = Bounds(1e-6, 1e6)
+BOUNDS = PriorWeightBounds(1e-6, 1e6)
 OPTIMISED = {"optimize_every": 2, "burn_in": 3}
 
 
-def observed(counts: np.ndarray) -> Observed:
+def observed(counts: np.ndarray) -> DirichletMultinomialCounts:
     """The histograms of dense counts, int64 (draws, outcomes)."""
     draws, outcomes = np.nonzero(counts)
     rows = outcomes.astype(np.uint64) << np.uint64(32) | counts[draws, outcomes].astype(np.uint64)
@@ -123,7 +123,7 @@ def test_estimates_stay_within_bounds_and_the_log_says_so(tmp_path, ooc):
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert max(line["beta"] for line in lines) == 1.0
-    assert Model(tmp_path / "run" / "model").alpha.min() >= 0.01 / 4
+    assert SavedTopicModel(tmp_path / "run" / "model").alpha.min() >= 0.01 / 4
     log = (tmp_path / "run" / "log.txt").read_text()
     assert log.count("beta is at its largest allowed value, 1\n") == 1
     assert log.count("topics is at its smallest allowed value, 0.0025\n") == 1
@@ -138,7 +138,7 @@ def test_merging_histograms_counts_everything_in_any_order(parts, chance):
     for found in (merged, again):
         np.testing.assert_array_equal(found.values, expected[0])
         np.testing.assert_array_equal(found.times, expected[1])
-        assert isinstance(found, Histogram)
+        assert isinstance(found, ValueHistogram)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def dataset(tmp_path_factory) -> Dataset:
 
 def test_a_chain_takes_the_priors_of_its_counts(dataset):
     """After the burn-in and then every second iteration, what dense counts of all tokens give; not in between."""
-    with InProcess(dataset, program_spec(**OPTIMISED)) as chain:
+    with InProcessProgram(dataset, program_spec(**OPTIMISED)) as chain:
         chain.iterate(3)
         assert set(chain.shared["alpha"]) == {0.3}
         documents, words = chain.counts()
@@ -163,7 +163,7 @@ def test_a_chain_takes_the_priors_of_its_counts(dataset):
     assert (told["alpha_sum"], told["beta"]) == (pytest.approx(alpha.sum()), beta[0])
 
 
-def observed_symmetric(words: np.ndarray) -> Observed:
+def observed_symmetric(words: np.ndarray) -> DirichletMultinomialCounts:
     """The histograms of dense counts of words, int64 (V, K)."""
     return observed_words(histogram(words[words > 0].astype(np.uint64)), words.sum(axis=0))
 
@@ -173,7 +173,7 @@ def expected(dataset, tmp_path_factory) -> dict[str, dict[str, bytes]]:
     """The models of runs that nobody disturbs, by sampler, made without an engine."""
     directory = tmp_path_factory.mktemp("undisturbed")
     for sampler in ("TwoPhase", "LightLda", "SparseLda"):
-        with InProcess(dataset, program_spec(sampler, **OPTIMISED)) as chain:
+        with InProcessProgram(dataset, program_spec(sampler, **OPTIMISED)) as chain:
             chain.iterate(ITERATIONS)
             (directory / sampler).mkdir()
             chain.export(directory / sampler / "model")
@@ -189,7 +189,7 @@ def test_the_model_does_not_depend_on_workers_or_memory(dataset, expected, tmp_p
     run = new_run(tmp_path / "run", dataset, program_spec(sampler, **OPTIMISED), ITERATIONS)
     train(run, plan(workers, buffers), quiet=True)
     assert model_bytes(run.path) == expected[sampler]
-    alpha = Model(run.path / "model").alpha
+    alpha = SavedTopicModel(run.path / "model").alpha
     assert alpha.size == np.unique(alpha).size
 
 

@@ -18,11 +18,11 @@ from blocks.append import append_to
 from blocks.corpus.ingestion import ingest
 from blocks.corpus.request import CorpusRequest
 from blocks.corpus.stop_words import read_stop_words
-from blocks.corpus.vocabulary import Filters
+from blocks.corpus.vocabulary import WordFilters
 
 
 def test_the_same_bytes_for_any_workers_and_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("blocks.sources.Source.chunks.__defaults__", (2000,))
+    monkeypatch.setattr("blocks.text_inputs.TextInput.chunks.__defaults__", (2000,))
     source = write_jsonl(tmp_path / "in.jsonl", random_texts(0, 700))
     trees = []
     for run, (workers, memory) in enumerate([(1, None), (3, 1 << 30)]):
@@ -72,7 +72,7 @@ def test_kinds_agree_with_each_other(tmp_path, bags):
 def test_filters_and_how_it_was_made(tmp_path, bags):
     texts = ["The cat sat", "the cat ran", "a cat slept and the dog slept"]
     source = write_jsonl(tmp_path / "in.jsonl", texts)
-    dataset = ingest(CorpusRequest("jsonl", [source], str(tmp_path / "a"), filters=Filters(max_df=0.9)), workers=1)
+    dataset = ingest(CorpusRequest("jsonl", [source], str(tmp_path / "a"), filters=WordFilters(max_df=0.9)), workers=1)
     assert dataset.vocabulary() == ["dog", "ran", "sat", "slept"]
     made = dataset.manifest["made"]
     assert made["dropped"] == {"stop_words": {"tokens": 4}, "max_df": {"words": 1, "tokens": 3}}  # `a` is no token
@@ -177,7 +177,7 @@ def test_documents_without_lines_are_kept(tmp_path, bags):
 
 def test_nothing_left_says_which_filter(tmp_path):
     source = write_jsonl(tmp_path / "in.jsonl", ["the dog", "the cat"])
-    request = CorpusRequest("jsonl", [source], str(tmp_path / "out"), filters=Filters(min_df=2))
+    request = CorpusRequest("jsonl", [source], str(tmp_path / "out"), filters=WordFilters(min_df=2))
     with pytest.raises(RequestError, match="stop-words dropped 2 tokens, min-df dropped 2 tokens"):
         ingest(request, workers=1)
 
@@ -245,7 +245,7 @@ def test_a_vocabulary_beyond_memory_is_refused(tmp_path):
             "--append and --overwrite are mutually exclusive: one adds to a dataset, the other replaces it",
         ),
         (
-            {"vocab_from": "x", "filters": Filters(min_df=2)},
+            {"vocab_from": "x", "filters": WordFilters(min_df=2)},
             "--min-df, --max-df, --max-vocab and --min-npmi cannot be used when the vocabulary is given",
         ),
         ({"vocab_from": "nowhere"}, "nowhere: there is no such file or directory"),

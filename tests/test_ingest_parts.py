@@ -16,17 +16,17 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from blocks import RequestError, sources
-from blocks.corpus import records, uci, uci_bags
-from blocks.corpus.rules import TOKEN_PATTERN, Rules
+from blocks import RequestError, text_inputs
+from blocks.corpus import record_parsers, uci, uci_bags
 from blocks.corpus.stop_words import read_stop_words
-from blocks.corpus.tokens import Tokenizer
-from blocks.corpus.vocabulary import Filters, select
-from blocks.delimited import Dialect
-from blocks.ingestion.counts import WordCounter
-from blocks.ingestion.names import Merged
+from blocks.corpus.tokenization_rules import TOKEN_PATTERN, TokenizationRules
+from blocks.corpus.tokenizer import Tokenizer
+from blocks.corpus.vocabulary import WordFilters, select_words
+from blocks.delimited import DelimitedDialect
+from blocks.ingestion.name_merging import MergedNames
+from blocks.ingestion.word_counter import WordCounter
 from blocks.ingestion.word_table import find_word
-from blocks.sources import Source
+from blocks.text_inputs import TextInput
 
 COMPRESS = {
     "": bytes,
@@ -45,16 +45,16 @@ def test_compressed_files_are_read_and_truncated_ones_are_named(tmp_path, suffix
     path = tmp_path / f"input.txt{suffix}"
     compress = COMPRESS[suffix]
     path.write_bytes(compress(content[:500_000]) + compress(content[500_000:]))  # several members, as `cat` makes
-    chunks = list(Source(str(path)).chunks(sources.whole_line, 100_000))
+    chunks = list(TextInput(str(path)).chunks(text_inputs.last_line_end, 100_000))
     assert b"".join(data for _, data in chunks) == content
     assert [line for line, _ in chunks] == [1 + content[: content.index(data)].count(b"\n") for _, data in chunks]
     if suffix:
         path.write_bytes(compress(content)[:-20])
         with pytest.raises(RequestError, match=r"input\.txt.* is truncated or damaged"):
-            list(Source(str(path)).chunks(sources.whole_line))
+            list(TextInput(str(path)).chunks(text_inputs.last_line_end))
         path.write_bytes(content)
         with pytest.raises(RequestError, match=f"is not a {suffix} file, but not compressed"):
-            list(Source(str(path)).chunks(sources.whole_line))
+            list(TextInput(str(path)).chunks(text_inputs.last_line_end))
 
 
 @given(st.lists(st.lists(st.text('ab"\n,', max_size=6), min_size=2, max_size=2), max_size=12), st.integers(1, 40))
@@ -65,11 +65,11 @@ def test_csv_chunks_hold_whole_rows(tmp_path, rows, size):
 
     path = tmp_path / "rows.csv"
     path.write_text("".join(",".join(map(quoted, row)) + "\n" for row in rows), newline="")
-    dialect = Dialect()
-    columns = records.TextColumns(dialect, 2, 0, 1)
-    found = records.ParsedDocuments(skip=False)
-    for line, data in Source(str(path)).chunks(dialect.whole_row, size):
-        records.from_csv(data, "rows.csv", line, columns, found)
+    dialect = DelimitedDialect()
+    columns = record_parsers.DelimitedTextLayout(dialect, 2, 0, 1)
+    found = record_parsers.ParsedDocuments(skip=False)
+    for line, data in TextInput(str(path)).chunks(dialect.whole_row, size):
+        record_parsers.parse_csv(data, "rows.csv", line, columns, found)
     assert found.texts == [row[0] for row in rows]
 
 
@@ -84,13 +84,13 @@ def test_uci_chunks_hold_whole_documents(tmp_path, monkeypatch, together, docume
     lines = [f"{d} {w} {c}" for d, counts in enumerate(documents, 1) for w, c in counts.items()]
     path = tmp_path / "docword.txt"
     path.write_text("\n".join([str(len(documents)), "9", str(len(lines)), *lines]))
-    source = Source(str(path))
+    source = TextInput(str(path))
     header = uci.read_header(source)
-    assert header == uci.Header(len(documents), 9, len(lines))
+    assert header == uci.UciHeader(len(documents), 9, len(lines))
     found = [Counter() for _ in documents]
     ends = 0
     for line, data in source.chunks(uci.whole_documents, size):
-        for bags in uci_bags.parse(data, "docword.txt", line, header):
+        for bags in uci_bags.parse_documents(data, "docword.txt", line, header):
             assert bags.first_document >= ends
             ends = bags.first_document + bags.lengths.size
             owners = np.repeat(np.arange(bags.lengths.size), bags.lengths) + bags.first_document
@@ -118,18 +118,18 @@ def test_uci_chunks_hold_whole_documents(tmp_path, monkeypatch, together, docume
     ],
 )
 def test_a_bad_uci_line_is_named(line, complaint):
-    header = uci.Header(3, 5, 4)
+    header = uci.UciHeader(3, 5, 4)
     data = f"1 1 1\n2 5 2\n{line}\n3 1 1\n".encode()
     with pytest.raises(RequestError) as caught:
-        uci_bags.parse(data, "docword.txt", 104, header)
+        uci_bags.parse_documents(data, "docword.txt", 104, header)
     assert caught.value.what.startswith("docword.txt, line 106: ")
     assert complaint in caught.value.what
 
 
 def read_jsonl(lines, *, skip=False, text_field="text", name_field=None):
-    found = records.ParsedDocuments(skip)
+    found = record_parsers.ParsedDocuments(skip)
     data = b"\n".join(line if isinstance(line, bytes) else line.encode() for line in lines) + b"\n"
-    records.from_jsonl(data, "in.jsonl", 11, records.JsonFields(text_field, name_field), found)
+    record_parsers.parse_json_lines(data, "in.jsonl", 11, record_parsers.JsonFieldNames(text_field, name_field), found)
     return found
 
 
@@ -171,13 +171,15 @@ def test_bad_csv_rows_are_named_or_skipped(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text("id,text\n")
     with pytest.raises(RequestError, match=r"no column 'body'; its columns are 'id', 'text'"):
-        records.find_columns(Source(str(path)), Dialect(), "body", None)
-    columns = records.find_columns(Source(str(path)), Dialect(), "text", "id")
+        record_parsers.find_columns(TextInput(str(path)), DelimitedDialect(), "body", None)
+    columns = record_parsers.find_columns(TextInput(str(path)), DelimitedDialect(), "text", "id")
     data = b'1,"a\nb"\n2,b,c\n3,\xff\n4,d\n'
     with pytest.raises(RequestError, match=r"in\.csv, line 4: 3 columns, but the header has 2"):
-        records.from_csv(data.replace(b"\xff", b"e"), "in.csv", 2, columns, records.ParsedDocuments(skip=False))
-    found = records.ParsedDocuments(skip=True)
-    records.from_csv(data, "in.csv", 2, columns, found)
+        record_parsers.parse_csv(
+            data.replace(b"\xff", b"e"), "in.csv", 2, columns, record_parsers.ParsedDocuments(skip=False)
+        )
+    found = record_parsers.ParsedDocuments(skip=True)
+    record_parsers.parse_csv(data, "in.csv", 2, columns, found)
     assert (found.texts, found.names, found.skipped) == (["a\nb", "d"], ["1", "4"], 2)
 
 
@@ -210,7 +212,7 @@ def expected_words(text, pattern, lower, stop_words, ngrams):
 @settings(max_examples=200, deadline=None)
 def test_tokens_are_those_of_the_pattern(texts, lower, ngrams, pattern):
     stop_words = ("ab", "a")
-    tokenizer = Tokenizer(Rules(pattern, lower, stop_words, ngrams))
+    tokenizer = Tokenizer(TokenizationRules(pattern, lower, stop_words, ngrams))
     ids, lengths, *_ = tokenizer(texts)
     terms = words_of(tokenizer)
     ends = np.cumsum(lengths)
@@ -223,24 +225,24 @@ def test_tokens_are_those_of_the_pattern(texts, lower, ngrams, pattern):
 
 
 def test_lists_of_tokens_are_taken_as_they_are():
-    tokenizer = Tokenizer(Rules(stop_words=("the",)))
+    tokenizer = Tokenizer(TokenizationRules(stop_words=("the",)))
     ids, lengths, stopped, _ = tokenizer(["The cat x", ["the", "Cat", "x", "two words"]])
     assert [words_of(tokenizer)[word] for word in ids] == ["cat", "the", "Cat", "x", "two words"]
     assert (lengths.tolist(), stopped) == ([1, 4], 1)
 
 
 def test_a_fixed_vocabulary_does_not_grow():
-    tokenizer = Tokenizer(Rules(), ["cat", "dog"])
+    tokenizer = Tokenizer(TokenizationRules(), ["cat", "dog"])
     ids, lengths, _, unknown = tokenizer(["dog bird cat fish dog", ["bird"]])
     assert (ids.tolist(), lengths.tolist(), unknown.tolist()) == ([1, 0, 1], [3, 0], [2, 1])
     assert words_of(tokenizer) == ["cat", "dog"]
     with pytest.raises(RequestError, match="has the word 'cat' twice"):
-        Tokenizer(Rules(), ["cat", "cat"])
+        Tokenizer(TokenizationRules(), ["cat", "cat"])
 
 
 def test_stop_words_are_told_from_unknown_words():
     """Those of texts, unless the fixed vocabulary has them; lists of tokens are taken as they are."""
-    tokenizer = Tokenizer(Rules(stop_words=("and", "dog", "the")), ["cat", "dog"])
+    tokenizer = Tokenizer(TokenizationRules(stop_words=("and", "dog", "the")), ["cat", "dog"])
     ids, lengths, stopped, unknown = tokenizer(["the dog and the bird", ["the", "cat"]])
     assert (ids.tolist(), lengths.tolist(), stopped, unknown.tolist()) == ([1, 0], [1, 1], 3, [1, 1])
     assert words_of(tokenizer) == ["cat", "dog"]
@@ -262,7 +264,7 @@ def test_a_table_grows_to_any_number_of_words_of_any_length():
     """Ids stay those of the order in which words came; among the words is one longer than all letters before it."""
     words = [f"w{number}" for number in range(20_000)]
     words[5000] = "x" * 200_000
-    tokenizer = Tokenizer(Rules())
+    tokenizer = Tokenizer(TokenizationRules())
     ids, lengths, *_ = tokenizer([" ".join(words), " ".join(reversed(words))])
     assert lengths.tolist() == [20_000, 20_000]
     assert ids.tolist() == [*range(20_000), *reversed(range(20_000))]
@@ -282,22 +284,22 @@ def test_counts_of_words_and_documents(lists, cut):
 
 def test_filters_choose_words():
     terms = ["d", "b", "a", "c", "never"]
-    merged = Merged(terms, np.array([9, 5, 5, 1, 0]), np.array([4, 2, 3, 1, 0]), {})
+    merged = MergedNames(terms, np.array([9, 5, 5, 1, 0]), np.array([4, 2, 3, 1, 0]), {})
 
     def kept(filters=None, **options):
-        chosen, dropped = select(merged, 4, filters or Filters(), **{"in_order": False, **options})
+        chosen, dropped = select_words(merged, 4, filters or WordFilters(), **{"in_order": False, **options})
         return [terms[word] for word in chosen], dropped
 
     assert kept()[0] == ["a", "b", "c", "d"]
     assert kept(in_order=True)[0] == terms
-    assert kept(Filters(min_df=2)) == (["a", "b", "d"], {"min_df": {"words": 1, "tokens": 1}})
-    assert kept(Filters(min_df=0.6))[0] == ["a", "d"]
-    assert kept(Filters(max_df=0.5))[0] == ["b", "c"]
-    assert kept(Filters(max_df=3), in_order=True)[0] == ["b", "a", "c", "never"]
-    assert kept(Filters(max_vocab=2)) == (["a", "d"], {"max_vocab": {"words": 2, "tokens": 6}})
+    assert kept(WordFilters(min_df=2)) == (["a", "b", "d"], {"min_df": {"words": 1, "tokens": 1}})
+    assert kept(WordFilters(min_df=0.6))[0] == ["a", "d"]
+    assert kept(WordFilters(max_df=0.5))[0] == ["b", "c"]
+    assert kept(WordFilters(max_df=3), in_order=True)[0] == ["b", "a", "c", "never"]
+    assert kept(WordFilters(max_vocab=2)) == (["a", "d"], {"max_vocab": {"words": 2, "tokens": 6}})
     assert kept(in_order=True, stop_words=["d"])[0] == ["b", "a", "c", "never"]
     with pytest.raises(RequestError, match="between 0 and 1"):
-        kept(Filters(min_df=1.5))
+        kept(WordFilters(min_df=1.5))
 
 
 def test_vocabulary_files_and_stop_words(tmp_path):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from long import long_but
+from long_mark import long_but
 
 from blocks import Dataset
 

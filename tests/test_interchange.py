@@ -20,7 +20,7 @@ from pages import ROOT
 from scipy import sparse
 
 from blocks import RequestError, write_corpus, write_matrix
-from blocks.ratings.writer import Entries
+from blocks.ratings.matrix_writer import Entries
 from samplers.factorization.training import train_mf
 from samplers.interchange.formats import export, import_model
 from samplers.interchange.gensim_models import from_gensim, to_gensim
@@ -28,8 +28,8 @@ from samplers.interchange.mallet import read_state
 from samplers.interchange.tomotopy_models import from_tomotopy, to_tomotopy
 from samplers.lda.training import train_lda
 from samplers.models import open_factors, open_model
-from samplers.topics.assignments import read_assignments
-from samplers.topics.model import Model, TopicModel, row_numbers
+from samplers.topics.model import SavedTopicModel, TopicModel, row_numbers
+from samplers.topics.token_topics import read_assignments
 
 with warnings.catch_warnings():  # of theirs, which would be errors here
     warnings.simplefilter("ignore")
@@ -183,7 +183,7 @@ def test_gensim_has_the_same_topics_and_gives_them_back(run: Path, tmp_path: Pat
     assert again.alpha.tolist() == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert again.beta == pytest.approx(0.02)
     np.testing.assert_allclose(counts(again)["words"], counts(model)["words"], atol=1e-4)
-    np.testing.assert_allclose(Model(tmp_path / "again").word_shares(), model.word_shares(), rtol=1e-5)
+    np.testing.assert_allclose(SavedTopicModel(tmp_path / "again").word_shares(), model.word_shares(), rtol=1e-5)
 
 
 def test_a_model_that_gensim_trained_is_read(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_tomotopy_goes_on_from_the_state_and_gives_it_back(run: Path, tmp_path: 
         weights = counts(model)["words"][order, topic] + 0.02
         np.testing.assert_allclose(found.get_topic_word_dist(topic), weights / weights.sum(), rtol=1e-4)
     assert_same(import_model("tomotopy", tmp_path / "out.bin", tmp_path / "again"), model)
-    assert_same(Model(tmp_path / "again"), model)
+    assert_same(SavedTopicModel(tmp_path / "again"), model)
     found.train(3, workers=1)
     assert found.get_count_by_topics().sum() == model.topic_counts.sum()
 

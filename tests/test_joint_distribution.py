@@ -10,25 +10,25 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
-from long import long_but
+from long_mark import long_but
 from token_chains import (
     EXACT,
     FROZEN,
     IMMEDIATE,
     KERNELS,
     OWN_LEFT_IN,
-    Kernel,
-    Tokens,
+    SamplerKernel,
+    TokenCorpus,
     sweep,
 )
 
-from ooc.rng import bits, stream_key, uniform
-from samplers.lda.rows import decrease, increase, row_count
+from ooc.rng import random_bits, stream_key, uniform
+from samplers.lda.word_topic_rows import decrease, increase, row_count
 
 OFFSETS, VOCABULARY = np.array([0, 3, 4, 6]), 3
 ALPHA, BETA = np.array([0.3, 0.6, 0.2]), 0.4
 BATCHES, SWEEPS = 200, 1000
-QUICK = [*EXACT, Kernel("aliaslda", 2), Kernel("lightlda"), Kernel("lightlda", 2)]
+QUICK = [*EXACT, SamplerKernel("aliaslda", 2), SamplerKernel("lightlda"), SamplerKernel("lightlda", 2)]
 ALARM = 5.5  # standard errors; 10 functions: false alarm of a test about 4e-7
 
 
@@ -109,8 +109,8 @@ def successive(how, cell, words, sample, arguments, rows, derived, documents, be
     n = np.uint64(0)
     for batch in range(batches):
         for _ in range(sweeps):
-            sweep(how, cell, words, sample, arguments, rows, derived, bits(key, n))
-            redraw_words(cell, words, rows, beta, vocabulary, bits(key, n + np.uint64(1)))
+            sweep(how, cell, words, sample, arguments, rows, derived, random_bits(key, n))
+            redraw_words(cell, words, rows, beta, vocabulary, random_bits(key, n + np.uint64(1)))
             n += np.uint64(2)
             means[batch] += measure(cell.state, words, documents, rows.topics, vocabulary) / sweeps
     return means
@@ -129,10 +129,10 @@ def independent() -> np.ndarray:
     return forward(documents, ALPHA, BETA, VOCABULARY, BATCHES, 5000, stream_key(11))
 
 
-def chain_means(kernel: Kernel, how: int, sweeps: int, alpha: np.ndarray = ALPHA) -> np.ndarray:
+def chain_means(kernel: SamplerKernel, how: int, sweeps: int, alpha: np.ndarray = ALPHA) -> np.ndarray:
     """A chain that begins with all tokens under topic 0, 1,000 sweeps before it is measured."""
     positions = np.arange(6, dtype=np.uint32)
-    tokens = Tokens(OFFSETS.copy(), positions, positions % VOCABULARY, VOCABULARY, alpha, BETA)
+    tokens = TokenCorpus(OFFSETS.copy(), positions, positions % VOCABULARY, VOCABULARY, alpha, BETA)
     arguments = (*tokens.driven(kernel, how), tokens.documents, BETA, VOCABULARY)
     successive(*arguments, 1, 1000, stream_key(12))
     return successive(*arguments, BATCHES, sweeps, stream_key(13))
@@ -158,6 +158,6 @@ def test_a_long_chain_leaves_the_joint_distribution_as_it_is(independent, kernel
 @pytest.mark.long
 def test_mistakes_are_found_out(independent):
     """A token's own count left in the row of its word, and a sampler that believes in another alpha."""
-    kernel = Kernel("sparselda")
+    kernel = SamplerKernel("sparselda")
     assert largest_z(chain_means(kernel, OWN_LEFT_IN, SWEEPS), independent) > ALARM
     assert largest_z(chain_means(kernel, IMMEDIATE, SWEEPS, ALPHA[::-1].copy()), independent) > ALARM

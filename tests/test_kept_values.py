@@ -19,8 +19,8 @@ import pytest
 from commands import Ooc
 
 from blocks.corpus.dataset import Dataset
-from blocks.documents.expressions import Expression
-from blocks.documents.table import DocumentTable
+from blocks.documents.document_table import DocumentTable
+from blocks.documents.expressions import DocumentExpression
 from blocks.errors import RequestError, WorkFailed
 
 TEXTS = ["plum pear", "apple plum"]
@@ -112,11 +112,11 @@ def test_numbers_of_any_size_can_be_compared() -> None:
     ):
         named = arrays | {"cafe\u0301": pyarrow.array([1, 2, None]), "café": pyarrow.array([1, 2, None])}
         kinds = {"year": "integer", "price": "number", "café" if "column" in condition else "cafe\u0301": "integer"}
-        found = Expression(condition, "--where", kinds, is_condition=True)
+        found = DocumentExpression(condition, "--where", kinds, is_condition=True)
         assert np.flatnonzero(found.mask({name: named[name] for name in found.columns})).tolist() == expected
     for deep in ("not " * 900 + "year > 1", "year" + ".a" * 1900 + " > 1", "-" * 3900 + "1 > year"):
         with pytest.raises(RequestError) as error:
-            Expression(deep, "--where", {"year": "integer"}, is_condition=True)
+            DocumentExpression(deep, "--where", {"year": "integer"}, is_condition=True)
         assert len(error.value.what) < 500
 
 

@@ -16,14 +16,14 @@ from launches import nobody_left
 from rings import until
 
 from blocks import RequestError, WorkFailed
-from ooc.launch.hosts import Host, read_hosts
-from ooc.launch.preflight import Hello, check, check_addresses, own_packages, own_version
-from ooc.launch.reports import RankReport, cause
+from ooc.launch.hosts import HostsFileLine, read_hosts
+from ooc.launch.preflight import RankDescription, check, check_addresses, own_packages, own_version
+from ooc.launch.rank_reports import RankReport, first_cause
 
 # Files of hosts
 
 
-def hosts_of(path: Path, text: str) -> list[Host]:
+def hosts_of(path: Path, text: str) -> list[HostsFileLine]:
     (path / "hosts.txt").write_text(text)
     return read_hosts(path / "hosts.txt")
 
@@ -38,11 +38,11 @@ def test_a_file_of_hosts(tmp_path):
     little.example port=40000-40010
     """
     assert hosts_of(tmp_path, text) == [
-        Host("big.example", port=2222, directory="/data/my run", cores=16, memory=64 * 10**9),
-        Host("10.0.0.7", "me", address="192.168.1.7", python=".venv/bin/python"),
-        Host("fe80::1", port=22),
-        Host("big.example", ports=range(40000, 40001)),
-        Host("little.example", ports=range(40000, 40011)),
+        HostsFileLine("big.example", port=2222, directory="/data/my run", cores=16, memory=64 * 10**9),
+        HostsFileLine("10.0.0.7", "me", address="192.168.1.7", python=".venv/bin/python"),
+        HostsFileLine("fe80::1", port=22),
+        HostsFileLine("big.example", ports=range(40000, 40001)),
+        HostsFileLine("little.example", ports=range(40000, 40011)),
     ]
 
 
@@ -128,7 +128,7 @@ def test_staleness_is_for_rings(ooc):
 # Who fits together
 
 
-def hello(**told: Any) -> Hello:
+def hello(**told: Any) -> RankDescription:
     usual = {
         "version": own_version(),
         "packages": own_packages(),
@@ -138,14 +138,14 @@ def hello(**told: Any) -> Hello:
         "address": "10.0.0.1",
     }
     usual |= {"port": 5, "free": 10, "needed": 5, "clock": 0.0, "data": "data", "shard": None}
-    return Hello(**(usual | told))
+    return RankDescription(**(usual | told))
 
 
 def shard(number: int, whole: str = "a") -> dict[str, Any]:
     return {"number": number, "shards": 2, "whole": {"identity": whole}}
 
 
-def refusal(*hellos: Hello, clocks: tuple[float, ...] = (0.0, 0.0)) -> str:
+def refusal(*hellos: RankDescription, clocks: tuple[float, ...] = (0.0, 0.0)) -> str:
     with pytest.raises((RequestError, WorkFailed)) as refused:
         check(hellos, [f"rank {rank} (host{rank})" for rank in range(len(hellos))], clocks[: len(hellos)])
     return refused.value.what
@@ -199,7 +199,7 @@ def test_the_cause(code):
     stopped, bare = RankReport(code, "stopped", "go on"), RankReport(code, "interrupted")
 
     def found(*reports: RankReport | None, signalled: bool = False) -> RankReport | None:
-        chosen = cause([(None, report) for report in reports], signalled=signalled)  # type: ignore[misc]
+        chosen = first_cause([(None, report) for report in reports], signalled=signalled)  # type: ignore[misc]
         return chosen[1] if chosen else RankReport(0)
 
     assert found() == RankReport(0)

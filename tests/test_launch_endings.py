@@ -26,7 +26,7 @@ threading.Thread.start = late
 HERE = 'for last; do :; done; cd /; exec sh -c "$last"'  # what ssh would have a shell do elsewhere
 
 
-class Launched:
+class FakeSshLaunch:
     """`ooc launch` where `ssh` is a shell script.
 
     script: its lines. fields: of all hosts. late: every thread starts half a second late.
@@ -58,7 +58,7 @@ class Launched:
 
 @pytest.mark.long
 def test_an_ssh_that_ends_at_once_is_heard_on_a_busy_machine(tmp_path):
-    message = Launched(tmp_path, "echo no such host >&2; exit 255", 3, late=True).end()
+    message = FakeSshLaunch(tmp_path, "echo no such host >&2; exit 255", 3, late=True).end()
     assert "could not be reached: no such host" in message
     assert message.splitlines()[-1].endswith("Check with: ssh -- nowhere.invalid true")
 
@@ -67,7 +67,7 @@ def test_an_ssh_that_ends_at_once_is_heard_on_a_busy_machine(tmp_path):
 def test_an_ssh_that_leaves_a_process_with_its_output_is_heard(tmp_path):
     """As a script does that is killed while what it called goes on."""
     with nobody_left(tmp_path):
-        message = Launched(tmp_path, "sleep 4 & echo gone >&2; exit 255").end()
+        message = FakeSshLaunch(tmp_path, "sleep 4 & echo gone >&2; exit 255").end()
     assert "could not be reached: gone" in message
 
 
@@ -76,7 +76,7 @@ def test_an_ssh_that_leaves_a_process_with_its_output_is_heard(tmp_path):
 def test_a_signal_ends_a_launch_whose_ssh_does_not_listen(tmp_path, signum):
     """At once if it comes twice."""
     with nobody_left(tmp_path):
-        launched = Launched(
+        launched = FakeSshLaunch(
             tmp_path, "trap '' TERM INT HUP; echo ready >&2; cat > /dev/null; while :; do sleep 1; done"
         )
         while "ready" not in launched.process.stderr.readline():
@@ -108,7 +108,7 @@ def test_many_ranks_come_a_few_at_a_time_and_again_if_they_are_turned_away(tmp_p
     (tmp_path / "coming").mkdir()
     (tmp_path / "in").mkdir()
     with nobody_left(tmp_path):
-        launched = Launched(tmp_path, CROWDED.format(place=tmp_path), 24)
+        launched = FakeSshLaunch(tmp_path, CROWDED.format(place=tmp_path), 24)
         until(lambda: len(list((tmp_path / "in").iterdir())) == 24)
         for _ in range(2):
             launched.process.terminate()
@@ -120,14 +120,14 @@ def test_many_ranks_come_a_few_at_a_time_and_again_if_they_are_turned_away(tmp_p
 
 
 def test_a_prompt_without_a_new_line_is_no_part_of_what_a_rank_says(tmp_path):
-    message = Launched(tmp_path, f"printf 'user@host> '; {HERE}").end()
+    message = FakeSshLaunch(tmp_path, f"printf 'user@host> '; {HERE}").end()
     assert "[0] user@host>\n" in message
     assert "ooc: rank 0 (nowhere.invalid): run" in message
 
 
 def test_a_directory_may_be_in_a_home(tmp_path):
     (tmp_path / "my data" / "run").mkdir(parents=True)
-    message = Launched(tmp_path, HERE, fields="'dir=~/my data'").end()
+    message = FakeSshLaunch(tmp_path, HERE, fields="'dir=~/my data'").end()
     assert "ooc: rank 0 (nowhere.invalid): run is not a run" in message, message
 
 
@@ -142,6 +142,6 @@ def test_a_directory_may_be_in_a_home(tmp_path):
 def test_what_a_host_does_not_have_is_said(tmp_path, fields, what, remedy):
     (tmp_path / "without").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     (tmp_path / "without").chmod(0o755)
-    message = Launched(tmp_path, HERE, fields=fields).end()
+    message = FakeSshLaunch(tmp_path, HERE, fields=fields).end()
     assert f"ooc: rank 0 (nowhere.invalid) {what}" in message
     assert message.splitlines()[-1].endswith(remedy)

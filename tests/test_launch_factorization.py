@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from corpora import model_bytes
 from factorizations import new_runs, planted, train_all, written
-from launches import Launch, nobody_left, rank_in, serving
+from launches import LaunchProcess, nobody_left, rank_in, serving
 from rings import mpiexec
 
 from blocks.ratings.matrix import Matrix
@@ -57,7 +57,7 @@ FACTORIZE = (*_RATINGS, "--rank", "6", "--regularization", "0.02", "--seed", "7"
 def test_a_launch_factorizes_as_one_process_does(place, ratings, ooc_in):
     """The model is of all users, and is used as any; what is told of held-out ratings is told of it afterwards, too."""
     held_out = ["--held-out", "others-{rank}", "--iterations", 4]
-    done = Launch(place, "--", *FACTORIZE, "rated-{rank}", "--method", "ccd", *held_out).done()
+    done = LaunchProcess(place, "--", *FACTORIZE, "rated-{rank}", "--method", "ccd", *held_out).done()
     assert done.returncode == 0, done.stderr
     assert "RMSE" in done.stdout
     assert model_bytes(place / "rated-0") == factors(place, ratings, "ccd")
@@ -81,14 +81,14 @@ def test_a_launch_factorizes_as_one_process_does(place, ratings, ooc_in):
 def test_a_factorization_goes_on_after_a_kill(place, ratings):
     """To fewer iterations than were planned."""
     with nobody_left(place):
-        launch = Launch(place, "--", *FACTORIZE, "rating-{rank}", "--method", "als", "--iterations", 9**6)
+        launch = LaunchProcess(place, "--", *FACTORIZE, "rating-{rank}", "--method", "als", "--iterations", 9**6)
         launch.until_trained(place / "rating-0")
         rank_in(place).kill()
         done = launch.done()
     assert done.returncode == 1
     assert "(one) was killed by SIGKILL" in done.stderr
     iterations = max(len(Run(place / f"rating-{rank}").metrics()) for rank in range(2)) + 2
-    done = Launch(place, "--", "resume", "rating-{rank}", "--iterations", iterations).done()
+    done = LaunchProcess(place, "--", "resume", "rating-{rank}", "--iterations", iterations).done()
     assert done.returncode == 0, done.stderr
     assert model_bytes(place / "rating-0") == factors(place, ratings, "als", iterations)
 

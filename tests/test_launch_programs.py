@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from corpora import model_bytes
-from launches import Launch, nobody_left, rank_in, serving
+from launches import LaunchProcess, nobody_left, rank_in, serving
 
 from blocks import Design, Matrix, Samples
 from blocks.shards.splitting import make_shards
@@ -59,7 +59,7 @@ def test_a_launched_program_that_is_killed_comes_to_the_bits_of_one_machine(
     run, given = f"{name}-{{rank}}", "shard-{rank}" if shards else data
     with nobody_left(place):
         train = ["train", "program", target, given, run, *settings, "--iterations", ENDLESS, "--workers", 1]
-        launch = Launch(place, "--", *train)
+        launch = LaunchProcess(place, "--", *train)
         launch.until_trained(place / f"{name}-1")
         rank_in(place).kill()
         done = launch.done()
@@ -67,7 +67,7 @@ def test_a_launched_program_that_is_killed_comes_to_the_bits_of_one_machine(
     assert "(one) was killed by SIGKILL" in done.stderr
     reached = max(_iterations(place / f"{name}-{rank}") for rank in range(2)) + 3
     resume = ["resume", run, "--program", target, "--iterations", reached, "--workers", 1]
-    done = Launch(place, "--", *resume).done()
+    done = LaunchProcess(place, "--", *resume).done()
     assert done.returncode == 0, done.stderr
     monkeypatch.syspath_prepend(place)
     monkeypatch.setenv("PYTHONPATH", str(place))

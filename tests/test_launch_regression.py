@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from corpora import model_bytes
 from designs import ingested, write
-from launches import Launch, interrupt, nobody_left, rank_in, serving
+from launches import LaunchProcess, interrupt, nobody_left, rank_in, serving
 from rings import mpiexec
 
 from blocks.shards.splitting import make_shards
@@ -36,8 +36,8 @@ def place(tmp_path_factory):
         yield folder
 
 
-def train(place: Path, run: str, *options: object) -> Launch:
-    return Launch(place, "--", "train", "logistic", "shard-{rank}", run, *OPTIONS, *options)
+def train(place: Path, run: str, *options: object) -> LaunchProcess:
+    return LaunchProcess(place, "--", "train", "logistic", "shard-{rank}", run, *OPTIONS, *options)
 
 
 def model_of(run: Path) -> RegressionModel:
@@ -82,14 +82,14 @@ def test_a_run_stopped_and_then_killed_goes_on_to_the_same_bytes(place, model):
         assert "values of lambda; everything is saved" in stopped.stderr
         assert "-- resume killed-{rank}" in stopped.stderr
         before = len(Run(place / "killed-1").metrics())
-        launch = Launch(place, "--", "resume", "killed-{rank}")
+        launch = LaunchProcess(place, "--", "resume", "killed-{rank}")
         launch.until_trained(place / "killed-1", before + 1)
         rank_in(place).kill()
         done = launch.done()
     assert done.returncode == 1
     assert "(one) was killed by SIGKILL" in done.stderr
     assert "-- resume killed-{rank}" in done.stderr
-    went_on = Launch(place, "--", "resume", "killed-{rank}", "--workers", 2).done()
+    went_on = LaunchProcess(place, "--", "resume", "killed-{rank}", "--workers", 2).done()
     assert went_on.returncode == 0, went_on.stderr
     assert model_bytes(place / "killed-0") == model
     lines = [[line["iteration"] for line in Run(place / f"killed-{rank}").metrics()] for rank in range(2)]

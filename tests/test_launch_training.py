@@ -13,7 +13,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import model_bytes, names_of_words, random_documents
-from launches import ITERATIONS, OPTIONS, WORDS, Launch, expected, interrupt, nobody_left, rank_in, serving, shards_of
+from launches import (
+    ITERATIONS,
+    OPTIONS,
+    WORDS,
+    LaunchProcess,
+    expected,
+    interrupt,
+    nobody_left,
+    rank_in,
+    serving,
+    shards_of,
+)
 
 from benchmarks.sshd import free_port
 from blocks import write_corpus
@@ -38,8 +49,8 @@ def model(place) -> dict[str, bytes]:
     return expected(place / "expected", [Dataset(place / f"shard-{rank}") for rank in range(2)])
 
 
-def train(place: Path, run: str, *options: object) -> Launch:
-    return Launch(place, "--", "train", "lda", "shard-{rank}", run, *OPTIONS, *options)
+def train(place: Path, run: str, *options: object) -> LaunchProcess:
+    return LaunchProcess(place, "--", "train", "lda", "shard-{rank}", run, *OPTIONS, *options)
 
 
 def test_a_launch_trains_the_model_that_one_process_does(place, model):
@@ -61,9 +72,9 @@ def test_ports_may_be_given(place):
     """As many as there are ranks on a host."""
     ports = free_port()
     train_on = ("--", "train", "lda", "shard-{rank}", "ports-{rank}", *OPTIONS, "--iterations", 2)
-    done = Launch(place, "--ports", f"{ports}-{ports + 2}", *train_on).done()
+    done = LaunchProcess(place, "--ports", f"{ports}-{ports + 2}", *train_on).done()
     assert done.returncode == 0, done.stderr
-    refused = Launch(place, "--ports", ports, *train_on, "--overwrite").done()
+    refused = LaunchProcess(place, "--ports", ports, *train_on, "--overwrite").done()
     assert refused.returncode == 2
     assert f"(one): port {ports} is not free at 127.0.0.1\nChoose at least as many free ports" in refused.stderr
 
@@ -79,7 +90,7 @@ def test_ranks_speak_json_and_only_the_first_tells_of_its_progress(place, tmp_pa
     for rank in range(2):
         (tmp_path / f"shard-{rank}").symlink_to(place / f"shard-{rank}")
     words = ["train", "lda", "shard-{rank}", "run-{rank}", *OPTIONS, "--metrics-file", "ooc.prom"]
-    done = Launch(tmp_path, "--log-format", "json", "--", *words).done()
+    done = LaunchProcess(tmp_path, "--log-format", "json", "--", *words).done()
     assert done.returncode == 0, done.stderr
     said = [json.loads(line) for line in done.stderr.splitlines()]
     assert {each["rank"] for each in said if each["message"].startswith("training on ")} == {0, 1}
@@ -88,7 +99,7 @@ def test_ranks_speak_json_and_only_the_first_tells_of_its_progress(place, tmp_pa
     assert f'ooc_iteration{{run="{tmp_path / "run-0"}",model="lda-sparse-gibbs"}} {ITERATIONS}' in (
         (tmp_path / "ooc.prom").read_text()
     )
-    again = Launch(tmp_path, "--log-format", "json", "--", *words).done()
+    again = LaunchProcess(tmp_path, "--log-format", "json", "--", *words).done()
     assert json.loads(again.stderr.splitlines()[-1])["exit_code"] == again.returncode == 2
 
 
@@ -101,7 +112,7 @@ def test_ctrl_c_stops_all_and_resume_goes_on(place, model):
     assert done.returncode == 130, done.stderr
     assert "everything is saved" in done.stderr
     assert "-- resume stopped-{rank}" in done.stderr
-    assert Launch(place, "--", "resume", "stopped-{rank}", "--workers", 2).done().returncode == 0
+    assert LaunchProcess(place, "--", "resume", "stopped-{rank}", "--workers", 2).done().returncode == 0
     assert model_bytes(place / "stopped-0") == model
 
 
@@ -124,14 +135,14 @@ def test_a_killed_rank_is_named(place, model):
     assert "(one) was killed by SIGKILL" in done.stderr
     assert "-- resume killed-{rank}" in done.stderr
     assert time.monotonic() - began < 30
-    assert Launch(place, "--", "resume", "killed-{rank}").done().returncode == 0
+    assert LaunchProcess(place, "--", "resume", "killed-{rank}").done().returncode == 0
     assert model_bytes(place / "killed-0") == model
 
 
 def test_workers_that_somebody_has_stopped_are_named(place):
     with nobody_left(place):
         words = ("train", "lda", "shard-{rank}", "still-{rank}", *OPTIONS, "--workers", 2, "--iterations", 100_000)
-        launch = Launch(place, "--patience", 2, "--", *words)
+        launch = LaunchProcess(place, "--patience", 2, "--", *words)
         launch.until_trained(place / "still-0")
         for process in rank_in(place).children(recursive=True):
             process.suspend()
@@ -144,7 +155,7 @@ def test_workers_that_somebody_has_stopped_are_named(place):
 
 def test_a_launch_restarts_after_a_rank_was_lost(place, model):
     with nobody_left(place):
-        launch = Launch(place, "--restarts", 1, "--", "train", "lda", "shard-{rank}", "again-{rank}", *OPTIONS)
+        launch = LaunchProcess(place, "--restarts", 1, "--", "train", "lda", "shard-{rank}", "again-{rank}", *OPTIONS)
         launch.until_trained(place / "again-0")
         rank_in(place).kill()
         done = launch.done()
@@ -166,7 +177,7 @@ def test_a_killed_rank_goes_on_to_the_same_average(place):
         launch.until_trained(place / "cut-0", 25)
         rank_in(place).kill()
         assert launch.done().returncode == 1
-    assert Launch(place, "--", "resume", "cut-{rank}").done().returncode == 0
+    assert LaunchProcess(place, "--", "resume", "cut-{rank}").done().returncode == 0
     assert model_bytes(place / "cut-0") == model_bytes(place / "average-0")
     names = "iteration", FIELD, "alpha_sum", "beta", "log_likelihood_per_token", "s_error"
     told = [
@@ -185,11 +196,11 @@ def test_the_ranks_of_a_run_go_on_together(place, model):
     assert [short.done().returncode, other.done().returncode] == [0, 0]
     (place / "other-0").rename(place / "mixed-0")
     (place / "short-1").rename(place / "mixed-1")
-    mixed = Launch(place, "--", "resume", "mixed-{rank}").done()
+    mixed = LaunchProcess(place, "--", "resume", "mixed-{rank}").done()
     assert mixed.returncode == 2
     assert "differ in options" in mixed.stderr
     (place / "mixed-1").rename(place / "short-1")
-    done = Launch(place, "--", "resume", "short-{rank}", "--iterations", ITERATIONS).done()
+    done = LaunchProcess(place, "--", "resume", "short-{rank}", "--iterations", ITERATIONS).done()
     assert done.returncode == 0, done.stderr
     assert model_bytes(place / "short-0") == model
 
@@ -199,19 +210,19 @@ def test_each_rank_ingests_files_of_its_own(place):
     for rank, lines in enumerate(["blue red\nred sea\n" * 20, "red green\nblue tree\n" * 30]):
         (place / f"in-{rank}.txt").write_text(lines)
     ingest = ("--", "ingest", "text", "--lines", "in-{rank}.txt")
-    done = Launch(place, *ingest, "mine-{rank}").done()
+    done = LaunchProcess(place, *ingest, "mine-{rank}").done()
     assert done.returncode == 0, done.stderr
     assert "mine-0: 40 documents, 80 tokens, vocabulary of 5 words" in done.stdout
     assert "[1] mine-1: 60 documents, 120 tokens, vocabulary of 5 words" in done.stderr
     assert [Dataset(place / f"mine-{rank}").whole[:2] for rank in range(2)] == [(100, 200)] * 2
     options = ("--topics", 2, "--iterations", 2, "--workers", 1)
-    trained = Launch(place, "--", "train", "lda", "mine-{rank}", "run-of-mine-{rank}", *options).done()
+    trained = LaunchProcess(place, "--", "train", "lda", "mine-{rank}", "run-of-mine-{rank}", *options).done()
     assert trained.returncode == 0, trained.stderr
-    refused = Launch(place, *ingest, "together").done()
+    refused = LaunchProcess(place, *ingest, "together").done()
     assert refused.returncode == 2
     assert "ranks 0 and 1 would write to the same directory" in refused.stderr
     (place / "in-1.txt").unlink()
-    failed = Launch(place, *ingest, "lost-{rank}").done()
+    failed = LaunchProcess(place, *ingest, "lost-{rank}").done()
     assert failed.returncode == 2
     assert "rank 1 (one): in-1.txt" in failed.stderr
     assert not list(place.glob("*lost-*"))

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import InProcess, corpora, names_of_words, planted_documents, program_spec, recount, small_dataset, written
+from corpora import (
+    InProcessProgram,
+    corpora,
+    names_of_words,
+    planted_documents,
+    program_spec,
+    recount,
+    small_dataset,
+    written,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
@@ -20,7 +29,7 @@ from samplers.lda.doc_major import UPDATES
 from samplers.lda.program import topic_type
 from samplers.lda.programs import SAMPLERS as ALL_SAMPLERS
 from samplers.lda.programs import auto_samplers, sampler_spec
-from samplers.topics.model import Model, TopicCountRows
+from samplers.topics.model import SavedTopicModel, TopicCountRows
 
 SAMPLERS = ["TwoPhase", "Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda"]
 slow_disk = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -38,7 +47,7 @@ def dense(rows: TopicCountRows, topics: int) -> np.ndarray:
     return matrix
 
 
-def check_counts(chain: InProcess, corpus: dict) -> None:
+def check_counts(chain: InProcessProgram, corpus: dict) -> None:
     """Everything that is counted equals a count of z itself, made from the blocks alone."""
     topics = chain.program.topics  # type: ignore[attr-defined]
     assert int(chain.state.max()) < topics
@@ -49,10 +58,10 @@ def check_counts(chain: InProcess, corpus: dict) -> None:
     assert np.array_equal(documents.sum(axis=0), words.sum(axis=0))
 
 
-def check_model(chain: InProcess, directory: Path, alpha: float) -> None:
+def check_model(chain: InProcessProgram, directory: Path, alpha: float) -> None:
     """The exported model, read again, holds the counts of z."""
     chain.export(directory)
-    model = Model(directory)
+    model = SavedTopicModel(directory)
     documents, words = chain.counts()
     mass = chain.dataset.vocabulary_size * float(chain.shared["beta"][0])
     assert np.allclose(chain.shared["summary"], words.sum(axis=0) + mass, rtol=1e-15)
@@ -79,7 +88,7 @@ def test_two_phase_counts_always_equal_a_recount(corpus, topics, mh_steps, itera
     """Any grid, any number of topics (dense rows; hash rows of 16 and 32 bits), before and after iterations."""
     with (
         written(corpus) as dataset,
-        InProcess(dataset, program_spec(topics=topics, mh_steps=mh_steps, seed=seed)) as chain,
+        InProcessProgram(dataset, program_spec(topics=topics, mh_steps=mh_steps, seed=seed)) as chain,
         tempfile.TemporaryDirectory() as directory,
     ):
         check_counts(chain, corpus)
@@ -100,7 +109,7 @@ def test_counts_of_other_samplers_always_equal_a_recount(corpus, sampler, topics
     last_state = {"running_mean": False} if sampler == "SparseGibbs" else {}
     with (
         written(corpus) as dataset,
-        InProcess(dataset, program_spec(sampler, topics=topics, seed=seed, **last_state)) as chain,
+        InProcessProgram(dataset, program_spec(sampler, topics=topics, seed=seed, **last_state)) as chain,
         tempfile.TemporaryDirectory() as directory,
     ):
         chain.iterate(iterations)
@@ -125,7 +134,7 @@ def test_the_objective_is_the_joint_log_likelihood(tmp_path, topics, same):
     """Both parts agree with an independent dense computation to 1e-10, relative; so do the non-zeros."""
     alpha = 0.2 if same else np.random.default_rng(3).uniform(0.05, 2, topics).tolist()
     dataset = small_dataset(tmp_path / "dataset", documents=60, vocabulary=50, longest=30)
-    with InProcess(dataset, program_spec(topics=topics, alpha=alpha, beta=0.07)) as chain:
+    with InProcessProgram(dataset, program_spec(topics=topics, alpha=alpha, beta=0.07)) as chain:
         chain.iterate(2)
         documents, words = chain.counts()
         objective = chain.objective()
@@ -170,7 +179,7 @@ def test_planted_topics_are_found_again(tmp_path, sampler, options):
     )
     results = []
     for seed in range(3):
-        with InProcess(dataset, program_spec(sampler, topics=5, alpha=0.1, seed=seed, **options)) as chain:
+        with InProcessProgram(dataset, program_spec(sampler, topics=5, alpha=0.1, seed=seed, **options)) as chain:
             chain.iterate(120)
             found = chain.counts()[1].reshape(5, 12, 5).sum(axis=1)
             results.append((chain.objective()["log_likelihood_per_token"], found))
@@ -182,19 +191,20 @@ def test_planted_topics_are_found_again(tmp_path, sampler, options):
 WARM_UP = """
 import sys
 from pathlib import Path
-from corpora import InProcess, program_spec
+from corpora import InProcessProgram, program_spec
 from blocks import Dataset
-from samplers.lda import aliaslda, documents, gibbs, groups, lightlda, rows
+from samplers.lda import aliaslda, document_kernels, gibbs, token_kernels, lightlda, word_topic_rows
 from samplers.lda import sparse_gibbs, sparselda, two_phase, word_tables
 
 options = {"update": sys.argv[3]} if len(sys.argv) > 3 else {}
 dataset, spec = Dataset(sys.argv[1]), program_spec(sys.argv[2], topics=11, **options)
 spec.build(dataset).warm_up()
-modules = (aliaslda, documents, gibbs, groups, lightlda, rows, sparse_gibbs, sparselda, two_phase, word_tables)
+modules = (aliaslda, document_kernels, gibbs, lightlda, sparse_gibbs, sparselda, token_kernels, two_phase)
+modules += (word_tables, word_topic_rows)
 items = [item for module in modules for item in vars(module).values()]
 kernels = [item for item in items if hasattr(item, "signatures")]
 before = [list(kernel.signatures) for kernel in kernels]
-with InProcess(dataset, spec) as chain:
+with InProcessProgram(dataset, spec) as chain:
     chain.iterate()
     chain.objective()
     chain.export(Path(sys.argv[1]) / "model")
@@ -227,7 +237,7 @@ def test_a_chain_depends_on_its_seed_and_nothing_else(tmp_path):
     dataset = small_dataset(tmp_path / "dataset", documents=50)
     states = []
     for seed in (1, 1, 2):
-        with InProcess(dataset, program_spec(seed=seed)) as chain:
+        with InProcessProgram(dataset, program_spec(seed=seed)) as chain:
             chain.iterate(2)
             states.append(chain.state.copy())
     assert np.array_equal(states[0], states[1])
@@ -305,7 +315,7 @@ def test_auto_is_sparse_gibbs_for_small_models_and_what_takes_the_options():
 def test_a_recount_sees_a_wrong_topic(tmp_path):
     """The oracle of the tests above looks at every token."""
     dataset = small_dataset(tmp_path / "dataset", documents=10)
-    with InProcess(dataset, program_spec()) as chain:
+    with InProcessProgram(dataset, program_spec()) as chain:
         before = recount(dataset, chain.state[:, 0], 5)
         chain.state[3, 0] = (chain.state[3, 0] + 1) % 5
         after = recount(dataset, chain.state[:, 0], 5)

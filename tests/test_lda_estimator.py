@@ -17,8 +17,8 @@ import pytest
 from scipy import sparse
 
 from blocks import Dataset, RequestError, ingest_documents
-from blocks.corpus.rules import Rules
 from blocks.corpus.stop_words import read_stop_words
+from blocks.corpus.tokenization_rules import TokenizationRules
 from samplers import LatentDirichletAllocation
 from samplers.estimators.word_counts import read_documents
 from samplers.lda.training import train_lda
@@ -32,7 +32,7 @@ WORDS = sorted(SUBJECTS[0] + SUBJECTS[1])
 COUNTS = np.array([[tokens.count(word) for word in WORDS] for tokens in TOKENS])
 TEXTS = [" ".join(tokens).capitalize() + ". The end" for tokens in TOKENS]
 
-ENGLISH = Rules(stop_words=read_stop_words("english"))
+ENGLISH = TokenizationRules(stop_words=read_stop_words("english"))
 
 FORMS: dict[str, Callable[[], Any]] = {
     "tokens": lambda: [tuple(tokens) for tokens in TOKENS],
@@ -61,7 +61,7 @@ def bags(documents: Any) -> list[list[int]]:
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_documents_is_the_same_data(form: str) -> None:
     found = read_documents(FORMS[form](), ENGLISH)
-    assert bags(found) == bags(read_documents(COUNTS, Rules()))
+    assert bags(found) == bags(read_documents(COUNTS, TokenizationRules()))
     assert found.size == len(WORDS)
     if found.names is not None:
         assert list(found.names) == WORDS
@@ -75,8 +75,8 @@ def test_texts_are_split_as_an_ingestion_does(texts: Any) -> None:
     found = read_documents(texts, ENGLISH)
     assert found.names == sorted([*WORDS, "end"])
     assert found.words.size == COUNTS.sum() + len(TEXTS)
-    assert "the" in read_documents(TEXTS, Rules()).names  # type: ignore[operator]
-    assert "goal" not in read_documents(TEXTS, Rules(stop_words=("goal",))).names  # type: ignore[operator]
+    assert "the" in read_documents(TEXTS, TokenizationRules()).names  # type: ignore[operator]
+    assert "goal" not in read_documents(TEXTS, TokenizationRules(stop_words=("goal",))).names  # type: ignore[operator]
     known = read_documents(["Judge the unheard-of goal"], ENGLISH, vocabulary=WORDS)
     assert [WORDS[word] for word in known.words] == ["judge", "goal"]
 

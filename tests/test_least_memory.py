@@ -16,9 +16,9 @@ import psutil
 import pyarrow
 import pyarrow.parquet
 import pytest
-from long import long_but
+from long_mark import long_but
 
-from blocks.memory import held
+from blocks.memory import held_memory
 
 WORDS = 90_000
 
@@ -118,7 +118,7 @@ def most_held(command: list[str], cwd: Path) -> tuple[int, str]:
         watched = psutil.Process(process.pid)
         while process.poll() is None:
             tree = [watched, *watched.children(recursive=True)]
-            most = max(most, held([one.pid for one in tree]))
+            most = max(most, held_memory([one.pid for one in tree]))
             time.sleep(0.01)
         assert process.stderr is not None
         said = process.stderr.read()

@@ -14,7 +14,7 @@ from ooc.rng import stream_key
 from samplers.topics import fold_in, inference
 from samplers.topics.document_parts import squared_parts, token_parts
 from samplers.topics.left_to_right import left_to_right_likelihood, offspring
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 from tests.corpora import new_documents, tiny_dataset, trained_model
 
 # For each: counts n_kw (V, K), alpha (K,), and the words of a document. The first is where particles without resampling
@@ -111,16 +111,18 @@ def test_descendants_are_in_proportion() -> None:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+def model(tmp_path_factory: pytest.TempPathFactory) -> SavedTopicModel:
     return trained_model(tmp_path_factory.mktemp("model"), alpha=[0.1, 0.2, 0.3, 0.4, 0.5])
 
 
 @pytest.fixture(scope="module")
-def held_out(model: Model, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+def held_out(model: SavedTopicModel, tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return new_documents(tmp_path_factory.mktemp("held-out") / "data", model)
 
 
-def test_neither_workers_nor_parts_change_it(model: Model, held_out: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neither_workers_nor_parts_change_it(
+    model: SavedTopicModel, held_out: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Streams belong to documents; the order of the sum does not depend on who is first."""
     found = inference.left_to_right(model, held_out, workers=1, particles=4, seed=3)
     assert found == inference.left_to_right(model, held_out, workers=2, particles=4, seed=3)
@@ -131,7 +133,7 @@ def test_neither_workers_nor_parts_change_it(model: Model, held_out: Dataset, mo
     assert finer["left_to_right_perplexity"] == pytest.approx(found["left_to_right_perplexity"], rel=1e-12)
 
 
-def test_it_is_near_the_likelihood_of_completion(model: Model, held_out: Dataset) -> None:
+def test_it_is_near_the_likelihood_of_completion(model: SavedTopicModel, held_out: Dataset) -> None:
     """Two estimates of how well the same words are predicted: on words without structure they nearly agree."""
     left = inference.left_to_right(model, held_out, workers=2)
     completion = inference.evaluate(model, held_out, workers=2)
@@ -149,7 +151,7 @@ def test_parts_hold_every_document_once(held_out: Dataset) -> None:
             assert (of_block[0].first, of_block[-1].last) == (0, held_out.block(number).documents.size)
 
 
-def test_what_would_take_too_long_is_refused(model: Model, tmp_path: Path) -> None:
+def test_what_would_take_too_long_is_refused(model: SavedTopicModel, tmp_path: Path) -> None:
     """A document so long that its squared length, times the particles, is hours of work."""
     long = tiny_dataset(tmp_path / "long", [[0] * 20_000], model.vocabulary_size, vocab_from=model.path.parent / "data")
     with pytest.raises(RequestError, match="20,000 tokens takes too long"):

@@ -11,7 +11,7 @@ import pytest
 from corpora import model_bytes, new_run, plan, program_spec, small_dataset, tree
 
 from blocks import Dataset, RequestError
-from blocks.files import locked
+from blocks.files import file_lock
 from ooc import training
 from ooc.runs.cleanup import clean
 from ooc.runs.run import Run
@@ -20,8 +20,8 @@ from ooc.training import train
 PUBLISHING = """
 import sys
 from pathlib import Path
-from blocks.files import publish, publish_directory
-with publish(Path("file")) as file, publish_directory(Path("directory")) as directory:
+from blocks.files import publish_file, publish_directory
+with publish_file(Path("file")) as file, publish_directory(Path("directory")) as directory:
     print(file.name, directory.name, flush=True)
     sys.stdin.read()
 """
@@ -67,7 +67,7 @@ def test_a_dataset_loses_what_its_manifest_does_not_name(tmp_path):
     for stray in ("blocks/00099.h5", "index-1.h5", "slices-1/00000.h5", "blocks/.00001.h5.partial-0123abcd"):
         (dataset.path / stray).parent.mkdir(exist_ok=True)
         (dataset.path / stray).write_bytes(b"left over")
-    with locked(dataset.path):
+    with file_lock(dataset.path):
         with pytest.raises(RequestError, match="another process is appending to it"):
             clean(dataset.path)
         assert clean(tmp_path).skipped == [f"{dataset.path} is in use: another process is appending to it"]
@@ -186,7 +186,7 @@ def test_what_a_killed_command_left_goes_when_it_is_run_again(command, tmp_path,
         (tmp_path / f".{name}.partial-00000000" / "topics").write_bytes(bytes(99))
         (tmp_path / f".{name}.partial-11111111").write_bytes(bytes(9))
     (tmp_path / f".{out}.partial-22222222").write_bytes(bytes(9))
-    with locked(tmp_path / f".{out}.partial-22222222"):
+    with file_lock(tmp_path / f".{out}.partial-22222222"):
         done = ooc(*command.format("out", dataset=dataset.path).split())
     assert done.returncode == 0, done.stderr
     left = {path.name for path in tmp_path.glob(".*.partial-*")}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Ooc
-from long import long_but
+from long_mark import long_but
 
 
 @pytest.mark.parametrize("sampler", long_but(["two-phase"], ["two-phase", "splash"]))

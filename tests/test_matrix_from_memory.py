@@ -9,8 +9,8 @@ import pytest
 
 from blocks import RequestError, write_matrix
 from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
-from blocks.ratings.writer import Entries
-from blocks.store import check_file
+from blocks.ratings.matrix_writer import Entries
+from blocks.stored_dataset import check_file
 
 
 def drawn(entries: int, rows: int, columns: int) -> Entries:

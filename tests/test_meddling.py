@@ -14,8 +14,8 @@ import pytest
 import rings
 
 from ooc.ring import handshake, tcp
-from ooc.ring.credentials import Credentials, issue
-from ooc.ring.handshake import Acceptor, Authentication
+from ooc.ring.credentials import RankCredentials, issue_credentials
+from ooc.ring.handshake import Authentication, ConnectionAcceptor
 
 Place = tuple[str, int]
 
@@ -25,7 +25,7 @@ def insecure(request) -> bool:
     return request.param
 
 
-class Between:
+class MeddlingProxy:
     """Hands on what rank 0 and rank 1 of two say to each other, on the connections that rank 0 makes.
 
     said: what rank 0 said, by connection. spoil: (connection, byte) to be changed. cut: the connection on which nothing
@@ -73,11 +73,11 @@ class Between:
 
 @contextmanager
 def through_between(
-    credentials: Sequence[Credentials], *, insecure: bool, patience: float = 8.0, **given: Any
+    credentials: Sequence[RankCredentials], *, insecure: bool, patience: float = 8.0, **given: Any
 ) -> Iterator[tuple[Any, Any]]:
     """A ring of two, and who stands between."""
     doors = [handshake.listen(rings.HOST) for _ in range(2)]
-    between = Between(doors[1].getsockname()[:2], **given)
+    between = MeddlingProxy(doors[1].getsockname()[:2], **given)
     places = [doors[0].getsockname()[:2], between.place]
     join = [
         lambda rank=rank: tcp.join(rank, places, doors[rank], credentials[rank], insecure=insecure, patience=patience)
@@ -92,11 +92,11 @@ def through_between(
 
 
 def test_what_was_said_before_lets_nobody_in_again(insecure):
-    credentials = issue(2, insecure=insecure)
+    credentials = issue_credentials(2, insecure=insecure)
     with through_between(credentials, insecure=insecure) as (ring, between):
         rings.in_all([lambda member=member: rings.pass_slices(member, [50_000]) for member in ring])
     listening = handshake.listen(rings.HOST)
-    with Acceptor(listening, Authentication(1, 2, credentials[1], insecure=insecure)) as door:
+    with ConnectionAcceptor(listening, Authentication(1, 2, credentials[1], insecure=insecure)) as door:
         for said in between.said:
             assert len(said) > 100
             with socket.create_connection(listening.getsockname()[:2], rings.LONG) as again, suppress(OSError):
@@ -107,7 +107,7 @@ def test_what_was_said_before_lets_nobody_in_again(insecure):
 
 
 def test_a_slice_that_was_changed_on_the_way_is_noticed(insecure):
-    credentials = issue(2, insecure=insecure)
+    credentials = issue_credentials(2, insecure=insecure)
     with through_between(credentials, insecure=insecure, spoil=(1, 200_000)) as (ring, _):
         with ThreadPoolExecutor(1) as thread:
             thread.submit(rings.told, ring[0].send, 0, memoryview(bytes(500_000)))
@@ -121,7 +121,7 @@ def test_a_slice_that_was_changed_on_the_way_is_noticed(insecure):
 @pytest.mark.few(1)
 def test_a_cut_of_the_connection_of_slices_alone_is_noticed(insecure):
     """As by a firewall that has forgotten it; a rank that is slow to receive, or has nothing to send, is not blamed."""
-    with through_between(issue(2, insecure=insecure), insecure=insecure, patience=1.0) as (ring, between):
+    with through_between(issue_credentials(2, insecure=insecure), insecure=insecure, patience=1.0) as (ring, between):
         rings.in_all([lambda member=member: rings.pass_slices(member, [50_000]) for member in ring])
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(ring[1].receive, memoryview(bytearray(9)))
@@ -140,7 +140,7 @@ def test_a_cut_of_the_connection_of_slices_alone_is_noticed(insecure):
 
 def test_a_cut_of_the_control_connection_alone_is_noticed(insecure):
     """Two ranks have two of them, and heartbeats on the other one say nothing of this one."""
-    with through_between(issue(2, insecure=insecure), insecure=insecure, patience=1.0) as (ring, between):
+    with through_between(issue_credentials(2, insecure=insecure), insecure=insecure, patience=1.0) as (ring, between):
         rings.in_all([lambda member=member: rings.pass_slices(member, [50_000]) for member in ring])
         between.cut = 0
         waiting = [lambda member=member: rings.told(member.receive, memoryview(bytearray(9))) for member in ring]

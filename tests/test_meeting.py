@@ -22,10 +22,10 @@ from cryptography import x509
 
 from blocks import RequestError, WorkFailed
 from ooc.ring import handshake, tcp
-from ooc.ring.authority import Authority
-from ooc.ring.control import Channel, InvalidFrame
-from ooc.ring.credentials import Credentials, issue
-from ooc.ring.handshake import MAX_PENDING, Acceptor, Authentication
+from ooc.ring.authority import CertificateAuthority
+from ooc.ring.control_connection import FrameChannel, InvalidFrame
+from ooc.ring.credentials import RankCredentials, issue_credentials
+from ooc.ring.handshake import MAX_PENDING, Authentication, ConnectionAcceptor
 from ooc.ring.ring import RingFailed
 
 Place = tuple[str, int]
@@ -43,7 +43,12 @@ def insecure(request) -> bool:
 
 
 def join_all(
-    credentials: Sequence[Credentials], *, insecure: bool, absent: Sequence[int] = (), late: float = 0.0, **given: Any
+    credentials: Sequence[RankCredentials],
+    *,
+    insecure: bool,
+    absent: Sequence[int] = (),
+    late: float = 0.0,
+    **given: Any,
 ) -> list[str]:
     """Have ranks join, the first of them late; what each that is not absent is told."""
     doors = [handshake.listen(rings.HOST) for _ in credentials]
@@ -72,12 +77,12 @@ def join_all(
 
 @pytest.mark.few(1)
 def test_ranks_may_come_late(insecure):
-    assert join_all(issue(3, insecure=insecure), insecure=insecure, late=1.0) == ["nothing"] * 3
+    assert join_all(issue_credentials(3, insecure=insecure), insecure=insecure, late=1.0) == ["nothing"] * 3
 
 
 @pytest.mark.few(1)
 def test_a_rank_that_does_not_come_is_named_at_all_others(insecure):
-    told = join_all(issue(4, insecure=insecure), insecure=insecure, absent=[2], deadline=1.5)
+    told = join_all(issue_credentials(4, insecure=insecure), insecure=insecure, absent=[2], deadline=1.5)
     assert re.match(r"rank 1 \(127\.0\.0\.1\) cannot reach rank 2 \(127\.0\.0\.1\) at 127\.0\.0\.1 port \d+: ", told[1])
     assert re.match(r"rank 2 \(127\.0\.0\.1\) did not connect to port \d+ of rank 3 in time", told[2])
     assert told[0] in told[1:]
@@ -86,7 +91,7 @@ def test_a_rank_that_does_not_come_is_named_at_all_others(insecure):
 @pytest.mark.few(1)
 def test_ranks_agree_on_who_cannot_reach_the_next(insecure):
     """Each tells, and all end, before anybody waits in vain for a rank that cannot come."""
-    own = issue(3, insecure=insecure)
+    own = issue_credentials(3, insecure=insecure)
     doors = [handshake.listen(rings.HOST) for _ in own]
     places = [door.getsockname()[:2] for door in doors]
     places[1] = (rings.HOST, 1)  # where nobody listens
@@ -126,28 +131,28 @@ def test_the_door_is_closed_once_the_ring_is_there():
 # Who comes with the wrong papers.
 
 
-def self_made(own: Credentials) -> Credentials:
+def self_made(own: RankCredentials) -> RankCredentials:
     """The right token and authority, and a certificate that somebody else has signed."""
-    return Credentials(own.token, own.authority, *Authority().certify("rank-1"))
+    return RankCredentials(own.token, own.authority, *CertificateAuthority().certify("rank-1"))
 
 
 @pytest.mark.few(1)
 def test_credentials_of_another_run_are_refused(insecure):
-    credentials = issue(2, insecure=insecure)
-    told = join_all([credentials[0], issue(2, insecure=insecure)[1]], insecure=insecure, deadline=1.0)
+    credentials = issue_credentials(2, insecure=insecure)
+    told = join_all([credentials[0], issue_credentials(2, insecure=insecure)[1]], insecure=insecure, deadline=1.0)
     assert "nothing" not in told
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("wrong", [self_made, "those of rank 2"])
 def test_a_rank_with_the_wrong_certificate_does_not_get_in(wrong):
-    first, second, third = issue(3)
+    first, second, third = issue_credentials(3)
     shown = third if wrong == "those of rank 2" else wrong(second)
     assert "nothing" not in join_all([first, shown, third], insecure=False, deadline=1.0)
 
 
 def test_papers_that_do_not_fit_together_are_refused_at_once():
-    own = issue(2)[0]
+    own = issue_credentials(2)[0]
     with pytest.raises(ssl.SSLError):
         join_all([own._replace(certificate=own.authority)] * 2, insecure=False)
 
@@ -186,13 +191,13 @@ def introduced(door: Authentication, guest: Authentication) -> list[object]:
 
 
 @pytest.fixture
-def three() -> list[Credentials]:
-    return issue(3)
+def three() -> list[RankCredentials]:
+    return issue_credentials(3)
 
 
 def test_both_sides_look_at_who_the_other_is(three):
     """Rank 0 comes to rank 1, of three; each of them with the papers of somebody else."""
-    stranger = issue(3)
+    stranger = issue_credentials(3)
     tokens = [own._replace(token="00" * 32) for own in three]
     guest, door = Authentication(0, 3, three[0]), Authentication(1, 3, three[1])
     assert introduced(door, guest) == [1, "welcome"]
@@ -211,7 +216,7 @@ def test_both_sides_look_at_who_the_other_is(three):
 
 
 def test_a_token_is_asked_of_both_sides_without_encryption():
-    (own, *_), (other, *_) = issue(2, insecure=True), issue(2, insecure=True)
+    (own, *_), (other, *_) = issue_credentials(2, insecure=True), issue_credentials(2, insecure=True)
     assert introduced(Authentication(1, 2, own, insecure=True), Authentication(0, 2, own, insecure=True)) == [
         1,
         "welcome",
@@ -293,7 +298,7 @@ STRANGERS: dict[str, Callable[[Place], Any]] = {
 @pytest.mark.parametrize("stranger", STRANGERS)
 def test_strangers_do_not_keep_ranks_from_meeting(insecure, stranger):
     """They are there before, and cost a bounded number of threads."""
-    credentials = issue(2, insecure=insecure)
+    credentials = issue_credentials(2, insecure=insecure)
     doors = [handshake.listen(rings.HOST) for _ in credentials]
     places = [door.getsockname()[:2] for door in doors]
     most = 0
@@ -319,9 +324,9 @@ def test_strangers_do_not_keep_ranks_from_meeting(insecure, stranger):
 @pytest.mark.parametrize("data", [b"", os.urandom(10_000)], ids=["silent", "random"])
 def test_who_does_not_prove_who_it_is_is_turned_away(insecure, data, monkeypatch):
     monkeypatch.setattr(handshake, "MANNERS", 0.3)
-    own = issue(2, insecure=insecure)[0]
+    own = issue_credentials(2, insecure=insecure)[0]
     listening = handshake.listen(rings.HOST)
-    with Acceptor(listening, Authentication(0, 2, own, insecure=insecure)) as door:
+    with ConnectionAcceptor(listening, Authentication(0, 2, own, insecure=insecure)) as door:
         with socket.create_connection(listening.getsockname()[:2], rings.LONG) as stranger, suppress(OSError):
             stranger.sendall(data)
             while stranger.recv(1000):
@@ -339,18 +344,18 @@ def test_who_does_not_prove_who_it_is_is_turned_away(insecure, data, monkeypatch
 
 def test_credentials_travel_as_json_and_are_not_shown():
     for insecure in (True, False):
-        own = issue(2, insecure=insecure)[1]
-        assert Credentials(**orjson.loads(orjson.dumps(own._asdict()))) == own
+        own = issue_credentials(2, insecure=insecure)[1]
+        assert RankCredentials(**orjson.loads(orjson.dumps(own._asdict()))) == own
         assert own.token not in f"{own} {own!r} {[own]}"
     with pytest.raises(RequestError, match="have no certificate"):
-        Authentication(0, 2, issue(2, insecure=True)[0])
+        Authentication(0, 2, issue_credentials(2, insecure=True)[0])
 
 
 def test_certificates_are_of_one_run_and_hold_for_a_day():
-    first, second = issue(2)
+    first, second = issue_credentials(2)
     certificate = x509.load_pem_x509_certificate(first.certificate.encode())
     assert certificate.not_valid_after_utc - datetime.now(UTC) <= timedelta(days=1)
-    assert first.authority == second.authority != issue(1)[0].authority
+    assert first.authority == second.authority != issue_credentials(1)[0].authority
     assert first.key != second.key
     assert "PRIVATE" not in first.authority
 
@@ -358,7 +363,7 @@ def test_certificates_are_of_one_run_and_hold_for_a_day():
 def test_frames_may_come_in_pieces_and_never_wait():
     left, right = socket.socketpair()
     with left, right:
-        sender, receiver = Channel(left, 0), Channel(right, 1)
+        sender, receiver = FrameChannel(left, 0), FrameChannel(right, 1)
         for number in range(3000):
             sender.put(3, bytes([number % 256]) * 1000)
         found: list[tuple[int, bytes]] = []
@@ -378,7 +383,7 @@ def test_frames_that_no_rank_sends_are_refused_before_they_are_read(frame):
     with left, right:
         left.sendall(frame)
         with pytest.raises(InvalidFrame):
-            list(Channel(right, 0).arrived())
+            list(FrameChannel(right, 0).arrived())
 
 
 def test_a_neighbour_that_sends_no_sense_breaks_the_ring():

@@ -82,7 +82,7 @@ def test_the_least_memory_that_is_left_around_counts(told, files, expected, root
 
 def test_a_system_without_control_groups_has_no_limits(tmp_path):
     assert control_groups.cpu_limit(tmp_path) is control_groups.memory_limit(tmp_path) is None
-    assert memory.available() > 0
+    assert memory.available_memory() > 0
 
 
 @pytest.fixture

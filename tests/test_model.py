@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from corpora import InProcess, names_of_words, program_spec, random_documents
+from corpora import InProcessProgram, names_of_words, program_spec, random_documents
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
 from samplers import external_sort
-from samplers.topics.model import Model, write_model
+from samplers.topics.model import SavedTopicModel, write_model
 
 TOPICS = 9
 
@@ -25,7 +25,7 @@ def exported(request, tmp_path_factory) -> tuple[Path, np.ndarray, np.ndarray]:
     grid = {"block_tokens": 300, "part_tokens": 90, "slices": 3}
     dataset = write_corpus(directory / "dataset", offsets, words, names_of_words(70), names=names, **grid)
     alpha = np.linspace(0.1, 2, TOPICS).tolist()
-    with InProcess(dataset, program_spec(topics=TOPICS, alpha=alpha, beta=0.02)) as chain:
+    with InProcessProgram(dataset, program_spec(topics=TOPICS, alpha=alpha, beta=0.02)) as chain:
         chain.iterate(2)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(external_sort, "RUN", request.param)
@@ -42,7 +42,7 @@ def model_copy(exported, tmp_path) -> Path:
 
 def test_a_model_holds_counts_priors_and_names(exported):
     path, documents, words = exported
-    model = Model(path)
+    model = SavedTopicModel(path)
     for rows, counts in ((model.documents, documents), (model.words, words)):
         assert rows.topics.tolist() == np.nonzero(counts)[1].tolist()
         assert rows.counts.tolist() == counts[counts > 0].tolist()
@@ -65,7 +65,7 @@ def test_every_damaged_file_is_named(model_copy, name):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    assert [name in problem for problem in Model(model_copy).problems()] == [True]
+    assert [name in problem for problem in SavedTopicModel(model_copy).problems()] == [True]
 
 
 @pytest.mark.parametrize("name", ["topics.h5", "words.h5", "documents.h5"])
@@ -73,19 +73,19 @@ def test_a_model_cut_short_or_in_part_is_not_opened(model_copy, name):
     content = (model_copy / name).read_bytes()
     (model_copy / name).write_bytes(content[:-1])
     with pytest.raises(WorkFailed, match=f"{name} is damaged"):
-        Model(model_copy)
+        SavedTopicModel(model_copy)
     (model_copy / name).unlink()
     with pytest.raises(WorkFailed, match=f"{name} is missing"):
-        Model(model_copy)
+        SavedTopicModel(model_copy)
 
 
 def test_a_directory_that_is_no_model_or_of_another_schema_is_refused(model_copy, tmp_path_factory):
     with pytest.raises(RequestError, match="is not a trained model"):
-        Model(tmp_path_factory.mktemp("nothing"))
+        SavedTopicModel(tmp_path_factory.mktemp("nothing"))
     manifest = json.loads((model_copy / "model.json").read_text())
     (model_copy / "model.json").write_text(json.dumps({**manifest, "schema": 2}))
     with pytest.raises(RequestError, match="schema version 2"):
-        Model(model_copy)
+        SavedTopicModel(model_copy)
 
 
 def test_an_export_that_fails_leaves_no_spools(exported, tmp_path):

@@ -19,7 +19,7 @@ import pytest
 from designs import read_back as design_back
 from plain_readers import (
     LDAC_WORDS,
-    Refused,
+    InvalidFile,
     csv_in,
     json_in,
     ldac_in,
@@ -42,7 +42,7 @@ from blocks.corpus.ingestion import ingest
 from blocks.corpus.request import CorpusRequest
 from blocks.design.ingestion import ingest_design
 from blocks.design.request import DesignRequest
-from blocks.ratings.formats import FormatOptions
+from blocks.ratings.formats import RatingsFormatOptions
 from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 
 PIECES = [
@@ -119,7 +119,7 @@ def plink(_: Any) -> Callable[[Path, Path], Any]:
     def made(path: Path, out: Path) -> Any:
         try:
             parts = parts_of(path.read_bytes())
-        except Refused:
+        except InvalidFile:
             raise RequestError("these are not three files") from None
         for suffix, part in zip((".bim", ".fam", ".bed"), parts, strict=True):
             path.with_suffix(suffix).write_bytes(part)
@@ -128,7 +128,7 @@ def plink(_: Any) -> Callable[[Path, Path], Any]:
     return made
 
 
-class Reader(NamedTuple):
+class MutantReader(NamedTuple):
     """least: share of changed files that are read."""
 
     example: bytes
@@ -138,49 +138,49 @@ class Reader(NamedTuple):
 
 
 READERS = {
-    "lines": Reader(
+    "lines": MutantReader(
         "the fig\nA pear, \"and\" caf\u00e9\n\nplum plum 1.5\n".encode(),
         lines_in,
         lambda bags: corpus("text", bags, lines=True),
     ),
-    "csv": Reader(
+    "csv": MutantReader(
         b'id,text,more\n1,fig pear,a\n"2","a ""quoted"" plum\nover lines, too",b\n3,5" disk,\n',
         csv_in,
         lambda bags: corpus("csv", bags, name_column="id"),
     ),
-    "jsonl": Reader(
+    "jsonl": MutantReader(
         b'{"id": 1, "text": "fig pear"}\n\n{"text": ["a", "b c"], "id": "x"}\n'
         b'{"id": null, "text": "caf\\u00e9 \\n plum"}\n',
         json_in,
         lambda bags: corpus("jsonl", bags),
     ),
-    "uci": Reader(b"3\n5\n4\n1 1 2\n1 5 1\n3 2 1\n3 3 10\n", uci_in, lambda bags: corpus("uci", bags)),
-    "ratings": Reader(
+    "uci": MutantReader(b"3\n5\n4\n1 1 2\n1 5 1\n3 2 1\n3 3 10\n", uci_in, lambda bags: corpus("uci", bags)),
+    "ratings": MutantReader(
         b'user,item,rating,when\nu1,i1,4,9\n"Smith, ""A""",i1,3.5,9\nu1, i2 ,-1e-1\nu1,i1,5,8\n',
         ratings_in,
         lambda _: lambda path, out: ratings_back(
-            ingest_ratings(RatingsRequest([str(path)], str(out), format_options=FormatOptions(",")), workers=1)
+            ingest_ratings(RatingsRequest([str(path)], str(out), format_options=RatingsFormatOptions(",")), workers=1)
         ),
     ),
-    "svmlight": Reader(b"1 1:1 3:2.5 # a\n-1 2:1e-3\n\n0.5 1:0 4:7\n", svmlight_in, lambda _: design("svmlight")),
-    "mtx": Reader(
+    "svmlight": MutantReader(b"1 1:1 3:2.5 # a\n-1 2:1e-3\n\n0.5 1:0 4:7\n", svmlight_in, lambda _: design("svmlight")),
+    "mtx": MutantReader(
         b"%%MatrixMarket matrix coordinate real general\n% by hand\n3 4 4\n1 1 1.5\n3 2 -2\n\n2 4 1e2\n1 2 0\n",
         market_in,
         lambda _: design("mtx"),
         0.05,
     ),
-    "table": Reader(
+    "table": MutantReader(
         b'a,b,y\n1,2.5,3\n"4",-1e-2,"5"\n0,0,1\n', table_in, lambda _: design("csv", target="y")
     ),
-    "lda-c": Reader(b"2 0:3 2:1\n0\n1 4:2\n3 1:1 0:1 3:2\n", ldac_in, ldac),
-    "plink": Reader(
+    "lda-c": MutantReader(b"2 0:3 2:1\n0\n1 4:2\n3 1:1 0:1 3:2\n", ldac_in, ldac),
+    "plink": MutantReader(
         b"1 rs1 0 5 A G\n1 rs2 0 9 C T\n2 rs3 0 7 G A\n--\nf1 i1 0 0 1 1.5\nf1 i2 0 0 2 -2\nf2 i1 0 0 1 3e1\n"
         b"f2 i2 0 0 2 4\nf3 i1 0 0 1 .5\n--\n\x6c\x1b\x01\xb8\x02\x2d\x03\xe4\x00",
         plink_in,
         plink,
     ),
-    "npz": Reader(saved(lambda file: sparse.save_npz(file, MATRIX)), npz_in, lambda _: design("npz"), 0.01),
-    "parquet": Reader(
+    "npz": MutantReader(saved(lambda file: sparse.save_npz(file, MATRIX)), npz_in, lambda _: design("npz"), 0.01),
+    "parquet": MutantReader(
         saved(lambda file: pyarrow.parquet.write_table(TABLE, file, write_page_checksum=True)),
         parquet_in,
         lambda _: design("csv", target="y"),
@@ -202,7 +202,7 @@ def test_a_changed_file_is_read_right_or_refused(tmp_path, bags, name, tries):
         path.write_bytes(data)
         try:
             expected = reader.plain(data)
-        except Refused:
+        except InvalidFile:
             expected = None
         try:
             found = made(path, out)

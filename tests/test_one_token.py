@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from corpora import InProcess, program_spec, tiny_dataset
+from corpora import InProcessProgram, program_spec, tiny_dataset
 
 from ooc.program import Phase
 from samplers.lda.hyperparameters import histogram
@@ -34,7 +34,7 @@ LONG = [
 ]
 
 
-def estimate(chain: InProcess) -> None:
+def estimate(chain: InProcessProgram) -> None:
     """Have the program estimate alpha from the counts of other documents, drawn from an asymmetric prior."""
     rng = np.random.default_rng(6)
     counts = np.array([rng.multinomial(20, rng.dirichlet(ALPHA)) for _ in range(200)])
@@ -51,7 +51,7 @@ def check(tmp_path, module: str, sampler: str, options: dict, kind: str) -> None
     spec = program_spec(sampler, topics=TOPICS, beta=0.3, **KINDS[kind], **options)
     if sampler == "SparseGibbs":
         spec.options["start"] = "random"
-    with InProcess(dataset, spec._replace(target=f"samplers.lda.{module}:{sampler}")) as chain:
+    with InProcessProgram(dataset, spec._replace(target=f"samplers.lda.{module}:{sampler}")) as chain:
         if kind == "optimised":
             estimate(chain)
         alpha = np.broadcast_to(chain.shared["alpha"], TOPICS)

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from blocks.errors import RequestError
 from ooc.cli.app import app
-from ooc.cli.command import options_of
+from ooc.cli.command import command_options
 from ooc.cli.config import read_config
 from ooc.cli.options import read
 from ooc.cli.session import choose
@@ -31,7 +31,7 @@ from samplers.factorization.training import train_mf
 from samplers.lda.options import LdaOptions
 from samplers.lda.programs import SAMPLERS
 from samplers.lda.training import train_lda
-from samplers.options import Described, Options, Resources, described, takers
+from samplers.options import DescribedField, Options, TrainingResources, described, takers
 from samplers.regression.options import RegressionOptions, SoftmaxOptions
 from samplers.regression.softmax.training import train_softmax
 from samplers.regression.training import train_regression
@@ -57,11 +57,11 @@ OTHER_DEFAULTS = {  # of estimators: those of scikit-learn
 KINDS = [pytest.param(kind, name, id=name) for name, (kind, _, _) in MODELS.items()]
 
 
-def all_options(kind: type[Options]) -> list[Described]:
-    return [*described(kind).values(), *described(Resources).values()]
+def all_options(kind: type[Options]) -> list[DescribedField]:
+    return [*described(kind).values(), *described(TrainingResources).values()]
 
 
-def a_value(each: Described) -> Any:
+def a_value(each: DescribedField) -> Any:
     """A value that is not the default, as a file has it."""
     option = each.option
     if option.choices:
@@ -75,7 +75,7 @@ def a_value(each: Described) -> Any:
 
 @pytest.mark.parametrize(("kind", "name"), KINDS)
 def test_a_command_has_what_is_described(kind: type[Options], name: str) -> None:
-    options = options_of(TRAIN.commands[name])
+    options = command_options(TRAIN.commands[name])
     for each in all_options(kind):
         if not each.option.help:
             assert each.name not in options
@@ -90,18 +90,18 @@ def test_a_command_has_what_is_described(kind: type[Options], name: str) -> None
 @pytest.mark.parametrize(("kind", "name"), KINDS)
 def test_a_file_says_the_same_as_the_command_line(kind: type[Options], name: str, tmp_path: Path) -> None:
     """Each option, in the file and as words, has the same value."""
-    from ooc.runs.beginning import toml
+    from ooc.runs.start_command import toml
 
     command = TRAIN.commands[name]
     taken = [each for each in all_options(kind) if each.option.help and each.name != "quiet"]
     lines = [f"{each.name} = {toml(a_value(each))}" for each in taken]
     (tmp_path / "mine.toml").write_text("\n".join(lines))
-    found = read_config(tmp_path / "mine.toml", ["train", name], options_of(command))
+    found = read_config(tmp_path / "mine.toml", ["train", name], command_options(command))
     assert found.keys() == {each.field for each in taken}
     of_file = command.make_context(name, ["data", "run", f"--config={tmp_path}/mine.toml"]).params
     words = [word for each in taken for word in as_words(each)]
     assert of_file == command.make_context(name, ["data", "run", *words]).params
-    for of in (kind, Resources):
+    for of in (kind, TrainingResources):
         chosen = read(of, of_file)
         for each in described(of).values():
             value = getattr(chosen, each.field)
@@ -109,7 +109,7 @@ def test_a_file_says_the_same_as_the_command_line(kind: type[Options], name: str
             assert isinstance(value, each.type if isinstance(each.type, type) else object)
 
 
-def as_words(each: Described) -> list[str]:
+def as_words(each: DescribedField) -> list[str]:
     value = a_value(each)
     if isinstance(value, bool):
         return [f"--{each.name}" if value else f"--no-{each.name}"]
@@ -134,7 +134,7 @@ def test_an_estimator_has_them_or_there_is_a_reason(kind: type[Options], name: s
     names = {"logistic": {"alpha": "C"}}.get(name, {})
     for each in all_options(kind):
         parameter = names.get(each.parameter, each.parameter)
-        if in_process(name) and each.field in vars(Resources):
+        if in_process(name) and each.field in vars(TrainingResources):
             continue
         assert (parameter in parameters) != ("estimator" in each.option.without), parameter
         if parameter in parameters and parameters[parameter].default != each.default:
@@ -170,7 +170,7 @@ def test_values_that_none_can_have_are_refused() -> None:
     with pytest.raises(RequestError, match="--schedule: unknown schedule 'magic'"):
         FactorizationOptions(rank=2, schedule="magic")
     with pytest.raises(RequestError, match="--workers must be at least 1, got 0"):
-        Resources(workers=0)
+        TrainingResources(workers=0)
     with pytest.raises(TypeError, match="topcs"):
         train_lda(Path("data"), Path("run"), topics=2, topcs=3)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from commands import Ooc
 from corpora import tree
+from fork_server import will_do
 from held_runs import TRAIN, assert_plain, held
-from nursery import will_do
 from text_files import write_texts
 
 pytestmark = pytest.mark.skipif(not will_do(), reason="nothing is forked here")

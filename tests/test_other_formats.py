@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 from conftest import Ooc
 from designs import read_back
-from long import long_but
+from long_mark import long_but
 from sklearn.linear_model import Lasso
 
 from blocks import Dataset, Design, RequestError
-from blocks.archives import members
-from blocks.sources import Opening
+from blocks.archives import archive_members
+from blocks.text_inputs import InputOpenOptions
 
 
 def test_bags_of_words_of_lda_c_are_those_of_uci(tmp_path: Path, ooc: Ooc) -> None:
@@ -171,7 +171,10 @@ def test_damaged_archives_are_refused_or_read(name: str, tmp_path: Path) -> None
         path = tmp_path / f"changed.{name.partition('.')[2]}"
         path.write_bytes(changed.tobytes())
         try:
-            found = [member.name for member in members(str(path), "*.txt", Opening(longest=1 << 20), lambda size: None)]
+            found = [
+                member.name
+                for member in archive_members(str(path), "*.txt", InputOpenOptions(longest=1 << 20), lambda size: None)
+            ]
         except RequestError as error:
             assert "changed" in str(error)
             refused += 1

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from blocks.arrays import map_arrays, write_arrays
-from ooc.plan.disk_speed import forget
-from ooc.workers.madvise import ask_for, ask_for_runs, drop, populate, say_order, unmap
+from ooc.plan.disk_speed import drop_page_cache
+from ooc.workers.madvise import advise_order, drop_pages, populate_pages, read_ahead, read_ahead_runs, unmap_pages
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays, total_bytes
 
 
@@ -32,17 +32,17 @@ def test_pages_of_a_file_are_mapped_and_let_go_and_keep_what_is_written(tmp_path
     file.write_bytes(bytes(total_bytes(specs)))
     shared = SharedArrays(specs, os.open(file, os.O_RDWR))
     some, before = shared["b"][100:900], mapped_bytes(file)
-    populate(some)
+    populate_pages(some)
     assert mapped_bytes(file) - before >= some.nbytes - 8192  # whole pages
     some[:] = 7
-    unmap(some)
+    unmap_pages(some)
     assert mapped_bytes(file) <= before + 8192 + (128 << 10)  # what a fault brings in around it
     os.fdatasync(shared.descriptor)
-    drop(some)
-    ask_for(some)
-    say_order(some, streamed=False)
-    ask_for_runs(some, np.array([0, 500]), np.array([1, 800]))
-    say_order(some, streamed=True)
+    drop_pages(some)
+    read_ahead(some)
+    advise_order(some, streamed=False)
+    read_ahead_runs(some, np.array([0, 500]), np.array([1, 800]))
+    advise_order(some, streamed=True)
     assert (shared["b"][100:900] == 7).all()
     assert not shared["b"][:100].any()
     assert not shared["b"][900:].any()
@@ -53,11 +53,11 @@ def test_arrays_that_are_in_no_file_stay_as_they_are():
     shared = SharedArrays({"b": ArraySpec((10_000,), "float32")})
     for array in (shared["b"], np.zeros(10_000)):
         array[:] = 3
-        for advise in (populate, unmap, drop, ask_for):
+        for advise in (populate_pages, unmap_pages, drop_pages, read_ahead):
             advise(array)
             assert (array == 3).all()
-        say_order(array, streamed=False)
-        ask_for_runs(array, np.array([10]), np.array([20]))
+        advise_order(array, streamed=False)
+        read_ahead_runs(array, np.array([10]), np.array([20]))
         assert (array == 3).all()
     shared.close()
 
@@ -75,12 +75,12 @@ def resident_bytes(array: np.ndarray) -> int:
 def test_what_is_read_here_and_there_is_all_that_is_read(tmp_path):
     where = write_arrays(tmp_path, "numbers.h5", {"numbers": np.arange(4 << 20)})["arrays"]
     numbers = map_arrays(tmp_path / "numbers.h5", where, streamed=True)["numbers"]
-    forget(tmp_path / "numbers.h5")
+    drop_page_cache(tmp_path / "numbers.h5")
     if resident_bytes(numbers):
         pytest.skip("NOT TESTED: this file system keeps all pages of a file")
-    say_order(numbers, streamed=False)
+    advise_order(numbers, streamed=False)
     begins = np.arange(0, numbers.size, 1 << 19)
-    ask_for_runs(numbers, begins, begins + 1000)
+    read_ahead_runs(numbers, begins, begins + 1000)
     least, most = begins.size * 8000, begins.size * (8000 + 2 * mmap.PAGESIZE)
     until = time.monotonic() + 60
     while resident_bytes(numbers) < least and time.monotonic() < until:
@@ -97,13 +97,13 @@ def test_what_is_read_here_and_there_is_all_that_is_read(tmp_path):
 def test_long_runs_are_read_to_their_ends_and_what_is_between_near_ones(tmp_path):
     where = write_arrays(tmp_path, "numbers.h5", {"numbers": np.arange(4 << 20)})["arrays"]
     numbers = map_arrays(tmp_path / "numbers.h5", where)["numbers"]
-    forget(tmp_path / "numbers.h5")
+    drop_page_cache(tmp_path / "numbers.h5")
     if resident_bytes(numbers):
         pytest.skip("NOT TESTED: this file system keeps all pages of a file")
-    say_order(numbers, streamed=False)
+    advise_order(numbers, streamed=False)
     long, near = slice(0, 1 << 18), slice(1 << 20, (1 << 20) + 2048)  # 2 MB; runs at both ends of 16 KB
     begins = np.array([long.start, near.start, near.stop - 8])
-    ask_for_runs(numbers, begins, np.array([long.stop, near.start + 8, near.stop]))
+    read_ahead_runs(numbers, begins, np.array([long.stop, near.start + 8, near.stop]))
     least, until = (1 << 21) + (1 << 14), time.monotonic() + 60
     while resident_bytes(numbers) < least and time.monotonic() < until:
         time.sleep(0.01)

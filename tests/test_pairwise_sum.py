@@ -8,7 +8,7 @@ import pytest
 from blocks.compiled import reordered_kernel
 from samplers.regression.linear_algebra.columns import copy
 from samplers.regression.linear_algebra.pairwise_sum import add_up, add_up_own, own_parts
-from samplers.regression.threads.thread_pool import ThreadPool, meet, own_numbers
+from samplers.regression.threads.thread_pool import ThreadPool, own_numbers, thread_barrier
 
 
 @reordered_kernel
@@ -17,7 +17,7 @@ def make_and_add(member, made, parts, sums, found):
     for part in range(first, last):
         copy(made[part], parts[part])
     add_up_own(member, parts, found.size)
-    meet(member)
+    thread_barrier(member)
     add_up(member, parts, sums, *own_numbers(member, found.size), found)
 
 

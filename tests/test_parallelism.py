@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from corpora import InProcess, kill_while_resuming, leftovers, model_bytes, new_run, plan
+from corpora import InProcessProgram, kill_while_resuming, leftovers, model_bytes, new_run, plan
 from factorizations import planted, written
 from rings import on_ring
 from scipy import sparse
 from stochastic_programs import Naive
 
-from blocks.errors import Diverged
+from blocks.errors import ModelDiverged
 from blocks.ratings.matrix import Matrix
 from blocks.samples.ingestion import write_samples
 from blocks.samples.samples import Samples
@@ -24,8 +24,17 @@ from blocks.shards.splitting import make_shards
 from ooc.ring.ring import Ring
 from ooc.runs.new_run import create_run
 from ooc.runs.run import Run
-from ooc.stochastic.degrees import MADE, TO_UNDO, DegreeChoice, choose, group_sizes, is_worse, total, undone
-from ooc.stochastic.tasks import HeldOutLosses, Process, check_stage, trial_stages
+from ooc.stochastic.parallelism_degree import (
+    MADE,
+    TO_UNDO,
+    ParallelismChoice,
+    choose_degree,
+    exact_sum,
+    group_sizes,
+    is_worse,
+    undone_choice,
+)
+from ooc.stochastic.tasks import ComputeHeldOutLosses, ProcessElements, check_stage, trial_stages
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
 
@@ -65,7 +74,7 @@ def alone(samples: Samples, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_workers_that_are_fixed_diverge(samples: Samples, tmp_path: Path) -> None:
-    with pytest.raises(Diverged, match=r"the training diverged: `.` of Machine is no longer finite"):
+    with pytest.raises(ModelDiverged, match=r"the training diverged: `.` of Machine is no longer finite"):
         trained(tmp_path / "run", samples, parallelism=16)
 
 
@@ -89,9 +98,9 @@ def test_a_pass_that_did_harm_is_undone_and_made_by_fewer(samples: Samples, alon
 
 
 def test_elements_have_what_they_had_before_a_pass_that_is_undone(samples: Samples) -> None:
-    with InProcess(samples, spec()) as chain:
+    with InProcessProgram(samples, spec()) as chain:
         chain.iterate(PASSES)
-        assert DegreeChoice(*chain.shared["choice"].tolist()).undone
+        assert ParallelismChoice(*chain.shared["choice"].tolist()).undone
         assert (chain.shared["local.visits"] == PASSES).all()
 
 
@@ -143,7 +152,7 @@ def test_batches_of_workers_make_no_difference(samples: Samples, monkeypatch: py
     found = []
     for size in (1 << 28, 1):
         monkeypatch.setattr("ooc.stochastic.program._SLOTS_BYTES", size)
-        with InProcess(samples, spec()) as chain:
+        with InProcessProgram(samples, spec()) as chain:
             chain.iterate(4)
             values = {name: value.copy() for name, value in chain.program.variables(chain.shared).items()}
             found.append((chain.shared["choice"].tolist(), values))
@@ -153,7 +162,7 @@ def test_batches_of_workers_make_no_difference(samples: Samples, monkeypatch: py
 
 
 def test_what_is_too_fast_even_for_one_worker_ends_with_a_message(samples: Samples, tmp_path: Path) -> None:
-    with pytest.raises(Diverged, match=r"iteration 1: the training diverged: `.` of Machine is no longer finite"):
+    with pytest.raises(ModelDiverged, match=r"iteration 1: the training diverged: `.` of Machine is no longer finite"):
         trained(tmp_path / "run", samples, rate=10.0)
 
 
@@ -168,13 +177,13 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
 
 def test_a_trial_chooses_the_smallest_held_out_loss_and_changes_nothing_else(matrix: Matrix) -> None:
     options = {"seed": 3, "parallelism": "auto", "most_parallelism": 7}
-    with InProcess(matrix, ProgramSpec("stochastic_programs:Everything", options)) as chain:
+    with InProcessProgram(matrix, ProgramSpec("stochastic_programs:Everything", options)) as chain:
         kept = {name: chain.shared[name].copy() for name in chain.program.primary_arrays()}
         chain._run(chain.program.trial)
         tried = {int(degree): loss for degree, loss in chain.shared["tried"] if degree}
         assert sorted(tried) == [1, 2, 7]
-        choice = DegreeChoice(*chain.shared["choice"].tolist())
-        assert choice == DegreeChoice(min(tried, key=tried.__getitem__), chosen=1, next_trial=1)
+        choice = ParallelismChoice(*chain.shared["choice"].tolist())
+        assert choice == ParallelismChoice(min(tried, key=tried.__getitem__), chosen=1, next_trial=1)
         for name, value in kept.items():
             if name not in ("choice", "tried"):
                 assert np.array_equal(chain.shared[name], value), name
@@ -204,22 +213,22 @@ def test_groups_are_a_few_times_as_large_as_the_one_before(before: int, most: in
 
 
 def test_trials_become_rare_once_they_choose_the_same() -> None:
-    first = choose(DegreeChoice(), [1, 4], [2.0, 1.0])
-    assert first == DegreeChoice(4, chosen=1, next_trial=1)
-    second = choose(first._replace(passes=1), [4, 11], [1.0, math.nan])
-    assert second == DegreeChoice(4, chosen=2, next_trial=11, passes=1)
-    assert choose(second._replace(passes=11), [4, 11], [1.0, 1.0]) == DegreeChoice(11, 1, 12, 11)
+    first = choose_degree(ParallelismChoice(), [1, 4], [2.0, 1.0])
+    assert first == ParallelismChoice(4, chosen=1, next_trial=1)
+    second = choose_degree(first._replace(passes=1), [4, 11], [1.0, math.nan])
+    assert second == ParallelismChoice(4, chosen=2, next_trial=11, passes=1)
+    assert choose_degree(second._replace(passes=11), [4, 11], [1.0, 1.0]) == ParallelismChoice(11, 1, 12, 11)
 
 
 def test_a_loss_that_is_infinite_never_wins() -> None:
-    assert choose(DegreeChoice(4), [1, 4, 16], [math.inf, math.nan, -math.inf]).degree == 1
-    assert choose(DegreeChoice(4), [1, 4, 16], [math.inf, 1e300, math.nan]).degree == 4
+    assert choose_degree(ParallelismChoice(4), [1, 4, 16], [math.inf, math.nan, -math.inf]).degree == 1
+    assert choose_degree(ParallelismChoice(4), [1, 4, 16], [math.inf, 1e300, math.nan]).degree == 4
 
 
 def test_what_was_undone_is_not_tried_again_at_once_and_each_time_later() -> None:
-    first = undone(DegreeChoice(16, chosen=2, next_trial=12, passes=5), 4)
-    assert first == DegreeChoice(4, next_trial=15, passes=5, undone=1, status=TO_UNDO)
-    assert undone(first._replace(degree=16, passes=15, status=MADE), 4).next_trial == 35
+    first = undone_choice(ParallelismChoice(16, chosen=2, next_trial=12, passes=5), 4)
+    assert first == ParallelismChoice(4, next_trial=15, passes=5, undone=1, status=TO_UNDO)
+    assert undone_choice(first._replace(degree=16, passes=15, status=MADE), 4).next_trial == 35
 
 
 @pytest.mark.parametrize(
@@ -255,16 +264,18 @@ def test_a_loss_is_not_worse_if_a_few_elements_say_so() -> None:
 @pytest.mark.parametrize("rounds", [1, 3])
 def test_no_group_sees_the_data_of_another_or_that_of_the_test(rounds: int) -> None:
     stages = [stage for stages in trial_stages(100, rounds, [1, 2, 4], 2, 1, 3) for stage in stages]
-    seen = [number for stage in stages for x in stage if isinstance(x, Process) for number in range(x.first, x.last)]
+    seen = [
+        number for stage in stages for x in stage if isinstance(x, ProcessElements) for number in range(x.first, x.last)
+    ]
     assert sorted(seen) == list(range(50))
-    tests = [tasks for stage in stages if (tasks := [x for x in stage if isinstance(x, HeldOutLosses)])]
+    tests = [tasks for stage in stages if (tasks := [x for x in stage if isinstance(x, ComputeHeldOutLosses)])]
     assert tests == tests[:1] * 3
     assert [number for x in tests[-1] for number in range(x.first, x.last)] == list(range(50, 100))
 
 
 @pytest.mark.parametrize(("elements", "size"), [(3, 3), (200, 200), (1000, 256), (10**6, 62_500)])
 def test_the_sample_is_small_and_spread_over_all_elements(elements: int, size: int) -> None:
-    tasks = [task for task in check_stage(elements, 16) if isinstance(task, HeldOutLosses)]
+    tasks = [task for task in check_stage(elements, 16) if isinstance(task, ComputeHeldOutLosses)]
     found = [number for task in tasks for number in range(task.first, task.last)]
     assert size <= len(found) <= size + 16
     assert found == sorted(set(found))
@@ -272,6 +283,6 @@ def test_the_sample_is_small_and_spread_over_all_elements(elements: int, size: i
 
 
 def test_sums_of_losses_are_exact_or_infinite() -> None:
-    assert total([0.1] * 10) == 1.0
-    assert total([1e308, 1e308]) == math.inf
-    assert math.isnan(total([math.inf, -math.inf]))
+    assert exact_sum([0.1] * 10) == 1.0
+    assert exact_sum([1e308, 1e308]) == math.inf
+    assert math.isnan(exact_sum([math.inf, -math.inf]))

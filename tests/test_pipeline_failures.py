@@ -20,7 +20,7 @@ import psutil
 import pytest
 from commands import Ooc
 from corpora import tree
-from long import long_but
+from long_mark import long_but
 from processes import until
 from sudden_ends import let_a_minute_pass
 from text_files import write_day
@@ -34,21 +34,21 @@ STEPS = {
 }
 
 
-class Undisturbed(NamedTuple):
+class CompletedPipeline(NamedTuple):
     """What the steps come to, and the calls of each that change files."""
 
     made: dict[str, bytes]
     calls: dict[str, int]
 
 
-class Failure(NamedTuple):
+class InjectedFailure(NamedTuple):
     """The step that fails, and what makes it fail: a function of the place and the calls of the step."""
 
     step: str
-    happen: Callable[[Place, int], None]
+    happen: Callable[[PipelineDirectory, int], None]
 
 
-class Place:
+class PipelineDirectory:
     """A directory in which the steps are taken, with a library that counts calls or has them fail."""
 
     def __init__(self, path: Path, library: Path) -> None:
@@ -95,48 +95,48 @@ def library(preloaded: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, library: Path) -> Undisturbed:
-    place, calls = Place(tmp_path_factory.mktemp("undisturbed") / "place", library), {}
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, library: Path) -> CompletedPipeline:
+    place, calls = PipelineDirectory(tmp_path_factory.mktemp("undisturbed") / "place", library), {}
     for step, command in STEPS.items():
         code, said = place.run(command)
         assert (code, re.sub(r"^compiling kernels;.*\n", "", said)) == (0, "")
         calls[step] = place.calls()
-    return Undisturbed(place.made(), calls)
+    return CompletedPipeline(place.made(), calls)
 
 
-def killed(step: str) -> Failure:
+def killed(step: str) -> InjectedFailure:
     """SIGKILL for the process group at some call that changes files: another one each time the test runs."""
 
-    def fail(place: Place, calls: int) -> None:
+    def fail(place: PipelineDirectory, calls: int) -> None:
         code, _ = place.run(STEPS[step], FROM=random.randint(2, calls - 1), KILL="yes")
         assert code == -signal.SIGKILL
 
-    return Failure(step, fail)
+    return InjectedFailure(step, fail)
 
 
-def disk(step: str, error: int) -> Failure:
+def disk(step: str, error: int) -> InjectedFailure:
     """A disk that fails from the middle of a step on."""
 
-    def fail(place: Place, calls: int) -> None:
+    def fail(place: PipelineDirectory, calls: int) -> None:
         code, said = place.run(STEPS[step], FROM=calls // 2, CALLS=1 << 40, ERROR=error)
         assert (code, said.count("\n") >= 1) == (1, True), said
 
-    return Failure(step, fail)
+    return InjectedFailure(step, fail)
 
 
-def signalled(number: int) -> Failure:
-    def fail(place: Place, _: int) -> None:
+def signalled(number: int) -> InjectedFailure:
+    def fail(place: PipelineDirectory, _: int) -> None:
         with place.start(STEPS["train"]) as process:
             until((place.path / "run" / "metrics.jsonl").exists)
             process.send_signal(number)
             assert process.wait() == 130
             assert process.stderr and "everything is saved" in process.stderr.read()
 
-    return Failure("train", fail)
+    return InjectedFailure("train", fail)
 
 
-def without_a_worker() -> Failure:
-    def fail(place: Place, _: int) -> None:
+def without_a_worker() -> InjectedFailure:
+    def fail(place: PipelineDirectory, _: int) -> None:
         with place.start(STEPS["train"]) as process:
             until((place.path / "run" / "metrics.jsonl").exists)
             for worker in psutil.Process(process.pid).children(recursive=True):
@@ -144,20 +144,20 @@ def without_a_worker() -> Failure:
             assert process.wait() == 1
             assert process.stderr and "worker" in process.stderr.read()
 
-    return Failure("train", fail)
+    return InjectedFailure("train", fail)
 
 
-def refused(step: str, more: str, code: int) -> Failure:
+def refused(step: str, more: str, code: int) -> InjectedFailure:
     """Another option, with which the step cannot be done."""
 
-    def fail(place: Place, _: int) -> None:
+    def fail(place: PipelineDirectory, _: int) -> None:
         assert place.run(f"{STEPS[step]} {more}")[0] == code
 
-    return Failure(step, fail)
+    return InjectedFailure(step, fail)
 
 
-def bad_line() -> Failure:
-    def fail(place: Place, _: int) -> None:
+def bad_line() -> InjectedFailure:
+    def fail(place: PipelineDirectory, _: int) -> None:
         file = place.path / "tuesday.jsonl"
         good = file.read_bytes()
         file.write_bytes(good[:-9])
@@ -165,19 +165,19 @@ def bad_line() -> Failure:
         assert (code, "tuesday.jsonl, line 40" in said) == (2, True), said
         file.write_bytes(good)
 
-    return Failure("append", fail)
+    return InjectedFailure("append", fail)
 
 
-def away(name: str, step: str) -> Failure:
+def away(name: str, step: str) -> InjectedFailure:
     """What a step needs is not there: a disk that is mounted too late."""
 
-    def fail(place: Place, _: int) -> None:
+    def fail(place: PipelineDirectory, _: int) -> None:
         (place.path / name).rename(place.path / "away")
         code, said = place.run(STEPS[step])
         assert code == 2, said
         (place.path / "away").rename(place.path / name)
 
-    return Failure(step, fail)
+    return InjectedFailure(step, fail)
 
 
 FAILURES = {
@@ -211,9 +211,9 @@ QUICK = [
 @pytest.mark.few(1)
 @pytest.mark.parametrize("failure", long_but(QUICK, FAILURES))
 def test_steps_that_are_run_again_end_in_the_same_bytes(
-    undisturbed: Undisturbed, library: Path, tmp_path: Path, ooc_in: Callable[[Path], Ooc], failure: str
+    undisturbed: CompletedPipeline, library: Path, tmp_path: Path, ooc_in: Callable[[Path], Ooc], failure: str
 ) -> None:
-    place, ooc = Place(tmp_path / "place", library), ooc_in(tmp_path / "place")
+    place, ooc = PipelineDirectory(tmp_path / "place", library), ooc_in(tmp_path / "place")
     fails_at, happen = FAILURES[failure]
     for step, command in STEPS.items():
         if step == fails_at:

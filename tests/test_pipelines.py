@@ -18,7 +18,7 @@ import pytest
 from conftest import Ooc
 from corpora import model_bytes, tree
 from launches import shards_of
-from long import long_but
+from long_mark import long_but
 from rings import on_ring
 
 from benchmarks.sshd import free_port
@@ -66,7 +66,7 @@ def write_day(place: Path, day: str) -> None:
     os.utime(file, (0, 0))
 
 
-class Pipeline:
+class PipelineExample:
     """An example in a directory of its own, with the documents of Monday and Tuesday."""
 
     def __init__(self, root: Path, tool: str, failing_disk: Path) -> None:
@@ -120,11 +120,11 @@ class Pipeline:
 @pytest.fixture(params=long_but(["make"], TOOLS))
 def pipeline(
     request: pytest.FixtureRequest, tmp_path: Path, preloaded: Callable[[str], Path]
-) -> Callable[..., Pipeline]:
+) -> Callable[..., PipelineExample]:
     """Make the example for a program, in a directory of that name."""
     if shutil.which(request.param, path=path_of()) is None:
         pytest.skip(f"there is no {request.param} to run examples/pipelines/{TOOLS[request.param][0]}")
-    return lambda name: Pipeline(tmp_path / name, request.param, preloaded("failing_disk"))
+    return lambda name: PipelineExample(tmp_path / name, request.param, preloaded("failing_disk"))
 
 
 def outputs(commands: Iterable[str]) -> list[str]:
@@ -134,7 +134,7 @@ def outputs(commands: Iterable[str]) -> list[str]:
 
 
 @pytest.mark.long
-def test_only_what_is_new_is_done_and_what_is_killed_is_done_again(pipeline: Callable[..., Pipeline]) -> None:
+def test_only_what_is_new_is_done_and_what_is_killed_is_done_again(pipeline: Callable[..., PipelineExample]) -> None:
     straight, results = pipeline("straight"), ("corpus", "run/model", "topics")
     assert len(straight.run()) == sum(FIRST_COMMANDS.values()) + 1
     middle = {command: straight.middle(command) for command in FIRST_COMMANDS}

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import Ooc
 from corpora import tree
-from long import long_but
+from long_mark import long_but
 
 TEXTS = "".join(f"plum pear{number % 7} fig apple{number % 3}\n" for number in range(90))
 OTHERS = "".join(f"goal team{number % 5} ball\n" for number in range(50))

@@ -14,28 +14,28 @@ from corpora import new_run, program_spec, small_dataset
 from rings import on_ring
 
 from blocks import Dataset, RequestError
-from blocks.corpus.hypothetical import HypotheticalCorpus
+from blocks.corpus.hypothetical_corpus import HypotheticalCorpus
 from blocks.corpus.synthetic import Synthetic, synthesize
 from blocks.memory import parse_rate
 from blocks.plurals import size_text
 from blocks.shards.splitting import make_shards
 from ooc.plan.disk_speed import measure_disk
-from ooc.plan.forecast import Speeds, forecast
-from ooc.plan.memory_plan import Plan, make_plan
+from ooc.plan.forecast import MeasuredSpeeds, forecast
+from ooc.plan.memory_plan import MemoryPlan, make_plan
 from ooc.runs.new_run import create_run
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
-from samplers.lda.packed_counts import random_bytes, sharpened
+from samplers.lda.packed_counts import random_bytes, sharpened_bytes
 from samplers.lda.programs import sampler_spec
+from samplers.lda.speed_trial import tokens_per_s
 from samplers.lda.training import disk_needed
-from samplers.lda.trial import tokens_per_s
-from samplers.planning import plan_lda, told
+from samplers.training_plan import plan_lda, told
 
-SPEEDS = Speeds(1e6, 1e8, 1e7)
+SPEEDS = MeasuredSpeeds(1e6, 1e8, 1e7)
 
 
-def streamed(buffers: int) -> Plan:
-    return Plan(1, buffers == 0, buffers, 0, ())
+def streamed(buffers: int) -> MemoryPlan:
+    return MemoryPlan(1, buffers == 0, buffers, 0, ())
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +69,15 @@ def test_bytes_are_those_that_a_run_then_moves(tmp_path: Path, sampler: str, buf
 def test_the_slowest_part_is_the_limit(tmp_path: Path) -> None:
     dataset, spec = small_dataset(tmp_path / "data"), program_spec()
     program = spec.build(dataset)
-    found = forecast(dataset, program, streamed(2), Speeds(dataset.tokens / 4, 1e12))
+    found = forecast(dataset, program, streamed(2), MeasuredSpeeds(dataset.tokens / 4, 1e12))
     assert (found.iteration_s, found.limit) == (pytest.approx(4, rel=1e-3), "sampling")
-    found = forecast(dataset, program, streamed(2), Speeds(1e12, found.disk_bytes / 7))
+    found = forecast(dataset, program, streamed(2), MeasuredSpeeds(1e12, found.disk_bytes / 7))
     assert (found.iteration_s, found.limit) == (pytest.approx(7), "disk")
-    found = forecast(dataset, program, streamed(2), Speeds(1e12, 1e12, found.sent_bytes + 1.0), machines=1)
+    found = forecast(dataset, program, streamed(2), MeasuredSpeeds(1e12, 1e12, found.sent_bytes + 1.0), machines=1)
     assert found.sent_bytes == 0
     options = {"topics": 9, "alpha": 0.1, "beta": 0.05, "seed": 1}
     travels = sampler_spec("two-phase", options, {}, on_ring=True).build(dataset)
-    found = forecast(dataset, travels, streamed(2), Speeds(1e12, 1e12, travels.sent_bytes(2) / 9), machines=2)
+    found = forecast(dataset, travels, streamed(2), MeasuredSpeeds(1e12, 1e12, travels.sent_bytes(2) / 9), machines=2)
     assert (found.iteration_s, found.limit) == (pytest.approx(9), "network")
 
 
@@ -129,7 +129,7 @@ def test_a_ring_on_paper_is_like_one_of_shards(tmp_path: Path, drawn: Dataset) -
     whole = HypotheticalCorpus(
         **{name: 3 * size for name, size in sizes.items()} | {"vocabulary": drawn.vocabulary_size}
     )
-    first = sharpened(1) * random_bytes(whole.index.frequencies, 500)
+    first = sharpened_bytes(1) * random_bytes(whole.index.frequencies, 500)
     assert programs[0].sent_bytes(3) == pytest.approx(first * 2 / 3, rel=0.01)
     assert programs[0].sent_bytes(2) == pytest.approx(programs[0].sent_bytes(3) * 3 / 4, rel=0.01)
     plans = [make_plan(data, program, 2, 1 << 40) for data, program in zip((paper, shards[0]), programs, strict=True)]

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Ooc, assert_refused
-from long import long_but
+from long_mark import long_but
 from rings import mpiexec
 
 from blocks import Design, Matrix, RequestError
 from ooc import ProgramRun
-from ooc.program_sources import dependencies, files_of, source_checksum
+from ooc.program_sources import dependencies, module_files, source_checksum
 from ooc.workers.worker import ProgramSpec
 
 RATINGS = np.arange(1.0, 13.0).reshape(4, 3)
@@ -219,14 +219,14 @@ def test_files_that_are_imported_are_found(form: str, tmp_path: Path, monkeypatc
         (tmp_path / name).write_text(text)
     alone = form in ("import", "late")
     wanted = {f"by_{form}", "used"} if alone else {f"by_{form}", "used", "package", "package.inner"}
-    assert files_of(f"by_{form}").keys() == wanted
+    assert module_files(f"by_{form}").keys() == wanted
     before = source_checksum(f"by_{form}")
     (tmp_path / "unused.py").write_text("changed = 1\n")
     assert source_checksum(f"by_{form}") == before
     (tmp_path / "used.py").write_text("number = 22\n")
     assert source_checksum(f"by_{form}") != before
     assert "used" not in sys.modules  # nothing was run
-    assert files_of("samplers.regression.rounds.lasso") == {}  # files of ooc do not count
+    assert module_files("samplers.regression.rounds.lasso") == {}  # files of ooc do not count
 
 
 def test_constants_are_told_apart_by_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

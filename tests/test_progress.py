@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 from processes import until
 
-from ooc.runs.progress import FINISHED, RUNNING, STOPPED, Follower, begun, current, holder_started, started
+from ooc.runs.progress import (
+    FINISHED,
+    RUNNING,
+    STOPPED,
+    RunFollower,
+    begun_runs,
+    current_run,
+    holder_started,
+    training_started,
+)
 
 CONFIG = {
     "schema": 1,
@@ -44,7 +53,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_only_new_lines_are_read_and_torn_ones_wait(run: Path) -> None:
-    follower = Follower(run)
+    follower = RunFollower(run)
     assert follower.look().lines == []
     with (run / "metrics.jsonl").open("w") as file:
         for text, done in ((line(1), 1), (line(2)[:9], 1), (line(2)[9:] + line(3), 3)):
@@ -61,7 +70,7 @@ def test_metrics_that_were_replaced_are_read_again(run: Path, kept: str) -> None
     """As a resume does it that goes back: by another file under the name, shorter or longer."""
     metrics = run / "metrics.jsonl"
     metrics.write_text(line(1, 7.0) + line(2, 7.0) + line(3, 7.0))
-    follower = Follower(run)
+    follower = RunFollower(run)
     assert follower.look().done == 3
     beside = run / "beside"
     beside.write_text(kept)
@@ -71,7 +80,7 @@ def test_metrics_that_were_replaced_are_read_again(run: Path, kept: str) -> None
 
 def test_whoever_holds_the_lock_trains(run: Path) -> None:
     """A process that lives and has it open; not one that ended, also if nobody asked how; nor another of its number."""
-    follower, lock = Follower(run), run / "lock"
+    follower, lock = RunFollower(run), run / "lock"
     assert follower.look().state == STOPPED
     script = f"file = open({str(lock)!r}, 'w'); file.write('now'); file.flush(); input()"
     process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
@@ -111,7 +120,7 @@ def held(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
 def test_what_is_left_is_judged_by_the_last_iterations(run: Path, held: Callable[[Path], None]) -> None:
     """The first hundred were slow; the last ten took two seconds each."""
     held(run)
-    follower = Follower(run)
+    follower = RunFollower(run)
     assert follower.look().left() is None
     lines = [{"iteration": i + 1, "elapsed_s": 9.0 * min(i + 1, 20) + 2.0 * max(i - 19, 0)} for i in range(30)]
     (run / "metrics.jsonl").write_text(json.dumps(lines[0]) + "\n")
@@ -131,11 +140,11 @@ def test_of_chains_the_first_that_is_not_finished_is_trained(tmp_path: Path, hel
     for number, finished in ((1, True), (2, False), (10, False)):
         (tmp_path / f"chain-{number}").mkdir()
         (tmp_path / f"chain-{number}" / "config.json").write_text(json.dumps(CONFIG | {"finished": finished}))
-    assert current(tmp_path) == tmp_path / "chain-2"
-    assert begun(tmp_path) == [tmp_path / "chain-1", tmp_path / "chain-2"]
-    assert started(tmp_path / "chain-2") is None
+    assert current_run(tmp_path) == tmp_path / "chain-2"
+    assert begun_runs(tmp_path) == [tmp_path / "chain-1", tmp_path / "chain-2"]
+    assert training_started(tmp_path / "chain-2") is None
     held(tmp_path)
-    assert Follower(tmp_path / "chain-2").look().state == RUNNING
+    assert RunFollower(tmp_path / "chain-2").look().state == RUNNING
     for number in (2, 10):
         (tmp_path / f"chain-{number}" / "config.json").write_text(json.dumps(CONFIG | {"finished": True}))
-    assert current(tmp_path) == tmp_path / "chain-10"
+    assert current_run(tmp_path) == tmp_path / "chain-10"

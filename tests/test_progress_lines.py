@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from conftest import Ooc
-from long import long_but
+from long_mark import long_but
 from make_old_files import write_inputs
 
 # Lines come more often, so that short commands have some.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from long import long_but
+from long_mark import long_but
 from processes import children, until
 
 from blocks.files import TEMPORARY
@@ -90,7 +90,7 @@ def files_of(place: Path) -> dict[str, tuple[int, int]]:
     return {path: (status.st_ino, status.st_mtime_ns) for path, status in found.items()}
 
 
-class Trace:
+class NameTrace:
     """What became of names: `durable`, files whose content was made durable since they were last opened to be written.
 
     published: the final names that a rename gave. problems: what was done in another way.
@@ -157,7 +157,7 @@ def test_every_final_name_is_published(place: Path, library: Path, tmp_path: Pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    trace = Trace(log.read_text().splitlines(), place)
+    trace = NameTrace(log.read_text().splitlines(), place)
     assert trace.problems == []
     changed = [path for path, status in files_of(place).items() if before.get(path) != status]
     results = [path for path in changed if not any(fnmatch.fnmatch(path, known) for known in STATE)]
@@ -186,7 +186,7 @@ os.link("c", "d")
     log.touch()
     environment = {**os.environ, "LD_PRELOAD": str(library), "TRACE_LOG": str(log)}
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True)
-    problems = Trace(log.read_text().splitlines(), tmp_path).problems
+    problems = NameTrace(log.read_text().splitlines(), tmp_path).problems
     assert [problem.replace(f"{tmp_path}/", "") for problem in problems] == [
         "a was written under its final name",
         ".b.partial-0 was published as b, not durable",
@@ -201,7 +201,7 @@ ELSEWHERE = {
     "blocks/cache_directory.py": "the directory of the cache of kernels, which is checked whenever it is read",
     "blocks/corpus/held_out.py": "the files of a dataset move up in a directory that is about to be published",
     "ooc/state/generations.py": "the cells of an outdated generation become those of the next, not yet named",
-    "ooc/runs/previous.py": "links in a run that is about to be published",
+    "ooc/runs/replaced_run.py": "links in a run that is about to be published",
     "samplers/lda/averaging.py": "a sample gets a temporary name, to be deleted",
 }
 

@@ -14,7 +14,7 @@ import pytest
 from commands import Ooc, assert_refused
 
 from blocks.progress_bar import no_bar
-from blocks.ratings.hold_out import HoldOut
+from blocks.ratings.hold_out import HoldOutRule
 from blocks.ratings.ingestion import RatingsRequest, ingest_holding_out
 from blocks.ratings.matrix import Matrix
 from blocks.verify import verify_dataset
@@ -146,7 +146,7 @@ def test_blocks_and_workers_change_nothing(tmp_path: Path) -> None:
     """Also blocks of which nothing is held out; what a crash between the two datasets left is replaced."""
     rows = drawn()[:80]
     write_lines(tmp_path / "ratings", rows)
-    request = RatingsRequest([str(tmp_path / "ratings")], str(tmp_path / "out"), hold_out=HoldOut(0.04, 0), grid=9)
+    request = RatingsRequest([str(tmp_path / "ratings")], str(tmp_path / "out"), hold_out=HoldOutRule(0.04, 0), grid=9)
     train, held = ingest_holding_out(request, workers=2)
     assert held.block_count < train.block_count
     for matrix in (train, held):

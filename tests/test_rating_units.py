@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from commands import Ooc
 from factorizations import planted, written
-from long import long_but
+from long_mark import long_but
 from rings import on_ring
 
 from blocks.errors import RequestError, WorkFailed

@@ -16,12 +16,12 @@ from rating_files import read_back
 from blocks import RequestError
 from blocks.ingestion.messages import LinesChunk
 from blocks.kinds import open_any
-from blocks.ratings.formats import FormatOptions, detect, last_section
+from blocks.ratings.formats import RatingsFormatOptions, detect_format, last_section
 from blocks.ratings.ingestion import RatingsRequest, grid_size, ingest_ratings
 from blocks.ratings.matrix import Matrix
-from blocks.ratings.reader import Reader
-from blocks.ratings.writer import Entries, column_order, write_column_slice, write_row_block
-from blocks.sources import Source
+from blocks.ratings.matrix_writer import Entries, column_order, write_column_slice, write_row_block
+from blocks.ratings.rating_parser import RatingsParser
+from blocks.text_inputs import TextInput
 from blocks.verify import repair_dataset, verify_dataset
 
 RATINGS = [("7", "32", 4.0), ("7", "5", 2.5), ("12", "32", 1.0), ("7", "100", 5.0), ("30", "5", 3.0)]
@@ -111,11 +111,11 @@ def test_any_names_and_numbers_are_read_back(found, mark):
     found[0] = found[0][0].translate(plain), found[0][1].translate(plain), found[0][2]
     found = [(u or "u", i or "i", v) for u, i, v in found]
     text = "".join(f' "{u}"{mark}{i} {mark}{v!r}{mark}more\n' for u, i, v in found)
-    reader = Reader(-np.inf, np.inf, skip=False)
+    reader = RatingsParser(-np.inf, np.inf, skip=False)
     with NamedTemporaryFile() as file:
         file.write(text.encode())
         file.flush()
-        form = detect(Source(file.name), FormatOptions())
+        form = detect_format(TextInput(file.name), RatingsFormatOptions())
     read = reader.read(LinesChunk(0, "x", 1, text.encode(), form))
     assert read.users.joined == b"".join(u.encode() + b"\n" for u, _, _ in found) + b"\xff"
     assert read.items.joined == b"".join(i.encode() + b"\n" for _, i, _ in found) + b"\xff"
@@ -183,7 +183,7 @@ def many(seed: int, size: int) -> str:
 
 def test_workers_and_chunks_do_not_change_the_matrix(tmp_path, monkeypatch):
     """Also the sections of Netflix files reach over chunks."""
-    monkeypatch.setattr("blocks.sources.CHUNK", 1 << 12)
+    monkeypatch.setattr("blocks.text_inputs.CHUNK", 1 << 12)
     matrices = []
     for workers in (1, 3):
         path = tmp_path / str(workers)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from commands import Ooc
 from corpora import tree
-from long import long_but
+from long_mark import long_but
 
 READING = [
     "info corpus",

@@ -21,7 +21,7 @@ from samplers.factorization import recommendation, score_tiles
 from samplers.factorization.rankings import summed_percentile_ranks
 from samplers.factorization.rated_items import RatedItems
 from samplers.factorization.score_tiles import ITEMS, USERS
-from samplers.factorization.top_items import Candidates
+from samplers.factorization.top_items import CandidateItems
 from samplers.models import open_factors
 
 Triples = list[tuple[str, str, float]]
@@ -219,14 +219,14 @@ def test_equal_scores_and_many_tiles() -> None:
     of_users = random.integers(-2, 3, (users, 3))
     offsets = 40 * np.arange(users + 1)
     seen = RatedItems(offsets, random.integers(0, items, offsets[-1]), np.ones(offsets[-1]))
-    found = Candidates(factors, biases, wanted).best(of_users, top, seen)
+    found = CandidateItems(factors, biases, wanted).best(of_users, top, seen)
     scores = np.full((users, items), -np.inf)
     scores[:, wanted] = (of_users @ factors.T + biases)[:, wanted]
     np.put_along_axis(scores, seen.items.reshape(users, -1), -np.inf, axis=1)
     best = np.argsort(-scores, axis=1, kind="stable")[:, :top]
     np.testing.assert_array_equal(found.items, best)
     np.testing.assert_array_equal(found.scores, np.take_along_axis(scores, best, axis=1))
-    few = Candidates(factors, biases, wanted[:2]).best(of_users, 3)
+    few = CandidateItems(factors, biases, wanted[:2]).best(of_users, 3)
     assert (few.items[:, 2] == -1).all()
     assert np.sort(few.items[:, :2], axis=1).tolist() == [wanted[:2].tolist()] * users
 

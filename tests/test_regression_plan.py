@@ -13,7 +13,7 @@ from designs import ingested
 
 from blocks import Design, RequestError
 from ooc.runs.run import Run
-from samplers.regression.path.forecast import WITHIN, plan_regression, told
+from samplers.regression.path.forecast import WITHIN, forecast_lines, plan_regression
 
 ROWS, COLUMNS = 3000, 100_000
 
@@ -57,6 +57,6 @@ def test_a_disk_counts_where_the_page_cache_has_no_room(made, monkeypatch):
     facts = plan_regression(made, speed=1e8, disk=1e6, memory_bytes=10**9)
     assert facts["disk_s"] == pytest.approx(facts["read_bytes"] / 1e6)
     assert facts["path_s"] == pytest.approx(facts["disk_s"] + facts["solving_s"])
-    assert any("at 1.0 MB/s" in line for line in told(facts))
+    assert any("at 1.0 MB/s" in line for line in forecast_lines(facts))
     with pytest.raises(RequestError, match="got 100 and 1"):
         plan_regression(made, folds=1)

@@ -6,16 +6,16 @@ import contextlib
 
 import numpy as np
 import pytest
-from regressions import Problem, gap, null_loss, solve, violation
+from regressions import RandomRegression, gap, null_loss, solve, violation
 
 from blocks.errors import WorkFailed
 from samplers.regression.solver.sparse_regression import LinearModel
 
 
-def cancelling(noise: np.ndarray) -> Problem:
+def cancelling(noise: np.ndarray) -> RandomRegression:
     """The last digits of two coefficients, times 100, are more than a small gap allows of the scores."""
     x = np.array([[0.12573022, 0.10490011, 0, 0, 0, 0], np.full(6, 100), 100 + noise], np.float32).T
-    return Problem(x.astype(np.float64), np.array([0, 1, 0, 1, 1, 0.0]), "logistic", {"intercept": False})
+    return RandomRegression(x.astype(np.float64), np.array([0, 1, 0, 1, 1, 0.0]), "logistic", {"intercept": False})
 
 
 def test_coefficients_that_cancel_are_found_to_their_last_digits():
@@ -44,7 +44,7 @@ def test_a_small_gap_is_reached_whatever_coefficients_that_cancel_are_rounded_to
 def test_an_intercept_whose_last_digit_is_coarse_leaves_no_larger_gap():
     """It is near 358, as the column is far from 0: the next number changes the sum of the residual by 4e-14."""
     x = np.array([[100, 100, 99.0062027, 100]], np.float32).T.astype(np.float64)
-    problem = Problem(x, np.array([1.0, 0, 1, 0]), "logistic", {"intercept": True})
+    problem = RandomRegression(x, np.array([1.0, 0, 1, 0]), "logistic", {"intercept": True})
     for lam, model in zip(*solve(problem, tolerance=1e-13), strict=True):
         assert gap(problem, model, lam) <= 1e-12 * null_loss(problem)
 
@@ -54,7 +54,7 @@ def test_columns_that_are_equally_good_but_for_rounding_do_not_stand_in_the_way(
     first = [6.19453967e-01, 1.23135102e00, 9.94210510e01, -1.44077778e00, -4.70427454e-01, 6.01045555e-03]
     second = [-8.98568273e-01, 8.95542324e-01, 9.99642792e01, -4.68771815e-01, -2.94025868e-01, 8.41517925e-01]
     x = np.array([first, second], np.float32).astype(np.float64)
-    problem = Problem(x, np.array([0.0, 1.0]), "logistic", {"intercept": False, "standardize": True})
+    problem = RandomRegression(x, np.array([0.0, 1.0]), "logistic", {"intercept": False, "standardize": True})
     for lam, model in zip(*solve(problem, tolerance=1e-12), strict=True):
         assert gap(problem, model, lam) <= 1e-10 * null_loss(problem)
         assert np.count_nonzero(model.coefficients) <= 2

@@ -21,7 +21,7 @@ from sklearn.metrics import log_loss, mean_poisson_deviance, mean_squared_error
 from blocks import Design, Interrupted, RequestError
 from blocks.design.row_files import draw_folds
 from blocks.errors import WorkFailed
-from ooc import loop
+from ooc import training_loop
 from ooc.runs.run import Run
 from samplers.regression import training as regression_training
 from samplers.regression.data.features import features_of_matrix
@@ -136,12 +136,12 @@ def test_a_run_stopped_after_every_step_ends_with_the_same_bytes(made, tmp_path,
     """Also within a lambda, where some folds are done and others not."""
     stops: list[int] = []
 
-    class Impatient(loop.Stop):
+    class StopAfterRegressionStep(training_loop.StopRequest):
         def reason(self) -> str | None:
             stops.append(0)
             return "SIGTERM" if len(stops) % 2 == 0 else None
 
-    monkeypatch.setattr(regression_training, "Stop", Impatient)
+    monkeypatch.setattr(regression_training, "StopRequest", StopAfterRegressionStep)
     with pytest.raises(Interrupted, match=r"stopped by SIGTERM after \d of 12 values of lambda; everything is saved"):
         train_regression(made / "logistic", tmp_path / "run", "logistic", folds=3, seed=4, **PATH)
     workers = 1

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from corpora import trained_model
 
-from samplers.topics.model import Model, TopicCountRows
+from samplers.topics.model import SavedTopicModel, TopicCountRows
 from samplers.topics.relevance import LEVELS, relevant_words, word_totals
 from samplers.topics.topic_map import document_shares, plane, similarities
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Model:
+def model(tmp_path_factory) -> SavedTopicModel:
     return trained_model(tmp_path_factory.mktemp("trained"))
 
 
@@ -23,12 +23,12 @@ def dense(rows: TopicCountRows, topics: int) -> np.ndarray:
     return counts
 
 
-def probabilities(model: Model) -> np.ndarray:
+def probabilities(model: SavedTopicModel) -> np.ndarray:
     """float64 (V, K), phi."""
     return (dense(model.words, model.topics) + model.beta) / (model.topic_counts + model.vocabulary_size * model.beta)
 
 
-def without_one(model: Model) -> tuple[np.ndarray, np.ndarray]:
+def without_one(model: SavedTopicModel) -> tuple[np.ndarray, np.ndarray]:
     """Slots of all topics but one, in another order; and the topics in the order of the slots."""
     kept = np.random.default_rng(1).permutation(model.topics)[1:]
     slots = np.full(model.topics, -1, np.int64)
@@ -37,7 +37,7 @@ def without_one(model: Model) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("top", [1, 4])
-def test_relevant_words_are_those_of_the_formula(model: Model, top: int) -> None:
+def test_relevant_words_are_those_of_the_formula(model: SavedTopicModel, top: int) -> None:
     """All that are among the best by equation 1 at some lambda, and no others."""
     slots, kept = without_one(model)
     counts, phi = dense(model.words, model.topics), probabilities(model)
@@ -55,7 +55,7 @@ def test_relevant_words_are_those_of_the_formula(model: Model, top: int) -> None
         np.testing.assert_array_equal(found.counts[slot], counts[found.words[slot], k])
 
 
-def test_similarities_are_bhattacharyya_coefficients(model: Model) -> None:
+def test_similarities_are_bhattacharyya_coefficients(model: SavedTopicModel) -> None:
     slots, kept = without_one(model)
     roots = np.sqrt(probabilities(model)[:, kept])
     np.testing.assert_allclose(similarities(model, slots), roots.T @ roots, rtol=1e-12)
@@ -81,7 +81,7 @@ def test_a_plane_of_one_or_two_topics() -> None:
     np.testing.assert_allclose(np.abs(two), [[np.sqrt(0.5) / 2, 0], [np.sqrt(0.5) / 2, 0]], atol=1e-8)
 
 
-def test_shares_of_documents(model: Model) -> None:
+def test_shares_of_documents(model: SavedTopicModel) -> None:
     """Correlations as NumPy has them, over the documents with tokens; of equal topics the first counts as largest."""
     slots, kept = without_one(model)
     counts = dense(model.documents, model.topics)

@@ -25,9 +25,9 @@ from blocks import RequestError, WorkFailed
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.ingestion import ingest
 from blocks.corpus.request import CorpusRequest
-from ooc.launch import place as places
+from ooc.launch import rank_number as places
 from ooc.launch.key_file import read_key
-from ooc.launch.place import place
+from ooc.launch.rank_number import place
 from ooc.launch.rendezvous import rendezvous
 from ooc.runs.run import Run
 
@@ -61,7 +61,7 @@ def write_key(path: Path, text: str | None = None, mode: int = 0o600) -> Path:
     return path
 
 
-class Job:
+class SchedulerJob:
     """Processes of one command, as a scheduler starts them: each is told its number by variables."""
 
     def __init__(self, folder: Path, variables: dict[str, str], *command: object, ranks: int = 2) -> None:
@@ -102,13 +102,13 @@ def test_a_job_whose_time_is_over_goes_on_in_the_next_one(folder, model, monkeyp
     """A minute is kept for the end."""
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(int(time.time() + 68)))
     with nobody_left(folder):
-        first = Job(folder, SLURM, *train("slurm-{rank}", "--iterations", 100_000, "--resume")).done()
+        first = SchedulerJob(folder, SLURM, *train("slurm-{rank}", "--iterations", 100_000, "--resume")).done()
     assert codes(first) == [75, 75], first
     for each in first:
         assert "Continue with: srun -n 2 ooc resume slurm-{rank} --rendezvous 127.0.0.1:" in each.stderr
     monkeypatch.delenv("SLURM_JOB_END_TIME")
     iterations = len(Run(folder / "slurm-0").metrics()) + 2
-    again = Job(folder, SLURM, "resume", "slurm-{rank}", "--iterations", iterations).done()
+    again = SchedulerJob(folder, SLURM, "resume", "slurm-{rank}", "--iterations", iterations).done()
     assert codes(again) == [0, 0], again
     shards = [Dataset(folder / f"shard-{rank}") for rank in range(2)]
     assert model_bytes(folder / "slurm-0") == expected(tmp_path / "expected", shards, iterations)
@@ -119,7 +119,7 @@ def test_a_pod_that_is_killed_ends_all_and_the_job_goes_on(folder, model):
     """Kubernetes starts the containers of all pods again, with the same command."""
     command = train("pod-{rank}", "--resume")
     with nobody_left(folder):
-        job = Job(folder, {"OOC_RING_RANK": "{}", "OOC_RING_SIZE": "2"}, *command)
+        job = SchedulerJob(folder, {"OOC_RING_RANK": "{}", "OOC_RING_SIZE": "2"}, *command)
         until(lambda: (folder / "pod-1/config.json").exists() and len(Run(folder / "pod-1").metrics()) >= 3)
         job.processes[1].kill()
         killed = job.done()
@@ -127,7 +127,7 @@ def test_a_pod_that_is_killed_ends_all_and_the_job_goes_on(folder, model):
     assert f"rank 1 ({socket.gethostname()}) closed the connection" in killed[0].stderr, killed[0].stderr
     assert "continue with: ooc resume pod-{rank} --rendezvous 127.0.0.1:" in killed[0].stderr
     assert "--key-file ring.key --ring-rank 0 --ring-size 2" in killed[0].stderr
-    again = Job(folder, KUBERNETES, *command).done()
+    again = SchedulerJob(folder, KUBERNETES, *command).done()
     assert codes(again) == [0, 0], again
     assert again[0].stdout.count("60 iterations") == 1
     assert again[1].stdout == ""
@@ -142,7 +142,7 @@ def test_ranks_ingest_files_of_their_own_with_one_vocabulary(folder, tmp_path):
     for rank, lines in enumerate(["blue red\nred sea\n" * 20, "red green\nblue tree\n" * 30]):
         (folder / f"in-{rank}.txt").write_text(lines)
     together = ("ingest", "text", "--lines", "in-{rank}.txt")
-    done = Job(folder, KUBERNETES, *together, "mine-{rank}").done()
+    done = SchedulerJob(folder, KUBERNETES, *together, "mine-{rank}").done()
     assert codes(done) == [0, 0], done
     assert [each.stdout.splitlines()[0] for each in done] == [
         "mine-0: 40 documents, 80 tokens, vocabulary of 5 words",
@@ -160,11 +160,11 @@ def test_ranks_that_ingest_otherwise_are_named(folder):
     for rank in range(2):
         (folder / f"in-{rank}.txt").write_text("blue red\n")
     variables = {"RANK": "{}", "WORLD_SIZE": "2", "OOC_SEED": "{}"}
-    done = Job(folder, variables, "ingest", "text", "--lines", "in-{rank}.txt", "seeds-{rank}").done()
+    done = SchedulerJob(folder, variables, "ingest", "text", "--lines", "in-{rank}.txt", "seeds-{rank}").done()
     assert codes(done) == [2, 2]
     assert all("OOC_SEED is 0 on rank 0 (" in each.stderr for each in done), done
     variables.pop("OOC_SEED")
-    done = Job(folder, variables, "ingest", "text", "--lines", "in-{rank}.txt", "same").done()
+    done = SchedulerJob(folder, variables, "ingest", "text", "--lines", "in-{rank}.txt", "same").done()
     assert 0 not in codes(done)
     assert all("ranks 0 and 1 would write to the same directory" in each.stderr for each in done), done
 
@@ -172,7 +172,7 @@ def test_ranks_that_ingest_otherwise_are_named(folder):
 def test_different_commands_are_named_on_all_ranks(folder):
     variables = {"RANK": "{}", "WORLD_SIZE": "2", "OOC_TOPICS": "{}5"}
     words = [word for word in train("unlike-{rank}") if word not in ("--topics", 6)]
-    done = Job(folder, variables, *words).done()
+    done = SchedulerJob(folder, variables, *words).done()
     assert codes(done) == [2, 2]
     assert {each.stderr.splitlines()[0] for each in done} == {
         f"ooc: OOC_TOPICS is 5 on rank 0 ({socket.gethostname()}), but 15 on rank 1 ({socket.gethostname()})"

@@ -21,13 +21,13 @@ from rings import HOST, in_all, nothing_left, pass_slices, until
 from benchmarks.sshd import free_port
 from blocks import RequestError, WorkFailed
 from ooc.launch import meeting as meeting_place
-from ooc.launch import place as places
+from ooc.launch import rank_number as places
 from ooc.launch import rendezvous as joining
 from ooc.launch import rendezvous_messages as messages
 from ooc.launch.meeting import Rendezvous
 from ooc.launch.rendezvous import join
 from ooc.ring import handshake, tcp
-from ooc.ring.credentials import of_holders
+from ooc.ring.credentials import key_credentials
 from ooc.ring.handshake import MAX_PENDING
 
 VARIABLES = [name for pair in places._VARIABLES for name in pair if name]
@@ -53,7 +53,7 @@ def meetings(ranks: int, host: str = HOST, **options: Any) -> list[Rendezvous]:
 @contextmanager
 def holder(meeting: Rendezvous) -> Iterator[ssl.SSLSocket]:
     """A connection to rank 0 of a process that has the key, and may be anything else."""
-    shared = of_holders(meeting.key, "rendezvous")
+    shared = key_credentials(meeting.key, "rendezvous")
     context = meeting_place.at_any_time(shared.context(ssl.PROTOCOL_TLS_CLIENT))
     with socket.socket() as plain:
         until(lambda: plain.connect_ex((HOST, meeting.port)) == 0)
@@ -292,7 +292,7 @@ def test_what_is_no_message_is_refused(threads, data):
 @pytest.mark.few(2)
 def test_an_answer_that_is_not_understood_is_an_error(threads, reply):
     first, second = meetings(2)
-    shared = of_holders(first.key, "rendezvous")
+    shared = key_credentials(first.key, "rendezvous")
     context = shared.context(ssl.PROTOCOL_TLS_SERVER)
     with socket.create_server((HOST, first.port)) as listening, ThreadPoolExecutor(1) as pool:
         asking = pool.submit(told, second)

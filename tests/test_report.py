@@ -17,7 +17,7 @@ import pytest
 from browsers import UNREADABLE, chromium, opened
 from commands import Ooc
 from corpora import trained_model
-from long import long_but
+from long_mark import long_but
 
 from ooc.runs.run import Run
 from samplers.models import open_model

@@ -13,27 +13,29 @@ import pytest
 from blocks import RequestError, write_corpus
 from samplers.topics.document_files import check_format
 from samplers.topics.mixtures import write_mixtures
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 from samplers.topics.results import describe_topics, export_npz, topics_table
-from tests.corpora import InProcess, program_spec, random_documents
+from tests.corpora import InProcessProgram, program_spec, random_documents
 
 NAMES = [f'naïve, "document" {number}' for number in range(80)]
 
 
 @pytest.fixture(scope="module")
-def program_and_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, np.ndarray, Model]:
+def program_and_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[np.ndarray, np.ndarray, SavedTopicModel]:
     """Counts of documents (D, K) and words (V, K), and the model that was written of them."""
     root = tmp_path_factory.mktemp("model")
     offsets, words = random_documents(np.random.default_rng(2), 80, 60, 40)
     vocabulary = [f"wört{word}" for word in range(60)]
     dataset = write_corpus(root / "data", offsets, words, vocabulary, names=NAMES, block_tokens=300, slices=3)
-    with InProcess(dataset, program_spec(topics=4)) as program:
+    with InProcessProgram(dataset, program_spec(topics=4)) as program:
         program.iterate(5)
         program.export(root / "model")
-        return *program.counts(), Model(root / "model")
+        return *program.counts(), SavedTopicModel(root / "model")
 
 
-def test_topics_are_described_by_their_counts(program_and_model: tuple[np.ndarray, np.ndarray, Model]) -> None:
+def test_topics_are_described_by_their_counts(
+    program_and_model: tuple[np.ndarray, np.ndarray, SavedTopicModel],
+) -> None:
     """Largest first; top words by phi and top documents by theta, as the definitions say."""
     documents, words, model = program_and_model
     described = describe_topics(model, top=5, documents=3)
@@ -55,7 +57,7 @@ def test_topics_are_described_by_their_counts(program_and_model: tuple[np.ndarra
 
 
 def test_the_export_holds_the_counts_and_no_pickles(
-    program_and_model: tuple[np.ndarray, np.ndarray, Model], tmp_path: Path
+    program_and_model: tuple[np.ndarray, np.ndarray, SavedTopicModel], tmp_path: Path
 ) -> None:
     documents, words, model = program_and_model
     for name in ("first.npz", "second.npz"):

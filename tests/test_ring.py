@@ -18,29 +18,29 @@ import pytest
 import rings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from rings import Fleet, Threads, mpiexec
+from rings import RankProcesses, ThreadRings, mpiexec
 
 from blocks import WorkFailed
-from ooc.ring import authority, collectives, control, relay, tcp
-from ooc.ring.ring import Failure, LocalRing, RingFailed, Silence
+from ooc.ring import authority, collectives, control_connection, message_relay, tcp
+from ooc.ring.ring import FirstRingFailure, HeartbeatSilence, LocalRing, RingFailed
 
 PATIENCE = 1.5  # seconds, of ranks whose neighbours are stopped
 needs_mpi = pytest.mark.skipif(mpiexec() is None, reason="THERE IS NO MPIEXEC: the ring over MPI is not tested")
 
 
 @pytest.fixture(scope="module")
-def mpi(tmp_path_factory) -> Iterator[Fleet]:
+def mpi(tmp_path_factory) -> Iterator[RankProcesses]:
     """Five processes under mpiexec."""
     pytest.importorskip("mpi4py", reason="THERE IS NO MPI4PY: the ring over MPI is not tested")
-    fleet = Fleet(tmp_path_factory.mktemp("mpi"), 5, mpi=True)
+    fleet = RankProcesses(tmp_path_factory.mktemp("mpi"), 5, mpi=True)
     yield fleet
     fleet.close()
 
 
 @pytest.fixture(params=["plain", "encrypted", pytest.param("mpi", marks=needs_mpi)])
-def transport(request) -> Threads | Fleet:
+def transport(request) -> ThreadRings | RankProcesses:
     """What makes rings."""
-    return request.getfixturevalue("mpi") if request.param == "mpi" else Threads(insecure=request.param == "plain")
+    return request.getfixturevalue("mpi") if request.param == "mpi" else ThreadRings(insecure=request.param == "plain")
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_a_rank_that_does_not_receive_holds_back_the_one_before(transport, size,
     with transport.ring(2) as do:
         sent = do(rings.hold_back, size, count)
     assert all(number * size < 80e6 for number in sent)
-    assert isinstance(transport, Threads) or sent == [0, 0]
+    assert isinstance(transport, ThreadRings) or sent == [0, 0]
 
 
 def test_a_ring_of_one_holds_one_slice():
@@ -121,7 +121,7 @@ def test_a_million_numbers_and_arrays_of_any_shape(transport):
 def test_sums_of_more_chunks_than_are_on_their_way_at_a_time():
     ranks = 6
     size = (collectives.window(ranks) + 3) * collectives.CHUNK // 8 + 1
-    with Threads(insecure=True).ring(ranks) as do:
+    with ThreadRings(insecure=True).ring(ranks) as do:
         assert all((found == 15).all() for found in do(rings.reduce, [np.full(size, rank) for rank in range(ranks)]))
 
 
@@ -129,7 +129,7 @@ def test_sums_of_more_chunks_than_are_on_their_way_at_a_time():
 def test_keys_are_renewed_before_they_have_encrypted_too_much(monkeypatch):
     """While slices and sums go round, and after certificates have ended."""
     monkeypatch.setattr(tcp, "MOST_RECORDS", 40)
-    monkeypatch.setattr(control, "MOST_RECORDS", 40)
+    monkeypatch.setattr(control_connection, "MOST_RECORDS", 40)
     monkeypatch.setattr(authority, "_VALID", timedelta(seconds=3))
     with rings.tcp_rings(3, insecure=False) as ring:
         time.sleep(3.5)
@@ -147,14 +147,14 @@ def connections_of(ring: tcp.TcpRing) -> list[Any]:
 
 def test_a_message_without_end_is_a_failure(monkeypatch):
     """Memory is not filled with what a rank sends."""
-    monkeypatch.setattr(relay, "_MOST_UNCHECKED", 2 << 20)
-    monkeypatch.setattr(relay, "available", lambda: 10 << 20)
+    monkeypatch.setattr(message_relay, "_MOST_UNCHECKED", 2 << 20)
+    monkeypatch.setattr(message_relay, "available_memory", lambda: 10 << 20)
 
     def collect(ring) -> str:
         if ring.rank == 1:
-            return rings.until_told(ring.send, relay._MORE, memoryview(bytes(1 << 20)))
+            return rings.until_told(ring.send, message_relay._MORE, memoryview(bytes(1 << 20)))
         with pytest.raises(WorkFailed) as failed:
-            list(relay.collect(ring, [], [0, 1]))
+            list(message_relay.collect_messages(ring, [], [0, 1]))
         ring.fail(failed.value.what)
         return failed.value.what
 
@@ -251,9 +251,9 @@ def test_a_ring_of_one_fails_and_ends_too():
 
 
 @pytest.fixture
-def fleet(tmp_path) -> Iterator[Fleet]:
+def fleet(tmp_path) -> Iterator[RankProcesses]:
     """Four processes, for a ring over TCP."""
-    with closing(Fleet(tmp_path, 4, mpi=False)) as ranks:
+    with closing(RankProcesses(tmp_path, 4, mpi=False)) as ranks:
         yield ranks
         for pid in ranks.pids:
             with suppress(ProcessLookupError):
@@ -288,7 +288,7 @@ def test_a_rank_that_stands_still_is_named_and_learns_of_it(fleet, insecure):
 @pytest.mark.long
 def test_ranks_that_all_stand_still_go_on_together(tmp_path):
     """A machine that sleeps, or a job that is suspended, is no failure."""
-    with closing(Fleet(tmp_path, 3, mpi=False)) as fleet:
+    with closing(RankProcesses(tmp_path, 3, mpi=False)) as fleet:
         fleet.join_tcp(insecure=True, patience=6.0)
         for signum, seconds in ((signal.SIGSTOP, 7.0), (signal.SIGCONT, 0.5)):
             for pid in fleet.pids:
@@ -304,7 +304,7 @@ def test_ranks_that_all_stand_still_go_on_together(tmp_path):
 def test_mpi_leaves_nobody_waiting_for_a_rank_that_is_gone(tmp_path, signum):
     """One that stands still is named. mpiexec ends all ranks if one is killed, and the ranks do in the end."""
     pytest.importorskip("mpi4py")
-    with closing(Fleet(tmp_path, 3, mpi=True)) as fleet:
+    with closing(RankProcesses(tmp_path, 3, mpi=True)) as fleet:
         fleet.ask(range(3), "join_mpi", lambda _: (3, PATIENCE))
         os.kill(fleet.pids[2], signum)
         if signum == signal.SIGSTOP:
@@ -319,17 +319,17 @@ def test_mpi_leaves_nobody_waiting_for_a_rank_that_is_gone(tmp_path, signum):
 
 
 def test_the_first_reason_is_the_one_that_stays():
-    failure = Failure(["a", "b"])
+    failure = FirstRingFailure(["a", "b"])
     failure.check()
     assert failure.record(1, "was late")
     assert not failure.record(0, "was later")
     with pytest.raises(RingFailed, match=r"^rank 1 \(b\) was late\nAll ranks stop"):
         failure.check()
-    assert Failure(["x"] * 2).unpacked(failure.packed()) == (1, "was late")
+    assert FirstRingFailure(["x"] * 2).unpacked(failure.packed()) == (1, "was late")
 
 
 def test_what_other_ranks_tell_is_short_and_fit_to_be_shown():
-    failure = Failure(["a", "b"])
+    failure = FirstRingFailure(["a", "b"])
     failure.record(0, "\x1b[31mred\n" + "é" * 5000)
     rank, reason = failure.unpacked(failure.packed())
     assert (rank, reason[:9]) == (0, " [31mred ")
@@ -341,7 +341,7 @@ def test_what_other_ranks_tell_is_short_and_fit_to_be_shown():
 
 @pytest.mark.long
 def test_silence_counts_from_the_last_sign_of_life_while_awake():
-    silence = Silence([1, 3], patience=4.0, allowance=3.0)
+    silence = HeartbeatSilence([1, 3], patience=4.0, allowance=3.0)
     assert silence.pass_time(3600.0) == []  # this rank was stopped: a quarter of the patience
     silence.heard(1)
     assert [silence.pass_time(0.9) for _ in range(4)] == [[]] * 4

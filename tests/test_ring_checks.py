@@ -18,7 +18,7 @@ def test_directories_that_only_look_the_same_are_apart(tmp_path: Path, monkeypat
     places = [tmp_path / "one" / "run", tmp_path / "two" / "run"]
     for place in places:
         place.parent.mkdir()
-    on_ring(2, lambda ring: ring_checks.check_apart(ring, places[ring.rank]))
+    on_ring(2, lambda ring: ring_checks.check_paths_differ(ring, places[ring.rank]))
     assert [list(place.parent.iterdir()) for place in places] == [[], []]
     with pytest.raises((RequestError, RingFailed), match="ranks 0 and 1 would write to the same directory"):
-        on_ring(2, lambda ring: ring_checks.check_apart(ring, places[0]))
+        on_ring(2, lambda ring: ring_checks.check_paths_differ(ring, places[0]))

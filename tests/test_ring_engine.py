@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import model_bytes, names_of_words, plan, random_documents
-from long import long_but
+from long_mark import long_but
 from rings import on_ring
 
 from blocks import WorkFailed, write_corpus
@@ -20,7 +20,7 @@ from ooc.runs.run import Run
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
 from samplers.lda.programs import SAMPLERS, sampler_spec
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 TOPICS, DOCUMENTS, WORDS = 6, 240, 90
 NAMES = ["" if number % 7 == 3 else f"dokument nö {number}" * (number % 4) for number in range(DOCUMENTS)]
@@ -65,7 +65,7 @@ def new_runs(
     return [create_run(root / f"run-{i}", shard, spec(**options), **length) for i, shard in enumerate(datasets)]
 
 
-def check_counts(model: Model, whole: Dataset) -> None:
+def check_counts(model: SavedTopicModel, whole: Dataset) -> None:
     """All tokens are counted once in the rows of words, and once in those of documents."""
     assert list(model.problems()) == []
     frequencies = np.zeros(WORDS, int)
@@ -85,7 +85,7 @@ def test_the_model_is_of_the_whole(tmp_path, whole, shards, ranks):
     are the same at all ranks."""
     runs = new_runs(tmp_path, shards(ranks))
     train_all(runs)
-    model = Model(runs[0].path / "model")
+    model = SavedTopicModel(runs[0].path / "model")
     assert model.document_names() == NAMES
     check_counts(model, whole)
     for run in runs[1:]:
@@ -124,7 +124,7 @@ def test_document_major_samplers_go_round(tmp_path, whole, shards, sampler):
                 run.set_iterations(planned)
             train_all(runs, workers, buffers)
     assert model_bytes(tmp_path / "a" / "run-0") == model_bytes(tmp_path / "b" / "run-0")
-    check_counts(Model(runs[0].path / "model"), whole)
+    check_counts(SavedTopicModel(runs[0].path / "model"), whole)
     alone = create_run(tmp_path / "alone", whole, program_of(sampler), iterations=12, evaluate_every=12, settings={})
     train(alone, plan(1), quiet=True)
     here, there = (run.metrics()[-1]["log_likelihood_per_token"] for run in (runs[0], alone))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from corpora import model_bytes
 from factorizations import new_runs, one_machine, planted, told, train_all, written
-from long import long_but
+from long_mark import long_but
 
 from blocks.ratings.matrix import Matrix
 from blocks.shards.splitting import make_shards

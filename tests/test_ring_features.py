@@ -11,14 +11,14 @@ import rings
 from designs import ingested, write
 
 from blocks import Design
-from blocks.design.row_shards import RowShard
+from blocks.design.row_shards import DesignRowShard
 from blocks.shards.splitting import make_shards
 from ooc.ring.ring import Ring
 from samplers.regression.data.design_features import DesignFeatures
-from samplers.regression.data.features import Features
+from samplers.regression.data.features import FeatureColumns
 from samplers.regression.data.ring_features import RingFeatures
-from samplers.regression.linear_algebra.columns import dense
-from samplers.regression.solver.sparse_regression import Moments, SparseRegression
+from samplers.regression.linear_algebra.columns import dense_columns
+from samplers.regression.solver.sparse_regression import ColumnMoments, SparseRegression
 
 ROOM = 1 << 30
 RATIOS = np.array([0.7, 0.2, 0.05])
@@ -43,19 +43,19 @@ def whole(request, tmp_path_factory) -> Design:
 
 
 @pytest.fixture(scope="module")
-def shards(whole) -> dict[int, list[RowShard]]:
-    def made(count: int) -> list[RowShard]:
+def shards(whole) -> dict[int, list[DesignRowShard]]:
+    def made(count: int) -> list[DesignRowShard]:
         out: Path = whole.path.with_name(f"in-{count}")
-        return [RowShard(shard.path) for shard in make_shards(whole.path, str(out), count)]
+        return [DesignRowShard(shard.path) for shard in make_shards(whole.path, str(out), count)]
 
     return {count: made(count) for count in (1, 3)}
 
 
-def moments(design: Design) -> Moments:
-    return Moments(design.means, design.norms, design.deviations)
+def moments(design: Design) -> ColumnMoments:
+    return ColumnMoments(design.means, design.norms, design.deviations)
 
 
-def of_ranks(shards: list[RowShard], deed: Any, keeps: bool = False) -> list[Any]:
+def of_ranks(shards: list[DesignRowShard], deed: Any, keeps: bool = False) -> list[Any]:
     """What a deed makes of the features and the ring of each rank."""
 
     def of_rank(ring: Ring) -> Any:
@@ -72,15 +72,15 @@ def test_features_are_those_of_the_whole(whole, shards, ranks):
     vector, vectors, weights = random.normal(size=60), random.normal(size=(2, 60)), random.random(60)
     chosen = np.array([0, 3, 7, 20, 79])
 
-    def found(features: Features, *_: Any) -> list[np.ndarray]:
+    def found(features: FeatureColumns, *_: Any) -> list[np.ndarray]:
         gathered = features.gather(chosen)
         return [
             features.correlations(chosen, vector),
             features.several_correlations(chosen, vectors),
             features.squares(chosen, weights),
             features.squares(chosen, None),
-            dense(gathered, features.rows),
-            dense(features.gather(chosen[:0]), features.rows),
+            dense_columns(gathered, features.rows),
+            dense_columns(features.gather(chosen[:0]), features.rows),
             *gathered,
         ]
 
@@ -96,7 +96,7 @@ def test_what_is_kept_of_sparse_columns_neither_is_read_nor_travels_again(whole,
     sets = [np.arange(50), np.arange(10, 60), np.arange(60, 80), np.arange(0), np.array([5, 70])]
 
     def gathered(features: RingFeatures, _: Design, ring: Ring) -> list[Any]:
-        columns = [dense(features.gather(chosen), features.rows) for chosen in sets]
+        columns = [dense_columns(features.gather(chosen), features.rows) for chosen in sets]
         return [features.samples, ring.bytes_summed, *columns]
 
     every = zip(*(of_ranks(shards[ranks], gathered, keeps) for keeps in (False, True)), strict=True)
@@ -123,7 +123,7 @@ STANDARDIZED = {"standardize": True, "share": 0.5}
 def test_paths_are_those_of_one_machine(whole, shards, loss, options):
     """Rounding alone differs: within the gap that was asked for, the objective is the same."""
 
-    def path(features: Features, design: Design, *_: Any) -> list[Any]:
+    def path(features: FeatureColumns, design: Design, *_: Any) -> list[Any]:
         regression = SparseRegression(features, np.asarray(design.y), loss, moments=moments(design), **options)
         found = [regression.regression.nothing()]
         for ratio in RATIOS:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from corpora import model_bytes, small_dataset
 from factorizations import planted, written
-from long import long_but
+from long_mark import long_but
 from rings import on_ring
 from sample_sets import drawn, samples_of
 

@@ -15,11 +15,11 @@ from regression_runs import COLUMNS, PATH, ROWS, dense_models, make_designs, mod
 from rings import on_ring
 
 from blocks import Design, Interrupted, RequestError, WorkFailed
-from blocks.design.design import DenseBlock, SparseBlock
-from blocks.design.row_shards import row_bounds, rows_of
-from blocks.design.weighted_moments import weighted_moments, weights_of
+from blocks.design.design import DenseDesignBlock, SparseDesignBlock
+from blocks.design.row_shards import block_rows, row_bounds
+from blocks.design.weighted_moments import row_weightings, weighted_moments
 from blocks.shards.splitting import make_shards
-from ooc import loop
+from ooc import training_loop
 from ooc.ring.ring import Ring, RingFailed
 from ooc.runs.run import Run
 from samplers import ring_checks
@@ -109,21 +109,21 @@ def undisturbed(shards, tmp_path_factory) -> dict[str, bytes]:
 def stop_after(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """Have one of the ranks be asked to stop after so many steps."""
 
-    class Impatient(loop.Stop):
+    class StopAfterRingStep(training_loop.StopRequest):
         asked = 0
 
         def reason(self) -> str | None:
             self.asked += 1
             return "SIGTERM" if self.asked > steps and self.leaves else None
 
-    ranks: list[Impatient] = []
+    ranks: list[StopAfterRingStep] = []
 
-    def make(*arguments: Any) -> Impatient:
-        ranks.append(Impatient(*arguments))
+    def make(*arguments: Any) -> StopAfterRingStep:
+        ranks.append(StopAfterRingStep(*arguments))
         ranks[-1].leaves = len(ranks) % RANKS == 0  # type: ignore[attr-defined]
         return ranks[-1]
 
-    monkeypatch.setattr(regression_training, "Stop", make)
+    monkeypatch.setattr(regression_training, "StopRequest", make)
 
 
 @pytest.mark.long
@@ -208,20 +208,20 @@ def test_moments_are_those_of_the_whole(dense):
     x = random.integers(0, 3, size=(30, 12)).astype(float)
     x[:, 3], x[:, 4], x[:10, 5], x[:10, 6], x[:, 7] = 0, 2, 1, np.nan, np.where(np.arange(30) < 20, np.nan, 2)
     x[(random.random(x.shape) < 0.3) & (np.arange(12) > 7)] = np.nan
-    block: SparseBlock | DenseBlock
+    block: SparseDesignBlock | DenseDesignBlock
     if dense:
         columns, rows = np.nonzero(np.isnan(x.T))
         offsets = np.searchsorted(columns, np.arange(13)).astype(np.int64)
-        block = DenseBlock(np.nan_to_num(x.T).astype(np.int8), offsets, rows.astype(np.uint32))
+        block = DenseDesignBlock(np.nan_to_num(x.T).astype(np.int8), offsets, rows.astype(np.uint32))
     else:
         columns, rows = np.nonzero(np.nan_to_num(x.T))
         offsets = np.searchsorted(columns, np.arange(13)).astype(np.int64)
-        block = SparseBlock(offsets, rows.astype(np.uint32), x.T[columns, rows].astype(np.float32))
+        block = SparseDesignBlock(offsets, rows.astype(np.uint32), x.T[columns, rows].astype(np.float32))
     weights = np.stack([random.random(30), np.arange(30) >= 10, np.ones(30)], axis=1).astype(float)
     bounds = row_bounds(30, 3)
-    shards = [(rows_of(block, *own), weights[slice(*own)]) for own in pairwise(bounds.tolist())]
-    parts = np.stack([own_moments(part, weights_of(mine)) for part, mine in shards])
+    shards = [(block_rows(block, *own), weights[slice(*own)]) for own in pairwise(bounds.tolist())]
+    parts = np.stack([own_moments(part, row_weightings(mine)) for part, mine in shards])
     found = joined_moments(parts, np.stack([mine.sum(axis=0) for _, mine in shards]))
-    np.testing.assert_allclose(found, weighted_moments(block, weights_of(weights)), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(found, weighted_moments(block, row_weightings(weights)), rtol=1e-12, atol=1e-12)
     assert (found[2, :, 3:5] == 0).all()
     assert not dense or (found[2, :, 7] == 0).all()

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from corpora import model_bytes, plan
-from launches import Launch, nobody_left, rank_in
+from launches import LaunchProcess, nobody_left, rank_in
 from rings import mpiexec, on_ring
 from sample_sets import drawn, samples_of
 
@@ -24,8 +24,8 @@ from blocks.shards.splitting import make_shards
 from blocks.verify import verify_dataset, verify_shards
 from ooc.cli.console import progress_bar
 from ooc.ring.ring import Ring
+from ooc.runs.dataset_entries import dataset_entry
 from ooc.runs.new_run import create_run
-from ooc.runs.remembered import entry_of
 from ooc.runs.run import Run
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
@@ -96,7 +96,7 @@ def new_runs(
     root.mkdir()
     on_ring = {"on_ring": True} if len(datasets) > 1 else {}
     spec = ProgramSpec(target("softmax"), {"rate": 0.3, "seed": 3, **on_ring, **options})
-    entry = entry_of(Samples(held_out)) if held_out else None
+    entry = dataset_entry(Samples(held_out)) if held_out else None
     length: dict[str, Any] = {"iterations": passes, "evaluate_every": 1}
     settings = {"staleness": 0, "held_out": entry} if on_ring else {"held_out": entry}
     return [create_run(root / f"{n}", each, spec, settings=settings, **length) for n, each in enumerate(datasets)]
@@ -187,13 +187,13 @@ def model(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, b
 def test_a_launch_goes_on_after_a_rank_is_killed(place: Path, model: dict[str, bytes]) -> None:
     command = ("--", "train", "softmax", "shard-{rank}", "run-{rank}", *OPTIONS)
     with nobody_left(place):
-        launch = Launch(place, *command)
+        launch = LaunchProcess(place, *command)
         launch.until_trained(place / "run-0", 1)
         rank_in(place).kill()
         done = launch.done()
     assert done.returncode == 1
     assert "was killed by SIGKILL" in done.stderr
-    done = Launch(place, "--", "resume", "run-{rank}", "--workers", 2).done()
+    done = LaunchProcess(place, "--", "resume", "run-{rank}", "--workers", 2).done()
     assert done.returncode == 0, done.stderr
     assert "held-out error" in done.stdout
     assert model_bytes(place / "run-0") == model

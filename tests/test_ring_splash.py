@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from corpora import model_bytes, names_of_words, plan, random_documents
 from factorizations import planted, written
-from launches import Launch, nobody_left, rank_in, serving
+from launches import LaunchProcess, nobody_left, rank_in, serving
 from rings import mpiexec, on_ring
 from stochastic_programs import Naive
 
@@ -23,18 +23,18 @@ from blocks import RequestError, write_corpus
 from blocks.corpus.dataset import Dataset
 from blocks.design.row_shards import row_bounds
 from blocks.ratings.matrix import Matrix
-from blocks.shards.dealing import Runs
+from blocks.shards.document_distribution import Runs
 from blocks.shards.splitting import make_shards
 from ooc.ring.ring import Ring
+from ooc.runs.dataset_entries import dataset_entry
 from ooc.runs.new_run import create_run
-from ooc.runs.remembered import entry_of
 from ooc.runs.run import Run
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
 from samplers.factorization.model import FactorModel
 from samplers.lda.observer import LdaObserver
 from samplers.lda.programs import sampler_spec
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 WORDS, TOPICS = 90, 5
 
@@ -43,7 +43,8 @@ WORDS, TOPICS = 90, 5
 
 
 def halves(matrix: Matrix, shards: int) -> list[dict[int, Runs]]:
-    """Rows dealt so that a shard is a run of those of the whole: see `blocks.shards.dealing.deal_documents`."""
+    """Rows dealt so that a shard is a run of those of the whole: see
+    `blocks.shards.document_distribution.deal_documents`."""
     runs = list(enumerate(pairwise(row_bounds(matrix.rows, shards).tolist())))
     return [
         {
@@ -124,7 +125,7 @@ def trained(
     """The runs of all machines."""
     root.mkdir()
     settings = {"staleness": 0, "stop_when_converged": False, "average": 1}
-    settings["held_out"] = held_out and entry_of(held_out)
+    settings["held_out"] = held_out and dataset_entry(held_out)
     length: dict[str, Any] = {"iterations": passes, "evaluate_every": 1, "settings": settings}
     runs = [create_run(root / f"{rank}", shard, lda(**options), **length) for rank, shard in enumerate(shards)]
 
@@ -152,7 +153,7 @@ def test_topics_are_those_of_the_formulas(corpus, shards, tmp_path, options):
     naive = Naive(*(lda(**options).build(shard) for shard in shards))  # type: ignore[arg-type]
     for _ in range(3):
         naive.run(options.get("parallelism", 2))
-    model = Model(runs[0].path / "model")
+    model = SavedTopicModel(runs[0].path / "model")
     dense = np.zeros((WORDS, TOPICS), np.float32)
     dense[np.repeat(np.arange(WORDS), np.diff(model.words.offsets)), model.words.topics] = model.words.counts
     assert np.array_equal(dense[shards[0].index.word_ids], (naive.values["word_topics"] / 10).astype(np.float32))
@@ -214,14 +215,14 @@ def test_a_launch_goes_on_after_a_rank_is_killed(place, tmp_path, command):
     """To fewer passes than were planned."""
     run = f"{command[1]}-run"
     with nobody_left(place):
-        launch = Launch(place, "--", *command, "--iterations", 9**6, "--evaluate-every", 1)
+        launch = LaunchProcess(place, "--", *command, "--iterations", 9**6, "--evaluate-every", 1)
         launch.until_trained(place / f"{run}-0", 1)
         rank_in(place).kill()
         done = launch.done()
     assert done.returncode == 1
     assert "was killed by SIGKILL" in done.stderr
     passes = max(len(Run(place / f"{run}-{rank}").metrics()) for rank in range(2)) + 2
-    done = Launch(place, "--", "resume", f"{run}-{{rank}}", "--workers", 2, "--iterations", passes).done()
+    done = LaunchProcess(place, "--", "resume", f"{run}-{{rank}}", "--workers", 2, "--iterations", passes).done()
     assert done.returncode == 0, done.stderr
     assert model_bytes(place / f"{run}-0") == expected(tmp_path / "expected", place, command[1], passes)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from corpora import model_bytes, names_of_words, new_run, open_engine, plan, planted_documents, random_documents
-from long import long_but
+from long_mark import long_but
 from minibatches import planted
 from rings import on_ring
 from topic_models import dense, weighted
@@ -32,7 +32,7 @@ from samplers.lda.running_mean import LEAST_COUNT
 from samplers.lda.training import train_lda
 from samplers.resume import resume
 from samplers.topics.inference import evaluate
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 TOPICS, WORDS, RANKS = 6, 90, 2
 SPEC = {"topics": 5, "alpha": 0.1, "beta": 0.05, "seed": 0}
@@ -77,10 +77,10 @@ def test_the_first_rank_evaluates_and_averages_for_all(tmp_path, data):
     told = [[line.get(FIELD) for line in lines_of(run)] for run in last]
     assert told[0] == told[1]
     assert [value is not None for value in told[0]] == [False, True] * 3
-    found = evaluate(Model(last[0] / "model"), held_out, workers=1, quiet=True)
+    found = evaluate(SavedTopicModel(last[0] / "model"), held_out, workers=1, quiet=True)
     assert found["predictive_log_likelihood_per_token"] == told[0][-1]
     averaged = train_all(tmp_path / "b", paths, iterations=6, average=2)
-    model, state = Model(averaged[0] / "model"), Model(last[0] / "model")
+    model, state = SavedTopicModel(averaged[0] / "model"), SavedTopicModel(last[0] / "model")
     assert model.averaged == [4, 6]
     assert model.document_names() == NAMES
     assert np.diff(model.documents.offsets).sum() >= np.diff(state.documents.offsets).sum()
@@ -98,16 +98,16 @@ def test_the_model_of_auto_is_the_mean_of_the_states_of_all(tmp_path, data):
     for iterations in range(1, 6):
         if iterations > 1:
             go_on(runs, iterations=iterations)
-        states.append(dense(Model(runs[0] / "model").words, TOPICS))
+        states.append(dense(SavedTopicModel(runs[0] / "model").words, TOPICS))
     means = train_all(tmp_path / "means", paths, iterations=2)
     go_on(means, iterations=5)
-    model, mean = Model(means[0] / "model"), weighted(states)
+    model, mean = SavedTopicModel(means[0] / "model"), weighted(states)
     found = dense(model.words, TOPICS)
     assert model.words.counts.dtype == np.float32
     assert np.allclose(found, mean, rtol=1e-4, atol=LEAST_COUNT)
     assert np.allclose(model.topic_counts, found.sum(axis=0), rtol=1e-6)
     assert (np.abs(mean - states[-1]) > 0.5).any()
-    last = Model(runs[0] / "model")
+    last = SavedTopicModel(runs[0] / "model")
     assert np.array_equal(dense(model.documents, TOPICS), dense(last.documents, TOPICS))
 
 
@@ -117,10 +117,12 @@ def test_priors_are_those_of_the_counts_of_all(tmp_path, data):
     paths, _ = data
     for name in ("before", "after", "stopped"):
         (tmp_path / name).mkdir()
-    before = Model(train_all(tmp_path / "before", paths, iterations=3, alpha=[0.2] * TOPICS, beta=0.1)[0] / "model")
+    before = SavedTopicModel(
+        train_all(tmp_path / "before", paths, iterations=3, alpha=[0.2] * TOPICS, beta=0.1)[0] / "model"
+    )
     optimized = {"alpha": 0.2, "beta": 0.1, "optimize_every": 2, "burn_in": 3}
     runs = train_all(tmp_path / "after", paths, iterations=5, **optimized)
-    model = Model(runs[0] / "model")
+    model = SavedTopicModel(runs[0] / "model")
     lengths = np.diff(np.append(0, np.cumsum(before.documents.counts))[before.documents.offsets])
     rows = before.documents.topics.astype(np.uint64) << np.uint64(32) | before.documents.counts
     documents = observed_documents(histogram(rows), histogram(lengths.astype(np.uint64)), TOPICS)
@@ -188,7 +190,7 @@ def test_the_first_rank_may_learn_in_more_or_fewer_passes_than_others_would(tmp_
     spec = sampler_spec("two-phase", SPEC, {"start": "scvb0"}, on_ring=True)
     assert len({len(spec.build(shard).initial) for shard in shards}) == RANKS
     runs = train_all(tmp_path, [shard.path for shard in shards], topics=5, iterations=1, workers=None)
-    assert Model(runs[0] / "model").topic_counts.sum() == words.size
+    assert SavedTopicModel(runs[0] / "model").topic_counts.sum() == words.size
 
 
 def test_all_ranks_stop_when_the_first_one_stops_learning(tmp_path, data):

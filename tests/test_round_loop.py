@@ -7,19 +7,27 @@ from typing import Any
 
 import numpy as np
 import pytest
-from designs import Inline, ingested, read_back, write
+from designs import InlineWorkers, ingested, read_back, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from long import long_but
+from long_mark import long_but
 
 from blocks import Design
 from blocks.design import ingestion as design_ingestion
 from ooc.dynamic import held_columns
-from ooc.dynamic.held_columns import band_bounds, gather, gatherings, held, held_specs, make_room, whole_room
-from ooc.dynamic.priorities import add_up, draw, empty_sums
-from ooc.dynamic.round_loop import PRIORITIES, RoundLoop, Shape, round_specs
-from ooc.dynamic.rounds import Pipeline
-from ooc.dynamic.schedules import SCHEDULES, Rule, generator
+from ooc.dynamic.held_columns import (
+    band_bounds,
+    gather,
+    gatherings,
+    held_columns_of_arrays,
+    held_specs,
+    make_room,
+    whole_room,
+)
+from ooc.dynamic.priority_sampling import draw_parameters, empty_sums, sum_priorities
+from ooc.dynamic.round_loop import PRIORITIES, RoundLoop, RoundLoopShape, round_specs
+from ooc.dynamic.round_schedule import RoundPipeline
+from ooc.dynamic.selection_rules import SCHEDULES, SelectionRule, generator
 from samplers.regression.rounds.lasso import LassoRounds
 from samplers.regression.rounds.logistic import LogisticRounds
 
@@ -40,7 +48,7 @@ def made(path, form: str, rows: int, columns: int) -> Design:
     path.mkdir()
     source, options = write("npz-C", x, y, path)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(design_ingestion, "Workers", Inline)
+        patched.setattr(design_ingestion, "WorkerPool", InlineWorkers)
         design = ingested("npz", source, path / "design", block_bytes=200, **options)
     assert design.form == form
     assert design.block_count > 2
@@ -54,16 +62,16 @@ def designs(tmp_path_factory) -> dict[str, Design]:
     return {form: made(path / form, form, *shape) for form, shape in shapes.items()}
 
 
-class Rounds:
+class InProcessRounds:
     """Loops of all workers over arrays of this process."""
 
-    def __init__(self, design: Design, program: Any, rule: Rule, workers: int, columns: np.ndarray) -> None:
-        room, shape = whole_room(design), Shape(workers, design.columns)
+    def __init__(self, design: Design, program: Any, rule: SelectionRule, workers: int, columns: np.ndarray) -> None:
+        room, shape = whole_room(design), RoundLoopShape(workers, design.columns)
         specs = program.shared_arrays() | held_specs(design, room) | round_specs(design, program, rule, shape)
         self.shared = {name: np.zeros(spec.shape, spec.dtype) for name, spec in specs.items()}
         make_room(design, room, columns, self.shared)
         for gathering in gatherings(design, columns):
-            gather(design, gathering, held(design, self.shared))
+            gather(design, gathering, held_columns_of_arrays(design, self.shared))
         program.begin(self.shared, columns, PENALTY)
         self.shared[PRIORITIES][:] = 1.0
         self.loops = [RoundLoop(program, rule, shape, number, self.shared) for number in range(workers)]
@@ -79,8 +87,8 @@ class Rounds:
                 runs.remove(run)
 
 
-def plain_rounds(design: Design, program: Any, rule: Rule, columns: np.ndarray, stretches: list[int]) -> Any:
-    """The coefficients and priorities after rounds as `ooc.dynamic.rounds` describes them, each state kept as a
+def plain_rounds(design: Design, program: Any, rule: SelectionRule, columns: np.ndarray, stretches: list[int]) -> Any:
+    """The coefficients and priorities after rounds as `ooc.dynamic.round_schedule` describes them, each state kept as a
     whole."""
     x = read_back(design)[:, columns]
     lasso = isinstance(program, LassoRounds)
@@ -99,12 +107,14 @@ def plain_rounds(design: Design, program: Any, rule: Rule, columns: np.ndarray, 
             # The rounds in between are of other schedulers: these priorities are as the last of the same left them.
             scheduler = number % schedulers
             own, sums = priorities[scheduler::schedulers].copy(), empty_sums(columns.size)
-            add_up(own, sums)
+            sum_priorities(own, sums)
             turn = range(number // schedulers, number // schedulers + 1)
             candidates = SCHEDULES[rule.schedule](turn, own.size, rule, randoms[scheduler])[0]
             if rule.schedule == "priority":
                 uniforms, candidates = candidates, np.empty(candidates.size, np.int64)
-                candidates = candidates[: draw(own, sums, rule.eta * own.mean() or 1.0, uniforms, candidates)]
+                candidates = candidates[
+                    : draw_parameters(own, sums, rule.eta * own.mean() or 1.0, uniforms, candidates)
+                ]
             others, chosen = [j for some in rounds[1 - depth :] for j in some] if depth > 1 else [], []
             for j in scheduler + schedulers * candidates:
                 mine = products[j, np.array([*others, *chosen], np.int64)]
@@ -132,11 +142,11 @@ def plain_rounds(design: Design, program: Any, rule: Rule, columns: np.ndarray, 
 
 
 RULES = [
-    Rule("priority", 3, 5, 0.301, True, 0.2, Pipeline(1, 1, 1), seed=1),
-    Rule("priority", 4, 6, 0.501, False, 0.2, Pipeline(2, 3, 2), seed=2),
-    Rule("priority", 3, 6, None, True, 0.2, Pipeline(3, 3, 3), seed=3),
-    Rule("random", 2, 2, None, True, 1.0, Pipeline(3, 4, 2), seed=4),
-    Rule("cyclic", 2, 3, 0.401, True, 1.0, Pipeline(2, 2, 1), seed=5),
+    SelectionRule("priority", 3, 5, 0.301, True, 0.2, RoundPipeline(1, 1, 1), seed=1),
+    SelectionRule("priority", 4, 6, 0.501, False, 0.2, RoundPipeline(2, 3, 2), seed=2),
+    SelectionRule("priority", 3, 6, None, True, 0.2, RoundPipeline(3, 3, 3), seed=3),
+    SelectionRule("random", 2, 2, None, True, 1.0, RoundPipeline(3, 4, 2), seed=4),
+    SelectionRule("cyclic", 2, 3, 0.401, True, 1.0, RoundPipeline(2, 2, 1), seed=5),
 ]
 
 
@@ -148,7 +158,7 @@ def test_rounds_are_those_written_down_plainly(designs, monkeypatch, form, rule,
     design = designs[form]
     rule = rule._replace(centred=program is LassoRounds)
     columns = np.delete(np.arange(design.columns), [1, 8])
-    rounds = Rounds(design, program(design), rule, 1, columns)
+    rounds = InProcessRounds(design, program(design), rule, 1, columns)
     assert band_bounds(design).size > 3
     stretches = [7, 1, 6]
     for last, stretch in zip(np.cumsum(stretches).tolist(), stretches, strict=True):
@@ -173,7 +183,7 @@ def test_workers_and_their_speed_do_not_matter(designs, form, rule, workers, see
         patched.setattr(held_columns, "_BAND_ENTRIES", 3)
         design, found = designs[form], []
         for count in (1, workers):
-            rounds = Rounds(design, LassoRounds(design), rule, count, np.arange(design.columns))
+            rounds = InProcessRounds(design, LassoRounds(design), rule, count, np.arange(design.columns))
             rounds.run(0, 9, random)
             rounds.run(9, 16, random)
             samples = sum(loop.samples for loop in rounds.loops)

@@ -15,7 +15,7 @@ from regressions import gap, objective
 
 from blocks import Interrupted, RequestError
 from blocks.errors import WorkFailed
-from ooc import loop
+from ooc import training_loop
 from ooc.runs.run import Run
 from samplers.regression import training as regression_training
 from samplers.regression.training import train_regression
@@ -65,14 +65,14 @@ def test_a_run_stopped_after_every_step_ends_with_the_same_bytes(made, tmp_path,
     train_regression(made / "lasso", tmp_path / "whole", "squared", **ROUNDS)
     passes = len(Run(tmp_path / "whole").metrics())
 
-    class Impatient(loop.Stop):
+    class StopAfterRoundStep(training_loop.StopRequest):
         asked = 0
 
         def reason(self) -> str | None:
             self.asked += 1
             return "SIGTERM" if self.asked % 4 == 0 else None
 
-    monkeypatch.setattr(regression_training, "Stop", Impatient)
+    monkeypatch.setattr(regression_training, "StopRequest", StopAfterRoundStep)
     with pytest.raises(Interrupted, match="stopped by SIGTERM after 3 passes of rounds; everything is saved"):
         train_regression(made / "lasso", tmp_path / "run", "squared", **ROUNDS)
     workers, stops = 1, 1

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from blocks.design.dense_spill import complete, sparse
-from blocks.design.design import DenseBlock, SparseBlock
-from blocks.design.moments import moments
+from blocks.design.dense_spill import complete_block, sparse_entries
+from blocks.design.design import DenseDesignBlock, SparseDesignBlock
+from blocks.design.moments import block_moments
 from blocks.design.row_files import draw_folds, read_rows, read_weights
-from blocks.design.weighted_moments import weighted_moments, weights_of
+from blocks.design.weighted_moments import row_weightings, weighted_moments
 from blocks.errors import RequestError
 
 
@@ -35,25 +35,25 @@ def test_moments_under_several_weights(data):
     w[data.draw(st.integers(0, len(x) - 1))] += 1.0
     kind = data.draw(st.sampled_from(["sparse", "ones", "float32", "int8"]))
     known = np.ones(shape, bool)
-    block: SparseBlock | DenseBlock
+    block: SparseDesignBlock | DenseDesignBlock
     if kind in ("sparse", "ones"):
         x = (x != 0).astype(np.float32) if kind == "ones" else x
-        block = sparse(np.ascontiguousarray(x.T))
+        block = sparse_entries(np.ascontiguousarray(x.T))
         block = block._replace(values=block.values[: 0 if kind == "ones" else None])
     elif kind == "float32":
-        block = complete(np.ascontiguousarray(x.T))
+        block = complete_block(np.ascontiguousarray(x.T))
     else:
         known = data.draw(arrays.arrays(bool, shape, elements=st.booleans()))
         columns, rows = np.nonzero(~known.T)
         offsets = np.searchsorted(columns, np.arange(shape[1] + 1))
-        block = DenseBlock(np.ascontiguousarray((x * known).T.astype(np.int8)), offsets, rows.astype(np.uint32))
-    found = weighted_moments(block, weights_of(w))
+        block = DenseDesignBlock(np.ascontiguousarray((x * known).T.astype(np.int8)), offsets, rows.astype(np.uint32))
+    found = weighted_moments(block, row_weightings(w))
     for number, weights in enumerate(w.T):
         assert np.allclose(found[:, number], expected(x, weights, known), rtol=1e-9, atol=1e-9)
         of_weight = [np.unique(x[(weights > 0) & known[:, column], column]) for column in range(shape[1])]
         assert (found[2, number] == 0).tolist() == [values.size <= 1 for values in of_weight]
-    same = weighted_moments(block, weights_of(np.ones((len(x), 1))))[:, 0]
-    assert np.allclose(same, np.array(moments(block, len(x))), rtol=1e-12, atol=1e-12)
+    same = weighted_moments(block, row_weightings(np.ones((len(x), 1))))[:, 0]
+    assert np.allclose(same, np.array(block_moments(block, len(x))), rtol=1e-12, atol=1e-12)
 
 
 def test_rows_are_numbers_or_true_and_false(tmp_path):

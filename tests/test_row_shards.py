@@ -9,8 +9,8 @@ import pytest
 from designs import ingested, read_back, write
 
 from blocks import Design, RequestError
-from blocks.design.design import DenseBlock
-from blocks.design.row_shards import RowShard, rows_of
+from blocks.design.design import DenseDesignBlock
+from blocks.design.row_shards import DesignRowShard, block_rows
 from blocks.shards.splitting import make_shards
 from blocks.verify import verify_dataset, verify_shards
 from ooc.cli.console import progress_bar
@@ -36,7 +36,7 @@ def whole(request, tmp_path) -> Design:
 
 def test_values_that_are_missing_stay_so():
     rows, at = np.array([1, 5, 9, 0, 5], np.uint32), np.array([0, 3, 3, 5])
-    part = rows_of(DenseBlock(np.arange(30).reshape(3, 10), at, rows), 5, 10)
+    part = block_rows(DenseDesignBlock(np.arange(30).reshape(3, 10), at, rows), 5, 10)
     assert np.array_equal(part.values, np.arange(30).reshape(3, 10)[:, 5:])
     assert (part.missing_offsets.tolist(), part.missing_rows.tolist()) == ([0, 2, 2, 3], [0, 4, 0])
 
@@ -46,7 +46,7 @@ def test_values_that_are_missing_stay_so():
 def test_shards_have_all_rows_and_know_the_whole(whole, tmp_path, shards):
     out = tmp_path / "shards"
     made = make_shards(whole.path, str(out), shards)
-    parts = [RowShard(shard.path) for shard in made]
+    parts = [DesignRowShard(shard.path) for shard in made]
     rows = [read_back(Design(shard.path)) for shard in made]
     assert [part.own.stop - part.own.start for part in parts] == [len(some) for some in rows]
     filled = read_back(whole)
@@ -79,7 +79,7 @@ def test_what_cannot_be_split_is_told(whole, tmp_path):
         make_shards(whole.path, str(tmp_path / "shards"), 41)
     assert not (tmp_path / "shards").exists()
     with pytest.raises(RequestError, match="is a whole dataset; expected a shard"):
-        RowShard(whole.path)
+        DesignRowShard(whole.path)
     (shard,) = make_shards(whole.path, str(tmp_path / "shards"), 1)
     with pytest.raises(RequestError, match="is already a shard"):
         make_shards(shard.path, str(tmp_path / "others"), 2)

@@ -9,26 +9,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplers.lda.documents import aggregate_words, count_words
-from samplers.lda.rows import DENSE, Rows, clear_row, decrease, increase, nonzeros, row_count, row_layout
+from samplers.lda.document_kernels import aggregate_words, count_words
+from samplers.lda.word_topic_rows import (
+    DENSE,
+    WordTopicRows,
+    clear_row,
+    decrease,
+    increase,
+    nonzeros,
+    row_count,
+    row_layout,
+)
 
 TOPICS = st.sampled_from([2, 5, 40, 1000, 1_000_000])
 
 
-def empty_rows(frequencies: list[int], topics: int) -> Rows:
+def empty_rows(frequencies: list[int], topics: int) -> WordTopicRows:
     """Rows as the layout has them."""
     layout = row_layout(np.array(frequencies, np.int64), topics)
-    return Rows(
+    return WordTopicRows(
         topics, layout.masks, layout.starts, np.zeros(layout.dense, np.int32), np.zeros(layout.tables, np.int64)
     )
 
 
-def slots(rows: Rows, word: int) -> np.ndarray:
+def slots(rows: WordTopicRows, word: int) -> np.ndarray:
     """The entries of a row that is a table."""
     return rows.tables[rows.starts[word] : rows.starts[word] + rows.masks[word] + 1]
 
 
-def found(rows: Rows, word: int) -> dict[int, int]:
+def found(rows: WordTopicRows, word: int) -> dict[int, int]:
     """Topics and counts by `nonzeros`, each topic once."""
     room = rows.topics if rows.masks[word] == DENSE else int(rows.masks[word]) + 1
     topics, counts = np.full(room + 1, -1, np.int32), np.full(room + 1, -1, np.int32)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import Ooc
 from corpora import tree
-from long import long_but
+from long_mark import long_but
 from make_old_files import write_inputs
 
 INGEST = [

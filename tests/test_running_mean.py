@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from corpora import InProcess, leftovers, model_bytes, program_spec, small_dataset
+from corpora import InProcessProgram, leftovers, model_bytes, program_spec, small_dataset
 from topic_models import dense, weighted
 
 from blocks import Dataset
@@ -12,7 +12,7 @@ from samplers.lda import training
 from samplers.lda.running_mean import LEAST_COUNT
 from samplers.resume import resume
 from samplers.topics.inference import evaluate, infer
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 from samplers.topics.results import describe_topics, export_npz
 
 OPTIONS = {"topics": 6, "evaluate_every": 2, "workers": 1, "quiet": True}
@@ -25,14 +25,14 @@ def data(tmp_path_factory) -> Dataset:
 
 def test_the_model_is_the_weighted_mean_of_the_states(data, tmp_path):
     """Words float32, without what is below LEAST_COUNT; documents as in the last state."""
-    with InProcess(data, program_spec("SparseGibbs")) as chain:
+    with InProcessProgram(data, program_spec("SparseGibbs")) as chain:
         states = []
         for iteration in range(1, 10):
             chain.iterate()
             documents, words = chain.counts()
             states.append(words)
             chain.export(tmp_path / str(iteration))
-            model, mean = Model(tmp_path / str(iteration)), weighted(states)
+            model, mean = SavedTopicModel(tmp_path / str(iteration)), weighted(states)
             found = dense(model.words, 5)
             assert model.words.counts.dtype == np.float32
             assert (model.words.counts >= np.float32(LEAST_COUNT)).all()
@@ -45,10 +45,10 @@ def test_the_model_is_the_weighted_mean_of_the_states(data, tmp_path):
 
 def test_without_it_the_model_is_the_last_state(data, tmp_path):
     for name, options in (("off", {"running_mean": False}), ("in place", {"update": "immediate"})):
-        with InProcess(data, program_spec("SparseGibbs", **options)) as chain:
+        with InProcessProgram(data, program_spec("SparseGibbs", **options)) as chain:
             chain.iterate(3)
             chain.export(tmp_path / name)
-            model = Model(tmp_path / name)
+            model = SavedTopicModel(tmp_path / name)
             assert model.words.counts.dtype == np.uint32
             assert np.array_equal(dense(model.words, 5), chain.counts()[1])
 
@@ -74,7 +74,7 @@ def test_what_is_asked_for_by_number_is_an_average_of_states(data, tmp_path):
         ("gibbs", {"sampler": "gibbs"}),
     ):
         training.train_lda(data.path, tmp_path / name, iterations=4, **OPTIONS, **options)
-        model = Model(tmp_path / name / "model")
+        model = SavedTopicModel(tmp_path / name / "model")
         kinds[name] = (str(model.words.counts.dtype), model.averaged)
     assert kinds == {
         "mean": ("float32", []),
@@ -90,10 +90,10 @@ def test_what_a_mean_is_used_for(data, tmp_path):
     held_out = {}
     for name, average in (("mean", None), ("state", 1)):
         training.train_lda(data.path, tmp_path / name, iterations=20, average=average, **OPTIONS)
-        model = Model(tmp_path / name / "model")
+        model = SavedTopicModel(tmp_path / name / "model")
         held_out[name] = evaluate(model, data, workers=1, quiet=True)["predictive_log_likelihood_per_token"]
     assert held_out["mean"] > held_out["state"]
-    model = Model(tmp_path / "mean" / "model")
+    model = SavedTopicModel(tmp_path / "mean" / "model")
     mixtures = infer(model, data, tmp_path, workers=1)["mixtures"]
     assert np.allclose(mixtures.sum(axis=1), 1, atol=1e-5)
     shares = [topic["share"] for topic in describe_topics(model, top=3, documents=0)]

@@ -9,7 +9,7 @@ import pytest
 from sample_sets import read_back
 
 from blocks import RequestError
-from blocks.describe import describe, told
+from blocks.dataset_description import describe, description_lines
 from blocks.kinds import open_any
 from blocks.progress_bar import no_bar
 from blocks.samples.ingestion import ingest_samples, write_samples
@@ -47,7 +47,7 @@ def test_samples_are_those_of_the_file(tmp_path: Path) -> None:
     assert samples.index.labels.tolist() == [1, 2, 3]
     facts = describe(open_any(samples.path))
     assert facts["labels"] == 3
-    assert "samples     4, 3 labels" in list(told(facts))
+    assert "samples     4, 3 labels" in list(description_lines(facts))
     assert verify_dataset(samples, no_bar).problems == []
 
 
@@ -67,7 +67,7 @@ def test_chunks_and_files_make_no_difference(
     )
     sets = [write_samples(tmp_path / "arrays", *arrays, seed=4, block_entries=block_entries)]
     for size in (100, 1 << 20):
-        monkeypatch.setattr("blocks.sources.Source.chunks.__defaults__", (size,))
+        monkeypatch.setattr("blocks.text_inputs.TextInput.chunks.__defaults__", (size,))
         out = str(tmp_path / f"file{size}")
         sets.append(ingest_samples([str(tmp_path / "many.svm")], out, seed=4, block_entries=block_entries))
     assert len({samples.identity for samples in sets}) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from corpora import (
-    InProcess,
+    InProcessProgram,
     model_bytes,
     new_run,
     plan,
@@ -18,7 +18,7 @@ from scipy import stats
 from blocks import Dataset, RequestError
 from ooc.rng import stream_key
 from ooc.training import train
-from samplers.lda import folding, scvb0, warm_start
+from samplers.lda import scvb0, start_fold_in, warm_start
 
 
 @pytest.fixture(scope="module")
@@ -55,15 +55,15 @@ def test_of_many_likely_topics_the_most_likely_are_kept(dataset):
     batch.alpha[:] = 0.1
     estimate = batch.estimate._replace(alpha=batch.alpha.astype(np.float32))
     batch.phi = (batch.rows.astype(np.float64) * SCALE + BETA) * batch.shares
-    memory = folding.new_memory(batch.block.offsets, 0, 30, estimate)
+    memory = start_fold_in.new_memory(batch.block.offsets, 0, 30, estimate)
     for document in range(batch.first, batch.last):
         words, times = np.unique(batch.words_of(document), return_counts=True)
         if not words.size:
             continue
         memory.words[: words.size], memory.times[: words.size] = words, times
         memory.words[words.size : words.size + 4], memory.times[words.size : words.size + 4] = words[-1:], 0
-        found = folding.fold(words.size, estimate, memory)
-        assert 32 <= found <= folding.LIKELY
+        found = start_fold_in.fold(words.size, estimate, memory)
+        assert 32 <= found <= start_fold_in.LIKELY
         evidence = batch.evidence(words, times)
         kept = np.zeros(300, bool)
         kept[memory.likely[:found]] = True
@@ -120,7 +120,7 @@ def test_planted_topics_are_found_before_the_first_iteration(tmp_path):
         shares[start] = []
         for seed in range(3):
             spec = program_spec("SparseGibbs", topics=5, alpha=0.1, seed=seed, start=start)
-            with InProcess(dataset, spec) as chain:
+            with InProcessProgram(dataset, spec) as chain:
                 shares[start].append(share_found(chain))
     assert max(shares["scvb0"]) > 0.95
     assert max(shares["random"]) < 0.3
@@ -132,7 +132,7 @@ def test_rows_are_scaled_anew_before_they_overflow(tmp_path, monkeypatch):
     shares = []
     for seed in range(3):
         spec = program_spec("SparseGibbs", topics=5, alpha=0.1, seed=seed)
-        with InProcess(planted(tmp_path / str(seed)), spec) as chain:
+        with InProcessProgram(planted(tmp_path / str(seed)), spec) as chain:
             assert chain.shared["estimate"][1] >= 0.5
             shares.append(share_found(chain))
     assert max(shares) > 0.95
@@ -145,7 +145,7 @@ def test_passes_over_all_blocks_find_the_topics_too(tmp_path, monkeypatch):
     shares = []
     for seed in range(3):
         spec = program_spec("SparseGibbs", topics=5, alpha=0.1, seed=seed)
-        with InProcess(planted(tmp_path / str(seed)), spec) as chain:
+        with InProcessProgram(planted(tmp_path / str(seed)), spec) as chain:
             *learning, _ = chain.program.initial
             assert len(learning) > 2
             units = range(chain.dataset.block_count)

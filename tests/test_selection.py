@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplers.regression.solver import selection
+from samplers.regression.solver import column_selection
 from samplers.regression.threads import thread_pool
 
 _THREE = thread_pool.ThreadPool(3)
@@ -17,10 +17,10 @@ _THREE = thread_pool.ThreadPool(3)
 @given(st.lists(st.sampled_from([0.0, 1e-9, 0.5, 0.5, 1.0, 1.00001, 3e38]), max_size=30), st.integers(0, 30))
 def test_the_largest_gains_are_chosen(gains, size):
     array, chosen = np.array(gains, np.float32), np.arange(len(gains)) * 3
-    found = selection.largest(array, chosen, size)
+    found = column_selection.largest_gains(array, chosen, size)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(thread_pool, "_FEW", 0)
-        np.testing.assert_array_equal(selection.largest(array, chosen, size, _THREE), found)
+        np.testing.assert_array_equal(column_selection.largest_gains(array, chosen, size, _THREE), found)
     assert len(found) == min(size, np.count_nonzero(array))
     assert (np.diff(found) > 0).all()
     left_out = np.setdiff1d(chosen, found) // 3
@@ -35,12 +35,12 @@ def test_the_largest_gains_are_chosen_also_where_a_sample_misleads(seed):
     gains = random.random(100_000).astype(np.float32)
     gains[seed % 2 :: 6] += 1
     for size in (1, 1000, 30_000, 99_999):
-        found = selection.largest(gains, np.arange(gains.size), size)
+        found = column_selection.largest_gains(gains, np.arange(gains.size), size)
         assert len(found) == size
         np.testing.assert_array_equal(found, np.sort(np.argsort(-gains, kind="stable")[:size]))
 
 
 @given(one=st.sets(st.integers(0, 30)), other=st.sets(st.integers(0, 30)))
 def test_a_union_has_each_number_once(one, other):
-    found = selection.union(*(np.array(sorted(some), np.int64) for some in (one, other)))
+    found = column_selection.sorted_union(*(np.array(sorted(some), np.int64) for some in (one, other)))
     assert found.tolist() == sorted(one | other)

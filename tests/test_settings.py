@@ -17,7 +17,7 @@ from typer.main import get_command
 
 from blocks.cache_directory import CHOSEN
 from ooc.cli.app import app
-from ooc.cli.command import options_of
+from ooc.cli.command import command_options
 from ooc.cli.session import choose
 from ooc.cli.variables import forget_options, variable
 
@@ -223,7 +223,7 @@ def every(command: Any) -> Iterator[Any]:
 
 def test_variables_of_options_are_no_others() -> None:
     commands = [each for each in every(get_command(app)) if not hasattr(each, "commands")]
-    options = {name: option for each in commands for name, option in options_of(each).items()}
+    options = {name: option for each in commands for name, option in command_options(each).items()}
     assert {"quiet", "config", "memory", "watch"} <= options.keys()
     assert CHOSEN not in map(variable, options)
     assert {name for name, option in options.items() if option.envvar is None} == {

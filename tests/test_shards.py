@@ -20,7 +20,7 @@ from corpora import corpora, kill_once_there, names_of_words, small_dataset, tin
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from long import long_but
+from long_mark import long_but
 from rating_files import read_back
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
@@ -29,20 +29,20 @@ from blocks.progress_bar import no_bar
 from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
 from blocks.ratings.matrix import Matrix
 from blocks.shards import splitting as shards_module
-from blocks.shards.dealing import FINE, deal_documents
+from blocks.shards.document_distribution import FINE, deal_documents
 from blocks.shards.splitting import make_shards
-from blocks.shards.whole import check_together, columns_of, shard_paths
-from blocks.shards.worker import ShardWorker
+from blocks.shards.whole_dataset import check_shards_complete, ranked_columns, shard_paths
+from blocks.shards.worker import SplitWorker
 from blocks.verify import repair_dataset, verify_dataset, verify_shards
 
 
-class Here:
+class InlineSplitWorkers:
     """Instead of worker processes, which take half a second to start: the messages are answered in this one."""
 
     def __init__(self, _: str, argument: Any, __: int) -> None:
-        self._handler = ShardWorker(argument)
+        self._handler = SplitWorker(argument)
 
-    def __enter__(self) -> Here:
+    def __enter__(self) -> InlineSplitWorkers:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,7 +55,7 @@ class Here:
 @pytest.fixture(scope="module")
 def here() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shards_module, "Workers", Here)
+        patch.setattr(shards_module, "WorkerPool", InlineSplitWorkers)
         yield
 
 
@@ -72,14 +72,14 @@ def told(shards: list[Any]) -> dict[str, Any]:
 
 def check_shards(whole: Dataset | Matrix, shards: list[Any]) -> None:
     """What holds for corpora and matrices."""
-    check_together(told(shards))
+    check_shards_complete(told(shards))
     assert [(one.shard, one.shards) for one in shards] == [(number, len(shards)) for number in range(len(shards))]
     assert (whole.shard, whole.shards) == (0, 1)
-    expected = columns_of(shards[0])
+    expected = ranked_columns(shards[0])
     assert expected.slice_bounds.size - 1 >= 2 * len(shards) + 2
     in_order = {}
     for dataset in (whole, *shards):
-        columns = columns_of(dataset)
+        columns = ranked_columns(dataset)
         counts = dataset.whole.column_entries if isinstance(dataset, Matrix) else dataset.whole.frequencies
         in_order[str(dataset.path)] = counts[np.argsort(columns.ids)].tolist()
         if dataset is not whole:
@@ -244,7 +244,7 @@ def test_shards_that_do_not_belong_together_are_told(tmp_path, here, corpus):
     )
     x, _ = make_shards(corpus.path, str(tmp_path / "two"), 2)
     y, _ = make_shards(other.path, str(tmp_path / "others"), 2)
-    check_together(told([c, a, b]))
+    check_shards_complete(told([c, a, b]))
     for mixed, complaint in (
         ([a, b], "shard 2 of 3 is missing"),
         ([a, b, c, corpus], "corpus is a whole dataset; expected a shard"),
@@ -252,10 +252,10 @@ def test_shards_that_do_not_belong_together_are_told(tmp_path, here, corpus):
         ([x, b], "not shards of the same dataset and the same split"),
     ):
         with pytest.raises(RequestError, match=complaint):
-            check_together(told(mixed))
+            check_shards_complete(told(mixed))
     shutil.copytree(a.path, tmp_path / "again")
     with pytest.raises(RequestError, match="are both shard 0"):
-        check_together(told([a, b, c, Dataset(tmp_path / "again")]))
+        check_shards_complete(told([a, b, c, Dataset(tmp_path / "again")]))
     assert verify_shards(tmp_path / "three", no_bar).problems == []
     shutil.rmtree(c.path)
     shutil.copytree(y.path, c.path)

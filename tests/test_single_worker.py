@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from corpora import InProcess
+from corpora import InProcessProgram
 from factorizations import planted, written
 
 from blocks import WorkFailed
 from blocks.ratings.matrix import Matrix
-from ooc.stochastic.functions import only_adds
+from ooc.stochastic.program_functions import only_adds
 from ooc.workers.worker import ProgramSpec
 
 
@@ -127,7 +127,7 @@ def test_a_single_worker_that_only_adds_comes_to_the_bits_of_variables_with_a_sc
     found = {}
     for name, text in {"adds": ADDING.replace("multiply", "add"), "scales": ADDING}.items():
         (tmp_path / f"{name}.py").write_text(text)
-        with InProcess(matrix, ProgramSpec(f"{name}:Adding", {"parallelism": 1})) as chain:
+        with InProcessProgram(matrix, ProgramSpec(f"{name}:Adding", {"parallelism": 1})) as chain:
             chain.iterate(2)
             assert only_adds(chain.program) == (name == "adds")
             found[name] = {variable: chain.shared[variable].tobytes() for variable in "twhg"}
@@ -136,7 +136,7 @@ def test_a_single_worker_that_only_adds_comes_to_the_bits_of_variables_with_a_sc
     text = ADDING.replace("multiply", "add")
     for number, (old, new, says) in enumerate(OUTSIDE):
         (tmp_path / f"outside_{number}.py").write_text(text.replace(old, new))
-        with InProcess(matrix, ProgramSpec(f"outside_{number}:Adding", {"parallelism": 1})) as chain:
+        with InProcessProgram(matrix, ProgramSpec(f"outside_{number}:Adding", {"parallelism": 1})) as chain:
             assert only_adds(chain.program)
             with pytest.raises(WorkFailed, match=says):
                 chain.iterate(1)

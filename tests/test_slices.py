@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from corpora import leftovers, model_bytes, names_of_words, new_run, plan, program_spec, small_dataset
 from dirty_pages import Watch, dirty, on_disk
-from long import long_but
+from long_mark import long_but
 from processes import children
 
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
-from blocks.memory import Held, held, parse_size
+from blocks.memory import MemoryMeter, held_memory, parse_size
 from ooc.plan.memory_plan import make_plan
 from ooc.runs.run import Run
 from ooc.state.slice_file import SliceFile
@@ -40,7 +40,7 @@ ITERATIONS = 4
 
 def test_what_is_held_is_looked_at_again_and_again():
     """What is told may be old, but not for long."""
-    held_now = Held()
+    held_now = MemoryMeter()
     before, array = held_now([os.getpid()]), np.ones(1 << 23)
     while held_now([os.getpid()]) < before + array.nbytes / 2:
         time.sleep(0.01)
@@ -59,7 +59,7 @@ def test_a_file_holds_arrays_until_it_is_closed(tmp_path):
     assert (file.arrays["a"] == 3).all()
     before = dirty(os.getpid())
     assert before > 7_000_000
-    assert held([os.getpid()]) > 7_000_000
+    assert held_memory([os.getpid()]) > 7_000_000
     for _ in range(2):  # the second waits for the first
         file.write_back()
     assert dirty(os.getpid()) < before - 7_000_000

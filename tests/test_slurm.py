@@ -8,7 +8,7 @@ import pytest
 
 from blocks import RequestError
 from ooc import slurm
-from ooc.cli.session import Session
+from ooc.cli.session import CommandSession
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_too_little_time_is_refused(monkeypatch, left):
 
 def test_the_shorter_limit_holds():
     limits = {(None, None): None, (5.0, None): 5.0, (None, 4.0): 4.0, (5.0, 4.0): 4.0}
-    assert {(given, asked): Session(time=given).limit(asked) for given, asked in limits} == limits
+    assert {(given, asked): CommandSession(time=given).limit(asked) for given, asked in limits} == limits
 
 
 def test_tasks_that_do_not_know_of_each_other_are_refused(monkeypatch):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from corpora import tree
-from long import long_but
+from long_mark import long_but
 
 MOUNTED = 'mount -t tmpfs -o "$0" tmpfs /dev/shm && exec "$@"'
 FIT = """

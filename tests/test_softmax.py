@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import Ooc
-from corpora import InProcess
+from corpora import InProcessProgram
 from sample_sets import drawn, samples_of
 
 from blocks.samples.samples import Samples
@@ -68,7 +68,7 @@ def plain(samples: Samples, spacing: int, passes: int, rate: float, penalty: flo
 def test_one_worker_takes_the_steps_of_adagrad(tmp_path, spacing):
     samples = samples_of(tmp_path / "samples", *drawn(600, 1), spacing)
     options = {"parallelism": 1, "rate": 0.3, "regularization": 0.01, "sync_per_pass": 2}
-    with InProcess(samples, ProgramSpec(target("softmax"), options)) as chain:
+    with InProcessProgram(samples, ProgramSpec(target("softmax"), options)) as chain:
         chain.iterate(2)
         weights = chain.shared["weights"][::spacing]  # the last row has the intercepts
         assert np.allclose(weights, plain(samples, spacing, 2, 0.3, 0.01), atol=2e-4)
@@ -82,7 +82,7 @@ def test_workers_learn_as_one_does(samples, loss):
     found = []
     for degree in (1, 8):
         options = {"parallelism": degree, "loss": loss, "rate": 0.3}
-        with InProcess(samples, ProgramSpec(target("softmax"), options)) as chain:
+        with InProcessProgram(samples, ProgramSpec(target("softmax"), options)) as chain:
             chain.iterate(4)
             found.append(chain.objective())
     assert found[1]["objective"] < 1.1 * found[0]["objective"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from corpora import InProcess
+from corpora import InProcessProgram
 from sample_sets import drawn, samples_of
 from scipy import sparse
 from sklearn.utils.estimator_checks import check_estimator
@@ -49,8 +49,8 @@ def test_it_takes_the_steps_of_one_worker(tmp_path: Path, loss: str) -> None:
     order = np.concatenate([samples.block(number).rows for number in range(samples.block_count)]).astype(np.int64)
     options = {"loss": loss, "rate": 0.3, "regularization": 0.01}
     estimator = SoftmaxRegression(**options)
-    spec = ProgramSpec("samplers.regression.softmax.program:Softmax", options | {"parallelism": 1})
-    with InProcess(samples, spec) as chain:
+    spec = ProgramSpec("samplers.regression.softmax.program:SoftmaxProgram", options | {"parallelism": 1})
+    with InProcessProgram(samples, spec) as chain:
         chain.iterate()
         weights = chain.shared["weights"].copy()
     estimator.partial_fit(X[order], LABELS[order], classes=[0, 2, 5])

@@ -7,17 +7,17 @@ import pytest
 import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from regressions import RATIOS, Problem, fit, gap, null_loss, objective, problems, solve, solver, violation
+from regressions import RATIOS, RandomRegression, fit, gap, null_loss, objective, problems, solve, solver, violation
 from sklearn.linear_model import ElasticNet, LogisticRegression
 
 from blocks.errors import RequestError, WorkFailed
 from samplers.regression.data import features
 from samplers.regression.data.features import features_of_matrix
-from samplers.regression.path.solver import PathFit
+from samplers.regression.path.solver import LambdaPathFit
 from samplers.regression.quadratic import descent
 from samplers.regression.solver import correlations, dual_gap, working_sets
 from samplers.regression.solver.sparse_regression import LinearModel, SparseRegression
-from samplers.regression.solver.working_sets import Solution
+from samplers.regression.solver.working_sets import RegressionSolution
 from samplers.regression.threads import thread_pool
 
 LOSSES = ["squared", "logistic", "poisson"]
@@ -69,14 +69,14 @@ def test_logistic_regression_agrees_with_liblinear(problem):
 
 
 @pytest.fixture(scope="module")
-def genes() -> Problem:
+def genes() -> RandomRegression:
     """300 columns, float32 but not whole, of which few matter; neighbours are alike."""
     random = np.random.default_rng(1)
     x = random.standard_normal((60, 300))
     x[:, 1:] = 0.3 * x[:, 1:] + 0.7 * x[:, :-1]
     x[random.random(x.shape) < 0.5] = 0
     y = x[:, ::40] @ np.arange(1, 9) + random.standard_normal(60)
-    return Problem(x.astype(np.float32).astype(np.float64), y, "squared", {})
+    return RandomRegression(x.astype(np.float32).astype(np.float64), y, "squared", {})
 
 
 HELD = {
@@ -91,7 +91,7 @@ HELD = {
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
 def test_solutions_do_not_depend_on_how_columns_are_held(genes, way, loss):
     y = genes.y if loss == "squared" else (genes.y > 0).astype(float)
-    problem = Problem(genes.x, y, loss, {"weights": np.linspace(0.5, 2, 60)})
+    problem = RandomRegression(genes.x, y, loss, {"weights": np.linspace(0.5, 2, 60)})
     _, expected = solve(problem, tolerance=1e-12)
     _, found = solve(problem, tolerance=1e-12, x=HELD[way](genes.x))
     for one, other in zip(expected, found, strict=True):
@@ -104,7 +104,7 @@ def test_solutions_do_not_depend_on_how_columns_are_held(genes, way, loss):
 def test_results_are_the_same_bits_for_any_number_of_threads(genes, monkeypatch, loss, sparse):
     monkeypatch.setattr("samplers.regression.data.features._LEAST", 1)
     y = genes.y if loss == "squared" else (genes.y > 0).astype(float)
-    problem = Problem(genes.x, y, loss, {})
+    problem = RandomRegression(genes.x, y, loss, {})
     x = scipy.sparse.csc_array(genes.x) if sparse else np.asfortranarray(genes.x)
     found = {threads: solve(problem, x=x, threads=threads)[1] for threads in (1, 2, 3)}
     for threads in (2, 3):
@@ -119,8 +119,8 @@ def test_a_weight_is_as_good_as_rows_that_are_there_more_often(genes, loss, stan
     times = np.arange(60) % 4  # some are not there at all
     y = genes.y if loss == "squared" else (genes.y > 0).astype(float)
     options = {"standardize": standardize}
-    weighted = Problem(genes.x, y, loss, options | {"weights": times.astype(float)})
-    repeated = Problem(np.repeat(genes.x, times, axis=0), np.repeat(y, times), loss, options)
+    weighted = RandomRegression(genes.x, y, loss, options | {"weights": times.astype(float)})
+    repeated = RandomRegression(np.repeat(genes.x, times, axis=0), np.repeat(y, times), loss, options)
     lambdas, found = solve(weighted, tolerance=1e-12)
     for lam, one, other in zip(lambdas, found, solve(repeated, tolerance=1e-12)[1], strict=True):
         assert objective(repeated, one, lam) == pytest.approx(objective(repeated, other, lam), rel=1e-9)
@@ -150,7 +150,7 @@ def test_columns_without_a_penalty_are_regressed_out(genes):
 def test_columns_without_a_penalty_may_depend_on_each_other(genes):
     x = np.column_stack([genes.x, np.ones(60), genes.x[:, 0], genes.x[:, 1] - genes.x[:, 0]])
     factors = np.r_[0, 0, np.ones(298), 0, 0, 0]
-    problem = Problem(x, genes.y, "squared", {"factors": factors})
+    problem = RandomRegression(x, genes.y, "squared", {"factors": factors})
     plain = genes._replace(options={"factors": factors[:300]})
     for (lam, one), (_, other) in zip(zip(*solve(problem), strict=True), zip(*solve(plain), strict=True), strict=True):
         np.testing.assert_allclose(one.coefficients[2:300], other.coefficients[2:], atol=1e-6)
@@ -160,7 +160,7 @@ def test_columns_without_a_penalty_may_depend_on_each_other(genes):
 def test_standardised_columns_have_coefficients_for_the_columns_as_they_are(genes):
     """The same as columns divided by their deviations beforehand, whose coefficients are then divided."""
     deviations = genes.x.std(axis=0)
-    divided = Problem(genes.x / deviations, genes.y, "squared", {})
+    divided = RandomRegression(genes.x / deviations, genes.y, "squared", {})
     _, found = solve(genes._replace(options={"standardize": True}), tolerance=1e-12)
     for one, other in zip(found, solve(divided, tolerance=1e-12)[1], strict=True):
         np.testing.assert_allclose(one.coefficients * deviations, other.coefficients, atol=1e-5)
@@ -170,12 +170,12 @@ def test_standardised_columns_have_coefficients_for_the_columns_as_they_are(gene
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_path_is_the_same_without_screening(genes, loss, options, monkeypatch):
     y = {"squared": genes.y, "logistic": (genes.y > 0).astype(float), "poisson": np.round(np.exp(genes.y / 4))}[loss]
-    problem = Problem(genes.x, y, loss, options)
+    problem = RandomRegression(genes.x, y, loss, options)
     ratios = np.geomspace(1, 0.01, 20)
     lambdas, screened = solve(problem, ratios, 1e-12)
 
-    monkeypatch.setattr(correlations.Correlations, "possible", lambda self, residual, candidates, *_: candidates)
-    monkeypatch.setattr(correlations.Correlations, "strong", lambda *_: np.empty(0, np.int64))
+    monkeypatch.setattr(correlations.ColumnCorrelations, "possible", lambda self, residual, candidates, *_: candidates)
+    monkeypatch.setattr(correlations.ColumnCorrelations, "strong", lambda *_: np.empty(0, np.int64))
     for lam, one, other in zip(lambdas, screened, solve(problem, ratios, 1e-12)[1], strict=True):
         assert objective(problem, one, lam) == pytest.approx(objective(problem, other, lam), rel=1e-11)
         np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
@@ -184,7 +184,7 @@ def test_a_path_is_the_same_without_screening(genes, loss, options, monkeypatch)
 def test_the_strong_rule_is_repaired_where_it_is_wrong(genes, monkeypatch):
     """A rule that discards nearly everything costs time, not the solution."""
     _, expected = solve(genes, np.geomspace(1, 0.05, 20), 1e-12)
-    monkeypatch.setattr(correlations.Correlations, "strong", lambda *_: np.array([7]))
+    monkeypatch.setattr(correlations.ColumnCorrelations, "strong", lambda *_: np.array([7]))
     for one, other in zip(expected, solve(genes, np.geomspace(1, 0.05, 20), 1e-12)[1], strict=True):
         np.testing.assert_allclose(one.coefficients, other.coefficients, atol=1e-5)
 
@@ -202,7 +202,7 @@ def test_the_sphere_discards_no_column_that_has_a_coefficient(problem, near, see
     b = np.where(regression.penalty.l1 > 0, best.coefficients * (1 + noise) + 0.1 * noise, 0)
     b = np.maximum(b, 0) if regression.positive else b
     fit = found.loss.fit(problem.x @ b, np.zeros(len(found.loss.free)))
-    start = working_sets.Solution(lam, np.flatnonzero(b), b[b != 0], fit, 0.0, 0.0)
+    start = working_sets.RegressionSolution(lam, np.flatnonzero(b), b[b != 0], fit, 0.0, 0.0)
     working_set = working_sets.WorkingSet.beginning(regression, lam, start, 0.0)
     working_set.judge(regression.correlations.see(working_set.wants(), working_set.candidates))
     assert set(np.flatnonzero(best.coefficients)) <= set(working_set.candidates)
@@ -214,7 +214,9 @@ def test_the_next_working_set_is_of_what_was_seen(genes):
     regression, (solution,) = found.regression, found.path([0.2 * found.largest], 1e-6)
     working_set = working_sets.WorkingSet.beginning(regression, 0.9 * solution.lam, solution, 0.0)
     working_set.candidates = every = regression.usable.copy()
-    working_set.look(correlations.Seen(every, regression.features.correlations(every, solution.fit.residual)))
+    working_set.look(
+        correlations.CandidateCorrelations(every, regression.features.correlations(every, solution.fit.residual))
+    )
     expected = working_set.next_columns()
     assert set(expected) > set(solution.support)
     working_set.go_on()
@@ -224,7 +226,7 @@ def test_the_next_working_set_is_of_what_was_seen(genes):
 
 def test_columns_are_not_lost_beside_much_shorter_ones():
     x = np.random.default_rng(0).standard_normal((20, 3)) * [1e-25, 1, 1e25]
-    found = solver(Problem(x, x[:, 2], "squared", {}))
+    found = solver(RandomRegression(x, x[:, 2], "squared", {}))
     (solution,) = found.path([found.largest / 2], 1e-9)
     assert solution.support.tolist() == [2]
 
@@ -263,12 +265,12 @@ def test_a_path_that_goes_on_from_its_state_is_the_same():
     x = chained_columns(random, 500, 5000)
     y = 2 * x[:, ::166] @ random.standard_normal(31) + random.standard_normal(500)
 
-    def begun() -> PathFit:
-        fit = PathFit(SparseRegression(features_of_matrix(x), y), 1.0, 1e-5)
+    def begun() -> LambdaPathFit:
+        fit = LambdaPathFit(SparseRegression(features_of_matrix(x), y), 1.0, 1e-5)
         fit.begin(lambdas[0])
         return fit
 
-    def to_the_end(fit: PathFit, found: list[Solution]) -> list[Solution]:
+    def to_the_end(fit: LambdaPathFit, found: list[RegressionSolution]) -> list[RegressionSolution]:
         while fit.working_set:
             states.append(({name: array.copy() for name, array in fit.arrays().items()}, found))
             found = found + fit.step(lambdas[len(found) :])
@@ -288,9 +290,9 @@ def test_a_path_that_goes_on_from_its_state_is_the_same():
 def test_slopes_of_columns_that_are_not_looked_at_are_not_missed():
     """A coefficient may be on its way to 0 when its column is ruled out."""
     chosen, support = np.array([1, 4, 6]), np.array([0, 4, 5, 9])
-    found = dual_gap.slopes_of(chosen, np.array([1.0, 2.0, 3.0]), support, np.array([0.1, 0.2, 0.3, 0.4]))
+    found = dual_gap.penalty_slopes(chosen, np.array([1.0, 2.0, 3.0]), support, np.array([0.1, 0.2, 0.3, 0.4]))
     np.testing.assert_array_equal(found, [1.0, 1.8, 3.0])
-    assert not dual_gap.slopes_of(np.empty(0, np.int64), np.empty(0), support, np.ones(4)).size
+    assert not dual_gap.penalty_slopes(np.empty(0, np.int64), np.empty(0), support, np.ones(4)).size
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -361,7 +363,7 @@ def test_rates_with_exposures_as_weights_are_counts_with_offsets(genes):
     """For the Poisson loss alone: e (exp(z) - y / e z) is exp(z + log e) - y (z + log e), plus a constant."""
     exposures = np.exp(genes.x[:, 1])
     counts = np.random.default_rng(3).poisson(exposures * np.exp(genes.x[:, 0] / 3)).astype(float)
-    problem = Problem(genes.x, counts / exposures, "poisson", {"weights": exposures})
+    problem = RandomRegression(genes.x, counts / exposures, "poisson", {"weights": exposures})
     for lam, model in zip(*solve(problem, tolerance=1e-12), strict=True):
         slopes = genes.x.T @ (counts - np.exp(genes.x @ model.coefficients + model.intercept + np.log(exposures)))
         assert np.abs(slopes).max() <= lam * (1 + 1e-4)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Ooc
-from corpora import InProcess
+from corpora import InProcessProgram
 from factorizations import planted, written
 
 from blocks.ratings.matrix import Matrix
@@ -24,9 +24,9 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
     return written(tmp_path_factory.mktemp("matrix"), *planted(200, 30, 3, 0.4), grid=3)
 
 
-def chain_of(matrix: Matrix, **options: object) -> InProcess:
+def chain_of(matrix: Matrix, **options: object) -> InProcessProgram:
     defaults = {"rank": 3, "regularization": 0.02, "seed": 7, "parallelism": 1}
-    return InProcess(matrix, ProgramSpec(target("mf-splash"), defaults | options))
+    return InProcessProgram(matrix, ProgramSpec(target("mf-splash"), defaults | options))
 
 
 def best_users(matrix: Matrix, items: np.ndarray, penalty: float) -> tuple[np.ndarray, float]:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Ooc
-from corpora import InProcess, small_dataset
+from corpora import InProcessProgram, small_dataset
 
 from blocks import Dataset
 from ooc.workers.worker import ProgramSpec
 from samplers.programs import target
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 
 @pytest.fixture(scope="module")
@@ -21,12 +21,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return small_dataset(tmp_path_factory.mktemp("splash") / "dataset")
 
 
-def chain_of(corpus: Dataset, **options: object) -> InProcess:
+def chain_of(corpus: Dataset, **options: object) -> InProcessProgram:
     defaults = {"topics": 5, "alpha": 0.1, "beta": 0.05, "seed": 3}
-    return InProcess(corpus, ProgramSpec(target("lda-splash"), defaults | options))
+    return InProcessProgram(corpus, ProgramSpec(target("lda-splash"), defaults | options))
 
 
-def recounted(chain: InProcess) -> np.ndarray:
+def recounted(chain: InProcessProgram) -> np.ndarray:
     """The tenths that words have of topics, int64 (V, K), counted anew."""
     corpus, z = chain.dataset, chain.shared["local.z"]
     counts = np.zeros((corpus.vocabulary_size, 5), np.int64)
@@ -68,7 +68,7 @@ def test_the_model_has_what_was_counted(corpus, tmp_path):
         chain.iterate(2)
         chain.export(tmp_path / "model")
         tenths = recounted(chain)
-    model = Model(tmp_path / "model")
+    model = SavedTopicModel(tmp_path / "model")
     dense = np.zeros_like(tenths, float)
     rows = model.words
     dense[np.repeat(np.arange(len(dense)), np.diff(rows.offsets)), rows.topics] = rows.counts

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from blocks.errors import WorkFailed
 from samplers import external_sort
-from samplers.external_sort import RowsInOrder
+from samplers.external_sort import ReorderedRows
 
 
 @settings(max_examples=200, deadline=None)
@@ -31,7 +31,7 @@ def test_rows_come_in_the_order_that_is_asked_for(sizes, missing, left_out, run,
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(external_sort, "RUN", run)
         directory = tmp_path_factory.mktemp("spool")
-        with RowsInOrder(directory, numbers, starts, source) as ordered:
+        with ReorderedRows(directory, numbers, starts, source) as ordered:
             for _ in range(2):  # they can be read again
                 found = list(ordered.runs())
                 ends = [0] + [last for _, last, _ in found]
@@ -46,8 +46,8 @@ def test_rows_come_in_the_order_that_is_asked_for(sizes, missing, left_out, run,
 def test_a_full_disk_is_said(tmp_path, monkeypatch):
     """/dev/full takes nothing."""
     monkeypatch.setattr(external_sort, "RUN", 64)
-    full = Path("/dev/full").open("r+b", buffering=0)  # noqa: SIM115, closed by RowsInOrder
+    full = Path("/dev/full").open("r+b", buffering=0)  # noqa: SIM115, closed by ReorderedRows
     monkeypatch.setattr(external_sort.tempfile, "TemporaryFile", lambda dir: full)
     numbers, starts = np.arange(100, dtype=np.uint64), np.arange(0, 101, 4)
-    with pytest.raises(WorkFailed, match="the disk is full"), RowsInOrder(tmp_path, numbers, starts, np.arange(25)):
+    with pytest.raises(WorkFailed, match="the disk is full"), ReorderedRows(tmp_path, numbers, starts, np.arange(25)):
         pass

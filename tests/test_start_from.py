@@ -16,7 +16,7 @@ from ooc.ring.ring import Ring
 from samplers import LatentDirichletAllocation
 from samplers.lda import start_from_model
 from samplers.lda.training import train_lda
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 THEMES = {theme: [f"{theme}{letter}" for letter in "abcdefghij"] for theme in ("art", "law", "sea", "sun", "war")}
 
@@ -128,7 +128,7 @@ def test_the_estimator_goes_on_from_a_run(folder):
 def test_two_machines_go_on_from_the_run_of_the_first(folder, tmp_path, monkeypatch):
     """Only the first machine reads the run, and the documents of both begin with topics as likely as on one machine."""
     opened = []
-    monkeypatch.setattr(start_from_model, "Model", lambda path: opened.append(path) or Model(path))
+    monkeypatch.setattr(start_from_model, "SavedTopicModel", lambda path: opened.append(path) or SavedTopicModel(path))
     paths = [shard.path for shard in make_shards(folder / "new", str(tmp_path / "shards"), 2, workers=1)]
     how = {"topics": 5, "iterations": 1, "evaluate_every": 1, "workers": 1, "quiet": True}
     runs = [tmp_path / f"run-{rank}" for rank in range(2)]

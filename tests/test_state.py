@@ -19,10 +19,10 @@ from blocks import Dataset, RequestError, WorkFailed
 from ooc.program import LocalState
 from ooc.runs.run import Run
 from ooc.state.cell_file import CellFile
+from ooc.state.cell_layout import CellLayout
 from ooc.state.direct_io import PAGE
-from ooc.state.generations import Cursor, Generations
-from ooc.state.layout import Layout
-from ooc.state.passes import read_slice, read_stripe, write_slice, write_stripe
+from ooc.state.generations import StateGenerations, TrainingCursor
+from ooc.state.unit_passes import read_slice, read_stripe, write_slice, write_stripe
 from ooc.training import train
 
 ITERATIONS = 6
@@ -30,30 +30,30 @@ KINDS = "cells", "h5", "json"
 
 
 @contextmanager
-def generations_of(dataset: Dataset, local: LocalState) -> Iterator[tuple[Generations, Layout]]:
-    layout = Layout(dataset.index.cells, local)
+def generations_of(dataset: Dataset, local: LocalState) -> Iterator[tuple[StateGenerations, CellLayout]]:
+    layout = CellLayout(dataset.index.cells, local)
     with tempfile.TemporaryDirectory() as directory:
-        yield Generations.to_write(Path(directory) / "state", dataset, layout), layout
+        yield StateGenerations.to_write(Path(directory) / "state", dataset, layout), layout
 
 
-def pages(layout: Layout, rows: int) -> np.ndarray:
+def pages(layout: CellLayout, rows: int) -> np.ndarray:
     """Rows of local state that begin a page of memory."""
     whole = mmap.mmap(-1, max(rows * layout.row_bytes, 1))
     return np.frombuffer(whole, layout.local.dtype, rows * layout.local.width).reshape(rows, layout.local.width)
 
 
-def stripe_of(layout: Layout, stripe: int, rows: np.ndarray) -> np.ndarray:
+def stripe_of(layout: CellLayout, stripe: int, rows: np.ndarray) -> np.ndarray:
     first, last = layout.block_rows[layout.stripe_bounds[stripe : stripe + 2]]
     return rows[first:last]
 
 
-def write(cells: CellFile, layout: Layout, rows: np.ndarray) -> None:
+def write(cells: CellFile, layout: CellLayout, rows: np.ndarray) -> None:
     tile = pages(layout, int(layout.tile_rows.max()))
     for stripe in range(layout.stripes):
         write_stripe(cells, layout, stripe, tile, stripe_of(layout, stripe, rows))
 
 
-def read(cells: CellFile, layout: Layout) -> np.ndarray:
+def read(cells: CellFile, layout: CellLayout) -> np.ndarray:
     rows = np.zeros((layout.rows, layout.local.width), layout.local.dtype)
     tile = pages(layout, int(layout.tile_rows.max()))
     for stripe in range(layout.stripes):
@@ -62,12 +62,14 @@ def read(cells: CellFile, layout: Layout) -> np.ndarray:
     return rows
 
 
-def commit(generations: Generations, layout: Layout, number: int) -> np.ndarray:
+def commit(generations: StateGenerations, layout: CellLayout, number: int) -> np.ndarray:
     """Commit a generation of random rows with arrays and a cursor made of `number`; returns the rows."""
     rows = np.random.default_rng(number).integers(0, 60_000, (layout.rows, layout.local.width))
     cells = generations.create()
     write(cells, layout, rows.astype(layout.local.dtype))
-    generations.commit(cells, {"counts": np.arange(number, dtype=np.int64)}, Cursor(iteration=number, sums={"a": 0.1}))
+    generations.commit(
+        cells, {"counts": np.arange(number, dtype=np.int64)}, TrainingCursor(iteration=number, sums={"a": 0.1})
+    )
     cells.close()
     return rows.astype(layout.local.dtype)
 
@@ -80,11 +82,11 @@ def test_a_generation_reads_back_as_it_was_written(corpus, dtype, width, commits
         assert not generations
         for number in range(1, commits + 1):
             rows = commit(generations, layout, number)
-        for found in (generations, Generations(generations.directory, dataset, layout)):
+        for found in (generations, StateGenerations(generations.directory, dataset, layout)):
             assert found
             assert np.array_equal(read(found.open(), layout), rows)
             assert np.array_equal(found.arrays()["counts"], np.arange(commits))
-            assert found.cursor == Cursor(iteration=commits, sums={"a": 0.1})
+            assert found.cursor == TrainingCursor(iteration=commits, sums={"a": 0.1})
             found.check()
 
 
@@ -118,7 +120,7 @@ def test_a_file_is_the_same_by_stripes_and_by_slices(corpus, kept):
 @given(corpora(), st.sampled_from([("uint8", 1), ("uint16", 3), ("uint32", 3)]))
 def test_tiles_take_pages_of_their_own_and_stripes_all_blocks(corpus, kept):
     with written(corpus) as dataset:
-        layout = Layout(dataset.index.cells, LocalState(*kept))
+        layout = CellLayout(dataset.index.cells, LocalState(*kept))
         assert [unit for stripe in range(layout.stripes) for unit in layout.section_units("block", stripe)] == [
             *range(layout.blocks)
         ]
@@ -137,13 +139,13 @@ def test_tiles_take_pages_of_their_own_and_stripes_all_blocks(corpus, kept):
 
 
 @pytest.fixture
-def grid(tmp_path) -> tuple[Generations, Layout, Dataset]:
+def grid(tmp_path) -> tuple[StateGenerations, CellLayout, Dataset]:
     dataset = small_dataset(tmp_path / "dataset", documents=60)
-    layout = Layout(dataset.index.cells, LocalState("uint16", 2))
-    return Generations.to_write(tmp_path / "state", dataset, layout), layout, dataset
+    layout = CellLayout(dataset.index.cells, LocalState("uint16", 2))
+    return StateGenerations.to_write(tmp_path / "state", dataset, layout), layout, dataset
 
 
-def names_of(generations: Generations) -> list[str]:
+def names_of(generations: StateGenerations) -> list[str]:
     return sorted(file.name for file in generations.directory.iterdir())
 
 
@@ -156,7 +158,7 @@ def test_two_generations_are_kept_and_the_cells_of_a_third_are_written_over(grid
     assert files == [*files[:3], *files[:3]]
     kept = [f"00000{number}.{kind}" for number in (5, 6) for kind in ("cells", "h5", "json")] + ["manifest.json"]
     assert names_of(generations) == ["000004.cells", *kept]
-    assert names_of(Generations.to_write(generations.directory, dataset, layout)) == kept
+    assert names_of(StateGenerations.to_write(generations.directory, dataset, layout)) == kept
 
 
 @pytest.mark.parametrize("earlier", [1, 4])
@@ -176,11 +178,11 @@ def test_what_was_not_committed_does_not_count(grid, progress, earlier):
     if progress == "manifest not renamed":
         (generations.directory / ".manifest.json.partial-0123abcd").write_text("{}")
     cells.close()
-    again = Generations.to_write(generations.directory, dataset, layout)
+    again = StateGenerations.to_write(generations.directory, dataset, layout)
     assert np.array_equal(read(again.open(), layout), before)
     assert names_of(again) == [*left, "manifest.json"]
     after = commit(again, layout, 9)
-    assert np.array_equal(read(Generations(generations.directory, dataset, layout).open(), layout), after)
+    assert np.array_equal(read(StateGenerations(generations.directory, dataset, layout).open(), layout), after)
 
 
 def flip(path: Path, bit: int) -> None:
@@ -191,11 +193,11 @@ def flip(path: Path, bit: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def committed(tmp_path_factory) -> tuple[Path, Dataset, Layout]:
+def committed(tmp_path_factory) -> tuple[Path, Dataset, CellLayout]:
     directory = tmp_path_factory.mktemp("committed")
     dataset = small_dataset(directory / "dataset", documents=5)
-    layout = Layout(dataset.index.cells, LocalState("uint16", 2))
-    commit(Generations.to_write(directory / "state", dataset, layout), layout, 3)
+    layout = CellLayout(dataset.index.cells, LocalState("uint16", 2))
+    commit(StateGenerations.to_write(directory / "state", dataset, layout), layout, 3)
     return directory / "state", dataset, layout
 
 
@@ -208,13 +210,13 @@ def test_any_flipped_bit_is_found(committed, data):
     bit = data.draw(st.integers(0, 8 * file.stat().st_size - 1))
     flip(file, bit)
     try:
-        problems = list(Generations(directory, dataset, layout).problems())
+        problems = list(StateGenerations(directory, dataset, layout).problems())
     except (WorkFailed, RequestError) as error:
         problems = [error.what]
     flip(file, bit)
     assert problems
     assert all("damaged" in problem or "schema version" in problem for problem in problems)
-    assert list(Generations(directory, dataset, layout).problems()) == []
+    assert list(StateGenerations(directory, dataset, layout).problems()) == []
 
 
 @pytest.mark.parametrize("name", ["000001.cells", "000001.h5", "manifest.json"])
@@ -228,7 +230,7 @@ def test_a_file_cut_short_is_found(grid, name, left):
     if name == "manifest.json" and left == -1:
         return  # only the newline at its end is gone
     with pytest.raises(WorkFailed, match="damaged"):
-        raise WorkFailed("\n".join(Generations(generations.directory, dataset, layout).problems()))
+        raise WorkFailed("\n".join(StateGenerations(generations.directory, dataset, layout).problems()))
 
 
 def test_a_state_of_another_schema_is_refused(grid):
@@ -237,7 +239,7 @@ def test_a_state_of_another_schema_is_refused(grid):
     manifest = generations.directory / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"schema": 1', '"schema": 99', 1))
     with pytest.raises(RequestError, match="schema version 99"):
-        Generations(generations.directory, dataset, layout)
+        StateGenerations(generations.directory, dataset, layout)
 
 
 @pytest.fixture(scope="module")

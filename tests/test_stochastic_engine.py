@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from corpora import InProcess, kill_while_resuming, leftovers, model_bytes, new_run, plan
+from corpora import InProcessProgram, kill_while_resuming, leftovers, model_bytes, new_run, plan
 from factorizations import planted, written
-from long import long_but
+from long_mark import long_but
 from stochastic_programs import Naive
 
 from blocks import RequestError, WorkFailed
 from blocks.ratings.matrix import Matrix
 from ooc.plan.memory_plan import make_plan
-from ooc.stochastic.tasks import Combine, Gather, Process, cut, pass_stages
+from ooc.stochastic.tasks import CombineVariables, GatherVariables, ProcessElements, cut, pass_stages
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
 
@@ -47,7 +47,7 @@ def spec(program: str = "Everything", **options: Any) -> ProgramSpec:
 def test_the_engine_does_what_the_paper_says(matrix, options):
     """Three passes of a program that uses everything, as the formulas say it, element by element: equations 7 to 9, and
     delayed additions that wait for a pass. One worker is the plain sequence."""
-    with InProcess(matrix, spec(**options)) as chain:
+    with InProcessProgram(matrix, spec(**options)) as chain:
         naive = Naive(chain.program)
         for _ in range(3):
             chain.iterate()
@@ -64,7 +64,7 @@ def test_the_engine_does_what_the_paper_says(matrix, options):
 
 def test_delayed_additions_cancel_what_was_added_the_pass_before(matrix):
     """As counts do: of `n` one for each element is added, and nothing taken back, whatever the weights are."""
-    with InProcess(matrix, spec(parallelism=7)) as chain:
+    with InProcessProgram(matrix, spec(parallelism=7)) as chain:
         chain.iterate(2)
         assert chain.program.variables(chain.shared)["n"] == 180.0
         assert chain.program.variables(chain.shared)["t"] == 180.0
@@ -76,7 +76,7 @@ def test_batches_of_workers_make_no_difference(matrix, monkeypatch, strategy):
     found = []
     for size in (1 << 28, 1):
         monkeypatch.setattr("ooc.stochastic.program._SLOTS_BYTES", size)
-        with InProcess(matrix, spec(parallelism=7, strategy=strategy)) as chain:
+        with InProcessProgram(matrix, spec(parallelism=7, strategy=strategy)) as chain:
             assert chain.program.slots == (7 if size > 1 else 2)
             chain.iterate(2)
             found.append({name: value.copy() for name, value in chain.program.variables(chain.shared).items()})
@@ -84,7 +84,7 @@ def test_batches_of_workers_make_no_difference(matrix, monkeypatch, strategy):
 
 
 def test_functions_are_mapped_over_elements(matrix):
-    with InProcess(matrix, spec(parallelism=3)) as chain:
+    with InProcessProgram(matrix, spec(parallelism=3)) as chain:
         chain.iterate(1)
         values = np.concatenate(list(chain.program.values("visits", chain.sweep)))
         assert values.tolist() == [1000.0 * number + 1 for number in range(90)]
@@ -105,7 +105,7 @@ def test_the_result_is_the_same_to_the_byte_whatever_the_processes(matrix, tmp_p
         train(run, plan(workers, mapped=mapped), quiet=True)
         assert leftovers(run.path) == []
         found.append(model_bytes(run.path))
-    with InProcess(matrix, spec(**options)) as chain:
+    with InProcessProgram(matrix, spec(**options)) as chain:
         chain.iterate(4)
         (tmp_path / "none").mkdir()
         chain.export(tmp_path / "none" / "model")
@@ -135,13 +135,13 @@ def test_every_element_is_processed_once_a_pass(elements, rounds, degree, slots)
     bounds = cut(0, elements, rounds)
     runs = [cut(first, last, degree) for first, last in pairwise(bounds)]
     stages = pass_stages(runs, degree, slots, 3)
-    tasks = [task for stages_ in stages for stage in stages_ for task in stage if isinstance(task, Process)]
+    tasks = [task for stages_ in stages for stage in stages_ for task in stage if isinstance(task, ProcessElements)]
     assert [number for task in tasks for number in range(task.first, task.last)] == list(range(elements))
     sizes = {task.last - task.first for task in tasks}
     assert max(sizes) - min(sizes) <= 2
-    gathered = [task for stages_ in stages for stage in stages_ for task in stage if isinstance(task, Gather)]
+    gathered = [task for stages_ in stages for stage in stages_ for task in stage if isinstance(task, GatherVariables)]
     combined = [task for stages_ in stages for task in stages_[-1]]
-    assert [(type(task), task.share) for task in combined] == [(Combine, share) for share in range(3)] * rounds
+    assert [(type(task), task.share) for task in combined] == [(CombineVariables, share) for share in range(3)] * rounds
     if degree <= slots:
         assert not gathered
         assert {task.workers for task in combined} == {degree}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from corpora import InProcess
+from corpora import InProcessProgram
 from factorizations import written
 
 from blocks.ratings.matrix import Matrix
@@ -22,7 +22,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
 
 def passes(matrix: Matrix, count: int, *, seed: int = 0, **options: object) -> Iterator[np.ndarray]:
     """The distance of each coordinate from the optimum, after each pass."""
-    with InProcess(matrix, ProgramSpec("stochastic_programs:Quadratic", {"seed": seed, **options})) as chain:
+    with InProcessProgram(matrix, ProgramSpec("stochastic_programs:Quadratic", {"seed": seed, **options})) as chain:
         for _ in range(count):
             chain.iterate()
             yield chain.program.variables(chain.shared)["w"] - 1
@@ -58,7 +58,7 @@ def test_averages_without_weights_lag_and_sums_diverge(matrix, strategy):
 def test_the_mean_of_all_iterates_converges(matrix):
     """Theorem 1."""
     options = {"parallelism": 8, "rate": 0.3, "power": 0.5}
-    with InProcess(matrix, ProgramSpec("stochastic_programs:Quadratic", options)) as chain:
+    with InProcessProgram(matrix, ProgramSpec("stochastic_programs:Quadratic", options)) as chain:
         chain.iterate(10)
         mean = chain.program.variables(chain.shared)["w_mean"]
     assert np.abs(mean - 1).mean() < 0.1

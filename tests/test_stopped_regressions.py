@@ -15,8 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from blocks import Design
 from ooc.runs.run import Run
 from samplers import Lasso, LogisticRegression
-from samplers.regression.path.solver import PathSolver
-from samplers.regression.solver.limit import Limit, LimitReached
+from samplers.regression.path.solver import LambdaPathSolver
+from samplers.regression.solver.solver_limit import SolverLimit, SolverLimitReached
 from samplers.regression.training import program_of, train_regression
 
 ROOM = 1 << 26
@@ -34,8 +34,8 @@ def test_stopped_at_any_look_they_go_on_to_the_same_solutions(kind: str, made: P
     run, random = Run(tmp_path / "run"), np.random.default_rng(0)
     expected = [(line["objective"], line["duality_gap"]) for line in run.metrics()]
     program = program_of(run.spec, Design(made / kind))
-    limit, stops = Limit(is_wanted=lambda: random.random() < 0.01), 0
-    solver = PathSolver(program, 1, ROOM, limit)
+    limit, stops = SolverLimit(is_wanted=lambda: random.random() < 0.01), 0
+    solver = LambdaPathSolver(program, 1, ROOM, limit)
     begun = False
     while not begun or not solver.done:
         try:
@@ -44,10 +44,10 @@ def test_stopped_at_any_look_they_go_on_to_the_same_solutions(kind: str, made: P
                 begun = True
             else:
                 solver.step()
-        except LimitReached:
+        except SolverLimitReached:
             stops += 1
             kept = {name: array.copy() for name, array in solver.arrays().items()} if begun else None
-            solver = PathSolver(program, 1, ROOM, limit)
+            solver = LambdaPathSolver(program, 1, ROOM, limit)
             if kept:
                 solver.restore(kept)
     assert stops > 3

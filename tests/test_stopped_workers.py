@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from long import long_but
+from long_mark import long_but
 from processes import until
 
 PATIENCE = 120.0  # seconds until a command is taken to hang: less than a worker may take to answer
@@ -22,7 +22,7 @@ TRAININGS = {
     "sgd": ["train", "mf", "ratings", "new", "--rank", "4", "--method", "sgd", *MANY],
 }
 ONCE = {
-    "ingest": ["ingest", "text", "--lines", "long.txt", "new", "--workers", "2"],
+    "ingest": ["ingest", "text", "--lines", "long_mark.txt", "new", "--workers", "2"],
     "infer": ["infer", "run", "corpus", "new.npz", "--workers", "1"],
 }
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -33,7 +33,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory, ooc_in) -> Path:
     """A directory with a corpus, ratings, a run, and a text that takes long to ingest."""
     path = tmp_path_factory.mktemp("stopped")
     (path / "texts.txt").write_text("apple pear plum apple fig\nball goal team ball match\n" * 50_000)
-    (path / "long.txt").write_text("apple pear plum apple fig\nball goal team ball match\n" * 800_000)
+    (path / "long_mark.txt").write_text("apple pear plum apple fig\nball goal team ball match\n" * 800_000)
     lines = (f"u{number % 50},i{number * 7 % 40},{number % 5 + 1}\n" for number in range(1000))
     (path / "ratings.csv").write_text("".join(["userId,movieId,rating\n", *lines]))
     for command in (

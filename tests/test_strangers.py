@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from commands import Ooc
 from corpora import tree
-from long import long_but
+from long_mark import long_but
 
 from blocks.corpus.from_memory import write_corpus
 
@@ -220,7 +220,7 @@ def test_only_what_ooc_made_is_replaced(tmp_path: Path, ooc: Ooc) -> None:
         assert (tmp_path / "out" / "thesis.txt").read_text() == "mine"
 
 
-class Evil:
+class MaliciousPickle:
     """What a pickle can do."""
 
     def __reduce__(self) -> tuple:
@@ -228,7 +228,7 @@ class Evil:
 
 
 def test_no_pickle_is_read_unless_it_is_trusted(tmp_path: Path, ooc: Ooc) -> None:
-    (tmp_path / "lda.model").write_bytes(pickle.dumps(Evil()))
+    (tmp_path / "lda.model").write_bytes(pickle.dumps(MaliciousPickle()))
     refused = ooc("import", "gensim", "lda.model", "model")
     assert refused.returncode == 2
     assert "add --trust-pickle" in refused.stderr

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ooc.rng import bits, stream_key, uniform
+from ooc.rng import random_bits, stream_key, uniform
 
 ALARM = 1e-6  # chance that one test fails though the numbers are as even as chance
 KEYS = [(0, 0, 0, 0, 0), (1, 0, 0, 0, 0), (2**63 - 1, 999, 3, 12_345, 77)]
@@ -26,7 +26,7 @@ def test_the_generator_is_splitmix64():
     That generator adds the golden gamma before each output, so its n-th is number n + 1 of the stream here.
     """
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
-    assert [int(bits(np.uint64(1234567), np.uint64(n + 1))) for n in range(4)] == expected
+    assert [int(random_bits(np.uint64(1234567), np.uint64(n + 1))) for n in range(4)] == expected
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
@@ -65,7 +65,7 @@ def test_neighbouring_tuples_have_keys_of_their_own():
 def test_streams_do_not_run_into_one_another():
     """1,000 draws of each of 200 neighbouring streams: no 64-bit number occurs twice (by chance: 1e-9)."""
     found = {
-        int(bits(stream_key(1, iteration, 1, 0, part), np.uint64(n)))
+        int(random_bits(stream_key(1, iteration, 1, 0, part), np.uint64(n)))
         for iteration, part in product(range(20), range(10))
         for n in range(1000)
     }

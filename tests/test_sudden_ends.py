@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from nursery import will_do
+from fork_server import will_do
 
 SCRIPT = Path(__file__).with_name("sudden_ends.py")
 TOOLS = ("unshare", "mkfs.ext4", "losetup", "mount")

@@ -13,8 +13,8 @@ import scipy.optimize
 from commands import Ooc
 
 from samplers.models import open_model
-from samplers.topics.assignment import best_matching, shared_words
 from samplers.topics.sweep import advice
+from samplers.topics.topic_matching import best_matching, shared_words
 
 
 def test_topics_are_matched_best() -> None:

@@ -14,10 +14,10 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import chisquare, norm
 
 from blocks import Dataset, RequestError, Synthetic, synthesize
-from blocks.corpus.synthetic import plant
+from blocks.corpus.synthetic import plant_topics
 from blocks.corpus.synthetic_worker import generate, stick_tables
 from samplers.lda.training import train_lda
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 FALSE_ALARM = 1e-3  # of a test below, were its seed not fixed
 
@@ -54,7 +54,7 @@ def test_stick_tables_hold_the_probabilities(topics):
 def test_words_are_those_of_the_topics():
     """Documents of one token: its word is drawn from the mean of all topics."""
     request = Synthetic(documents=1, vocabulary=30, topics=4, concentration=10.0, seed=3)
-    topics = plant(request)
+    topics = plant_topics(request)
     expected = phi(topics, 30).mean(axis=0)
     found = np.bincount(draw(np.ones(40_000), 1.0, **topics), minlength=30)
     occurring = expected > 0
@@ -64,7 +64,7 @@ def test_words_are_those_of_the_topics():
 
 def test_the_mean_of_topics_is_the_power_law():
     request = Synthetic(documents=1, vocabulary=20, topics=4000, concentration=5.0, seed=4)
-    means = phi(plant(request), 20)
+    means = phi(plant_topics(request), 20)
     law = (np.arange(20) + 1 + 2.7) ** -1.1
     errors = (means.mean(axis=0) - law / law.sum()) / (means.std(axis=0) / np.sqrt(4000))
     assert np.abs(errors).max() < norm.isf(FALSE_ALARM / 40)
@@ -73,7 +73,7 @@ def test_the_mean_of_topics_is_the_power_law():
 def test_sticks_are_those_of_a_dirichlet_process():
     """The expected sum of squares of their lengths is 1 / (c + 1), of what is left out next to nothing."""
     request = Synthetic(documents=1, vocabulary=20, topics=4000, concentration=5.0, seed=4)
-    squares = (plant(request)["probabilities"].reshape(4000, -1).astype(np.float64) ** 2).sum(axis=1)
+    squares = (plant_topics(request)["probabilities"].reshape(4000, -1).astype(np.float64) ** 2).sum(axis=1)
     assert abs(squares.mean() - 1 / 6) / (squares.std() / np.sqrt(4000)) < norm.isf(FALSE_ALARM / 2)
 
 
@@ -121,7 +121,7 @@ def test_planted_topics_are_found_again(tmp_path):
     planted = phi(synthesize(request, tmp_path / "data").planted_topics(), 400)
     options = {"alpha": 0.1, "beta": 20.0 / 400, "workers": 1, "sampler": "two-phase", "quiet": True}
     train_lda(tmp_path / "data", tmp_path / "run", topics=6, iterations=100, **options)
-    rows = Model(tmp_path / "run" / "model").words
+    rows = SavedTopicModel(tmp_path / "run" / "model").words
     found = np.zeros((400, 6))
     found[np.repeat(np.arange(400), np.diff(rows.offsets)), rows.topics] = rows.counts
     distances = 0.5 * np.abs(planted[:, None] - (found / found.sum(axis=0)).T[None]).sum(axis=2)

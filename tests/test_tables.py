@@ -16,12 +16,12 @@ import pyarrow.parquet
 import pytest
 from conftest import Ooc
 from designs import read_back as design_back
-from long import long_but
+from long_mark import long_but
 from rating_files import read_back as ratings_back
 from text_files import quoted_texts, write_csv
 
 from blocks import Dataset, Design, DesignRequest, RequestError, arrow_tables, ingest_design
-from blocks.arrow_tables import ArrowTable, distinct, numbers_of, texts
+from blocks.arrow_tables import ArrowTable, column_numbers, column_texts, distinct_texts
 from blocks.ratings.matrix import Matrix
 
 RANDOM = np.random.default_rng(5)
@@ -299,7 +299,7 @@ def test_damaged_tables_are_refused_or_read(name: str, tmp_path: Path) -> None:
             table = ArrowTable(str(tmp_path / "changed"))
             for batch in table.batches(table.columns):
                 for column in batch.columns:
-                    assert len(texts(column)) == len(distinct(column)[1]) == len(numbers_of(column))
+                    assert len(column_texts(column)) == len(distinct_texts(column)[1]) == len(column_numbers(column))
         except RequestError as error:
             assert "changed" in str(error)
             refused += 1

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from samplers.regression.threads.thread_pool import Member, ThreadPool, meet
+from samplers.regression.threads.thread_pool import PoolThread, ThreadPool, thread_barrier
 from samplers.regression.threads.worker_thread import WorkerThread
 
 MANY = 1 << 20  # columns: worth a thread
@@ -77,11 +77,11 @@ def test_threads_end_with_their_team():
 def test_a_thread_works_alone_for_some_time_if_others_wait_longer_than_they_work():
     pair, sizes = ThreadPool(2), []
 
-    def work_or_wait(member: Member) -> None:
+    def work_or_wait(member: PoolThread) -> None:
         if member.rank == 0:
             sizes.append(member.size)
             time.sleep(0.02)
-        meet(member)
+        thread_barrier(member)
 
     for _ in range(20):
         pair.run(work_or_wait)

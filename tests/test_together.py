@@ -14,12 +14,12 @@ from text_files import files_of
 from blocks import Dataset, RequestError, WorkFailed
 from blocks.corpus.ingestion import ingest
 from blocks.corpus.request import CorpusRequest
-from blocks.corpus.vocabulary import Filters
+from blocks.corpus.vocabulary import WordFilters
 from blocks.progress_bar import no_bar
 from blocks.shards.splitting import make_shards
-from blocks.shards.whole import check_together
+from blocks.shards.whole_dataset import check_shards_complete
 from blocks.verify import verify_dataset
-from ooc.ring.relay import Talk
+from ooc.ring.message_relay import MessageRelay
 
 
 def ingest_all(requests: Sequence[CorpusRequest]) -> list[Dataset]:
@@ -27,7 +27,7 @@ def ingest_all(requests: Sequence[CorpusRequest]) -> list[Dataset]:
 
     def work(ring, request: CorpusRequest) -> Dataset:
         try:
-            return ingest(request, workers=1, others=Talk(ring))
+            return ingest(request, workers=1, others=MessageRelay(ring))
         except Exception as error:
             ring.fail(str(error))
             raise
@@ -42,13 +42,13 @@ def ingest_all(requests: Sequence[CorpusRequest]) -> list[Dataset]:
 def test_shards_are_those_of_what_one_machine_makes_of_all(tmp_path, bags, kind):
     """The same words, frequencies and slices, in total and in each shard; documents in the order of machines."""
     paths = files_of(tmp_path, kind)
-    common = {"kind": kind, "lines": True, "block_tokens": 500, "filters": Filters(min_df=2, max_df=0.9), "seed": 3}
+    common = {"kind": kind, "lines": True, "block_tokens": 500, "filters": WordFilters(min_df=2, max_df=0.9), "seed": 3}
     whole = ingest(CorpusRequest(inputs=paths, out=str(tmp_path / "whole"), **common), workers=1)
     split = make_shards(whole.path, str(tmp_path / "split"), len(paths), workers=1)[0]
     shards = ingest_all(
         [CorpusRequest(inputs=[path], out=str(tmp_path / f"out-{rank}"), **common) for rank, path in enumerate(paths)]
     )
-    check_together({str(one.path): one.manifest["shard"] for one in shards})
+    check_shards_complete({str(one.path): one.manifest["shard"] for one in shards})
     numbers = np.concatenate([one.originals() for one in shards])
     assert numbers.tolist() == list(range(whole.documents))
     assert [bag for one in shards for bag in bags(one)] == bags(whole)
@@ -96,7 +96,7 @@ def test_long_messages_reach_all(ranks):
     long = [bytes([65 + rank]) * (2_500_000 * rank) for rank in range(ranks)]
 
     def work(ring) -> tuple[list[bytes], bytes]:
-        talk = Talk(ring)
+        talk = MessageRelay(ring)
         heard = list(talk.gather(long[ring.rank]))
         return heard, talk.spread(long[-1] if ring.rank == 0 else b"nothing")
 

@@ -18,10 +18,10 @@ from commands import Ooc
 from samplers import LatentDirichletAllocation
 from samplers.models import open_model
 from samplers.topics import frex
-from samplers.topics.hierarchy import average_linkage, tree_of
+from samplers.topics.hierarchy import average_linkage, dendrogram_layout
 from samplers.topics.labels import labels_of, set_labels
-from samplers.topics.model import Model, write_topic_model
-from samplers.topics.view import write_view
+from samplers.topics.model import SavedTopicModel, write_topic_model
+from samplers.topics.model_view import write_view
 from tests.topic_models import dense, random_model
 
 
@@ -57,7 +57,7 @@ def test_the_hierarchy_is_that_of_scipy() -> None:
     expected = scipy.cluster.hierarchy.linkage(distances, "average")
     joined = average_linkage(scipy.spatial.distance.squareform(distances))
     np.testing.assert_allclose(joined, expected, rtol=1e-9)
-    tree = tree_of(joined)
+    tree = dendrogram_layout(joined)
     assert sorted(tree.order.tolist()) == list(range(23))
     ends = tree.lines[tree.lines[:, 1] == tree.lines[:, 3]]  # each cluster ends where it is joined
     assert len(ends) == 2 * len(joined)
@@ -65,17 +65,17 @@ def test_the_hierarchy_is_that_of_scipy() -> None:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Model:
+def model(tmp_path: Path) -> SavedTopicModel:
     """A model of a directory, two topics of which have labels."""
     (tmp_path / "model").mkdir()
     write_topic_model(tmp_path / "model", random_model(topics=6))
-    model = Model(tmp_path / "model")
+    model = SavedTopicModel(tmp_path / "model")
     set_labels(model, {1: "one", 3: "three"})
     return model
 
 
 def test_topics_are_written_as_a_table_that_labels_are_read_from(
-    model: Model, ooc_in: Callable[[Path], Ooc], tmp_path: Path
+    model: SavedTopicModel, ooc_in: Callable[[Path], Ooc], tmp_path: Path
 ) -> None:
     ooc = ooc_in(tmp_path)
     shown = ooc("topics", "model", "--rank-words-by", "frex", "--correlated", 2, "--top", 3, "--json")
@@ -123,7 +123,7 @@ def test_automatic_labels_are_the_most_characteristic_words(tmp_path: Path, ooc:
     assert labels_of(open_model(tmp_path / "run"))[0] == "mine"
 
 
-def test_a_view_has_the_sums_of_its_topics(model: Model, tmp_path: Path) -> None:
+def test_a_view_has_the_sums_of_its_topics(model: SavedTopicModel, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in model.path.iterdir()}
     view = write_view(model, tmp_path / "view", merged=[[5, 1], [0, 3]], hidden=[2], sort="size")
     assert {path.name: path.read_bytes() for path in model.path.iterdir()} == before
@@ -145,7 +145,9 @@ def test_a_view_has_the_sums_of_its_topics(model: Model, tmp_path: Path) -> None
     assert view.dataset == model.dataset
 
 
-def test_views_of_unknown_topics_are_refused(model: Model, ooc_in: Callable[[Path], Ooc], tmp_path: Path) -> None:
+def test_views_of_unknown_topics_are_refused(
+    model: SavedTopicModel, ooc_in: Callable[[Path], Ooc], tmp_path: Path
+) -> None:
     ooc = ooc_in(tmp_path)
     for options, said in (
         (["--merge", "1,9"], "ooc: there is no topic 9\nTopics have numbers from 0 to 5.\n"),

@@ -10,7 +10,7 @@ from scipy import stats
 
 from blocks import Dataset
 from ooc.rng import stream_key
-from samplers.lda import folding, scvb0, topic_tree
+from samplers.lda import scvb0, start_fold_in, topic_tree
 
 FANOUT, SIZES = 3, [7, 21, 62]  # the last topic of the second depth has two children
 
@@ -18,12 +18,12 @@ FANOUT, SIZES = 3, [7, 21, 62]  # the last topic of the second depth has two chi
 class SplitMinibatch(Minibatch):
     """A minibatch folded in under topics split twice. tables: the counts at each depth, NaN where there is none."""
 
-    def make_estimate(self, dataset: Dataset) -> folding.Estimate:
+    def make_estimate(self, dataset: Dataset) -> start_fold_in.ExpectedTopicCounts:
         words, rng = dataset.vocabulary_size, np.random.default_rng(6)
         dense = rng.gamma(0.3, 9.0, (words, SIZES[0])).astype(np.float32)
         arena = np.zeros(60 * dense.size, np.float32)
         arena[: dense.size] = dense.reshape(-1)
-        tree = topic_tree.Tree(
+        tree = topic_tree.TopicTree(
             arena.view(np.uint32),
             np.zeros(words + 1, np.int64),
             *np.zeros((3, 3), np.int64),
@@ -46,7 +46,7 @@ class SplitMinibatch(Minibatch):
         kinds = (np.concatenate(each).astype(np.float32) for each in (self.all_shares, self.alphas))
         self.tables = self.read_tables(arena)
         self.phi = (np.nan_to_num(self.tables[2]) + BETA) * self.all_shares[2]
-        return folding.Estimate(arena, SCALE, *kinds, BETA, SIZES[0], self.tree)
+        return start_fold_in.ExpectedTopicCounts(arena, SCALE, *kinds, BETA, SIZES[0], self.tree)
 
     def read_tables(self, arena: np.ndarray) -> list[np.ndarray]:
         """Read the arena as its description says."""
@@ -123,7 +123,7 @@ def test_the_arena_is_never_too_small():
     """Rows of a table that fills the arena: few pairs fit, and these are the largest."""
     dense = np.random.default_rng(1).gamma(0.5, 20.0, (50, SIZES[0])).astype(np.float32)
     arena = dense.reshape(-1).copy()
-    tree = topic_tree.Tree(
+    tree = topic_tree.TopicTree(
         arena.view(np.uint32), np.zeros(51, np.int64), *np.zeros((3, 3), np.int64), np.cumsum([0, *SIZES]), FANOUT, 0, 1
     )
     for depth, size in enumerate(SIZES[1:]):

@@ -24,16 +24,16 @@ from corpora import (
     random_documents,
     small_dataset,
 )
-from long import long_but
-from training_process import ITERATIONS, PATIENCE, RESIDENT, STREAMED, Training, kill_at_random_points, until
+from long_mark import long_but
+from training_process import ITERATIONS, PATIENCE, RESIDENT, STREAMED, TrainingProcess, kill_at_random_points, until
 
 from blocks import Dataset, Interrupted, RequestError, write_corpus
-from ooc.loop import Stop
 from ooc.program import LocalState
 from ooc.runs.new_run import create_run
 from ooc.runs.run import Run
-from ooc.state.layout import Layout
+from ooc.state.cell_layout import CellLayout
 from ooc.training import PURPOSES, train
+from ooc.training_loop import StopRequest
 from ooc.workers.worker import ProgramSpec
 
 
@@ -81,7 +81,7 @@ def test_slices_in_a_file_are_made_anew_after_a_kill(corpus, tmp_path, sampler):
     train(undisturbed, plan(), quiet=True)
     run = new_run(tmp_path / "run", corpus, spec, 6)
     for workers, told in ((1, 2), (2, 4)):
-        killed = Training(run.path, workers, RESIDENT, mapped=True)
+        killed = TrainingProcess(run.path, workers, RESIDENT, mapped=True)
         killed.wait_for(told)
         killed.end(signal.SIGKILL)
         assert (run.path / "slices" / "arrays").stat().st_size > 0
@@ -105,9 +105,9 @@ def test_two_hundred_kills_change_nothing(corpus, expected, tmp_path, number):
 def test_a_worker_that_is_killed_is_named_and_the_run_can_be_resumed(corpus, expected, tmp_path, buffers):
     """One is, at a slice of the fourth iteration."""
     stalled = tmp_path / "stalled"
-    stalling = "handlers:Stalling"
+    stalling = "handlers:StallingLda"
     run = new_run(tmp_path / "run", corpus, ProgramSpec(stalling, SPEC.options), ITERATIONS)
-    killed = Training(run.path, 2, buffers, environment={"STALLED": str(stalled)}, program=(stalling,))
+    killed = TrainingProcess(run.path, 2, buffers, environment={"STALLED": str(stalled)}, program=(stalling,))
     until(lambda: stalled.exists() and stalled.read_text(), "a worker stalls")
     killed.note_tree()
     victim = int(stalled.read_text())
@@ -128,7 +128,7 @@ def test_a_worker_that_is_killed_is_named_and_the_run_can_be_resumed(corpus, exp
 def test_no_process_outlives_a_killed_template(corpus, expected, tmp_path):
     """The process that the workers were forked from dies: the run goes on or stops, and can be resumed either way."""
     run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
-    killed = Training(run.path, 2, RESIDENT)
+    killed = TrainingProcess(run.path, 2, RESIDENT)
     killed.wait_for(3)
     psutil.Process(killed.process.pid).children()[0].kill()
     killed.end()
@@ -155,7 +155,7 @@ def test_a_signal_stops_the_run_with_everything_committed(corpus, expected, tmp_
     whole_group: the signal goes to the workers too, as a terminal sends Ctrl-C and batch systems send SIGTERM.
     """
     run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
-    stopped = Training(run.path, 2, buffers, checkpoint_s=3600)
+    stopped = TrainingProcess(run.path, 2, buffers, checkpoint_s=3600)
     stopped.wait_for(4)
     if whole_group:
         os.killpg(stopped.process.pid, number)
@@ -179,7 +179,7 @@ def test_a_signal_stops_the_run_with_everything_committed(corpus, expected, tmp_
 def test_a_run_goes_on_after_it_was_stopped_for_a_while(corpus, expected, tmp_path, buffers):
     """A worker, the coordinator, or, as by Ctrl-Z, all of them."""
     run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
-    stopped = Training(run.path, 2, buffers)
+    stopped = TrainingProcess(run.path, 2, buffers)
     stopped.wait_for(2)
     everybody = [stopped.process.pid, *(process.pid for process in stopped.tree)]
     for pids in ([stopped.workers()[0].pid], [stopped.process.pid], everybody):
@@ -196,10 +196,10 @@ def test_a_run_goes_on_after_it_was_stopped_for_a_while(corpus, expected, tmp_pa
 def test_nothing_depends_on_the_time_of_day(corpus, expected, tmp_path, preloaded):
     run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
     clock = {"LD_PRELOAD": str(preloaded("jumping_clock"))}
-    killed = Training(run.path, 2, RESIDENT, environment=clock)
+    killed = TrainingProcess(run.path, 2, RESIDENT, environment=clock)
     killed.wait_for(5)
     killed.end(signal.SIGKILL)
-    assert Training(run.path, 2, STREAMED, environment=clock).end() == (0, "")
+    assert TrainingProcess(run.path, 2, STREAMED, environment=clock).end() == (0, "")
     check_finished(run.path, expected)
     elapsed = [line["elapsed_s"] for line in run.metrics()]
     assert elapsed == sorted(elapsed)
@@ -235,7 +235,7 @@ def test_a_signal_during_the_start_ends_it_at_once(corpus, tmp_path, monkeypatch
     whole, stopped, timed = (new_run(tmp_path / name, corpus, spec, 2) for name in ("whole", "stopped", "timed"))
     train(whole, plan(), quiet=True)
     with monkeypatch.context() as patch:
-        patch.setattr("ooc.training.Stop", lambda max_time: Stop(max_time, [signal.SIGINT]))
+        patch.setattr("ooc.training.StopRequest", lambda max_time: StopRequest(max_time, [signal.SIGINT]))
         with pytest.raises(Interrupted, match="stopped by SIGINT before the first iteration"):
             train(stopped, plan(2, buffers), quiet=True)
     assert not list((stopped.path / "state").iterdir())
@@ -302,7 +302,7 @@ def test_a_torn_line_of_metrics_is_told_again(corpus, expected, tmp_path):
 def test_a_second_process_on_the_same_run_is_refused(corpus, expected, tmp_path):
     """It names the process that has it, changes nothing, and gets the run once that one is killed."""
     run = new_run(tmp_path / "run", corpus, SPEC, ITERATIONS)
-    first = Training(run.path, 1, RESIDENT)
+    first = TrainingProcess(run.path, 1, RESIDENT)
     first.wait_for(2)
     with pytest.raises(RequestError, match=f"in use by process {first.process.pid}"):
         train(run, plan(), quiet=True)
@@ -335,7 +335,9 @@ def test_metrics_tell_what_happened(tmp_path):
         assert 0 < line["changed_fraction"] <= 2  # of two phases
         assert line["memory_bytes"] > 0
         assert line["tokens_per_s"] > 0
-    state = Layout(dataset.index.cells, LocalState("uint8", 3)).file_bytes  # two phases write topic and two proposals
+    state = CellLayout(
+        dataset.index.cells, LocalState("uint8", 3)
+    ).file_bytes  # two phases write topic and two proposals
     written = [line["bytes_written"] for line in lines]
     assert np.diff(written).tolist() == [2 * state] * 4
     assert [line["elapsed_s"] for line in lines] == sorted(line["elapsed_s"] for line in lines)

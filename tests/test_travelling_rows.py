@@ -9,18 +9,18 @@ from corpora import make_prior, make_totals
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ooc.ring.packets import Passage
+from ooc.ring.packet_slots import PartInTransit
 from ooc.rng import stream_key
 from samplers.lda import packed_counts, two_phase
-from samplers.lda import travelling_rows as rows
+from samplers.lda import rotating_rows as rows
 
 TOPICS = 6
 
 
-def make_work(topics: int = TOPICS) -> rows.Work:
+def make_work(topics: int = TOPICS) -> rows.RotatingRowScratch:
     sizes = topics, -(-topics // 64), -(-topics // 4096), *[topics] * 5, rows.MOST_SPREAD
     dtypes = two_phase.COUNT, np.uint64, np.uint64, np.int32, np.int32, np.float64, np.int32, np.uint64, np.uint32
-    return rows.Work(*(np.zeros(size, dtype) for size, dtype in zip(sizes, dtypes, strict=True)))
+    return rows.RotatingRowScratch(*(np.zeros(size, dtype) for size, dtype in zip(sizes, dtypes, strict=True)))
 
 
 def packed(table: np.ndarray) -> np.ndarray:
@@ -56,7 +56,7 @@ def unpacked(data: np.ndarray, words: int, topics: int = TOPICS) -> np.ndarray:
     return table
 
 
-class Part:
+class RotatingPart:
     """Some words, of whose tokens a few are here, in up to two blocks, and others elsewhere."""
 
     def __init__(self, rng: np.random.Generator, words: int, topics: int = TOPICS, proposals: int = 2) -> None:
@@ -88,12 +88,17 @@ class Part:
         np.add.at(table, (self.word_of[here], self.state[here, column]), 1)
         return table
 
-    def sample(self, prior: object, summary: np.ndarray, key: np.uint64) -> tuple[np.ndarray, int, two_phase.Totals]:
+    def sample(
+        self, prior: object, summary: np.ndarray, key: np.uint64
+    ) -> tuple[np.ndarray, int, two_phase.TopicTotals]:
         """Do the word phase; returns the rows that leave, how many tokens changed, and the totals."""
         arrived, totals = packed(self.counts(-1)), make_totals(summary)
         frequencies = self.counts(-1).sum(axis=1)
-        leaving, work = np.zeros(packed_counts.room(frequencies, self.topics), np.uint8), make_work(self.topics)
-        passage = Passage(arrived, leaving, np.zeros(1, np.int64))
+        leaving, work = (
+            np.zeros(packed_counts.max_packed_bytes(frequencies, self.topics), np.uint8),
+            make_work(self.topics),
+        )
+        passage = PartInTransit(arrived, leaving, np.zeros(1, np.int64))
         changed = rows.word_phase(*self.where, passage, work, prior, totals, key)
         assert not (work.counted["count"].any() or work.marks.any() or work.groups.any())
         return leaving[: passage.left[0]], changed, totals
@@ -109,7 +114,7 @@ def test_rows_come_out_as_they_went_in(seed, words, topics):
         some = rng.choice(topics, min(topics, int(rng.integers(0, 40))), replace=False)
         table[word, some] = rng.integers(1, 1 << int(rng.integers(1, 31)), some.size)
     data = packed(table)
-    assert data.size <= packed_counts.room(table.sum(axis=1), topics)
+    assert data.size <= packed_counts.max_packed_bytes(table.sum(axis=1), topics)
     none, runs = np.zeros(0, np.uint32), np.zeros(words + 1, np.int64)
     for array in (none, runs):
         array.setflags(write=False)
@@ -121,7 +126,7 @@ def test_rows_come_out_as_they_went_in(seed, words, topics):
     again[:] = 0
     prior, totals = make_prior(topics, np.array([0.1])), make_totals(np.ones(topics))
     left = np.zeros(1, np.int64)
-    passage = Passage(data, again, left)
+    passage = PartInTransit(data, again, left)
     assert rows.word_phase(*nobody, passage, make_work(topics), prior, totals, np.uint64(1)) == 0
     assert left[0] == data.size
     assert np.array_equal(again, data)
@@ -132,7 +137,7 @@ def test_rows_come_out_as_they_went_in(seed, words, topics):
 def test_a_row_counts_every_token_where_it_is(seed, words, proposals):
     """After the phase a row is what was elsewhere and where the tokens here are; tokens have that as what is counted;
     the totals changed as the tokens did; rows of no word here are untouched."""
-    part = Part(np.random.default_rng(seed), words, proposals=proposals)
+    part = RotatingPart(np.random.default_rng(seed), words, proposals=proposals)
     before, summary = part.state.copy(), part.counts(0).sum(axis=0) + 2.5
     leaving, changed, totals = part.sample(make_prior(TOPICS, np.array([0.1])), summary, stream_key(seed))
     here = part.word_of >= 0
@@ -149,7 +154,7 @@ def test_a_row_counts_every_token_where_it_is(seed, words, proposals):
 @given(st.integers(0, 1 << 40), st.integers(1, 3))
 def test_tokens_walk_as_those_of_one_machine_do(seed, proposals):
     """By `accept_token`, whose rule is proven, from the counts of the row, with what changed here since put right."""
-    part = Part(np.random.default_rng(seed), 1, proposals=proposals)
+    part = RotatingPart(np.random.default_rng(seed), 1, proposals=proposals)
     counts, summary = part.counts(0)[0], part.counts(0).sum(axis=0) + 2.5
     totals, prior = make_totals(summary), make_prior(TOPICS, np.array([0.1]))
     counted = np.zeros(TOPICS, two_phase.COUNT)
@@ -189,13 +194,13 @@ def test_proposals_are_drawn_from_the_other_tokens_and_the_prior(own, spread):
 def test_rows_are_counted_machine_by_machine(seed, words):
     """What nobody has counted before, then what comes from elsewhere: numpy's counts."""
     rng = np.random.default_rng(seed)
-    part, data = Part(rng, words), np.zeros(0, np.uint8)
+    part, data = RotatingPart(rng, words), np.zeros(0, np.uint8)
     table = part.counts(-1) - part.elsewhere
-    leaving = np.zeros(packed_counts.room(table.sum(axis=1), TOPICS), np.uint8)
+    leaving = np.zeros(packed_counts.max_packed_bytes(table.sum(axis=1), TOPICS), np.uint8)
     first = leaving[: rows.count_phase(*part.where, data, leaving, make_work())]
     assert np.array_equal(unpacked(first, words), table)
     arrived = packed(part.elsewhere)
-    leaving = np.zeros(packed_counts.room(part.counts(-1).sum(axis=1), TOPICS), np.uint8)
+    leaving = np.zeros(packed_counts.max_packed_bytes(part.counts(-1).sum(axis=1), TOPICS), np.uint8)
     second = leaving[: rows.count_phase(*part.where, arrived, leaving, make_work())]
     assert np.array_equal(unpacked(second, words), part.counts(-1))
 

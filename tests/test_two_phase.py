@@ -7,13 +7,13 @@ from itertools import combinations, pairwise, product
 import numpy as np
 import pytest
 from chi_square import alarmed
-from corpora import InProcess, make_prior, make_totals, program_spec, tiny_dataset
+from corpora import InProcessProgram, make_prior, make_totals, program_spec, tiny_dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ooc.rng import stream_key, uniform
 from samplers.lda import two_phase
-from samplers.lda.groups import Scratch
+from samplers.lda.token_kernels import GroupScratch
 
 counts_of = st.lists(st.integers(0, 6), min_size=2, max_size=5)
 
@@ -235,7 +235,7 @@ def test_more_tokens_of_a_topic_than_16_bits_count(phase, gathered):
     state = np.stack([np.zeros(tokens, np.uint8), np.ones(tokens, np.uint8)], axis=1)
     totals, prior = make_totals(np.array([2.0 * tokens, 2.0 * tokens])), make_prior(2, np.array([0.1]))
     size = tokens if gathered or phase == "document" else 10
-    scratch = Scratch(np.zeros(size, np.int64), np.zeros(size, np.uint8), np.zeros(2, np.int32))
+    scratch = GroupScratch(np.zeros(size, np.int64), np.zeros(size, np.uint8), np.zeros(2, np.int32))
     if phase == "document":
         where = (state, 0, *mapped(np.array([0, tokens]), np.arange(tokens, dtype=np.uint32)))
         changed = two_phase.document_phase(*where, scratch, prior, totals, stream_key(1))
@@ -314,7 +314,7 @@ def test_no_draw_is_used_twice(tmp_path):
     for half of them (by chance: 1e-9); nor do the two proposals of a token."""
     dataset = tiny_dataset(tmp_path / "dataset", [list(range(40))] * 12, 40, block_tokens=150, part_tokens=90, slices=2)
     assert dataset.block_count > 1
-    with InProcess(dataset, program_spec(topics=50, mh_steps=2, alpha=1e9, beta=1e9)) as chain:
+    with InProcessProgram(dataset, program_spec(topics=50, mh_steps=2, alpha=1e9, beta=1e9)) as chain:
         words = chain.program.phases[0]
         list(chain.sweep(words))
         per_word, base = [[] for _ in range(40)], 0

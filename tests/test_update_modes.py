@@ -13,24 +13,24 @@ from pathlib import Path
 import numba
 import numpy as np
 import pytest
-from corpora import InProcess, make_totals, program_spec, tiny_dataset
+from corpora import InProcessProgram, make_totals, program_spec, tiny_dataset
 from exact_posteriors import CORPORA, posterior, total_variation
-from long import long_but
-from token_chains import Kernel, Tokens, code_of, derive, tokens_of
+from long_mark import long_but
+from token_chains import SamplerKernel, TokenCorpus, code_of, derive, tokens_of
 
-from ooc.rng import bits, stream_key
+from ooc.rng import random_bits, stream_key
 from samplers.lda import two_phase
-from samplers.lda.documents import Cell, aggregate_words, lay_out
-from samplers.lda.rows import Rows
+from samplers.lda.document_kernels import DocumentCell, aggregate_words, order_tokens
 from samplers.lda.word_tables import make_smoothing
+from samplers.lda.word_topic_rows import WordTopicRows
 
 DOCUMENTS, VOCABULARY, ALPHA, BETA = CORPORA["2 topics"]
 KERNELS = {
-    "Gibbs": Kernel("gibbs"),
-    "SparseGibbs": Kernel("sparse_gibbs"),
-    "SparseLda": Kernel("sparselda"),
-    "AliasLda": Kernel("aliaslda", 2),
-    "LightLda": Kernel("lightlda", 2, "cycle"),
+    "Gibbs": SamplerKernel("gibbs"),
+    "SparseGibbs": SamplerKernel("sparse_gibbs"),
+    "SparseLda": SamplerKernel("sparselda"),
+    "AliasLda": SamplerKernel("aliaslda", 2),
+    "LightLda": SamplerKernel("lightlda", 2, "cycle"),
 }
 UPDATES = ["delayed", "data-parallel", "rotation", "immediate"]
 QUICK = "Gibbs", "LightLda"
@@ -55,7 +55,7 @@ def iterate(update, cell, words, sample, arguments, rows, derived, counts, mass,
     (S*S,), stream of each job in the order in which they are done.
     """
     ends, shards = grid
-    lay_out(cell.state, cell.base, cell.positions, words, cell.topics, cell.words, derived.counted)
+    order_tokens(cell.state, cell.base, cell.positions, words, cell.topics, cell.words, derived.counted)
     each = np.arange(cell.words.size + 1)
     counts.summary[:] = np.rint(counts.summary - mass) + mass
     if update == IMMEDIATE:
@@ -66,7 +66,7 @@ def iterate(update, cell, words, sample, arguments, rows, derived, counts, mass,
             for shard in range(ends.size - 1):
                 slice_ = (shard + turn) % (ends.size - 1)
                 offsets = cell.offsets[shards[shard] : shards[shard + 1] + 1]
-                mine = Cell(
+                mine = DocumentCell(
                     offsets,
                     cell.topics,
                     cell.words,
@@ -84,7 +84,7 @@ def iterate(update, cell, words, sample, arguments, rows, derived, counts, mass,
         derive_all(cell, rows, derived, numerators, counts.summary)
         bounds = ends if update == DELAYED else np.array([0, cell.words.size])
         for slice_ in range(bounds.size - 1):
-            mine = Cell(
+            mine = DocumentCell(
                 cell.offsets,
                 cell.topics,
                 cell.words,
@@ -106,14 +106,14 @@ def count_visits(batches, sweeps, topics, state, arguments, key):
     for batch in range(batches):
         for _ in range(sweeps):
             for job in range(keys.size):
-                keys[job] = bits(key, n)
+                keys[job] = random_bits(key, n)
                 n += np.uint64(1)
             iterate(*(arguments + (keys,)))
             visits[batch, code_of(state, topics)] += 1
     return visits
 
 
-def arguments_of(tokens: Tokens, kernel: Kernel, update: str, path: Path) -> tuple:
+def arguments_of(tokens: TokenCorpus, kernel: SamplerKernel, update: str, path: Path) -> tuple:
     """The arguments of `iterate` but for the keys."""
     dataset = tiny_dataset(path, DOCUMENTS, VOCABULARY, slices=2)
     ends = np.concatenate(([0], np.cumsum(dataset.index.cells[0])))
@@ -127,12 +127,12 @@ def arguments_of(tokens: Tokens, kernel: Kernel, update: str, path: Path) -> tup
     return (*tokens.driven(kernel, UPDATES.index(update)), *known)
 
 
-def whole(kernel: Kernel, update: str) -> bool:
+def whole(kernel: SamplerKernel, update: str) -> bool:
     """Whether the cells of a block are sampled together."""
     return kernel.sampler == "sparse_gibbs" and update == "delayed"
 
 
-def keys_of(update: str, iteration: int, kernel: Kernel) -> np.ndarray:
+def keys_of(update: str, iteration: int, kernel: SamplerKernel) -> np.ndarray:
     """The streams of a program's jobs: (seed, iteration, phase, block, stage, part)."""
     derives = kernel.sampler not in ("gibbs", "sparselda")
     if update == "rotation":
@@ -145,12 +145,12 @@ def keys_of(update: str, iteration: int, kernel: Kernel) -> np.ndarray:
     return np.array([stream_key(7, iteration, *job) for job in jobs])
 
 
-def program_of(path: Path, sampler: str, slices: int = 2, **options) -> InProcess:
+def program_of(path: Path, sampler: str, slices: int = 2, **options) -> InProcessProgram:
     """A program over the corpus, with asymmetric alpha."""
     dataset = tiny_dataset(path, DOCUMENTS, VOCABULARY, slices=slices)
     if sampler == "SparseGibbs":
         options["start"] = "random"
-    return InProcess(dataset, program_spec(sampler, topics=2, alpha=ALPHA, beta=BETA, **options))
+    return InProcessProgram(dataset, program_spec(sampler, topics=2, alpha=ALPHA, beta=BETA, **options))
 
 
 @pytest.mark.long
@@ -164,7 +164,7 @@ def test_the_loop_does_what_the_program_does(tmp_path, sampler, update):
         if sampler == "SparseGibbs":  # in what order it walks a row depends on the row's kind
             layout = chain.program.layout  # type: ignore[attr-defined]
             room = np.zeros(layout.dense, np.int32), np.zeros(layout.tables, np.int64)
-            tokens.rows = Rows(2, layout.masks, layout.starts, *room)
+            tokens.rows = WordTopicRows(2, layout.masks, layout.starts, *room)
         arguments = arguments_of(tokens, kernel, update, tmp_path / "b")
         tokens.assign(chain.state[:, 0].astype(np.int64))
         moved = 0
@@ -232,13 +232,13 @@ def two_phase_visits(known, counts, state, sweeps, key):
     visits, keys = np.zeros((1, counts.size ** state.shape[0]), np.int64), np.zeros(2, np.uint64)
     for sweep in range(sweeps):
         for phase in range(2):
-            keys[phase] = bits(key, np.uint64(2 * sweep + phase))
+            keys[phase] = random_bits(key, np.uint64(2 * sweep + phase))
         two_phase_iteration(*(known + (counts, state, keys)))
         visits[0, code_of(state, counts.size)] += 1
     return visits
 
 
-def two_phase_arguments(chain: InProcess) -> tuple:
+def two_phase_arguments(chain: InProcessProgram) -> tuple:
     """The arguments of `two_phase_iteration` but for the keys: the chain's own, and copies of its counts and state."""
     data, program = chain.dataset, chain.program
     priors = program.document_prior(chain.shared), program.word_prior(chain.shared)

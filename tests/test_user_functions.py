@@ -15,7 +15,7 @@ from samplers.lda.splash import SplashLda
 THREADS, TIMES = 4, 60
 
 
-class Garbage:
+class CollectedObject:
     """What only the collector removes, in whose last moments another thread may go on."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ def test_threads_read_functions_at_the_same_time(threads_take_turns_often):
             return found_below(deeper - 1)
         found = set()
         for _ in range(TIMES):
-            _ = [Garbage() for _ in range(30)]
+            _ = [CollectedObject() for _ in range(30)]
             found.add(read(SplashLda, "process").name)
         return found
 

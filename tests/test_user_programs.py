@@ -21,7 +21,7 @@ from factorizations import planted, written
 
 from blocks import RequestError, WorkFailed
 from blocks.ratings.matrix import Matrix
-from ooc.runs.metrics import metrics_line, values_of
+from ooc.runs.metrics import metrics_line, parse_metrics_line
 from ooc.runs.run import Run
 from ooc.training import train
 from ooc.workers.worker import ProgramSpec
@@ -219,7 +219,7 @@ def test_metrics_are_json_whatever_a_program_tells(matrix: Matrix, program, tmp_
 
 def test_a_line_of_the_metrics_is_read_as_it_was_written() -> None:
     line = {"iteration": 3, "a": 1.5, "b": np.float32(0.5), "c": math.inf, "d": "x", "e": True, "f": [1, math.nan]}
-    values = values_of(metrics_line(line).encode())
+    values = parse_metrics_line(metrics_line(line).encode())
     assert values is not None
     assert math.isnan(values.pop("c"))
     assert values == {"iteration": 3, "a": 1.5, "b": 0.5, "d": "x", "e": True, "f": [1, None]}

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from ooc.stochastic.combination import Gathered, combine, gather, gather_and_combine
 from ooc.stochastic.variable_arrays import (
     Shared,
     committed_specs,
-    gathered_of,
+    gathered_variable,
     make_queue,
     slot_specs,
-    slots_of,
+    slot_variable,
     unchanged_variable,
-    variable_of,
+    variable_slots,
 )
 from ooc.stochastic.variables import WEIGHTS, begin, storage, unpacked
+from ooc.stochastic.worker_combination import GatheredVariable, combine, gather, gather_and_combine
 
 SHAPES: list[tuple[int, ...]] = [(), (5,), (37,), (3, 4)]
 FACTORS = [0.0, 1.0, 0.5, 2.0, -1.0, 0.1, 1e-60, 1e60, -3.7]
@@ -41,7 +41,7 @@ def programs(draw: st.DrawFn) -> tuple[tuple[int, ...], list[list[list[Operation
     return shape, rounds
 
 
-class Workers:
+class VariableWorkers:
     """The arrays of some workers that share one variable `v`."""
 
     def __init__(self, shape: tuple[int, ...], slots: int, first: float = 0.0, **declared: Any) -> None:
@@ -55,14 +55,18 @@ class Workers:
         return unpacked(self.declared.shape, self.arrays["v"])
 
     def begin(self, slot: int, *, in_place: bool = False) -> Any:
-        variable = variable_of("v", self.declared, self.arrays, 0, slot, self.queue, in_place=in_place)
+        variable = slot_variable("v", self.declared, self.arrays, 0, slot, self.queue, in_place=in_place)
         begin(variable.store, in_place)
         return variable
 
     def run(self, programs: list[list[Operation]], *, accumulate: bool = False) -> None:
         """One round: all workers, a batch after the other, then what they come to, in two shares of the rows. A single
         one changes the variable in place."""
-        rows, gathered, together = len(self.arrays["v"]), gathered_of("v", self.arrays), len(programs) <= self.slots
+        rows, gathered, together = (
+            len(self.arrays["v"]),
+            gathered_variable("v", self.arrays),
+            len(programs) <= self.slots,
+        )
         in_place = len(programs) == 1
         for array in gathered:
             array[:] = 0
@@ -73,13 +77,13 @@ class Workers:
                 for operation in operations:
                     execute(variable, operation)
             late_times = 0 if accumulate else len(programs) - 1
-            slots = slots_of("v", self.arrays, len(batch), in_place=in_place)
+            slots = variable_slots("v", self.arrays, len(batch), in_place=in_place)
             if not together:
                 gather(slots, (0, rows), late_times, gathered)
             if self.declared.averaged:
                 self.arrays["v.weights"] += self.arrays["v.states"][: len(batch), WEIGHTS].sum()
         value, mean = self.arrays["v"], self.arrays.get("v.mean", np.empty((0, self.arrays["v"].shape[1])))
-        row = Gathered(*(np.ones((min(len(array), 1), array.shape[1])) for array in gathered))
+        row = GatheredVariable(*(np.ones((min(len(array), 1), array.shape[1])) for array in gathered))
         for share in ((0, rows // 2), (rows // 2, rows)):
             if together:
                 how = row, value, len(programs), accumulate, value, mean
@@ -124,7 +128,7 @@ def magnitude(shape: tuple[int, ...], value: np.ndarray, operations: list[Operat
 @given(programs(), st.integers(1, 3), st.floats(-5, 5))
 def test_workers_come_to_what_equation_9_says(program, slots, first):
     shape, rounds = program
-    workers = Workers(shape, slots, first, delayed=True)
+    workers = VariableWorkers(shape, slots, first, delayed=True)
     value = np.full(shape, first)
     for each in rounds:
         largest = max(magnitude(shape, value, operations) for operations in each)
@@ -140,7 +144,7 @@ def test_workers_come_to_what_equation_9_says(program, slots, first):
 def test_one_worker_is_the_plain_sequence(program):
     """Also with several synchronisations: the values after each, and those that are read in between."""
     shape, rounds = program
-    workers, value = Workers(shape, 1, 1.0, delayed=True), np.ones(shape)
+    workers, value = VariableWorkers(shape, 1, 1.0, delayed=True), np.ones(shape)
     for (operations,) in [each[:1] for each in rounds]:
         variable = workers.begin(0)
         largest = magnitude(shape, value, operations)
@@ -168,7 +172,7 @@ WHOLE = st.lists(
 
 @given(WHOLE)
 def test_powers_of_two_lose_no_bit(operations):
-    workers, value = Workers((37,), 1, 3.0), np.full(37, 3.0)
+    workers, value = VariableWorkers((37,), 1, 3.0), np.full(37, 3.0)
     workers.run([operations])
     for name, place, number in operations:
         if name == "multiply":
@@ -182,7 +186,7 @@ def test_powers_of_two_lose_no_bit(operations):
 def test_counts_stay_whole(changes):
     """Elements m times as heavy are counted m times: what workers come to is a whole number again, exactly."""
     degree = len(changes)
-    workers = Workers((5,), 2, 10.0, delayed=True)
+    workers = VariableWorkers((5,), 2, 10.0, delayed=True)
     operations = [[("add", (place,), float(degree * n)) for place, n in each] for each in changes]
     late = [[("late_add", (place,), float(-n)) for place, n in each] for each in changes]
     workers.run(operations)
@@ -197,7 +201,7 @@ def test_counts_stay_whole(changes):
 @given(programs().filter(lambda program: len(program[1][0]) > 1))
 def test_accumulation_adds_up_what_workers_have_changed(program):
     shape, rounds = program
-    workers, value = Workers(shape, 2, 1.0, delayed=True), np.ones(shape)
+    workers, value = VariableWorkers(shape, 2, 1.0, delayed=True), np.ones(shape)
     workers.run(rounds[0], accumulate=True)
     largest = max(magnitude(shape, value, operations) for operations in rounds[0])
     ends = [gamma * value + delta + late for gamma, delta, late in (transformation(shape, x) for x in rounds[0])]
@@ -224,7 +228,7 @@ ROUNDS = st.integers(1, 3).flatmap(
 @example([[[("average", (), 1.0), ("multiply", (), 1e-70), ("add", (3,), 1.0)]]], 1)
 def test_the_mean_is_that_of_all_iterates(rounds, slots):
     """Of all workers, of all rounds, each by its weight, though nothing is added up where nothing changes."""
-    workers = Workers((20,), slots, 1.0, averaged=True)
+    workers = VariableWorkers((20,), slots, 1.0, averaged=True)
     total, weights, largest = np.zeros(20), 0.0, 1.0
     for each in rounds:
         before = workers.value.copy()
@@ -245,7 +249,7 @@ def test_the_mean_is_that_of_all_iterates(rounds, slots):
 
 
 def test_rows_are_read_and_added_to_as_a_whole():
-    workers = Workers((3, 4), 1, 2.0)
+    workers = VariableWorkers((3, 4), 1, 2.0)
     table, row = workers.begin(0), np.empty(4)
     table.multiply(0.5)
     table.prefetch(1)
@@ -262,7 +266,7 @@ def test_rows_are_read_and_added_to_as_a_whole():
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_row_is_an_array_of_what_is_there_now(dtype):
     """Read and added to place by place; of single numbers nothing is computed in double precision."""
-    workers = Workers((3, 4), 1, 2.0, dtype=dtype)
+    workers = VariableWorkers((3, 4), 1, 2.0, dtype=dtype)
     table = workers.begin(0)
     table.multiply(0.25)
     row = table.row_view(1)
@@ -282,7 +286,7 @@ def test_a_row_is_an_array_of_what_is_there_now(dtype):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_only_read_is_what_all_have(shape):
-    workers = Workers(shape, 1)
+    workers = VariableWorkers(shape, 1)
     workers.value[...] = np.arange(workers.value.size).reshape(shape)
     variable = unchanged_variable(workers.declared, workers.arrays["v"], 0, workers.queue)
     assert [variable.get(*place) for place in product(*map(range, shape))] == list(range(workers.value.size))
@@ -299,7 +303,7 @@ def test_what_is_only_read_is_what_all_have(shape):
 
 @pytest.mark.parametrize("place", [(-1,), (40,), (1 << 40,)])
 def test_a_place_that_is_not_there_changes_nothing_and_is_noted(place):
-    workers = Workers((20,), 1, 1.0, delayed=True)
+    workers = VariableWorkers((20,), 1, 1.0, delayed=True)
     vector = workers.begin(0)
     assert vector.get(*place) == 0
     for operator in (vector.add, vector.late_add, vector.delayed_add):
@@ -312,7 +316,7 @@ def test_a_place_that_is_not_there_changes_nothing_and_is_noted(place):
 
 def test_nothing_is_done_to_what_is_not_touched():
     """A beginning, a multiplication and a reset take as long for ten million numbers as for one: no row is written."""
-    workers = Workers((10_000_000,), 1, 1.0)
+    workers = VariableWorkers((10_000_000,), 1, 1.0)
     vector = workers.begin(0)
     for factor in (0.5, 0.0, 0.25):
         vector.multiply(factor)
@@ -326,7 +330,7 @@ def test_nothing_is_done_to_what_is_not_touched():
 @pytest.mark.parametrize("in_place", [False, True])
 def test_what_was_touched_hundreds_of_resets_ago_is_not_there(in_place):
     """Epochs are bytes and come again."""
-    workers = Workers((40,), 1, 1.0)
+    workers = VariableWorkers((40,), 1, 1.0)
     vector = workers.begin(0, in_place=in_place)
     vector.add(20, 1.0)
     for resets in range(1, 600):
@@ -337,7 +341,7 @@ def test_what_was_touched_hundreds_of_resets_ago_is_not_there(in_place):
 
 def test_a_worker_that_is_alone_has_all_rows_from_the_beginning():
     """None has to be taken when it is touched."""
-    workers = Workers((400,), 1, 1.0)
+    workers = VariableWorkers((400,), 1, 1.0)
     vector = workers.begin(0, in_place=True)
     assert (vector.store.stamps == vector.store.epoch[0]).all()
     vector.add(5, 1.0)
@@ -349,7 +353,7 @@ def test_a_round_does_not_depend_on_which_rows_earlier_ones_have_touched():
     """After a resume nobody knows: rounding has to be the same, also where the scale is multiplied into the rows."""
     found = []
     for before in ([], [("add", (35,), 1.0)], [("multiply", (), 0.0), ("add", (3,), 1.0)]):
-        workers = Workers((400,), 1, dtype="float32")
+        workers = VariableWorkers((400,), 1, dtype="float32")
         workers.run([before])
         workers.value[...] = np.linspace(1, 2, 400)
         workers.run([[*[("multiply", (), 0.3)] * 40, ("add", (35,), 1e-25), *[("multiply", (), 0.7)] * 3]])

@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from corpora import (
-    InProcess,
+    InProcessProgram,
     model_bytes,
     names_of_words,
     new_run,
@@ -26,14 +26,14 @@ from corpora import (
     program_spec,
     recount,
 )
-from long import long_but
+from long_mark import long_but
 from minibatches import planted, share_found
 
 from blocks import Dataset, write_corpus
-from blocks.memory import held
+from blocks.memory import held_memory
 from samplers.lda import topic_tree, warm_start
-from samplers.lda.folding import NO_ROW
 from samplers.lda.programs import sampler_spec
+from samplers.lda.start_fold_in import NO_ROW
 
 SAMPLERS = ("two-phase", "gibbs", "sparse-gibbs", "sparselda", "aliaslda", "lightlda")
 CLASSES = ("TwoPhase", "Gibbs", "SparseGibbs", "SparseLda", "AliasLda", "LightLda")
@@ -62,7 +62,7 @@ def most_held(command: list[str], cwd: Path) -> int:
     with subprocess.Popen(command, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         watched = psutil.Process(process.pid)
         while process.poll() is None:
-            most = max(most, held([watched.pid, *(child.pid for child in watched.children(recursive=True))]))
+            most = max(most, held_memory([watched.pid, *(child.pid for child in watched.children(recursive=True))]))
             time.sleep(0.01)
     assert process.returncode == 0
     return most
@@ -130,7 +130,7 @@ def test_planted_topics_are_there_before_the_first_iteration(tmp_path, name):
     """Take the best of three starts, and include words without rows, which get the topics of their documents."""
     dataset, shares = planted(tmp_path / "dataset"), []
     for seed in range(3):
-        with InProcess(dataset, program_spec(name, topics=5, alpha=0.1, seed=seed, start="scvb0")) as chain:
+        with InProcessProgram(dataset, program_spec(name, topics=5, alpha=0.1, seed=seed, start="scvb0")) as chain:
             shares.append(share_found(chain))
             assert chain.shared["topic_counts"].sum() == dataset.tokens
             assert len({tuple(column) for column in chain.state.T.tolist()}) == 1  # proposals equal topics
@@ -142,7 +142,7 @@ def test_words_without_rows_take_the_topics_of_their_documents(tmp_path, monkeyp
     monkeypatch.setattr(warm_start, "ROWS", 4 * 5 * 40)
     dataset, shares = planted(tmp_path / "dataset"), []
     for seed in range(3):
-        with InProcess(dataset, program_spec(topics=5, alpha=0.1, seed=seed, start="scvb0")) as chain:
+        with InProcessProgram(dataset, program_spec(topics=5, alpha=0.1, seed=seed, start="scvb0")) as chain:
             with_rows = chain.program._row_of != NO_ROW
             assert with_rows.sum() == 40
             frequencies = dataset.index.frequencies
@@ -163,7 +163,7 @@ def test_split_topics_divide_planted_ones(tmp_path, monkeypatch, at_once, topics
     monkeypatch.setattr(topic_tree, "_MOST_FANOUT", 4)
     dataset, pure = planted(tmp_path / "dataset"), []
     for seed in range(3):
-        with InProcess(dataset, program_spec(topics=topics, alpha=0.1, seed=seed, start="scvb0")) as chain:
+        with InProcessProgram(dataset, program_spec(topics=topics, alpha=0.1, seed=seed, start="scvb0")) as chain:
             phases = [phase.name for phase in chain.program.initial]
             assert "splitting 1" in phases
             assert ("splitting 2" in phases) == (topics == 40)
@@ -183,7 +183,7 @@ def test_documents_longer_than_a_minibatch_keep_what_was_learned(tmp_path, monke
     documents = planted_documents(np.random.default_rng(4), topics=5, words_each=12, documents=40, length=2000)
     offsets = np.arange(0, documents.size + 1, 2000)
     dataset = write_corpus(tmp_path / "dataset", offsets, documents.reshape(-1), names_of_words(60))
-    with InProcess(dataset, program_spec(topics=5, alpha=0.1, start="scvb0")) as chain:
+    with InProcessProgram(dataset, program_spec(topics=5, alpha=0.1, start="scvb0")) as chain:
         assert chain.shared["estimate"][0] == 40 * warm_start.MOST_TIMES
         assert chain.shared["expected_totals"].sum() == pytest.approx(dataset.tokens)
 
@@ -192,7 +192,7 @@ def test_documents_without_learned_words_draw_from_the_prior(tmp_path, monkeypat
     monkeypatch.setattr(warm_start, "ROWS", 4 * 2)
     words = np.array([0] * 3000 + [1] * 2000, np.uint32)
     dataset = write_corpus(tmp_path / "dataset", np.arange(0, 5001, 10), words, ["a", "b"])
-    with InProcess(dataset, program_spec(topics=2, alpha=[0.1, 0.3], start="scvb0")) as chain:
+    with InProcessProgram(dataset, program_spec(topics=2, alpha=[0.1, 0.3], start="scvb0")) as chain:
         counts = recount(dataset, chain.state[:, 0], 2)[1]
     assert counts[1, 1] == pytest.approx(1500, abs=6 * np.sqrt(2000 * 0.25 * 0.75))
 

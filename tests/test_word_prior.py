@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Ooc
-from corpora import InProcess, names_of_words, program_spec, small_dataset
-from long import long_but
+from corpora import InProcessProgram, names_of_words, program_spec, small_dataset
+from long_mark import long_but
 from rings import on_ring
 from scipy.special import gammaln
 from scipy.stats import rankdata
@@ -22,15 +22,15 @@ from ooc.runs.run import Run
 from samplers.estimators.lda import LatentDirichletAllocation
 from samplers.lda.training import train_lda
 from samplers.lda.word_prior import pack_pairs
-from samplers.options import Resources, ResumeOptions
-from samplers.resume import go_on
-from samplers.topics.assignments import read_assignments
+from samplers.options import ResumeOptions, TrainingResources
+from samplers.resume import resume_run
 from samplers.topics.frex import ranked_words
-from samplers.topics.inference import PerDocument, infer
+from samplers.topics.inference import DocumentResultChoice, infer
 from samplers.topics.labels import labels_of
-from samplers.topics.model import Model, TopicModel, row_numbers
+from samplers.topics.model import SavedTopicModel, TopicModel, row_numbers
+from samplers.topics.model_view import write_view
 from samplers.topics.relevance import word_totals
-from samplers.topics.view import write_view
+from samplers.topics.token_topics import read_assignments
 
 TOPICS, BETA = 4, 0.05
 
@@ -64,7 +64,7 @@ def test_the_topics_of_a_word_have_the_shares_of_its_prior(tmp_path, sampler, ho
     dataset = write_corpus(tmp_path / "data", np.arange(words.size + 1), words, names_of_words(5), slices=2)
     shares = ALPHA * WEIGHTS / WEIGHTS.sum(axis=0)
     shares /= shares.sum(axis=1, keepdims=True)
-    with InProcess(dataset, spec_of(sampler, how)) as chain:
+    with InProcessProgram(dataset, spec_of(sampler, how)) as chain:
         chain.iterate(20)
         counts = chain.counts()[1]
     assert (counts.sum(axis=1) == EACH).all()
@@ -107,8 +107,8 @@ def test_a_run_has_the_prior_of_its_file_in_its_likelihood_and_its_model(tmp_pat
     table = write_table(tmp_path / "prior.csv", words, weights)
     last = train_lda(dataset.path, tmp_path / "run", iterations=4, topic_word_prior=table, **options)
     train_lda(dataset.path, tmp_path / "npz", iterations=2, topic_word_prior=tmp_path / "prior.npz", **options)
-    go_on(tmp_path / "npz", ResumeOptions(iterations=4), Resources(workers=1, quiet=True))
-    counts, model = counts_of(tmp_path / "run", len(words)), Model(tmp_path / "run" / "model")
+    resume_run(tmp_path / "npz", ResumeOptions(iterations=4), TrainingResources(workers=1, quiet=True))
+    counts, model = counts_of(tmp_path / "run", len(words)), SavedTopicModel(tmp_path / "run" / "model")
     assert not counts[weights == 0.0].any()
     masses = weights.sum(axis=0)
     possible = weights > 0.0
@@ -120,7 +120,7 @@ def test_a_run_has_the_prior_of_its_file_in_its_likelihood_and_its_model(tmp_pat
     assert (model.word_shares()[weights.T == 0.0] == 0.0).all()
     np.testing.assert_allclose(model.topic_tokens, counts.sum(axis=0), atol=1e-4)
     np.testing.assert_allclose(word_totals(model), counts.sum(axis=1), atol=1e-4)
-    np.testing.assert_array_equal(Model(tmp_path / "npz" / "model").words.counts, model.words.counts)
+    np.testing.assert_array_equal(SavedTopicModel(tmp_path / "npz" / "model").words.counts, model.words.counts)
 
 
 def test_views_rankings_and_mixtures_follow_the_prior(tmp_path):
@@ -133,7 +133,7 @@ def test_views_rankings_and_mixtures_follow_the_prior(tmp_path):
     table = write_table(tmp_path / "prior.csv", words, weights)
     options = {"topics": TOPICS, "beta": BETA, "sampler": "two-phase", "iterations": 4, "workers": 1, "quiet": True}
     train_lda(dataset.path, tmp_path / "run", topic_word_prior=table, **options)
-    counts, model = counts_of(tmp_path / "run", len(words)), Model(tmp_path / "run" / "model")
+    counts, model = counts_of(tmp_path / "run", len(words)), SavedTopicModel(tmp_path / "run" / "model")
     phi = (counts + weights) / (counts + weights).sum(axis=0)
     ranks = [rankdata(np.round(each, 12), axis=0) / len(words) for each in (phi, phi / phi.sum(axis=1, keepdims=True))]
     listed = np.where((phi > 0) & ((counts > 0) | (weights != BETA)), 1 / (0.5 / ranks[0] + 0.5 / ranks[1]), 0.0)
@@ -152,7 +152,7 @@ def test_views_rankings_and_mixtures_follow_the_prior(tmp_path):
     np.testing.assert_allclose(view.word_shares(), sums / sums.sum(axis=1, keepdims=True), rtol=1e-5)
     assert view.word_shares()[1, 6] == 0.0 < view.word_shares()[0, 7]
     np.testing.assert_allclose(view.topic_tokens, [counts[:, [0, 3]].sum(), counts[:, [1, 2]].sum()], atol=1e-3)
-    found = infer(model, dataset, tmp_path, workers=1, wanted=PerDocument(likelihood=True, words=True))
+    found = infer(model, dataset, tmp_path, workers=1, wanted=DocumentResultChoice(likelihood=True, words=True))
     assert np.isfinite(found["mixtures"]).all()
     assert np.isfinite(found["likelihoods"]).all()
     given = found["counts"] > 0
@@ -173,7 +173,7 @@ def test_averaged_states_have_the_mean_of_their_priors(tmp_path):
         train_lda(dataset.path, tmp_path / f"run-{iterations}", iterations=iterations, **options)
         sums += counts_of(tmp_path / f"run-{iterations}", len(words)) + weights
     train_lda(dataset.path, tmp_path / "run", iterations=6, average=3, **options)
-    shares = Model(tmp_path / "run" / "model").word_shares()
+    shares = SavedTopicModel(tmp_path / "run" / "model").word_shares()
     np.testing.assert_allclose(shares, (sums / sums.sum(axis=0)).T, rtol=1e-6)
     assert (shares[weights.T == 0.0] == 0.0).all()
 
@@ -198,7 +198,7 @@ def test_several_machines_take_the_files_of_the_first(tmp_path, sampler):
 
     on_ring(2, train)
     assert Run(tmp_path / "run-0").config["options"] == Run(tmp_path / "run-1").config["options"]
-    model = Model(tmp_path / "run-0" / "model")
+    model = SavedTopicModel(tmp_path / "run-0" / "model")
     assert labels_of(model) == {0: "first", 1: "second"}
     assert model.word_shares()[1, 4] == 0.0
     assert word_totals(model).sum() == pytest.approx(whole.tokens)
@@ -209,7 +209,7 @@ def seeded(tmp_path: Path, text: str, name: str = "seeds.csv", **options) -> Top
     (tmp_path / name).write_text(text)
     options = {"topics": TOPICS, "iterations": 2, "workers": 1, "quiet": True, "sampler": "two-phase"} | options
     train_lda(dataset.path, tmp_path / "run", seed_words=tmp_path / name, **options)
-    return Model(tmp_path / "run" / "model")
+    return SavedTopicModel(tmp_path / "run" / "model")
 
 
 def test_seed_words_have_prior_counts_and_names(tmp_path, capfd):

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from token_chains import empty_tables, mixed_rows
 
-from ooc.rng import bits, stream_key
-from samplers.lda.rows import Rows, increase, row_count
+from ooc.rng import random_bits, stream_key
 from samplers.lda.word_tables import (
     choose_entry,
     choose_word_entry,
@@ -23,6 +22,7 @@ from samplers.lda.word_tables import (
     settle_word,
     topic_of,
 )
+from samplers.lda.word_topic_rows import WordTopicRows, increase, row_count
 
 ALARM = 1e-6  # chance that one chi-square test fails though the draws are right
 
@@ -82,7 +82,7 @@ def drawn(tables, place, rows, word, beta, own, draws, key):
         mass, own_count = mass - tables.weights[own], row_count(rows, word, own)
     smoothing_mass = beta * tables.masses[-1]
     for n in range(draws):
-        stream = bits(key, np.uint64(n))
+        stream = random_bits(key, np.uint64(n))
         chosen = choose_word_entry(tables, place, mass, smoothing_mass, stream)
         found[settle_word(tables, place, chosen, own, own_count, stream)] += 1
     return found
@@ -91,7 +91,7 @@ def drawn(tables, place, rows, word, beta, own, draws, key):
 COUNTS = np.array([[5, 0, 1, 2, 0, 9], [0, 3, 1, 0, 0, 1], [0, 0, 1, 0, 0, 0], [0, 0, 2, 0, 0, 0]])
 
 
-def counted_rows() -> Rows:
+def counted_rows() -> WordTopicRows:
     """The rows of COUNTS, of both kinds."""
     rows = mixed_rows(*COUNTS.shape)
     for word, topic in np.argwhere(COUNTS):

@@ -16,17 +16,17 @@ import numba
 import numpy as np
 from corpora import make_prior, tiny_dataset
 
-from ooc.rng import bits
+from ooc.rng import random_bits
 from samplers.lda import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda
-from samplers.lda.documents import Cell, Counts, aggregate_words, lay_out
-from samplers.lda.groups import Prior
-from samplers.lda.rows import DENSE, Rows, decrease, increase
+from samplers.lda.document_kernels import DocumentCell, DocumentCountsScratch, aggregate_words, order_tokens
 from samplers.lda.sparse_gibbs import sum_rests
+from samplers.lda.token_kernels import GroupPrior
 from samplers.lda.word_prior import WordPrior, added_by_topic
-from samplers.lda.word_tables import TableScratch, WordTables, make_smoothing, make_table, room_for_tables
+from samplers.lda.word_tables import AliasTableScratch, WordAliasTables, make_smoothing, make_table, room_for_tables
+from samplers.lda.word_topic_rows import DENSE, WordTopicRows, decrease, increase
 
 
-class Kernel(NamedTuple):
+class SamplerKernel(NamedTuple):
     """A sampler and its options. proposal: only of lightlda; steps: of lightlda and aliaslda."""
 
     sampler: str
@@ -40,10 +40,10 @@ class Kernel(NamedTuple):
         return self.sampler + options.get(self.sampler, "")
 
 
-EXACT = [Kernel("gibbs"), Kernel("sparse_gibbs"), Kernel("sparselda")]
+EXACT = [SamplerKernel("gibbs"), SamplerKernel("sparse_gibbs"), SamplerKernel("sparselda")]
 PROPOSING = [
-    *(Kernel("aliaslda", steps) for steps in (1, 2)),
-    *(Kernel("lightlda", steps, proposal) for proposal in lightlda.PROPOSALS for steps in (1, 2)),
+    *(SamplerKernel("aliaslda", steps) for steps in (1, 2)),
+    *(SamplerKernel("lightlda", steps, proposal) for proposal in lightlda.PROPOSALS for steps in (1, 2)),
 ]
 KERNELS = [*EXACT, *PROPOSING]
 
@@ -51,55 +51,56 @@ _MODULES = (gibbs, sparse_gibbs, sparselda, aliaslda, lightlda)
 _SAMPLE = {module.__name__.split(".")[-1]: module.sample_cell for module in _MODULES}
 
 
-class Derived(NamedTuple):
+class DerivedRows(NamedTuple):
     """What samplers derive from the rows of words: `tables` and `rests`, and what it takes to make them; and the topics
     under which the rows count the tokens."""
 
-    tables: WordTables
-    scratch: TableScratch
+    tables: WordAliasTables
+    scratch: AliasTableScratch
     rests: np.ndarray
     counted: np.ndarray
-    counts: Counts
+    counts: DocumentCountsScratch
     alpha: np.ndarray
     beta: float
     own: tuple  # the word prior, if any
 
 
-def mixed_rows(words: int, topics: int) -> Rows:
+def mixed_rows(words: int, topics: int) -> WordTopicRows:
     """Empty rows with room for all topics: dense for even words, tables for odd ones."""
     slots = 2 ** int(np.ceil(np.log2(2 * topics)))
     masks = np.where(np.arange(words) % 2, slots - 1, DENSE).astype(np.int32)
     starts = np.arange(words) // 2 * np.where(masks == DENSE, topics, slots)
-    return Rows(
+    return WordTopicRows(
         topics, masks, starts, np.zeros((words + 1) // 2 * topics, np.int32), np.zeros(words // 2 * slots, np.int64)
     )
 
 
-def room_for_counts(topics: int, mass: float | np.ndarray) -> Counts:
+def room_for_counts(topics: int, mass: float | np.ndarray) -> DocumentCountsScratch:
     """Working memory of nothing counted; mass: V*beta, or the sum of the prior of all words in each topic."""
     summary = np.full(topics, mass, np.float64)
     ints = (np.zeros(size, np.int32) for size in (topics, topics + 1, topics))
     row = (np.zeros(topics + 1, np.int32) for _ in range(2))
-    return Counts(*ints, summary, *(np.zeros(topics) for _ in range(3)), *row)
+    return DocumentCountsScratch(*ints, summary, *(np.zeros(topics) for _ in range(3)), *row)
 
 
-def empty_tables(words: int, topics: int, weights: np.ndarray) -> tuple[WordTables, TableScratch]:
+def empty_tables(words: int, topics: int, weights: np.ndarray) -> tuple[WordAliasTables, AliasTableScratch]:
     """Tables without entries for so many words, the one for smoothing made of the weights."""
     specs, starts = room_for_tables(np.full(words, topics), topics)
-    tables = WordTables(**{name: spec.zeros() for name, spec in specs.items()}, starts=starts)
-    scratch = TableScratch(np.zeros(topics + 1), *(np.zeros(topics + 1, np.int32) for _ in range(3)))
+    tables = WordAliasTables(**{name: spec.zeros() for name, spec in specs.items()}, starts=starts)
+    scratch = AliasTableScratch(np.zeros(topics + 1), *(np.zeros(topics + 1, np.int32) for _ in range(3)))
     tables.weights[:] = weights
     make_smoothing(tables, scratch)
     return tables, scratch
 
 
 @dataclass
-class Tokens:
+class TokenCorpus:
     """A corpus of one block, all of its tokens under topic 0, and what the kernels need to sample it.
 
-    offsets, positions: as in `Cell`. words: uint32 (N,), word at each position. weights: float64 (K,), of the tables
-    that are not made in place: any positive numbers will do, as a proposal corrects for them. prior: of documents, for
-    lightlda; whoever repeats what a program does sets that program's. own: word prior, for the samplers that take one.
+    offsets, positions: as in `DocumentCell`. words: uint32 (N,), word at each position. weights: float64 (K,), of the
+    tables that are not made in place: any positive numbers will do, as a proposal corrects for them. prior: of
+    documents, for lightlda; whoever repeats what a program does sets that program's. own: word prior, for the samplers
+    that take one.
     """
 
     offsets: np.ndarray
@@ -110,8 +111,8 @@ class Tokens:
     beta: float
     weights: np.ndarray | None = None
     own: WordPrior | None = None
-    rows: Rows = field(init=False)
-    prior: Prior = field(init=False)
+    rows: WordTopicRows = field(init=False)
+    prior: GroupPrior = field(init=False)
 
     def __post_init__(self) -> None:
         self.topics = self.alpha.size
@@ -120,7 +121,7 @@ class Tokens:
             array.setflags(write=False)  # as mapped files are: what the cache of compiled kernels holds fits
         state = np.zeros((self.words.size, 1), np.uint8)
         laid_out = np.zeros(self.words.size, np.uint8), np.zeros(self.words.size, np.uint32)
-        self.cell = Cell(self.offsets, *laid_out, self.positions, state, 0, 0, self.words.size)
+        self.cell = DocumentCell(self.offsets, *laid_out, self.positions, state, 0, 0, self.words.size)
         self.rows = mixed_rows(self.vocabulary, self.topics)
         self.prior = make_prior(self.topics, self.alpha)
         self.counts = room_for_counts(self.topics, self.mass)
@@ -128,7 +129,7 @@ class Tokens:
         weights = np.array([0.9, 0.2, 0.05])[: self.topics] if self.weights is None else self.weights
         tables = empty_tables(self.vocabulary, self.topics, weights)
         rests, counted = np.zeros(self.vocabulary), np.zeros(self.words.size, np.uint8)
-        self.derived = Derived(*tables, rests, counted, self.counts, self.alpha, self.beta, self.of_own)
+        self.derived = DerivedRows(*tables, rests, counted, self.counts, self.alpha, self.beta, self.of_own)
 
     def assign(self, z: np.ndarray) -> None:
         """Give the tokens these topics, int64 (N,), at the beginning."""
@@ -145,7 +146,7 @@ class Tokens:
         documents[self.positions] = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
         return documents
 
-    def kernel(self, kernel: Kernel) -> tuple[Any, tuple]:
+    def kernel(self, kernel: SamplerKernel) -> tuple[Any, tuple]:
         """`sample_cell` of a sampler and its arguments after the cell, but for `in_place` and `key`."""
         arguments: tuple = (self.rows, self.counts)
         if kernel.sampler == "sparse_gibbs":
@@ -161,7 +162,7 @@ class Tokens:
             arguments += (kernel.steps,)
         return _SAMPLE[kernel.sampler], arguments
 
-    def driven(self, kernel: Kernel, how: int) -> tuple:
+    def driven(self, kernel: SamplerKernel, how: int) -> tuple:
         """The first arguments of `sweep` and of the loops around it."""
         return how, self.cell, self.words, *self.kernel(kernel), self.rows, self.derived
 
@@ -173,11 +174,11 @@ class Tokens:
 
 def tokens_of(
     path: Path, documents: list[list[int]], vocabulary: int, alpha: list[float], beta: float, slices: int = 2
-) -> Tokens:
+) -> TokenCorpus:
     """Documents as a dataset of one block and two slices lays them out."""
     block = tiny_dataset(path, documents, vocabulary, slices=slices).block(0)
     words = np.repeat(block.words, np.diff(block.word_offsets))
-    return Tokens(block.offsets.copy(), block.positions.copy(), words, vocabulary, np.array(alpha), beta)
+    return TokenCorpus(block.offsets.copy(), block.positions.copy(), words, vocabulary, np.array(alpha), beta)
 
 
 IMMEDIATE, FROZEN, OWN_LEFT_IN, DELAYED = range(4)
@@ -198,7 +199,7 @@ def derive(derived, rows, word):
 @numba.njit
 def sweep(how, cell, words, sample, arguments, rows, derived, key):
     """Sample every token once. words: uint32 (N,), word at each position."""
-    lay_out(cell.state, cell.base, cell.positions, words, cell.topics, cell.words, derived.counted)
+    order_tokens(cell.state, cell.base, cell.positions, words, cell.topics, cell.words, derived.counted)
     if how == IMMEDIATE:
         sample(*((cell,) + arguments + (True, key) + derived.own))
         return
@@ -214,8 +215,10 @@ def sweep(how, cell, words, sample, arguments, rows, derived, key):
         if how == OWN_LEFT_IN:
             increase(rows, word, old)
         derive(derived, rows, word)
-        one = Cell(cell.offsets, cell.topics, cell.words, cell.positions, cell.state, cell.base, position, position + 1)
-        sample(*((one,) + arguments + (False, bits(key, np.uint64(position))) + derived.own))
+        one = DocumentCell(
+            cell.offsets, cell.topics, cell.words, cell.positions, cell.state, cell.base, position, position + 1
+        )
+        sample(*((one,) + arguments + (False, random_bits(key, np.uint64(position))) + derived.own))
         if how == OWN_LEFT_IN:
             decrease(rows, word, old)
         aggregate_words(cell.state, cell.base, derived.counted, words, each, rows)
@@ -238,7 +241,7 @@ def count_visits(how, cell, words, sample, arguments, rows, derived, batches, sw
     for batch in range(batches):
         for _ in range(sweeps):
             for _ in range(thin):
-                sweep(how, cell, words, sample, arguments, rows, derived, bits(key, n))
+                sweep(how, cell, words, sample, arguments, rows, derived, random_bits(key, n))
                 n += np.uint64(1)
             visits[batch, code_of(cell.state, rows.topics)] += 1
     return visits

@@ -33,7 +33,7 @@ def alive(process: psutil.Process) -> bool:
         return False
 
 
-class Training:
+class TrainingProcess:
     """A training in a process of its own."""
 
     def __init__(
@@ -95,7 +95,7 @@ RESIDENT, STREAMED = 0, 3  # buffers
 def kill_at_random_points(path: Path, chance: random.Random, kills: int) -> None:
     """Kill the coordinator of a run again and again, each time resumed with other workers and another plan."""
     for _ in range(kills):
-        training_ = Training(path, chance.randint(1, 3), chance.choice([RESIDENT, 2, STREAMED]))
+        training_ = TrainingProcess(path, chance.randint(1, 3), chance.choice([RESIDENT, 2, STREAMED]))
         done = training_.iterations()
         if chance.random() < 0.8:
             training_.wait_for(min(done + chance.randint(1, 3), ITERATIONS))

@@ -10,14 +10,14 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
-from nursery import nursery
+from fork_server import nursery
 from processes import until
 
 SHUTDOWN, WITHOUT_FLUSHING = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, EXT4_GOING_FLAGS_NOLOGFLUSH
 SIZE = 100_000_000
 
 
-class Command:
+class OocProcess:
     """`ooc` as a process that leads a process group."""
 
     def __init__(self, place: Path, command: str) -> None:
@@ -47,7 +47,7 @@ class Command:
         self._status.close()
 
 
-class Disk:
+class LoopbackDisk:
     """A file system in a file, mounted at `place`."""
 
     counts = False  # calls
@@ -77,7 +77,7 @@ class Disk:
         subprocess.run(["cp", "--sparse=always", self.before, self.image], check=True)
         self._mount()
 
-    def end(self, process: Command) -> None:
+    def end(self, process: OocProcess) -> None:
         """Cut the power under a command."""
         descriptor = os.open(self.place, os.O_RDONLY)
         fcntl.ioctl(descriptor, SHUTDOWN, struct.pack("I", WITHOUT_FLUSHING))

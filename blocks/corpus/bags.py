@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocks.corpus.dataset import Block
+from blocks.corpus.dataset import TokenBlock
 
 
-def document_counts(block: Block, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def document_counts(block: TokenBlock, first: int, last: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the distinct words of the documents `first` to `last` (exclusive) of a block, and their counts.
 
     Returns int64 (D+1,), the start of each document, from 0; uint32 (N,), the ranks of its words, ascending; and

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.bounds import require
+from blocks.bounds_checks import require_valid
 from blocks.corpus.dataset import Dataset
+from blocks.dataset_generations import generation_of, has_generation
 from blocks.errors import RequestError
-from blocks.generations import generation_of, has_generation
 from blocks.plurals import count_of
 
 
-class Batches(NamedTuple):
+class DocumentBatches(NamedTuple):
     """Consecutive batches of a dataset."""
 
     made: list[dict[str, Any]]  # how each batch was ingested
@@ -34,12 +34,12 @@ class Batches(NamedTuple):
         return names[self.documents.start : self.documents.stop]
 
 
-def all_batches(dataset: Dataset) -> Batches:
+def all_batches(dataset: Dataset) -> DocumentBatches:
     """Return all batches of a dataset."""
-    return Batches(dataset.batches, range(dataset.documents), range(dataset.block_count))
+    return DocumentBatches(dataset.batches, range(dataset.documents), range(dataset.block_count))
 
 
-def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> Batches:
+def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> DocumentBatches:
     """Return some batches of a dataset.
 
     choice: a batch number, from 1; N- for batch N and all later ones; or `new` for the batches added since a model was
@@ -54,9 +54,9 @@ def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> Batches:
         first, last = _documents_of(dataset, trained_on), dataset.documents
     else:
         first, last = _numbered(choice, dataset, ends)
-    require({first, last} <= set(ends) <= set(blocks), dataset.path, "its blocks do not end where its batches do")
+    require_valid({first, last} <= set(ends) <= set(blocks), dataset.path, "its blocks do not end where its batches do")
     made = [batch for batch, begin in zip(dataset.batches, ends, strict=False) if first <= begin < last]
-    return Batches(made, range(first, last), range(blocks.index(first), blocks.index(last)))
+    return DocumentBatches(made, range(first, last), range(blocks.index(first), blocks.index(last)))
 
 
 def _ends(dataset: Dataset) -> list[int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from blocks.arrays import write_arrays
 from blocks.compiled import kernel
-from blocks.corpus.dataset import Block
+from blocks.corpus.dataset import TokenBlock
 
 
 def write_block(
@@ -28,7 +28,7 @@ def write_block(
     positions, counts = word_major(ranks, offsets, int(slice_bounds[-1]))
     words = np.flatnonzero(counts).astype(np.uint32)
     word_offsets = np.concatenate(([0], np.cumsum(counts[words]))).astype(np.int64)
-    block = Block(documents.astype(np.uint64), offsets.astype(np.int64), positions, words, word_offsets)
+    block = TokenBlock(documents.astype(np.uint64), offsets.astype(np.int64), positions, words, word_offsets)
     entry = write_arrays(root, f"blocks/{number:05}.h5", block._asdict())
     cell_starts = np.searchsorted(words, slice_bounds)
     return {

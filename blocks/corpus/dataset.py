@@ -10,7 +10,7 @@
     blocks/00000.h5   documents of a block, and positions of their tokens in word-major order
     slices/00000.h5   runs of the tokens of a slice's words in all blocks (derived from the blocks)
 
-Internally words are numbered by rank: slice by slice, most frequent first. `Index.word_ids` gives the line in
+Internally words are numbered by rank: slice by slice, most frequent first. `CorpusIndex.word_ids` gives the line in
 vocabulary.txt.
 """
 
@@ -27,16 +27,16 @@ import numpy as np
 from msgspec import Meta
 
 from blocks.arrays import Float32, Int64, Uint32, Uint64
-from blocks.bounds import require, require_below, require_cells, require_offsets, require_runs
-from blocks.documents.table import DocumentTable, TableEntry
-from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
-from blocks.store import Store, WholeFile, each_line, read_lines
+from blocks.bounds_checks import require_below, require_cells, require_offsets, require_runs, require_valid
+from blocks.documents.document_table import DocumentTable, DocumentTableEntry
+from blocks.schemas import ArrayFileEntry, Count, DatasetManifest, FileEntry, ShardEntry
+from blocks.stored_dataset import StoredDataset, WholeDatasetEntry, iterate_lines, read_lines
 
 if TYPE_CHECKING:
-    from blocks.corpus.streaming import CorpusWriter
+    from blocks.corpus.incremental_writer import CorpusWriter
 
 
-class Block(NamedTuple):
+class TokenBlock(NamedTuple):
     """Immutable data of one block with D documents and N tokens of n distinct words."""
 
     documents: Uint64  # (D,), index of each document in the original order
@@ -46,7 +46,7 @@ class Block(NamedTuple):
     word_offsets: Int64  # (n+1,), start of each word's tokens in word-major order
 
 
-class Slice(NamedTuple):
+class WordSlice(NamedTuple):
     """Tokens of the W words of a slice, as runs in the word-major order of each block."""
 
     run_offsets: Int64  # (W+1,), start of each word's runs
@@ -56,7 +56,7 @@ class Slice(NamedTuple):
     token_offsets: Int64  # (W+1,), cumulative number of tokens of the slice's words
 
 
-class Index(NamedTuple):
+class CorpusIndex(NamedTuple):
     """Words by rank, and the grid of B blocks and S slices."""
 
     word_ids: Uint32  # (V,), line in vocabulary.txt (from 0) of the word at each rank
@@ -66,7 +66,7 @@ class Index(NamedTuple):
     cells: Int64  # (B, S), number of tokens in each cell
 
 
-class Planted(NamedTuple):
+class PlantedTopics(NamedTuple):
     """Known topics of synthetic data: the words of each topic, which may repeat, and their probabilities."""
 
     offsets: Int64  # (K+1,), start of each topic
@@ -74,11 +74,11 @@ class Planted(NamedTuple):
     probabilities: Float32  # (n,)
 
 
-class CorpusTextFiles(TypedDict):
+class CorpusTextFileEntries(TypedDict):
     """Manifest entries of the text files."""
 
-    vocabulary: File
-    documents: NotRequired[File]
+    vocabulary: FileEntry
+    documents: NotRequired[FileEntry]
 
 
 class CorpusCounts(TypedDict):
@@ -90,13 +90,13 @@ class CorpusCounts(TypedDict):
     tokens: Count
 
 
-class CorpusShard(Shard):
+class CorpusShardEntry(ShardEntry):
     """The "shard" entry of a shard's manifest."""
 
     whole: CorpusCounts
 
 
-class CorpusBlock(ArrayFile):
+class CorpusBlockEntry(ArrayFileEntry):
     """Manifest entry for a block."""
 
     documents: Count
@@ -105,22 +105,22 @@ class CorpusBlock(ArrayFile):
     cells: list[Count]
 
 
-class CorpusManifest(Manifest):
+class CorpusManifest(DatasetManifest):
     """Manifest of a corpus."""
 
-    texts: CorpusTextFiles
+    texts: CorpusTextFileEntries
     documents: Count
     tokens: Count
     vocabulary_size: Count
     part_tokens: Annotated[int, Meta(ge=1, lt=1 << 32)]
-    blocks: list[CorpusBlock]
-    slices: list[ArrayFile]
-    planted: NotRequired[ArrayFile]
-    shard: NotRequired[CorpusShard]
-    table: NotRequired[TableEntry]
+    blocks: list[CorpusBlockEntry]
+    slices: list[ArrayFileEntry]
+    planted: NotRequired[ArrayFileEntry]
+    shard: NotRequired[CorpusShardEntry]
+    table: NotRequired[DocumentTableEntry]
 
 
-class Whole(NamedTuple):
+class WholeCorpusCounts(NamedTuple):
     """Counts of the whole dataset that a shard belongs to."""
 
     documents: int
@@ -128,11 +128,11 @@ class Whole(NamedTuple):
     frequencies: np.ndarray  # int64 (V,), number of tokens of the word at each rank
 
 
-class Dataset(Store):
+class Dataset(StoredDataset):
     """A corpus opened for reading; a sample is a token.
 
-    Attributes, in addition to the attributes of `Store`: `documents`, `tokens` and `vocabulary_size`, counts of this
-    dataset; `whole`, counts of the complete dataset if this is a shard, else of this dataset.
+    Attributes, in addition to the attributes of `StoredDataset`: `documents`, `tokens` and `vocabulary_size`, counts of
+    this dataset; `whole`, counts of the complete dataset if this is a shard, else of this dataset.
     """
 
     kind = "corpus"
@@ -140,7 +140,7 @@ class Dataset(Store):
     unit = "tokens"
     rate = "tokens_per_s"
     holds = CorpusManifest
-    whole_holds = WholeFile
+    whole_holds = WholeDatasetEntry
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
@@ -203,7 +203,7 @@ class Dataset(Store):
         RequestError
             If `path` exists, an option is invalid, or no documents were added.
         """
-        from blocks.corpus.streaming import create_corpus  # which reads corpora
+        from blocks.corpus.incremental_writer import create_corpus  # which reads corpora
 
         columns: dict[str, Any] = {"text_column": text_column, "name_column": name_column}
         base = None if vocab_from is None else str(vocab_from)
@@ -211,10 +211,10 @@ class Dataset(Store):
         chosen = {**columns, "vocab_from": base, "seed": seed, "overwrite": overwrite, **options}
         return create_corpus(str(path), vocabulary=vocabulary, memory=memory, **chosen)
 
-    def _open_index(self, entry: dict[str, Any]) -> Index:
+    def _open_index(self, entry: dict[str, Any]) -> CorpusIndex:
         path, size = self.path / entry["file"], self.vocabulary_size
-        index = Index(**self.map(entry, Index))
-        require({array.size for array in index[:3]} == {size}, path, f"its arrays do not match {size} words")
+        index = CorpusIndex(**self.map(entry, CorpusIndex))
+        require_valid({array.size for array in index[:3]} == {size}, path, f"its arrays do not match {size} words")
         require_below(path, "words", index.word_ids, size)
         require_offsets(path, "slice_bounds", index.slice_bounds, self.slice_count, size)
         require_cells(path, index.cells, self.block_count, self.slice_count, self.tokens)
@@ -224,24 +224,24 @@ class Dataset(Store):
     def block_bounds(self) -> np.ndarray:
         return np.concatenate(([0], np.cumsum([entry["documents"] for entry in self.manifest["blocks"]])))
 
-    def block(self, number: int) -> Block:
+    def block(self, number: int) -> TokenBlock:
         """Map the data of a block."""
-        return self.mapped("blocks", number, Block, self._check_block)
+        return self.mapped("blocks", number, TokenBlock, self._check_block)
 
-    def _check_block(self, number: int, path: Path, block: Block) -> None:
+    def _check_block(self, number: int, path: Path, block: TokenBlock) -> None:
         tokens = int(self.index.cells[number].sum())
         require_offsets(path, "offsets", block.offsets, block.documents.size, tokens)
         require_offsets(path, "word_offsets", block.word_offsets, block.words.size, tokens)
-        require(block.positions.size == tokens, path, f"its positions do not match {tokens} tokens")
+        require_valid(block.positions.size == tokens, path, f"its positions do not match {tokens} tokens")
         require_below(path, "positions", block.positions, tokens)
         require_below(path, "words", block.words, self.vocabulary_size)
         require_below(path, "documents", block.documents, self.documents)
 
-    def slice(self, number: int) -> Slice:
+    def slice(self, number: int) -> WordSlice:
         """Map the runs of a slice."""
-        return self.mapped("slices", number, Slice, self._check_slice)
+        return self.mapped("slices", number, WordSlice, self._check_slice)
 
-    def _check_slice(self, number: int, path: Path, runs: Slice) -> None:
+    def _check_slice(self, number: int, path: Path, runs: WordSlice) -> None:
         words = int(np.diff(self.index.slice_bounds)[number])
         ends = np.cumsum(self.index.cells[:, : number + 1], axis=1)[:, -1]
         cells = np.stack((ends - self.index.cells[:, number], ends), axis=1)
@@ -250,13 +250,15 @@ class Dataset(Store):
         require_runs(path, runs.blocks, runs.starts, runs.lengths, cells)
 
     @cached_property
-    def whole(self) -> Whole:
+    def whole(self) -> WholeCorpusCounts:
         arrays = self.of_whole()
         if arrays is None:
-            return Whole(self.documents, self.tokens, self.index.frequencies)
+            return WholeCorpusCounts(self.documents, self.tokens, self.index.frequencies)
         told, path = self.manifest["shard"]["whole"], self.path / self.manifest["shard"]["index"]["file"]
-        require(arrays["frequencies"].size == self.vocabulary_size, path, "it has more or fewer words than the shard")
-        return Whole(told["documents"], told["tokens"], arrays["frequencies"])
+        require_valid(
+            arrays["frequencies"].size == self.vocabulary_size, path, "it has more or fewer words than the shard"
+        )
+        return WholeCorpusCounts(told["documents"], told["tokens"], arrays["frequencies"])
 
     def column_samples(self) -> np.ndarray:
         return self.whole.frequencies
@@ -268,7 +270,7 @@ class Dataset(Store):
         if arrays is None:
             return np.arange(self.documents, dtype=np.uint64)
         path = self.path / self.manifest["shard"]["index"]["file"]
-        require(arrays["numbers"].size == self.documents, path, "it has more or fewer documents than the shard")
+        require_valid(arrays["numbers"].size == self.documents, path, "it has more or fewer documents than the shard")
         return arrays["numbers"]
 
     @property
@@ -294,7 +296,7 @@ class Dataset(Store):
 
     @property
     def batches(self) -> list[dict[str, Any]]:
-        """Return records of how the documents were ingested and appended. See `blocks.schemas.IngestedBatch`."""
+        """Return records of how the documents were ingested and appended. See `blocks.schemas.IngestionRecord`."""
         made = self.manifest["made"]
         return [made, *made.get("appended", [])]
 
@@ -306,7 +308,7 @@ class Dataset(Store):
     def each_name(self) -> Iterator[str]:
         """Yield the name of each document; empty if it has no name."""
         entry = self.manifest["texts"].get("documents")
-        return each_line(self.path / entry["file"], self.documents) if entry else repeat("", self.documents)
+        return iterate_lines(self.path / entry["file"], self.documents) if entry else repeat("", self.documents)
 
     def table(self) -> DocumentTable | None:
         """Return the document table; None if no columns were kept."""
@@ -314,11 +316,11 @@ class Dataset(Store):
         return DocumentTable(self.path, entry, self.documents) if entry else None
 
     def planted_topics(self) -> dict[str, np.ndarray] | None:
-        """Return the topics from which synthetic documents were drawn. See `blocks.corpus.synthetic.plant`."""
+        """Return the topics from which synthetic documents were drawn. See `blocks.corpus.synthetic.plant_topics`."""
         if "planted" not in self.manifest:
             return None
         entry = self.manifest["planted"]
-        planted, path = self.map(entry, Planted), self.path / entry["file"]
+        planted, path = self.map(entry, PlantedTopics), self.path / entry["file"]
         require_offsets(path, "offsets", planted["offsets"], planted["offsets"].size - 1, planted["words"].size)
         require_below(path, "words", planted["words"], self.vocabulary_size)
         return planted

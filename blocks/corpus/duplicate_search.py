@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.compiled import kernel
-from blocks.corpus.duplicates import Signed
+from blocks.corpus.duplicates import ChunkSignatures
 from blocks.corpus.minhash import SIZE
-from blocks.spool import NumberSpool
+from blocks.number_spool import NumberSpool
 
 LEADERS = 64
 _ROWS = (16, 8, 4, 2)  # values of a band; the more, the fewer documents are compared
@@ -28,7 +28,7 @@ _FOUND = 0.999  # least probability with which documents of the asked similarity
 _PART = 1 << 22  # documents that are sorted at a time, about
 
 
-class Duplicates(NamedTuple):
+class DuplicateDocuments(NamedTuple):
     """Documents to leave out.
 
     numbers: int64 (n,), ascending, indices among all documents. kept: int64 (n,), index of the document that each one
@@ -72,7 +72,7 @@ class DuplicateSearch:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def add(self, signed: Signed) -> None:
+    def add(self, signed: ChunkSignatures) -> None:
         """Add the documents of the next chunk."""
         self._sizes.append(len(signed.hashes))
         for place, spool in enumerate(self._hashes):
@@ -84,7 +84,7 @@ class DuplicateSearch:
         self._named |= signed.names is not None
         self._names.writelines(f"{name}\n" for name in signed.names or [""] * len(signed.hashes))
 
-    def find(self) -> Duplicates:
+    def find(self) -> DuplicateDocuments:
         """Return the documents to leave out."""
         first, second = (spool.mapped(-1) for spool in self._hashes)
         parents = np.arange(first.size, dtype=np.uint32)
@@ -100,13 +100,13 @@ class DuplicateSearch:
                 join_similar(wanted[order], keys[wanted][order], signatures, self._similarity, LEADERS, parents)
         return _found(parents, exact, signatures)
 
-    def write_left_out(self, found: Duplicates, path: Path) -> None:
+    def write_left_out(self, found: DuplicateDocuments, path: Path) -> None:
         """Write, for the workers, which documents of each chunk to leave out."""
         left_out = np.zeros(found.documents, bool)
         left_out[found.numbers] = True
         np.savez(path, starts=np.cumsum([0, *self._sizes]), left_out=left_out)
 
-    def listed(self, found: Duplicates) -> list[list[Any]]:
+    def listed(self, found: DuplicateDocuments) -> list[list[Any]]:
         """Return a row for each document to leave out: its number, counted from 1, and name; number and name of the
         document that it repeats; and the similarity.
         """
@@ -133,12 +133,12 @@ def _parts(keys: np.ndarray) -> Iterator[np.ndarray]:
         yield np.flatnonzero(part_of == part).astype(np.uint32)
 
 
-def _found(parents: np.ndarray, exact: np.ndarray, signatures: np.ndarray) -> Duplicates:
+def _found(parents: np.ndarray, exact: np.ndarray, signatures: np.ndarray) -> DuplicateDocuments:
     kept = roots(parents)
     numbers = np.flatnonzero(kept != np.arange(kept.size))
     of = kept[numbers].astype(np.int64)
     similarities = similarities_of(numbers, of, signatures) if signatures.shape[1] else np.ones(numbers.size)
-    return Duplicates(numbers, of, similarities, int(np.count_nonzero(exact)), kept.size)
+    return DuplicateDocuments(numbers, of, similarities, int(np.count_nonzero(exact)), kept.size)
 
 
 @kernel

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.outputs import output
+from blocks.outputs import publish_output
 
 LEFT_OUT = "left-out.npz"  # name of the file that says which documents to leave out
 _LEAST = 0.5  # similarity that can be asked for
 
 
-class Signed(NamedTuple):
+class ChunkSignatures(NamedTuple):
     """Answer of a worker: hashes, uint64 (D, 2), signatures, uint16 (D, H), and names, if any, of the documents of a
     chunk.
     """
@@ -48,7 +48,7 @@ def duplicates_path(out: str) -> str:
 
 def write_list(rows: list[list[Any]], path: Path) -> None:
     """Publish the rows of `blocks.corpus.duplicate_search.DuplicateSearch.listed` as CSV."""
-    with output(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with publish_output(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["document", "name", "kept_document", "kept_name", "similarity"])
         writer.writerows(rows)

@@ -12,13 +12,13 @@ import numpy as np
 from blocks.corpus.block_writer import write_block
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS, blocks_of_buckets, bucket_count, rank_words, slice_count
-from blocks.corpus.writer import RankedWords, finish
+from blocks.corpus.writer import RankedWords, finish_corpus_files
 from blocks.errors import RequestError
 from blocks.files import publish_directory
 from blocks.given_arrays import integers
-from blocks.ingestion.counts import count_words
-from blocks.shuffle import partition, shuffled
-from blocks.store import write_lines
+from blocks.ingestion.word_counter import count_words
+from blocks.shuffle import partition, shuffle_documents
+from blocks.stored_dataset import write_lines
 
 
 def write_corpus(
@@ -67,7 +67,7 @@ def write_corpus(
         texts = {"vocabulary": write_lines(root, "vocabulary.txt", vocabulary)}
         if names is not None:
             texts["documents"] = write_lines(root, "documents.txt", names)
-        finish(
+        finish_corpus_files(
             root,
             blocks=blocks,
             words=RankedWords(
@@ -103,7 +103,7 @@ def _write_blocks(
     for number, (first, last) in enumerate(pairwise(blocks_of_buckets(np.diff(token_bounds)))):
         of_block = slice(document_bounds[first], document_bounds[last])
         tokens = ranks[token_bounds[first] : token_bounds[last]]
-        block = shuffled(documents[of_block], lengths[of_block], tokens, seed, number)
+        block = shuffle_documents(documents[of_block], lengths[of_block], tokens, seed, number)
         blocks.append(write_block(root, number, *block, slice_bounds))
     return blocks
 

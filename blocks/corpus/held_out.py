@@ -8,15 +8,15 @@ from typing import Any
 
 from blocks.append import require_replaceable
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.held_out_share import HeldOutShare
+from blocks.corpus.held_out_fraction import HeldOutFraction
 from blocks.corpus.ingestion import ingest
 from blocks.corpus.request import CorpusRequest
-from blocks.corpus.vocabulary import Filters
+from blocks.corpus.vocabulary import WordFilters
 from blocks.errors import RequestError
 from blocks.files import publish_directory
 from blocks.kinds import open_any
-from blocks.sources import is_stream
-from blocks.store import MANIFEST
+from blocks.stored_dataset import MANIFEST
+from blocks.text_inputs import is_stream
 
 
 def held_out_path(out: str | Path) -> Path:
@@ -57,9 +57,9 @@ def ingest_holding_out(request: CorpusRequest, share: float, **how: Any) -> tupl
     require_replaceable(held_out, overwrite)
     with publish_directory(out, overwrite=request.overwrite) as root:
         made = root / "made"
-        ingest(replace(request, out=str(made), share=HeldOutShare(share, request.seed, held=False)), **how)
-        side = HeldOutShare(share, request.seed, held=True)
-        words = {"filters": Filters(), "vocab_from": str(made), "vocab_told": str(out), "duplicates_file": None}
+        ingest(replace(request, out=str(made), share=HeldOutFraction(share, request.seed, held=False)), **how)
+        side = HeldOutFraction(share, request.seed, held=True)
+        words = {"filters": WordFilters(), "vocab_from": str(made), "vocab_told": str(out), "duplicates_file": None}
         ingest(replace(request, out=str(held_out), share=side, overwrite=overwrite, **words), **how)  # type: ignore[arg-type]
         for path in made.iterdir():
             path.rename(root / path.name)

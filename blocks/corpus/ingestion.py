@@ -18,35 +18,35 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.append import Target, append_to, new_dataset
+from blocks.append import DatasetTarget, append_to, new_dataset
 from blocks.arrow_tables import MEMORY as ARROW_BYTES
 from blocks.arrow_tables import arrow_bytes
-from blocks.control_groups import cores
-from blocks.corpus import known, uci
-from blocks.corpus.advice import advice_on
-from blocks.corpus.chunks import UciFile, chunks_of, pieces_of, without_lines
+from blocks.control_groups import core_count
+from blocks.corpus import known_documents, uci
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.duplicates import LEFT_OUT, write_list
-from blocks.corpus.messages import WORDS, ChunkToSign, Parsed, Reading
+from blocks.corpus.input_chunks import UciFile, empty_documents, input_chunks, pieces_of
+from blocks.corpus.messages import WORDS, CorpusReaderSettings, ParsedDocumentChunk, SignChunkTask
 from blocks.corpus.partition import bucket_count
-from blocks.corpus.request import CorpusRequest, Settled, inputs_told, settled
-from blocks.corpus.vocabulary import ChosenVocabulary, choose, keep_fixed, select
-from blocks.corpus.writer import RankedWords, finish
-from blocks.documents.kept import ALL
-from blocks.documents.writing import table_files
+from blocks.corpus.request import CorpusRequest, ValidatedRequest, input_records, validated_request
+from blocks.corpus.vocabulary import ChosenVocabulary, choose_vocabulary, keep_dataset_vocabulary, select_words
+from blocks.corpus.vocabulary_advice import vocabulary_advice
+from blocks.corpus.writer import RankedWords, finish_corpus_files
+from blocks.dataset_generations import keep_referred
+from blocks.documents.kept_columns import ALL
+from blocks.documents.table_writer import table_files
 from blocks.errors import RequestError
-from blocks.generations import keep_referred
-from blocks.ingestion.manifest import how_made
-from blocks.ingestion.memory import NAME_BYTES, Budget
+from blocks.ingestion.manifest import creation_record
+from blocks.ingestion.memory_budget import NAME_BYTES, MemoryBudget
 from blocks.ingestion.messages import spill_file
-from blocks.ingestion.names import Merged, merge, write_places
-from blocks.ingestion.pipeline import RUN, IngestionPipeline, in_order
+from blocks.ingestion.name_merging import MergedNames, merge_names, write_places
+from blocks.ingestion.pipeline import RUN, IngestionPipeline, answers_in_order
 from blocks.plurals import count_of
 from blocks.progress_bar import Bar, no_bar
-from blocks.shards.together import FoundWords, Others, Together
-from blocks.sources import LONGEST_RECORD, Opening, size_of
-from blocks.store import write_lines
-from blocks.workers import Workers
+from blocks.shards.joint_ingestion import IngestionPeers, JointIngestion, WordsOfInputs
+from blocks.stored_dataset import write_lines
+from blocks.text_inputs import LONGEST_RECORD, InputOpenOptions, input_size
+from blocks.workers import WorkerPool
 
 _BYTES_OF_TOKEN = 20  # memory for each token of a block or run while it is sorted and written
 _BYTES_OF_DOCUMENT = 64  # memory for each document: 50M documents, most without tokens, took 3.2 GB
@@ -55,7 +55,7 @@ _LEAST_RECORD = 4 << 20  # size of a record that is always allowed: `ONE_WORKER`
 _WORKER_WORD_BYTES = 48  # memory for each word of a UCI file in a worker: three counters, while the arrays grow
 
 
-class FoundDuplicates(NamedTuple):
+class DuplicateSummary(NamedTuple):
     """Documents that are left out. exact: number of those with the same tokens as an earlier one. listed: rows of the
     list of all."""
 
@@ -63,14 +63,14 @@ class FoundDuplicates(NamedTuple):
     listed: list[list[Any]]
 
 
-class ReadCorpus(NamedTuple):
+class ParsedCorpus(NamedTuple):
     """Result of reading the inputs."""
 
-    chunks: list[Parsed]
+    chunks: list[ParsedDocumentChunk]
     empty: list[int]  # number of documents without lines in a UCI file before each chunk, and after the last
-    merged: Merged
+    merged: MergedNames
     left_out: dict[str, int]  # number of files left out of directories, by reason
-    duplicates: FoundDuplicates | None = None
+    duplicates: DuplicateSummary | None = None
 
     @property
     def documents(self) -> int:
@@ -87,7 +87,7 @@ def ingest(
     workers: int | None = None,
     memory: int | None = None,
     bar: Bar | None = None,
-    others: Others | None = None,
+    others: IngestionPeers | None = None,
 ) -> Dataset:
     """Write a dataset, or append to one. With `skip_known`, a dataset that already has all documents stays unchanged.
 
@@ -96,19 +96,19 @@ def ingest(
     their own inputs at the same time, into shards of one dataset; all of them must call this function. Raises
     RequestError for bad input, and WorkFailed for a full disk or a dead worker; nothing is left behind then.
     """
-    together, bar = Together(others) if others else None, bar or no_bar
-    asked = settled(request, together=together is not None)
-    request, count = asked.request, workers or cores()
+    together, bar = JointIngestion(others) if others else None, bar or no_bar
+    asked = validated_request(request, together=together is not None)
+    request, count = asked.request, workers or core_count()
     budget = _budget(asked, memory, count)
     with append_to(request.out) if request.append else new_dataset(request.out, request.overwrite) as target:
         inputs = _inputs_told(request, bar)
         if target.old:
-            inputs = known.new_inputs(inputs, target.old, skip=request.skip_known)
+            inputs = known_documents.new_inputs(inputs, target.old, skip=request.skip_known)
             if not inputs:
                 return target.old
             asked = asked._replace(request=replace(request, inputs=[each["name"] for each in inputs]))
         reading = reading_of(asked, budget, target)
-        with Workers("blocks.corpus.worker:start", reading, count) as pool:
+        with WorkerPool("blocks.corpus.worker:start", reading, count) as pool:
             pipeline = IngestionPipeline(pool, target, bar)
             duplicates = _find_duplicates(pool, pipeline, asked, reading) if request.deduplicate else None
             read = _read(pipeline, asked, reading)._replace(duplicates=duplicates)
@@ -124,11 +124,11 @@ def ingest(
 
 def choose_and_shuffle(
     pipeline: IngestionPipeline,
-    asked: Settled,
-    budget: Budget,
-    reading: Reading,
-    read: ReadCorpus,
-    together: Together | None = None,
+    asked: ValidatedRequest,
+    budget: MemoryBudget,
+    reading: CorpusReaderSettings,
+    read: ParsedCorpus,
+    together: JointIngestion | None = None,
 ) -> tuple[ChosenVocabulary, list[dict[str, Any]]]:
     """Choose the vocabulary and write the blocks. Returns the vocabulary and the manifest entries of the blocks."""
     request = asked.request
@@ -141,27 +141,27 @@ def choose_and_shuffle(
     return chosen, pipeline.shuffle(pieces, buckets, request.seed, chosen.slice_bounds)
 
 
-def _budget(asked: Settled, memory: int | None, workers: int) -> Budget:
+def _budget(asked: ValidatedRequest, memory: int | None, workers: int) -> MemoryBudget:
     request, base = asked.request, asked.base
-    beside = known.NAME_BYTES * base.documents if base and request.append else 0
+    beside = known_documents.NAME_BYTES * base.documents if base and request.append else 0
     beside += workers * ARROW_BYTES if asked.kept else 0
-    return Budget(memory, workers, beside + (arrow_bytes(request.inputs) if request.kind == "csv" else 0))
+    return MemoryBudget(memory, workers, beside + (arrow_bytes(request.inputs) if request.kind == "csv" else 0))
 
 
 def _inputs_told(request: CorpusRequest, bar: Bar) -> list[dict[str, Any]]:
-    progress = bar("checking", sum(map(size_of, request.inputs)) or None, "B")
-    told = inputs_told(request, progress.update)
+    progress = bar("checking", sum(map(input_size, request.inputs)) or None, "B")
+    told = input_records(request, progress.update)
     progress.close()
     return told
 
 
-def reading_of(asked: Settled, budget: Budget, target: Target) -> Reading:
+def reading_of(asked: ValidatedRequest, budget: MemoryBudget, target: DatasetTarget) -> CorpusReaderSettings:
     """Return the settings for reading the inputs, after writing the files with known names and words that workers
     need."""
     request = asked.request
     room = budget.names_bytes(_BYTES_OF_TOKEN * max(request.block_tokens, RUN))
     record = min(max(room // (4 * _RECORD_BYTES), _LEAST_RECORD), LONGEST_RECORD)
-    return Reading(
+    return CorpusReaderSettings(
         spill=str(target.spill),
         rules=asked.rules,
         skip=request.on_error == "skip",
@@ -169,8 +169,8 @@ def reading_of(asked: Settled, budget: Budget, target: Target) -> Reading:
         vocabulary=_fixed_words(asked),
         vocabulary_bytes=room - _RECORD_BYTES * (record - _LEAST_RECORD),
         longest=min(budget.each_worker // uci.TOKEN_BYTES, uci.LONGEST),
-        opening=Opening(request.encoding, record, request.query),
-        known=known.write_known(target.spill / "known", target.old) if target.old else None,
+        opening=InputOpenOptions(request.encoding, record, request.query),
+        known=known_documents.write_known_names(target.spill / "known", target.old) if target.old else None,
         skip_known=request.skip_known,
         kept=asked.kept,
         share=request.share,
@@ -178,7 +178,7 @@ def reading_of(asked: Settled, budget: Budget, target: Target) -> Reading:
     )
 
 
-def _fixed_words(asked: Settled) -> list[str] | None:
+def _fixed_words(asked: ValidatedRequest) -> list[str] | None:
     """Return the words of a vocabulary that is fixed before ingestion, or None if there is none.
 
     UCI files also give None: their words are numbered already.
@@ -188,7 +188,7 @@ def _fixed_words(asked: Settled) -> list[str] | None:
     return asked.base.vocabulary() if asked.base else asked.words
 
 
-def _block_bytes(request: CorpusRequest, read: ReadCorpus) -> int:
+def _block_bytes(request: CorpusRequest, read: ParsedCorpus) -> int:
     """Return the number of bytes that a worker needs to sort or write the largest block or run."""
     tokens = read.total("tokens")
     largest = min(tokens, max(request.block_tokens, RUN))
@@ -196,38 +196,40 @@ def _block_bytes(request: CorpusRequest, read: ReadCorpus) -> int:
     return max(_BYTES_OF_TOKEN * largest, _BYTES_OF_DOCUMENT * documents)
 
 
-def _find_duplicates(pool: Workers, pipeline: IngestionPipeline, asked: Settled, reading: Reading) -> FoundDuplicates:
+def _find_duplicates(
+    pool: WorkerPool, pipeline: IngestionPipeline, asked: ValidatedRequest, reading: CorpusReaderSettings
+) -> DuplicateSummary:
     """Read the inputs to find duplicates, and write the file that tells the workers which documents to leave out."""
     from blocks.corpus.duplicate_search import DuplicateSearch  # imports numba, which only this needs
 
     request, spill = asked.request, pipeline.target.spill
-    total = sum(map(size_of, [path for path, _ in asked.files.found] or request.inputs))
+    total = sum(map(input_size, [path for path, _ in asked.files.found] or request.inputs))
     with DuplicateSearch(spill, request.deduplicate or 1.0) as search:
         with pipeline.reading(total, "comparing") as progress:
-            chunks = chunks_of(asked, 0, [], reading.opening, progress)
-            messages = (ChunkToSign(chunk.number, chunk, search.signature_size) for chunk in chunks)
-            for signed in in_order(pool.map_unordered(messages)):
+            chunks = input_chunks(asked, 0, [], reading.opening, progress)
+            messages = (SignChunkTask(chunk.number, chunk, search.signature_size) for chunk in chunks)
+            for signed in answers_in_order(pool.map_unordered(messages)):
                 search.add(signed)
         found = search.find()
         search.write_left_out(found, spill / LEFT_OUT)
-        return FoundDuplicates(found.exact, search.listed(found))
+        return DuplicateSummary(found.exact, search.listed(found))
 
 
-def _read(pipeline: IngestionPipeline, asked: Settled, reading: Reading) -> ReadCorpus:
+def _read(pipeline: IngestionPipeline, asked: ValidatedRequest, reading: CorpusReaderSettings) -> ParsedCorpus:
     request, workers = asked.request, len(pipeline.pool)
     most_words = reading.vocabulary_bytes * workers // (NAME_BYTES + workers * _WORKER_WORD_BYTES)
     uci_files: list[UciFile] = []
-    with pipeline.reading(sum(map(size_of, [path for path, _ in asked.files.found] or request.inputs))) as progress:
-        opened = chunks_of(asked, most_words, uci_files, reading.opening, progress)
-        chunks: list[Parsed] = pipeline.parse(opened)
+    with pipeline.reading(sum(map(input_size, [path for path, _ in asked.files.found] or request.inputs))) as progress:
+        opened = input_chunks(asked, most_words, uci_files, reading.opening, progress)
+        chunks: list[ParsedDocumentChunk] = pipeline.parse(opened)
     shared, empty = reading.vocabulary, [0] * (len(chunks) + 1)
     if uci_files:
-        empty = without_lines(uci_files, chunks)
+        empty = empty_documents(uci_files, chunks)
         shared = asked.words or [str(number + 1) for number in range(uci_files[0].header.words)]
-    return ReadCorpus(chunks, empty, merge(pipeline.reports(), shared), asked.files.left_out)
+    return ParsedCorpus(chunks, empty, merge_names(pipeline.reports(), shared), asked.files.left_out)
 
 
-def _choose(asked: Settled, read: ReadCorpus, together: Together | None) -> ChosenVocabulary:
+def _choose(asked: ValidatedRequest, read: ParsedCorpus, together: JointIngestion | None) -> ChosenVocabulary:
     request, base = asked.request, asked.base
     if read.documents == 0:
         if request.share and request.share.held:
@@ -238,28 +240,30 @@ def _choose(asked: Settled, read: ReadCorpus, together: Together | None) -> Chos
             + (f" ({skipped} bad records were skipped)" if skipped else "")
         )
     if base:
-        chosen = keep_fixed(read.merged, base, asked.rules.stop_words)
+        chosen = keep_dataset_vocabulary(read.merged, base, asked.rules.stop_words)
         if request.kind != "uci":  # workers have dropped the words already, and counted their tokens
             chosen = chosen._replace(dropped={why: {"tokens": read.total(why)} for why in chosen.dropped})
     elif request.vocabulary is not None:
         dropped = {"unknown": {"tokens": read.total("unknown")}}
-        chosen = choose(read.merged, np.arange(len(request.vocabulary)), dropped, request.seed, request.slices)
+        chosen = choose_vocabulary(
+            read.merged, np.arange(len(request.vocabulary)), dropped, request.seed, request.slices
+        )
     else:
-        found = FoundWords(read.merged, read.documents, read.total("stop_words"))
+        found = WordsOfInputs(read.merged, read.documents, read.total("stop_words"))
         if together:
             chosen = together.choose(found, lambda all_: _select(asked, all_), request.seed)
         else:
-            chosen = choose(read.merged, *_select(asked, found), request.seed, request.slices)
+            chosen = choose_vocabulary(read.merged, *_select(asked, found), request.seed, request.slices)
     if chosen.frequencies.sum() == 0 and not request.vocab_from:  # with vocab_from the topics equal the prior
         raise _nothing_left(read.documents, chosen.dropped)
     return chosen
 
 
-def _select(asked: Settled, found: FoundWords) -> tuple[np.ndarray, dict[str, Any]]:
-    """Select the vocabulary (see `vocabulary.select`). Raises RequestError if no word is kept."""
+def _select(asked: ValidatedRequest, found: WordsOfInputs) -> tuple[np.ndarray, dict[str, Any]]:
+    """Select the vocabulary (see `vocabulary.select_words`). Raises RequestError if no word is kept."""
     is_uci, filters = asked.request.kind == "uci", asked.request.filters
     stop_words = asked.rules.stop_words if is_uci else ()
-    kept, dropped = select(found.merged, found.documents, filters, in_order=is_uci, stop_words=stop_words)
+    kept, dropped = select_words(found.merged, found.documents, filters, in_order=is_uci, stop_words=stop_words)
     if found.stopped:
         dropped = {"stop_words": {"tokens": found.stopped}, **dropped}
     if found.merged.tokens[kept].sum() == 0:
@@ -278,14 +282,14 @@ def _nothing_left(documents: int, dropped: dict[str, Any]) -> RequestError:
 
 
 def finish_corpus(
-    target: Target,
-    asked: Settled,
+    target: DatasetTarget,
+    asked: ValidatedRequest,
     inputs: list[dict[str, Any]],
-    read: ReadCorpus,
+    read: ParsedCorpus,
     chosen: ChosenVocabulary,
     entries: list[dict[str, Any]],
     table: dict[str, Any] | None,
-    together: Together | None = None,
+    together: JointIngestion | None = None,
 ) -> None:
     """Write the texts and all derived files, then the manifest. table: manifest entry from `write_table`."""
     made = _made(asked, inputs, read, chosen, entries)
@@ -304,7 +308,7 @@ def finish_corpus(
     shutil.rmtree(target.spill)
     if old:
         keep_referred(target.root)
-    finish(
+    finish_corpus_files(
         target.root,
         shard=together.shard(target.root, entries, texts) if together else None,
         blocks=blocks,
@@ -320,7 +324,7 @@ def finish_corpus(
         together.wait()
 
 
-def write_table(pipeline: IngestionPipeline, asked: Settled, read: ReadCorpus) -> dict[str, Any] | None:
+def write_table(pipeline: IngestionPipeline, asked: ValidatedRequest, read: ParsedCorpus) -> dict[str, Any] | None:
     """Write the document table. Returns its manifest entry with all its files, or None if no columns are kept.
 
     Raises RequestError if no document has a column that is to be kept, or if values do not have the column types of the
@@ -348,13 +352,13 @@ def write_table(pipeline: IngestionPipeline, asked: Settled, read: ReadCorpus) -
     return {"columns": listed, "text": text if text in kinds else None, "files": files}
 
 
-def _duplicates_told(found: FoundDuplicates | None) -> dict[str, int]:
+def _duplicates_told(found: DuplicateSummary | None) -> dict[str, int]:
     if found is None:
         return {}
     return {"exact_duplicates": found.exact, "near_duplicates": len(found.listed) - found.exact}
 
 
-def _all_names(target: Target, read: ReadCorpus) -> Iterator[str]:
+def _all_names(target: DatasetTarget, read: ParsedCorpus) -> Iterator[str]:
     """Yield the name of each document; empty if it has none."""
     if target.old:
         yield from target.old.each_name()
@@ -370,16 +374,16 @@ def _all_names(target: Target, read: ReadCorpus) -> Iterator[str]:
 
 
 def _made(
-    asked: Settled,
+    asked: ValidatedRequest,
     inputs: list[dict[str, Any]],
-    read: ReadCorpus,
+    read: ParsedCorpus,
     chosen: ChosenVocabulary,
     entries: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Return the manifest entry that records how the documents were ingested."""
     kind = asked.request.kind
-    advice = [] if kind == "uci" else advice_on(chosen.words, chosen.frequencies)
-    return how_made(
+    advice = [] if kind == "uci" else vocabulary_advice(chosen.words, chosen.frequencies)
+    return creation_record(
         kind=kind,
         options=asked.options,
         inputs=inputs,

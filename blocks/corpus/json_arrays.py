@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 
 from blocks.errors import RequestError
-from blocks.sources import too_long
+from blocks.text_inputs import record_too_long
 
 _BLANK = " \t\r\n"
 _LEAST = 1 << 16  # minimum number of characters scanned at a time
@@ -25,7 +25,7 @@ def elements_as_lines(pieces: Iterator[bytes], name: str, longest: int) -> Itera
     longest: maximum number of bytes in an element. Raises RequestError for an element that is not JSON, an array that
     is not closed, or text after the array.
     """
-    reader = _Reader(pieces, name, longest)
+    reader = _JsonTextReader(pieces, name, longest)
     reader.take("[")
     if reader.next_is("]"):
         reader.take("]")
@@ -45,7 +45,7 @@ def elements_as_lines(pieces: Iterator[bytes], name: str, longest: int) -> Itera
         )
 
 
-class _Reader:
+class _JsonTextReader:
     """Text that is read on demand. number: index of the next element, from 1."""
 
     def __init__(self, pieces: Iterator[bytes], name: str, longest: int) -> None:
@@ -83,7 +83,7 @@ class _Reader:
                     where = f"{self._name}, element {self.number}"
                     raise RequestError(f"{where}: not valid JSON: {error}", "Correct the file.") from None
             if len(self._text) - self._at > self._longest:
-                raise too_long(f"{self._name}, element {self.number}", self._longest)
+                raise record_too_long(f"{self._name}, element {self.number}", self._longest)
             self._read(2 * (len(self._text) - self._at))
         found, self._at = self._text[self._at : end], end
         self.number += 1

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from blocks.corpus.uci import LDAC_LINE, LONGEST
-from blocks.corpus.uci_bags import Bags, bags_of, require_length
+from blocks.corpus.uci_bags import BagsOfWords, require_length, split_bags
 from blocks.errors import RequestError, quoted
 
 
-def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGEST) -> Iterator[Bags]:
-    """Parse whole lines; see `uci_bags.parse`. words: size of the vocabulary. Documents are numbered from the first
-    line."""
+def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGEST) -> Iterator[BagsOfWords]:
+    """Parse whole lines; see `uci_bags.parse_documents`. words: size of the vocabulary. Documents are numbered from the
+    first line."""
     lines = [(number, text) for number, text in enumerate(data.split(b"\n"), line) if text.strip()]
     terms = np.array([_terms(text, source, number) for number, text in lines], np.int64)
     numbers = np.fromstring(b" ".join(text for _, text in lines).replace(b":", b" "), np.int64, sep=" ")
@@ -30,7 +30,7 @@ def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGES
     rows = np.column_stack([documents + 1, pairs[:, 0] + 1, pairs[:, 1]])
     lengths = np.bincount(documents, weights=pairs[:, 1], minlength=terms.size).astype(np.int64)
     require_length(lengths, 1, source, longest)
-    return bags_of(rows, lengths, 1)
+    return split_bags(rows, lengths, 1)
 
 
 def _terms(text: bytes, source: str, line: int) -> int:

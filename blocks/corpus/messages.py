@@ -9,31 +9,31 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.archives import ArchiveMember
-from blocks.corpus.held_out_share import HeldOutShare
-from blocks.corpus.rules import Rules
-from blocks.documents.kept import Kept
-from blocks.documents.writing import SpilledTable
-from blocks.ingestion.messages import LinesChunk, SpilledPiece
-from blocks.sources import Opening
+from blocks.corpus.held_out_fraction import HeldOutFraction
+from blocks.corpus.tokenization_rules import TokenizationRules
+from blocks.documents.kept_columns import KeptColumns
+from blocks.documents.table_writer import SpilledDocumentColumns
+from blocks.ingestion.messages import LinesChunk, SpilledRows
+from blocks.text_inputs import InputOpenOptions
 
 WORDS = "words"  # the kind of names that workers number
 
 
-class Reading(NamedTuple):
+class CorpusReaderSettings(NamedTuple):
     """Settings for reading chunks; the same for all workers."""
 
     spill: str  # the directory of spill files
-    rules: Rules
+    rules: TokenizationRules
     skip: bool  # leave bad records out
     bags: bool  # whether the words in chunks are numbered already
     vocabulary: list[str] | None  # fixed, or None to collect one
     vocabulary_bytes: int  # memory limit of a worker's own vocabulary
     longest: int  # maximum number of tokens in a document of a UCI file
-    opening: Opening = Opening()
-    known: str | None = None  # file with the names that the dataset has, see `blocks.corpus.known`
+    opening: InputOpenOptions = InputOpenOptions()
+    known: str | None = None  # file with the names that the dataset has, see `blocks.corpus.known_documents`
     skip_known: bool = False
-    kept: Kept | None = None  # columns of the document table
-    share: HeldOutShare | None = None  # the documents to read, None for all
+    kept: KeptColumns | None = None  # columns of the document table
+    share: HeldOutFraction | None = None  # the documents to read, None for all
     left_out: str | None = None  # file with the duplicates to leave out, see `blocks.corpus.duplicates`
 
 
@@ -47,7 +47,7 @@ class FilesChunk:
 
 
 @dataclass
-class MembersChunk:
+class ArchiveMembersChunk:
     """The contents of whole files from an archive or a stream."""
 
     number: int
@@ -56,7 +56,7 @@ class MembersChunk:
 
 
 @dataclass
-class TextsChunk:
+class TableTextsChunk:
     """Rows of a table. row: index of the first row. texts: text, name and values of the kept columns of each row."""
 
     number: int
@@ -66,7 +66,7 @@ class TextsChunk:
 
 
 @dataclass
-class BagsChunk:
+class BagOfWordsChunk:
     """Documents as bags of words over a fixed vocabulary.
 
     ids: uint32 (N,), word ids. lengths: uint32 (D,), document lengths. names: document names (D). rows: values of the
@@ -80,11 +80,11 @@ class BagsChunk:
     rows: Sequence[Mapping[str, Any]] = field(repr=False)
 
 
-Chunk = LinesChunk | FilesChunk | MembersChunk | TextsChunk
+Chunk = LinesChunk | FilesChunk | ArchiveMembersChunk | TableTextsChunk
 
 
 @dataclass
-class ChunkToSign:
+class SignChunkTask:
     """Message: hash the documents of a chunk, to find duplicates. size: number of values of a signature."""
 
     number: int
@@ -92,10 +92,10 @@ class ChunkToSign:
     size: int
 
 
-class Parsed(NamedTuple):
+class ParsedDocumentChunk(NamedTuple):
     """Result of parsing a chunk. The document names follow the last piece in the spill file."""
 
-    pieces: Sequence[SpilledPiece]
+    pieces: Sequence[SpilledRows]
     name_bytes: int = 0  # size of the names, one per line; 0 if no document has a name
     first_document: int = 0  # index of the first document in a UCI file, from 0
     lines: int = 0  # number of lines of a UCI file
@@ -104,7 +104,7 @@ class Parsed(NamedTuple):
     stop_words: int = 0  # tokens dropped as stop words
     known: int = 0  # documents skipped because the dataset already has them
     unknown: int = 0  # tokens dropped because their word is not in the fixed vocabulary
-    table: SpilledTable | None = None  # kept columns
+    table: SpilledDocumentColumns | None = None  # kept columns
 
     @property
     def documents(self) -> int:

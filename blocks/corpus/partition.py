@@ -30,17 +30,18 @@ def rank_words(frequencies: np.ndarray, slices: int, seed: int) -> tuple[np.ndar
     """Rank the words: slice by slice, by descending frequency within a slice.
 
     frequencies: int64 (V,), in vocabulary order. Returns `word_ids` uint32 (V,) and `slice_bounds` int64 (S+1,), see
-    `blocks.corpus.dataset.Index`. Ties between words keep vocabulary order; ties between slices are broken by the seed.
+    `blocks.corpus.dataset.CorpusIndex`. Ties between words keep vocabulary order; ties between slices are broken by the
+    seed.
     """
     by_frequency = np.argsort(-frequencies, kind="stable")
     slice_order = np.random.default_rng(seed).permutation(slices)
-    slice_of = deal(frequencies, by_frequency, slice_order)
+    slice_of = assign_slices(frequencies, by_frequency, slice_order)
     word_ids = by_frequency[np.argsort(slice_of[by_frequency], kind="stable")]
     bounds = np.concatenate(([0], np.cumsum(np.bincount(slice_of, minlength=slices))))
     return word_ids.astype(np.uint32), bounds.astype(np.int64)
 
 
-def deal(frequencies: np.ndarray, order: np.ndarray, slice_order: np.ndarray) -> np.ndarray:
+def assign_slices(frequencies: np.ndarray, order: np.ndarray, slice_order: np.ndarray) -> np.ndarray:
     """Assign words, by descending frequency, each to the slice with the fewest tokens so far.
 
     frequencies: int64 (V,), number of tokens of each word. order: int64 (V,), words by descending frequency.

@@ -11,18 +11,18 @@ from blocks.append import require_replaceable
 from blocks.arrow_tables import pyarrow_module
 from blocks.corpus import uci
 from blocks.corpus.dataset import Dataset
-from blocks.corpus.held_out_share import HeldOutShare
+from blocks.corpus.held_out_fraction import HeldOutFraction
 from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS
-from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, checked_rules
 from blocks.corpus.stop_words import read_stop_words
-from blocks.corpus.vocabulary import Filters, require_ngrams
-from blocks.directories import Files, find_files, require_outside, table_files
-from blocks.documents.kept import ALL, TEXT, UNKNOWN, Kept
+from blocks.corpus.tokenization_rules import SEGMENT_PATTERN, TOKEN_PATTERN, TokenizationRules, checked_rules
+from blocks.corpus.vocabulary import WordFilters, require_ngrams
+from blocks.documents.kept_columns import ALL, TEXT, UNKNOWN, KeptColumns
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
 from blocks.files import checksum, is_free
+from blocks.input_directories import FoundTextFiles, find_files, require_outside, table_files
 from blocks.outputs import require_free
-from blocks.sources import STANDARD_INPUT, Progress, ReadErrors, input_facts, is_stream, size_of
+from blocks.text_inputs import STANDARD_INPUT, InputErrors, Progress, input_facts, input_size, is_stream
 
 KINDS = ("uci", "text", "jsonl", "csv")
 PYTHON = "python"  # documents given to `Dataset.create`
@@ -42,7 +42,7 @@ class CorpusRequest:
     name_field: str | None = None
     text_column: str = "text"
     name_column: str | None = None
-    delimiter: str | None = None  # csv: see `blocks.delimited.dialect_of`
+    delimiter: str | None = None  # csv: see `blocks.delimited.options_dialect`
     quote: str | None = None
     no_header: bool = False  # csv: columns are named by their numbers
     encoding: str | None = None  # encoding of all inputs, None for UTF-8
@@ -52,7 +52,7 @@ class CorpusRequest:
     stop_words: str | None = None
     ngrams: int | None = None
     segment: str | None = None  # language written without spaces between words, see `blocks.corpus.segmentation`
-    filters: Filters = field(default_factory=Filters)
+    filters: WordFilters = field(default_factory=WordFilters)
     on_error: str = "fail"
     vocabulary: Sequence[str] | None = None  # python: the words to keep, in this order
     slices: int | None = None  # None: chosen from the number of tokens
@@ -60,8 +60,8 @@ class CorpusRequest:
     vocab_told: str | None = None  # name of vocab_from in the manifest, None for its path
     append: bool = False  # to an existing dataset; if there is none, it is created
     skip_known: bool = False  # append: skip documents and inputs that the dataset already has
-    keep: Sequence[str] = ()  # columns of the document table, see `blocks.documents.kept`
-    share: HeldOutShare | None = None  # the documents to ingest, None for all
+    keep: Sequence[str] = ()  # columns of the document table, see `blocks.documents.kept_columns`
+    share: HeldOutFraction | None = None  # the documents to ingest, None for all
     deduplicate: float | None = None  # similarity of duplicates to leave out, 1 for exact ones; None for none
     duplicates_file: str | None = None  # where to list them
     seed: int = 0
@@ -75,7 +75,7 @@ class CorpusRequest:
         return self.kind if self.kind != "text" else "lines" if self.lines else "files"
 
 
-class Settled(NamedTuple):
+class ValidatedRequest(NamedTuple):
     """A validated request and its consequences, before anything is read.
 
     base: dataset whose vocabulary is used, if any. rules: tokenization rules. words: words of a UCI vocabulary file, or
@@ -85,14 +85,14 @@ class Settled(NamedTuple):
 
     request: CorpusRequest
     base: Dataset | None
-    rules: Rules
+    rules: TokenizationRules
     words: list[str] | None
     options: dict[str, Any]
-    files: Files
-    kept: Kept | None
+    files: FoundTextFiles
+    kept: KeptColumns | None
 
 
-def settled(request: CorpusRequest, *, together: bool) -> Settled:
+def validated_request(request: CorpusRequest, *, together: bool) -> ValidatedRequest:
     """Validate a request; an append to a missing dataset creates it. together: whether several machines ingest.
 
     Raises RequestError if options contradict each other, an input does not exist, or `out` may not be replaced.
@@ -124,8 +124,8 @@ def settled(request: CorpusRequest, *, together: bool) -> Settled:
     words = list(request.vocabulary) if request.vocabulary is not None else None
     if request.kind == "uci" and request.vocab:
         words = uci.read_vocabulary(request.vocab, request.encoding)
-    files = find_files(request.inputs, request.glob) if request.reading == "files" else Files([], {})
-    return Settled(request, base, rules, words, _options_told(request, rules), files, _kept_of(request, base))
+    files = find_files(request.inputs, request.glob) if request.reading == "files" else FoundTextFiles([], {})
+    return ValidatedRequest(request, base, rules, words, _options_told(request, rules), files, _kept_of(request, base))
 
 
 def _check(request: CorpusRequest) -> None:
@@ -151,7 +151,7 @@ def _check(request: CorpusRequest) -> None:
         raise RequestError(
             "vocabulary and vocab_from are mutually exclusive", "Leave vocabulary out: the dataset has a vocabulary."
         )
-    if (request.vocab_from or request.vocabulary is not None) and request.filters != Filters():
+    if (request.vocab_from or request.vocabulary is not None) and request.filters != WordFilters():
         raise RequestError(
             "--min-df, --max-df, --max-vocab and --min-npmi cannot be used when the vocabulary is given",
             "Leave these options out.",
@@ -164,7 +164,7 @@ def _check(request: CorpusRequest) -> None:
                 raise RequestError(
                     f"{path} is a directory; expected a file", "Only `ooc ingest text` reads directories of files."
                 )
-            size_of(path)
+            input_size(path)
 
 
 def _check_deduplicate(request: CorpusRequest) -> None:
@@ -216,7 +216,7 @@ def _require_same_choice(request: CorpusRequest, base: Dataset) -> None:
             )
 
 
-def _rules_of(request: CorpusRequest, base: Dataset | None) -> Rules:
+def _rules_of(request: CorpusRequest, base: Dataset | None) -> TokenizationRules:
     """Return the tokenization rules: each from the request, else from the base dataset, else the default."""
     earlier = base.manifest["made"].get("options", {}) if base else {}
 
@@ -229,12 +229,12 @@ def _rules_of(request: CorpusRequest, base: Dataset | None) -> Rules:
     listed = tuple(stop_words) if isinstance(stop_words, list) else read_stop_words(stop_words)
     segment = choice("segment", None)
     pattern = choice("token_pattern", SEGMENT_PATTERN if segment else TOKEN_PATTERN)
-    rules = checked_rules(Rules(pattern, choice("lower", True), listed, choice("ngrams", 1), segment))
+    rules = checked_rules(TokenizationRules(pattern, choice("lower", True), listed, choice("ngrams", 1), segment))
     require_ngrams(request.filters, rules)
     return rules
 
 
-def _named(request: CorpusRequest) -> Kept:
+def _named(request: CorpusRequest) -> KeptColumns:
     """Return the columns of --keep, a comma-separated list."""
     texts = {"jsonl": request.text_field, "csv": request.text_column, PYTHON: request.text_column}
     text = texts.get(request.kind, TEXT)
@@ -242,10 +242,10 @@ def _named(request: CorpusRequest) -> Kept:
     if request.keep and not names:
         raise RequestError("--keep names no column", "For example: --keep text,date")
     kept = dict.fromkeys(text if name == TEXT else name for name in names if name != UNKNOWN)
-    return Kept(tuple(kept), text, UNKNOWN in names)
+    return KeptColumns(tuple(kept), text, UNKNOWN in names)
 
 
-def _kept_of(request: CorpusRequest, base: Dataset | None) -> Kept | None:
+def _kept_of(request: CorpusRequest, base: Dataset | None) -> KeptColumns | None:
     """Return the columns to keep: the requested ones, or those of the dataset that documents are appended to."""
     kept = _named(request)
     if base and request.append:
@@ -271,7 +271,7 @@ def _kept_of(request: CorpusRequest, base: Dataset | None) -> Kept | None:
     return kept
 
 
-def _kept_before(asked: Kept, base: Dataset) -> Kept:
+def _kept_before(asked: KeptColumns, base: Dataset) -> KeptColumns:
     """Return the columns that a dataset keeps. Raises RequestError if other columns are requested."""
     table = base.table()
     there = tuple(table.kinds) if table else ()
@@ -286,10 +286,10 @@ def _kept_before(asked: Kept, base: Dataset) -> Kept:
             f"{', '.join(there) or 'nothing'}",
             "Leave --keep out.",
         )
-    return Kept(tuple(name for name in there if name != UNKNOWN), asked.text, UNKNOWN in there)
+    return KeptColumns(tuple(name for name in there if name != UNKNOWN), asked.text, UNKNOWN in there)
 
 
-def _options_told(request: CorpusRequest, rules: Rules) -> dict[str, Any]:
+def _options_told(request: CorpusRequest, rules: TokenizationRules) -> dict[str, Any]:
     """Return the options that influence the result, for the manifest."""
     names = {"uci": ["vocab"], "text": ["lines", "glob"], "jsonl": ["text_field", "name_field", "on_error"]}
     names |= {PYTHON: [], "csv": ["text_column", "name_column", "delimiter", "quote", "no_header", "query", "on_error"]}
@@ -309,21 +309,21 @@ def _options_told(request: CorpusRequest, rules: Rules) -> dict[str, Any]:
     return options
 
 
-def _stop_words_told(rules: Rules) -> str | list[str]:
+def _stop_words_told(rules: TokenizationRules) -> str | list[str]:
     """Return `none`, `english`, or the words of any other list."""
     if not rules.stop_words:
         return "none"
     return "english" if rules.stop_words == read_stop_words("english") else list(rules.stop_words)
 
 
-def inputs_told(request: CorpusRequest, progress: Progress) -> list[dict[str, Any]]:
+def input_records(request: CorpusRequest, progress: Progress) -> list[dict[str, Any]]:
     """Return the name, size and content hash of each input; a directory has the total size of its files.
 
     Only files of records are hashed. Queried databases are not, nor are files that are single documents, since
     duplicates of those may be intended. progress: function called with the number of bytes just read.
     """
     return [
-        {"name": path, "bytes": sum(size_of(file) for file, _ in find_files([path], request.glob).found)}
+        {"name": path, "bytes": sum(input_size(file) for file, _ in find_files([path], request.glob).found)}
         if path != STANDARD_INPUT and Path(path).is_dir()
         else _file_told(path, hashed=request.reading != "files" and not request.query, progress=progress)
         for path in request.inputs
@@ -333,6 +333,6 @@ def inputs_told(request: CorpusRequest, progress: Progress) -> list[dict[str, An
 def _file_told(path: str, *, hashed: bool, progress: Progress) -> dict[str, Any]:
     told = input_facts(path)
     if hashed and told["bytes"]:  # empty inputs are never duplicates
-        with ReadErrors(path):
+        with InputErrors(path):
             told["hash"] = checksum(Path(path), progress)
     return told

@@ -54,6 +54,6 @@ def segmenter(language: str) -> Segmenter:
         ) from None
 
 
-def separated(text: str, language: str) -> str:
+def separate_words(text: str, language: str) -> str:
     """Return the text with spaces between its words."""
     return "\n".join(" ".join(segmenter(language)(line)) for line in text.split("\n"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from blocks.corpus.rules import TOKEN_PATTERN, compiled_pattern
+from blocks.corpus.tokenization_rules import TOKEN_PATTERN, compiled_pattern
 from blocks.errors import RequestError
 
 # Languages of the stopwords-iso project by ISO 639-1 code; `english` is this project's own list.

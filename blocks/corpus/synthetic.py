@@ -20,17 +20,17 @@ from typing import Any
 
 import numpy as np
 
-from blocks.append import Target, new_dataset
+from blocks.append import DatasetTarget, new_dataset
 from blocks.arrays import write_arrays
-from blocks.control_groups import cores
+from blocks.control_groups import core_count
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS, rank_words, slice_count
-from blocks.corpus.writer import RankedWords, finish
+from blocks.corpus.writer import RankedWords, finish_corpus_files
 from blocks.errors import RequestError
 from blocks.files import require_new
 from blocks.progress_bar import Bar, no_bar
-from blocks.store import write_lines
-from blocks.workers import Workers
+from blocks.stored_dataset import write_lines
+from blocks.workers import WorkerPool
 
 SHIFT = 2.7  # added to ranks in the power law
 RANKS = "spill/ranks"  # uint32 (V,): where the main process tells the workers the rank of each word
@@ -78,7 +78,7 @@ class Synthetic:
 
 
 @dataclass
-class Generate:
+class GenerateBlockTask:
     """Message: generate a block and count its words, or write it, ordered by word rank, if slice bounds are given."""
 
     number: int
@@ -99,14 +99,14 @@ def synthesize(
     workers: number of processes, None for all cores; does not change the result. memory: bytes for all processes, None
     for a quarter of the available memory. Raises RequestError if the request is invalid or the memory is insufficient.
     """
-    count = workers or cores()
+    count = workers or core_count()
     _check(request, count, memory)
     require_new(Path(out), overwrite=overwrite)
     with new_dataset(str(out), overwrite) as target:
-        planted = write_arrays(target.root, "topics.h5", plant(request))
-        with Workers("blocks.corpus.synthetic_worker:start", (request, str(target.root), planted), count) as pool:
+        planted = write_arrays(target.root, "topics.h5", plant_topics(request))
+        with WorkerPool("blocks.corpus.synthetic_worker:start", (request, str(target.root), planted), count) as pool:
             progress = bar("generating", 2 * request.blocks, "block")
-            for _ in pool.map_unordered(map(Generate, range(request.blocks))):
+            for _ in pool.map_unordered(map(GenerateBlockTask, range(request.blocks))):
                 progress.update(1)
             frequencies, document_frequencies = _counted(pool, request.vocabulary)
             word_ids, slice_bounds = rank_words(frequencies, slice_count(int(frequencies.sum())), request.seed)
@@ -114,7 +114,7 @@ def synthesize(
             progress.close()
         shutil.rmtree(target.spill)
         vocabulary = (f"w{rank + 1}" for rank in range(request.vocabulary))
-        finish(
+        finish_corpus_files(
             target.root,
             blocks=entries,
             words=RankedWords(word_ids, slice_bounds, frequencies, document_frequencies),
@@ -127,7 +127,7 @@ def synthesize(
 
 
 def _check(request: Synthetic, workers: int, memory: int | None) -> None:
-    from blocks.memory import available
+    from blocks.memory import available_memory
 
     for name, least in (("documents", 1), ("vocabulary", 1), ("topics", 1), ("block_tokens", 1), ("part_tokens", 1)):
         if getattr(request, name) < least:
@@ -135,7 +135,7 @@ def _check(request: Synthetic, workers: int, memory: int | None) -> None:
     for name, most in (("length", 1e6), ("alpha", 1e6), ("concentration", 1e6), ("zipf", 10.0)):
         if not 0 < getattr(request, name) <= most:
             raise RequestError(f"--{name} must be above 0 and at most {most:g}, got {getattr(request, name):g}")
-    budget = available() // 4 if memory is None else memory
+    budget = available_memory() // 4 if memory is None else memory
     needed = _BASE_BYTES + _STICK_BYTES * request.topics * request.sticks + 40 * request.vocabulary
     needed += workers * (_WORKER_BYTES + 24 * request.vocabulary + 40 * request.block_tokens)
     if needed > budget:
@@ -145,7 +145,7 @@ def _check(request: Synthetic, workers: int, memory: int | None) -> None:
         )
 
 
-def plant(request: Synthetic) -> dict[str, np.ndarray]:
+def plant_topics(request: Synthetic) -> dict[str, np.ndarray]:
     """Return the topics: `offsets` int64 (K+1,), `words` uint32 (from 0) and `probabilities` float32; the words of a
     topic may repeat."""
     seed = request.seed if request.topics_seed is None else request.topics_seed
@@ -164,7 +164,7 @@ def plant(request: Synthetic) -> dict[str, np.ndarray]:
     return {"offsets": offsets, "words": words.reshape(-1), "probabilities": probabilities.reshape(-1)}
 
 
-def _counted(pool: Workers, vocabulary: int) -> np.ndarray:
+def _counted(pool: WorkerPool, vocabulary: int) -> np.ndarray:
     """Return the number of tokens and documents of each word over all workers, int64 (2, V)."""
     counts = np.zeros((2, vocabulary), np.int64)
     for worker in range(len(pool)):
@@ -173,12 +173,17 @@ def _counted(pool: Workers, vocabulary: int) -> np.ndarray:
 
 
 def _write(
-    pool: Workers, request: Synthetic, target: Target, word_ids: np.ndarray, slice_bounds: np.ndarray, progress: Any
+    pool: WorkerPool,
+    request: Synthetic,
+    target: DatasetTarget,
+    word_ids: np.ndarray,
+    slice_bounds: np.ndarray,
+    progress: Any,
 ) -> list[dict[str, Any]]:
     ranks = np.empty(request.vocabulary, np.uint32)
     ranks[word_ids] = np.arange(request.vocabulary, dtype=np.uint32)
     (target.root / RANKS).write_bytes(ranks.data)
-    messages = (Generate(number, slice_bounds) for number in range(request.blocks))
+    messages = (GenerateBlockTask(number, slice_bounds) for number in range(request.blocks))
     return pool.map_numbered(messages, lambda: progress.update(1))
 
 

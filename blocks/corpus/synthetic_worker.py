@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from blocks.alias import alias_table
+from blocks.alias_table import alias_table
 from blocks.arrays import map_arrays
 from blocks.compiled import unmanaged_kernel
-from blocks.compiler import prepare
+from blocks.compiler import compile_kernels
 from blocks.corpus.block_writer import word_major, write_block
-from blocks.corpus.synthetic import RANKS, Generate, Synthetic, plant
+from blocks.corpus.synthetic import RANKS, GenerateBlockTask, Synthetic, plant_topics
 from blocks.files import disk_errors
-from blocks.ingestion.counts import WordCounter
+from blocks.ingestion.word_counter import WordCounter
 
 
 def stick_tables(offsets: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -58,8 +58,8 @@ def generate(random, lengths, alpha_total, offsets, words, cut, alias, topics, t
             token += 1
 
 
-class SyntheticWorker:
-    """Handles `blocks.corpus.synthetic.Generate`; answers None with the path of its counts, int64 (2, V), to
+class SyntheticCorpusWorker:
+    """Handles `blocks.corpus.synthetic.GenerateBlockTask`; answers None with the path of its counts, int64 (2, V), to
     CountsRequest.
     """
 
@@ -69,12 +69,12 @@ class SyntheticWorker:
         self._cut, self._alias = stick_tables(self._offsets, topics["probabilities"])
         self._counts = WordCounter()
 
-    def __call__(self, message: Generate | None) -> Any:
+    def __call__(self, message: GenerateBlockTask | None) -> Any:
         """Handle a message."""
         with disk_errors(self._root):
             return self._report() if message is None else self._generate(message)
 
-    def _generate(self, block: Generate) -> dict[str, Any] | None:
+    def _generate(self, block: GenerateBlockTask) -> dict[str, Any] | None:
         request = self._request
         first = block.number * request.block_documents
         documents = np.arange(first, min(first + request.block_documents, request.documents), dtype=np.uint64)
@@ -99,12 +99,12 @@ class SyntheticWorker:
 
 def _warm_up() -> None:
     request = Synthetic(documents=1, vocabulary=2, topics=1, length=1.0)
-    SyntheticWorker(request, "", plant(request))(Generate(0))
+    SyntheticCorpusWorker(request, "", plant_topics(request))(GenerateBlockTask(0))
     word_major(np.empty(0, np.uint32), np.zeros(1, np.int64), 1)
 
 
 def start(task: tuple[Synthetic, str, dict[str, Any]]) -> Callable[[Any], Any]:
-    """Return the message handler for `blocks.workers.Workers`; the topic tables are shared by all forked workers."""
+    """Return the message handler for `blocks.workers.WorkerPool`; the topic tables are shared by all forked workers."""
     request, root, planted = task
-    prepare(_warm_up)
-    return SyntheticWorker(request, root, map_arrays(Path(root) / planted["file"], planted["arrays"]))
+    compile_kernels(_warm_up)
+    return SyntheticCorpusWorker(request, root, map_arrays(Path(root) / planted["file"], planted["arrays"]))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from blocks.encodings import decoded
+from blocks.encodings import decode_utf8
 from blocks.errors import RequestError, quoted
-from blocks.sources import Source, first_line, whole_line
+from blocks.text_inputs import TextInput, first_line_end, last_line_end
 
 LONGEST = (1 << 32) - 1  # maximum number of tokens in a document
 TOKEN_BYTES = 20  # memory for each token of a document while its block, which may be a single document, is written
@@ -15,7 +15,7 @@ LDAC_LINE = re.compile(rb"[ \t]*(\d{1,12})((?:[ \t]+\d{1,12}:\d{1,12})*)[ \t]*")
 LARGEST = 1 << 40  # maximum of any number in the file, so that sums over a chunk fit in 64 bits
 
 
-class Header(NamedTuple):
+class UciHeader(NamedTuple):
     """Numbers in the first three lines: documents, words, and entries (the lines that follow).
 
     An LDA-C file has no header; its number of words comes from the vocabulary.
@@ -33,11 +33,11 @@ def is_ldac(line: bytes) -> bool:
     return bool(found and found[2])
 
 
-def read_header(source: Source) -> Header:
+def read_header(source: TextInput) -> UciHeader:
     """Read and consume the header of a source. Raises RequestError if it has no valid header."""
     numbers: list[int] = []
     for meaning in ("documents", "words", "non-zero counts"):
-        line = source.take(first_line)
+        line = source.take(first_line_end)
         if not line.strip(b" \t\n").isdigit() or not 0 <= int(line) < LARGEST:
             raise RequestError(
                 f"{source.name}, line {max(source.line - 1, 1)}: expected the number of {meaning}, got {quoted(line)}",
@@ -45,10 +45,10 @@ def read_header(source: Source) -> Header:
             )
         numbers.append(int(line))
     documents, words, entries = numbers
-    return Header(documents, words, entries)
+    return UciHeader(documents, words, entries)
 
 
-def require_words(header: Header, name: str, most: int) -> None:
+def require_words(header: UciHeader, name: str, most: int) -> None:
     """Raise RequestError if the number of words in a header exceeds what fits in memory."""
     if header.words > most:
         raise RequestError(
@@ -60,7 +60,7 @@ def require_words(header: Header, name: str, most: int) -> None:
 def whole_documents(buffer: bytearray) -> int:
     """Return the start of the last document, where a chunk of whole documents can end; 0 if it is the first
     document."""
-    end = whole_line(buffer)
+    end = last_line_end(buffer)
     last = buffer.rfind(b"\n", 0, max(end - 1, 0)) + 1
     fields = buffer[last:end].split(None, 1)
     if len(fields) < 2:
@@ -69,7 +69,7 @@ def whole_documents(buffer: bytearray) -> int:
     return 0 if buffer.startswith(number) else buffer.find(b"\n" + number) + 1
 
 
-def not_sorted(where: str, document: int) -> RequestError:
+def unsorted_error(where: str, document: int) -> RequestError:
     """Return the error for a document that follows one with a higher number."""
     return RequestError(
         f"{where}: document {document} comes after a document with a higher number",
@@ -80,8 +80,8 @@ def not_sorted(where: str, document: int) -> RequestError:
 
 def read_vocabulary(path: str, encoding: str | None = None) -> list[str]:
     """Return the words of a vocabulary file, word i on line i. Raises RequestError if a line is empty or repeated."""
-    data = b"".join(data for _, data in Source(path, encoding=encoding).chunks(whole_line))
-    words = decoded(data, path).removesuffix("\n").split("\n")
+    data = b"".join(data for _, data in TextInput(path, encoding=encoding).chunks(last_line_end))
+    words = decode_utf8(data, path).removesuffix("\n").split("\n")
     line_of: dict[str, int] = {}
     for line, word in enumerate(words, 1):
         if not word.strip():

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import kernel
-from blocks.corpus.uci import LARGEST, LONGEST, TOKEN_BYTES, Header, not_sorted
+from blocks.corpus.uci import LARGEST, LONGEST, TOKEN_BYTES, UciHeader, unsorted_error
 from blocks.errors import RequestError, quoted
-from blocks.store import parts
+from blocks.stored_dataset import range_parts
 
 _SIZE = 1 << 18  # number of tokens expanded together, unless a single document has more
 
 
-class Bags(NamedTuple):
+class BagsOfWords(NamedTuple):
     """Tokens of consecutive documents, including empty ones."""
 
     first_document: int  # from 0
@@ -25,7 +25,9 @@ class Bags(NamedTuple):
     entries: int  # number of lines
 
 
-def parse(data: bytes, source: str, line: int, header: Header, longest: int = LONGEST) -> Iterator[Bags]:
+def parse_documents(
+    data: bytes, source: str, line: int, header: UciHeader, longest: int = LONGEST
+) -> Iterator[BagsOfWords]:
     """Parse the lines of whole documents, and yield a few documents at a time, since documents may have far more tokens
     than lines.
 
@@ -43,24 +45,24 @@ def parse(data: bytes, source: str, line: int, header: Header, longest: int = LO
     lengths = np.bincount(rows[:, 0] - rows[0, 0], weights=rows[:, 2]).astype(np.int64)
     first = int(rows[0, 0])
     require_length(lengths, first, source, longest)
-    return bags_of(rows, lengths, first)
+    return split_bags(rows, lengths, first)
 
 
-def bags_of(rows: np.ndarray, lengths: np.ndarray, first: int) -> Iterator[Bags]:
+def split_bags(rows: np.ndarray, lengths: np.ndarray, first: int) -> Iterator[BagsOfWords]:
     """Yield whole documents, about `_SIZE` tokens at a time.
 
     rows: int64 (n, 3), document, word and count, from 1. lengths: int64 (D,), number of tokens of the documents from
     `first` on.
     """
-    bounds = parts(np.concatenate(([0], np.cumsum(lengths))), _SIZE)
+    bounds = range_parts(np.concatenate(([0], np.cumsum(lengths))), _SIZE)
     lines = np.searchsorted(rows[:, 0], first + bounds)
     for (begin, end), (top, bottom) in zip(pairwise(bounds.tolist()), pairwise(lines.tolist()), strict=True):
         words = np.repeat((rows[top:bottom, 1] - 1).astype(np.uint32), rows[top:bottom, 2])
-        yield Bags(first - 1 + begin, lengths[begin:end].astype(np.uint32), words, bottom - top)
+        yield BagsOfWords(first - 1 + begin, lengths[begin:end].astype(np.uint32), words, bottom - top)
 
 
 def require_length(lengths: np.ndarray, first: int, source: str, longest: int) -> None:
-    """Raise RequestError if a document is too long; see `bags_of`."""
+    """Raise RequestError if a document is too long; see `split_bags`."""
     if lengths.max(initial=0) <= longest:
         return
     document, tokens = first + int(lengths.argmax()), int(lengths.max())
@@ -108,7 +110,7 @@ def _parse_rows(text, rows, documents, words):
     return row, -1
 
 
-def _explained(lines: list[bytes], bad: int, source: str, line: int, header: Header) -> RequestError:
+def _explained(lines: list[bytes], bad: int, source: str, line: int, header: UciHeader) -> RequestError:
     """Return the error for one bad line, found by parsing it again in Python."""
     where = f"{source}, line {line + bad}"
     fields = lines[bad].split()
@@ -127,4 +129,4 @@ def _explained(lines: list[bytes], bad: int, source: str, line: int, header: Hea
             f"{where}: the count must be from 1 to {LARGEST - 1}, got {count}",
             "Correct the count, or leave out the line of a word that does not occur.",
         )
-    return not_sorted(where, document)
+    return unsorted_error(where, document)

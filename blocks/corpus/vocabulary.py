@@ -9,12 +9,12 @@ import numpy as np
 
 from blocks.corpus.dataset import Dataset
 from blocks.corpus.partition import DROPPED, rank_words, slice_count
-from blocks.corpus.rules import Rules
+from blocks.corpus.tokenization_rules import TokenizationRules
 from blocks.errors import RequestError
-from blocks.ingestion.names import Merged
+from blocks.ingestion.name_merging import MergedNames
 
 
-class Filters(NamedTuple):
+class WordFilters(NamedTuple):
     """Filters for words. An int counts documents, a float is a fraction of all documents; None keeps all words."""
 
     min_df: int | float | None = None
@@ -23,10 +23,10 @@ class Filters(NamedTuple):
     min_npmi: float | None = None  # minimum for n-grams, see `associations`
 
 
-NO_FILTERS = Filters()
+NO_FILTERS = WordFilters()
 
 
-def require_ngrams(filters: Filters, rules: Rules) -> None:
+def require_ngrams(filters: WordFilters, rules: TokenizationRules) -> None:
     """Raise RequestError if a filter applies to n-grams, but there are none."""
     if filters.min_npmi is not None and rules.ngrams == 1:
         raise RequestError(
@@ -34,8 +34,8 @@ def require_ngrams(filters: Filters, rules: Rules) -> None:
         )
 
 
-def select(
-    merged: Merged, documents: int, filters: Filters, *, in_order: bool, stop_words: Sequence[str] = ()
+def select_words(
+    merged: MergedNames, documents: int, filters: WordFilters, *, in_order: bool, stop_words: Sequence[str] = ()
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Choose the words to keep.
 
@@ -69,7 +69,7 @@ def select(
     return np.sort(alphabetical) if in_order else alphabetical, dropped
 
 
-def associations(merged: Merged) -> np.ndarray:
+def associations(merged: MergedNames) -> np.ndarray:
     """Return the normalized pointwise mutual information (NPMI) of the words of each n-gram, float64 (V,).
 
     Bouma (GSCL 2009), equation 5, divided by n - 1 for n words: 1 if the words occur nowhere else, 0 if they are
@@ -113,10 +113,10 @@ class ChosenVocabulary(NamedTuple):
     dropped: dict[str, Any]  # number of words and tokens dropped by each filter
 
 
-def choose(
-    merged: Merged, kept: np.ndarray, dropped: dict[str, Any], seed: int, slices: int | None = None
+def choose_vocabulary(
+    merged: MergedNames, kept: np.ndarray, dropped: dict[str, Any], seed: int, slices: int | None = None
 ) -> ChosenVocabulary:
-    """Make a new vocabulary of the words that `select` kept. slices: number of slices, None for `slice_count`."""
+    """Make a new vocabulary of the words that `select_words` kept. slices: number of slices, None for `slice_count`."""
     frequencies = merged.tokens[kept]
     word_ids, slice_bounds = rank_words(frequencies, slices or slice_count(int(frequencies.sum())), seed)
     rank_of_term = np.full(len(merged.terms), DROPPED, np.uint32)
@@ -125,17 +125,23 @@ def choose(
     return ChosenVocabulary(words, word_ids, slice_bounds, frequencies, merged.documents[kept], rank_of_term, dropped)
 
 
-def keep_fixed(merged: Merged, dataset: Dataset, stop_words: Sequence[str]) -> ChosenVocabulary:
+def keep_dataset_vocabulary(merged: MergedNames, dataset: Dataset, stop_words: Sequence[str]) -> ChosenVocabulary:
     """Return the vocabulary of a dataset with its ranks and slices.
 
     Other words are dropped, and stop words among them are counted separately.
     """
     index = dataset.index
-    return keep(merged, dataset.vocabulary(), np.array(index.word_ids), np.array(index.slice_bounds), stop_words)
+    return use_given_vocabulary(
+        merged, dataset.vocabulary(), np.array(index.word_ids), np.array(index.slice_bounds), stop_words
+    )
 
 
-def keep(
-    merged: Merged, words: list[str], word_ids: np.ndarray, slice_bounds: np.ndarray, stop_words: Sequence[str] = ()
+def use_given_vocabulary(
+    merged: MergedNames,
+    words: list[str],
+    word_ids: np.ndarray,
+    slice_bounds: np.ndarray,
+    stop_words: Sequence[str] = (),
 ) -> ChosenVocabulary:
     """Return a given vocabulary as `ChosenVocabulary`.
 

@@ -9,57 +9,57 @@ from typing import Any
 
 import numpy as np
 
-from blocks.compiler import prepare
-from blocks.corpus import ldac, records, uci_bags
+from blocks.compiler import compile_kernels
+from blocks.corpus import ldac, record_parsers, uci_bags
 from blocks.corpus.block_writer import word_major, write_block
-from blocks.corpus.duplicates import Signed
-from blocks.corpus.known import KnownNames
+from blocks.corpus.duplicates import ChunkSignatures
+from blocks.corpus.known_documents import KnownDocumentNames
 from blocks.corpus.messages import (
     WORDS,
-    BagsChunk,
+    ArchiveMembersChunk,
+    BagOfWordsChunk,
     Chunk,
-    ChunkToSign,
+    CorpusReaderSettings,
     FilesChunk,
-    MembersChunk,
-    Parsed,
-    Reading,
-    TextsChunk,
+    ParsedDocumentChunk,
+    SignChunkTask,
+    TableTextsChunk,
 )
-from blocks.corpus.rules import Rules
-from blocks.corpus.tokens import Tokenizer
-from blocks.corpus.uci import Header
-from blocks.documents.cells import Column, column_of_values
-from blocks.documents.kept import UNKNOWN
-from blocks.documents.writing import SpilledTable, TableFile, packed, write_table_file
+from blocks.corpus.tokenization_rules import TokenizationRules
+from blocks.corpus.tokenizer import Tokenizer
+from blocks.corpus.uci import UciHeader
+from blocks.documents.column_types import DocumentColumn, column_of_values
+from blocks.documents.kept_columns import UNKNOWN
+from blocks.documents.table_writer import SpilledDocumentColumns, WriteTableFileTask, pack_columns, write_table_file
 from blocks.errors import RequestError
-from blocks.ingestion.counts import WordCounter
-from blocks.ingestion.messages import BucketsToWrite, LinesChunk, PieceRun, SortedRun
-from blocks.ingestion.names import WorkerNames, leave_names
-from blocks.ingestion.worker import Arrays, SortingWorker, SpillForm
-from blocks.shuffle import partition, shuffled
-from blocks.sources import read_whole
+from blocks.ingestion.messages import LinesChunk, SortedRun, SortRowsTask, WriteBucketsTask
+from blocks.ingestion.name_merging import WorkerNameFiles, leave_names
+from blocks.ingestion.word_counter import WordCounter
+from blocks.ingestion.worker import Arrays, BucketSortingWorker, SpillDtypes
+from blocks.shuffle import partition, shuffle_documents
+from blocks.text_inputs import read_whole
 
 
-class IngestWorker(SortingWorker):
+class CorpusIngestWorker(BucketSortingWorker):
     """Worker for documents.
 
     A row is a document with its length or, once sorted, its index; an entry is a token (word id or rank).
     """
 
-    parsed = SpillForm(("u4",), ("u4",))
-    sorted = SpillForm(("u8", "u4"), ("u4",))
+    parsed = SpillDtypes(("u4",), ("u4",))
+    sorted = SpillDtypes(("u8", "u4"), ("u4",))
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: CorpusReaderSettings) -> None:
         super().__init__(reading.spill)
         self._reading = reading
         self._tokenizer = Tokenizer(reading.rules, reading.vocabulary)
         self._counts = WordCounter()
         self._words = 0  # number of words in a UCI file
-        self._known = KnownNames(reading.known, skip=reading.skip_known) if reading.known else None
-        self.tasks |= dict.fromkeys((LinesChunk, FilesChunk, MembersChunk, TextsChunk), self._parse)
-        self.tasks[BagsChunk] = self._leave_bags
-        self.tasks[ChunkToSign] = self._sign
-        self.tasks[TableFile] = lambda message: write_table_file(self.root, self.spill, message)
+        self._known = KnownDocumentNames(reading.known, skip=reading.skip_known) if reading.known else None
+        self.tasks |= dict.fromkeys((LinesChunk, FilesChunk, ArchiveMembersChunk, TableTextsChunk), self._parse)
+        self.tasks[BagOfWordsChunk] = self._leave_bags
+        self.tasks[SignChunkTask] = self._sign
+        self.tasks[WriteTableFileTask] = lambda message: write_table_file(self.root, self.spill, message)
         if reading.bags:
             self.tasks[LinesChunk] = self._parse_bags
 
@@ -68,14 +68,14 @@ class IngestWorker(SortingWorker):
         nothing, none = np.empty(0, np.uint32), np.empty(0, np.int64)
         self._tokenizer(["a word"])
         self._counts.add(nothing, nothing, 0)
-        list(uci_bags.parse(b"1 1 1\n", "", 4, Header(1, 1, 1)))
+        list(uci_bags.parse_documents(b"1 1 1\n", "", 4, UciHeader(1, 1, 1)))
         partition(nothing, nothing, 0, 0, 1)
-        shuffled(none.astype(np.uint64), nothing, nothing, 0, 0)
+        shuffle_documents(none.astype(np.uint64), nothing, nothing, 0, 0)
         word_major(nothing, np.zeros(1, np.int64), 1)
 
-    def _parse(self, chunk: Chunk) -> Parsed:
+    def _parse(self, chunk: Chunk) -> ParsedDocumentChunk:
         found, known = self._new_documents(chunk)
-        typed = not (isinstance(chunk, LinesChunk) and isinstance(chunk.form, records.TextColumns))
+        typed = not (isinstance(chunk, LinesChunk) and isinstance(chunk.form, record_parsers.DelimitedTextLayout))
         ids, lengths, stopped, unknown = self._tokenizer(found.texts)
         words = len(self._tokenizer.table)
         self._counts.add(ids, lengths, words)
@@ -95,13 +95,13 @@ class IngestWorker(SortingWorker):
             unknown=int(unknown.sum()),
         )
 
-    def _sign(self, message: ChunkToSign) -> Signed:
-        found = records.ParsedDocuments(self._reading.skip)
+    def _sign(self, message: SignChunkTask) -> ChunkSignatures:
+        found = record_parsers.ParsedDocuments(self._reading.skip)
         self._read(message.chunk, found)
-        names = found.names if records.any_names(found.names) else None
-        return Signed(*self._tokenizer.sign(found.texts, message.size), names)
+        names = found.names if record_parsers.has_names(found.names) else None
+        return ChunkSignatures(*self._tokenizer.sign(found.texts, message.size), names)
 
-    def _leave_bags(self, chunk: BagsChunk) -> Parsed:
+    def _leave_bags(self, chunk: BagOfWordsChunk) -> ParsedDocumentChunk:
         self._counts.add(chunk.ids, chunk.lengths, len(self._tokenizer.table))
         columns = self._reading.kept.columns(chunk.rows, typed=True) if self._reading.kept else {}
         if self._reading.kept and self._reading.kept.unknown:
@@ -109,36 +109,38 @@ class IngestWorker(SortingWorker):
         return self._leave_named(chunk.ids, chunk.lengths, chunk.names, columns)
 
     def _leave_named(
-        self, ids: np.ndarray, lengths: np.ndarray, names: Sequence[str], columns: Mapping[str, Column]
-    ) -> Parsed:
-        text = "".join(name + "\n" for name in names) if records.any_names(names) else ""
+        self, ids: np.ndarray, lengths: np.ndarray, names: Sequence[str], columns: Mapping[str, DocumentColumn]
+    ) -> ParsedDocumentChunk:
+        text = "".join(name + "\n" for name in names) if record_parsers.has_names(names) else ""
         tail = text.encode("utf-8", "replace")
-        values, size = packed(columns) if self._reading.kept else (b"", 0)
+        values, size = pack_columns(columns) if self._reading.kept else (b"", 0)
         piece = self.leave((lengths, ids), lengths.size, ids.size, tail + values)
         table = None
         if self._reading.kept:
             at = piece.offset + 4 * (piece.rows + piece.entries) + len(tail)
             kinds = {name: column.kind for name, column in columns.items()}
-            table = SpilledTable(piece.worker, at, len(values), piece.rows, size, kinds)
-        return Parsed([piece], len(tail), table=table)
+            table = SpilledDocumentColumns(piece.worker, at, len(values), piece.rows, size, kinds)
+        return ParsedDocumentChunk([piece], len(tail), table=table)
 
-    def _parse_bags(self, chunk: LinesChunk) -> Parsed:
-        header: Header = chunk.form
+    def _parse_bags(self, chunk: LinesChunk) -> ParsedDocumentChunk:
+        header: UciHeader = chunk.form
         self._words = header.words
         at, longest = (chunk.data, chunk.source, chunk.line), self._reading.longest
         pieces, first, lines = [], 0, 0
-        for bags in ldac.parse(*at, header.words, longest) if header.is_ldac else uci_bags.parse(*at, header, longest):
+        for bags in (
+            ldac.parse(*at, header.words, longest) if header.is_ldac else uci_bags.parse_documents(*at, header, longest)
+        ):
             self._counts.add(bags.words, bags.lengths, self._words)
             first = first if lines else bags.first_document
             lines += bags.entries
             pieces.append(self.leave((bags.lengths, bags.words), bags.lengths.size, bags.words.size))
-        return Parsed(pieces, first_document=first, lines=lines)
+        return ParsedDocumentChunk(pieces, first_document=first, lines=lines)
 
-    def _new_documents(self, chunk: Chunk) -> tuple[records.ParsedDocuments, int]:
+    def _new_documents(self, chunk: Chunk) -> tuple[record_parsers.ParsedDocuments, int]:
         """Return the documents of a chunk that are new to the dataset, without reading the known ones, and the number
         of known ones.
         """
-        found = records.ParsedDocuments(self._reading.skip, self._reading.kept)
+        found = record_parsers.ParsedDocuments(self._reading.skip, self._reading.kept)
         if self._known is None:
             self._read(chunk, found)
             if self._reading.left_out:
@@ -150,7 +152,7 @@ class IngestWorker(SortingWorker):
         files = 0
         if isinstance(chunk, FilesChunk):
             files = len(chunk.files)
-            names = [records.as_name(name) for _, name in chunk.files]
+            names = [record_parsers.document_name(name) for _, name in chunk.files]
             chunk.files = list(compress(chunk.files, self._known.are_new(names, chunk.source)))
             files -= len(chunk.files)
         self._read(chunk, found)
@@ -164,24 +166,24 @@ class IngestWorker(SortingWorker):
         with np.load(str(self._reading.left_out)) as file:
             return file["left_out"], file["starts"]
 
-    def _read(self, chunk: Chunk, found: records.ParsedDocuments) -> None:
+    def _read(self, chunk: Chunk, found: record_parsers.ParsedDocuments) -> None:
         match chunk:
             case FilesChunk(files=files):
                 for path, name in files:
-                    records.from_file(read_whole(path, self._reading.opening), path, name, found)
-            case MembersChunk(members=members):
+                    record_parsers.parse_file(read_whole(path, self._reading.opening), path, name, found)
+            case ArchiveMembersChunk(members=members):
                 for member in members:
-                    records.from_file(member.content, member.path, member.name, found)
-            case TextsChunk():
-                records.from_rows(chunk.texts, chunk.source, chunk.row, found)
-            case LinesChunk(form=records.TextColumns()):
-                records.from_csv(chunk.data, chunk.source, chunk.line, chunk.form, found)
-            case LinesChunk(form=records.JsonFields()):
-                records.from_jsonl(chunk.data, chunk.source, chunk.line, chunk.form, found)
+                    record_parsers.parse_file(member.content, member.path, member.name, found)
+            case TableTextsChunk():
+                record_parsers.parse_table_rows(chunk.texts, chunk.source, chunk.row, found)
+            case LinesChunk(form=record_parsers.DelimitedTextLayout()):
+                record_parsers.parse_csv(chunk.data, chunk.source, chunk.line, chunk.form, found)
+            case LinesChunk(form=record_parsers.JsonFieldNames()):
+                record_parsers.parse_json_lines(chunk.data, chunk.source, chunk.line, chunk.form, found)
             case _:
-                records.from_lines(chunk.data, chunk.source, chunk.line, found)
+                record_parsers.parse_lines(chunk.data, chunk.source, chunk.line, found)
 
-    def counted(self) -> WorkerNames:
+    def counted(self) -> WorkerNameFiles:
         """Return the words and their counts."""
         table = self._tokenizer.table
         own = None if self._reading.bags or self._reading.vocabulary is not None else table
@@ -193,25 +195,27 @@ class IngestWorker(SortingWorker):
         lengths, ids = arrays
         return lengths, self.places(WORDS, worker)[ids]
 
-    def by_bucket(self, arrays: list[np.ndarray], run: PieceRun) -> tuple[Arrays, SortedRun]:
+    def by_bucket(self, arrays: list[np.ndarray], run: SortRowsTask) -> tuple[Arrays, SortedRun]:
         lengths, ranks = arrays
         *sorted_, documents, tokens = partition(ranks, lengths, run.first, run.seed, run.buckets)
         return sorted_, SortedRun(documents, tokens)
 
-    def write(self, arrays: list[np.ndarray], block: BucketsToWrite) -> dict[str, Any]:
+    def write(self, arrays: list[np.ndarray], block: WriteBucketsTask) -> dict[str, Any]:
         documents, lengths, ranks = arrays
         assert block.slice_bounds is not None
-        shuffled_block = shuffled(documents, lengths, ranks, block.seed, block.number)
+        shuffled_block = shuffle_documents(documents, lengths, ranks, block.seed, block.number)
         return write_block(self.root, block.number, *shuffled_block, block.slice_bounds)
 
 
-def load() -> None:
+def compile_ingestion() -> None:
     """Compile all kernels that any input may need."""
-    nothing = Reading("", Rules(), skip=False, bags=False, vocabulary=None, vocabulary_bytes=0, longest=0)
-    prepare(IngestWorker(nothing).warm_up)
+    nothing = CorpusReaderSettings(
+        "", TokenizationRules(), skip=False, bags=False, vocabulary=None, vocabulary_bytes=0, longest=0
+    )
+    compile_kernels(CorpusIngestWorker(nothing).warm_up)
 
 
-def start(reading: Reading) -> IngestWorker:
-    """Return the message handler for `blocks.workers.Workers`."""
-    load()
-    return IngestWorker(reading)
+def start(reading: CorpusReaderSettings) -> CorpusIngestWorker:
+    """Return the message handler for `blocks.workers.WorkerPool`."""
+    compile_ingestion()
+    return CorpusIngestWorker(reading)

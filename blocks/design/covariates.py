@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.design.rows import LARGEST, not_finite
-from blocks.encodings import decoded
+from blocks.design.design_rows import LARGEST, not_finite_error
+from blocks.encodings import decode_utf8
 from blocks.errors import RequestError, quoted
 from blocks.plain_numbers import plain_number
-from blocks.sources import Source, whole_line
+from blocks.text_inputs import TextInput, last_line_end
 
 _HEADERS = (["FID", "IID"], ["#FID", "IID"], ["IID"], ["#IID"])  # columns before the names of covariates
 Name = tuple[str, str]  # family id and individual id
@@ -28,7 +28,7 @@ def number_or_missing(text: str) -> float | None:
     return np.nan if number == -9 else number
 
 
-class Covariates(NamedTuple):
+class GenotypeCovariates(NamedTuple):
     """Covariates of all n genotyped individuals.
 
     names: names of the m covariates. values: float64 (n, m), NaN if missing or if the individual is not in the file.
@@ -56,14 +56,14 @@ class Covariates(NamedTuple):
         )
 
 
-def read_covariates(path: str, individuals: Sequence[Name], room: int) -> Covariates:
+def read_covariates(path: str, individuals: Sequence[Name], room: int) -> GenotypeCovariates:
     """Read the covariates of individuals.
 
     A header starts with `FID IID` or `IID`, possibly after a `#`, followed by the covariate names. Without a header,
     lines start with FID and IID, and covariates are called COV1, COV2, ... room: maximum bytes of the values. Raises
     RequestError for unreadable lines and repeated individuals.
     """
-    lines = _lines(Source(path))
+    lines = _lines(TextInput(path))
     number, fields = next(lines, (1, []))
     header = next((header for header in _HEADERS if fields[: len(header)] == header), None)
     before = len(header) if header else 2
@@ -81,7 +81,7 @@ def read_covariates(path: str, individuals: Sequence[Name], room: int) -> Covari
     strangers = _fill(
         values, _rows_of(individuals, before, path), lines if header else chain([(number, fields)], lines), path, names
     )
-    return Covariates(names, values, strangers, path, individuals)
+    return GenotypeCovariates(names, values, strangers, path, individuals)
 
 
 def _fill(
@@ -107,10 +107,10 @@ def _fill(
     return strangers
 
 
-def _lines(source: Source) -> Iterator[Line]:
+def _lines(source: TextInput) -> Iterator[Line]:
     """Yield all nonblank lines."""
-    for first, data in source.chunks(whole_line):
-        for number, line in enumerate(decoded(data, source.name, first).split("\n"), first):
+    for first, data in source.chunks(last_line_end):
+        for number, line in enumerate(decode_utf8(data, source.name, first).split("\n"), first):
             if fields := line.split():
                 yield number, fields
 
@@ -136,6 +136,6 @@ def _numbers(fields: list[str], names: list[str], where: str) -> list[float]:
                 f"{where}: {name} must be a number, got {quoted(field.encode())}", "Code categories as 0 and 1."
             )
         if abs(number) > LARGEST:
-            raise not_finite(f"{where}, {name}", field)
+            raise not_finite_error(f"{where}, {name}", field)
         found.append(number)
     return found

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.design.design import DenseBlock, SparseBlock
+from blocks.design.design import DenseDesignBlock, SparseDesignBlock
 
 
-class Panel(NamedTuple):
+class DenseSpillFile(NamedTuple):
     """A file of cells by column, for `rows` rows and the columns from `first` to `last` (exclusive). dtype: dtype
     name."""
 
@@ -22,18 +22,18 @@ class Panel(NamedTuple):
     last: int
 
 
-def write_panel(path: Path, cells: np.ndarray, first: int) -> Panel:
+def write_panel(path: Path, cells: np.ndarray, first: int) -> DenseSpillFile:
     """Write the cells (R, p) of some rows, transposed, to a file. first: first column."""
     path.write_bytes(np.ascontiguousarray(cells.T).data)
-    return Panel(str(path), len(cells), str(cells.dtype), first, first + cells.shape[1])
+    return DenseSpillFile(str(path), len(cells), str(cells.dtype), first, first + cells.shape[1])
 
 
-def kind_of(panels: Sequence[Panel]) -> np.dtype[Any]:
+def panel_dtype(panels: Sequence[DenseSpillFile]) -> np.dtype[Any]:
     """Return the dtype for the values of panels: float32 if it represents them all."""
     return np.dtype(np.float64 if any(panel.dtype == "float64" for panel in panels) else np.float32)
 
 
-def gather(panels: Sequence[Panel], first: int, last: int, rows: int, dtype: Any) -> np.ndarray:
+def gather_panels(panels: Sequence[DenseSpillFile], first: int, last: int, rows: int, dtype: Any) -> np.ndarray:
     """Return the columns from `first` to `last` (exclusive), (last - first, rows), collected from all panels."""
     values = np.empty((last - first, rows), dtype)
     filled = np.zeros(last - first, np.int64)
@@ -51,24 +51,24 @@ def gather(panels: Sequence[Panel], first: int, last: int, rows: int, dtype: Any
     return values
 
 
-def sparse(values: np.ndarray) -> SparseBlock:
+def sparse_entries(values: np.ndarray) -> SparseDesignBlock:
     """Return the entries of columns (W, n) that are nonzero in float32."""
     columns, rows = np.nonzero(values.astype(np.float32, copy=False))
     offsets = np.searchsorted(columns, np.arange(len(values) + 1))
-    return SparseBlock(offsets.astype(np.int64), rows.astype(np.uint32), values[columns, rows])
+    return SparseDesignBlock(offsets.astype(np.int64), rows.astype(np.uint32), values[columns, rows])
 
 
-def joined(blocks: Sequence[SparseBlock | DenseBlock]) -> SparseBlock | DenseBlock:
+def join_blocks(blocks: Sequence[SparseDesignBlock | DenseDesignBlock]) -> SparseDesignBlock | DenseDesignBlock:
     """Concatenate the columns of blocks without missing values."""
     if len(blocks) == 1:
         return blocks[0]
-    if isinstance(blocks[0], DenseBlock):
-        return complete(np.concatenate([block.values for block in blocks]))
+    if isinstance(blocks[0], DenseDesignBlock):
+        return complete_block(np.concatenate([block.values for block in blocks]))
     sizes = np.concatenate([[0], *(np.diff(block[0]) for block in blocks)])
     rows, values = (np.concatenate([block[place] for block in blocks]) for place in (1, 2))
-    return SparseBlock(np.cumsum(sizes, dtype=np.int64), rows, values)
+    return SparseDesignBlock(np.cumsum(sizes, dtype=np.int64), rows, values)
 
 
-def complete(values: np.ndarray) -> DenseBlock:
+def complete_block(values: np.ndarray) -> DenseDesignBlock:
     """Return columns (W, n) as a block without missing values."""
-    return DenseBlock(values, np.zeros(len(values) + 1, np.int64), np.empty(0, np.uint32))
+    return DenseDesignBlock(values, np.zeros(len(values) + 1, np.int64), np.empty(0, np.uint32))

@@ -5,8 +5,8 @@
     index.h5          y; mean, norm and standard deviation of each column; columns of each block; offsets, if any
     blocks/00000.h5   a range of columns, all rows
 
-A column whose values are far from 0 and close together may have an offset, see `blocks.design.offsets`: blocks and
-moments then refer to the differences from it. Columns and rows keep the order of the inputs. There are no slices.
+A column whose values are far from 0 and close together may have an offset, see `blocks.design.column_offsets`: blocks
+and moments then refer to the differences from it. Columns and rows keep the order of the inputs. There are no slices.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, NotRequir
 import numpy as np
 
 from blocks.arrays import Float32, Float64, Int64, Uint32
-from blocks.bounds import require, require_below, require_offsets
-from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
-from blocks.store import Store, read_lines
+from blocks.bounds_checks import require_below, require_offsets, require_valid
+from blocks.schemas import ArrayFileEntry, Count, DatasetManifest, FileEntry, ShardEntry
+from blocks.stored_dataset import StoredDataset, read_lines
 
 if TYPE_CHECKING:
-    from blocks.design.streaming import DesignWriter
+    from blocks.design.incremental_writer import DesignWriter
 
 WITH_OFFSETS = 2  # schema of designs with offsets: earlier versions of ooc would read differences as values
 SPARSE, ONES, FLOATS, GENOTYPES, MIXED = "sparse", "ones", "float32", "int8", "mixed"
@@ -38,7 +38,7 @@ FORMS = {
 _DENSE = {FLOATS: (FLOATS,), GENOTYPES: (GENOTYPES,), MIXED: (GENOTYPES, FLOATS)}  # dense forms: forms of their blocks
 
 
-class SparseBlock(NamedTuple):
+class SparseDesignBlock(NamedTuple):
     """The N nonzero entries of W consecutive columns."""
 
     offsets: Int64  # (W+1,), start of each column's entries
@@ -46,7 +46,7 @@ class SparseBlock(NamedTuple):
     values: Float32  # (N,); (0,) if all entries of the design are 1
 
 
-class DenseBlock(NamedTuple):
+class DenseDesignBlock(NamedTuple):
     """All n values of W consecutive columns; a missing value counts as the mean of its column."""
 
     values: Annotated[np.ndarray, FLOATS, GENOTYPES]  # (W, n), column by column of the design; 0 where missing
@@ -74,10 +74,10 @@ class WholeDesignFile(NamedTuple):
     deviations: Float64  # (p,)
 
 
-class DesignTextFiles(TypedDict):
+class DesignTextFileEntries(TypedDict):
     """Manifest entry for the file of column names."""
 
-    columns: NotRequired[File]
+    columns: NotRequired[FileEntry]
 
 
 class DesignCounts(TypedDict):
@@ -88,13 +88,13 @@ class DesignCounts(TypedDict):
     entries: Count
 
 
-class DesignShard(Shard):
+class DesignShardEntry(ShardEntry):
     """The "shard" entry of a shard's manifest."""
 
     whole: DesignCounts
 
 
-class DesignBlock(ArrayFile):
+class DesignBlockEntry(ArrayFileEntry):
     """Manifest entry for a block."""
 
     columns: Count
@@ -102,10 +102,10 @@ class DesignBlock(ArrayFile):
     missing: Count
 
 
-class DesignManifest(Manifest):
+class DesignManifest(DatasetManifest):
     """Manifest of a design matrix."""
 
-    texts: DesignTextFiles
+    texts: DesignTextFileEntries
     rows: Count
     columns: Count
     entries: Count
@@ -113,18 +113,18 @@ class DesignManifest(Manifest):
     form: Literal["sparse", "ones", "float32", "int8", "mixed"]
     labels: bool
     first_column: Count
-    blocks: list[DesignBlock]
-    slices: list[ArrayFile]
-    shard: NotRequired[DesignShard]
+    blocks: list[DesignBlockEntry]
+    slices: list[ArrayFileEntry]
+    shard: NotRequired[DesignShardEntry]
 
 
-class Design(Store):
+class Design(StoredDataset):
     """A design matrix opened for reading; a sample is an entry.
 
-    Attributes, in addition to those of `Store`: `rows` and `columns`, the shape; `entries`, number of nonzero values;
-    `missing`, number of missing values; `form`, a key of `FORMS`; `index`, whose `means`, `norms`, `deviations` and
-    `block_bounds` are also attributes; `offsets` float64 (p,), None if all are 0; `y` float64 (n,), None if there is no
-    target.
+    Attributes, in addition to those of `StoredDataset`: `rows` and `columns`, the shape; `entries`, number of nonzero
+    values; `missing`, number of missing values; `form`, a key of `FORMS`; `index`, whose `means`, `norms`, `deviations`
+    and `block_bounds` are also attributes; `offsets` float64 (p,), None if all are 0; `y` float64 (n,), None if there
+    is no target.
     """
 
     kind = "design matrix"
@@ -191,8 +191,8 @@ class Design(Store):
         RequestError
             If `path` exists, an option is invalid, or no rows were added.
         """
+        from blocks.design.incremental_writer import create_design  # which reads designs
         from blocks.design.request import PYTHON, DesignRequest
-        from blocks.design.streaming import create_design  # which reads designs
 
         base = None if columns_from is None else str(columns_from)
         request = DesignRequest(
@@ -215,9 +215,9 @@ class Design(Store):
     def _open_index(self, entry: dict[str, Any]) -> DesignIndex:
         path, index = self.path / entry["file"], DesignIndex(**self.map(entry, DesignIndex))
         sizes = {array.size for array in (index.means, index.norms, index.deviations)}
-        require(sizes == {self.columns}, path, f"its arrays do not match {self.columns} columns")
-        require(index.offsets.size in (0, self.columns), path, f"its offsets do not match {self.columns} columns")
-        require(
+        require_valid(sizes == {self.columns}, path, f"its arrays do not match {self.columns} columns")
+        require_valid(index.offsets.size in (0, self.columns), path, f"its offsets do not match {self.columns} columns")
+        require_valid(
             index.y.size == (self.rows if self.manifest["labels"] else 0), path, f"y does not have {self.rows} rows"
         )
         require_offsets(path, "block_bounds", index.block_bounds, self.block_count, self.columns)
@@ -225,7 +225,7 @@ class Design(Store):
 
     @property
     def dense(self) -> bool:
-        """Return whether blocks are of type DenseBlock rather than SparseBlock."""
+        """Return whether blocks are of type DenseDesignBlock rather than SparseDesignBlock."""
         return self.form in _DENSE
 
     @property
@@ -233,29 +233,29 @@ class Design(Store):
         """Return the forms of the blocks, keys of `FORMS`: two for a mixed design, else one."""
         return _DENSE.get(self.form, (self.form,))
 
-    def block(self, number: int) -> SparseBlock | DenseBlock:
+    def block(self, number: int) -> SparseDesignBlock | DenseDesignBlock:
         """Memory-map a block, whose first column is `block_bounds[number]`, for sequential reading."""
         if not self.dense:
-            return self.mapped("blocks", number, SparseBlock, self._check_sparse, streamed=True)
-        dense = self.mapped("blocks", number, DenseBlock, self._check_dense, streamed=True)
+            return self.mapped("blocks", number, SparseDesignBlock, self._check_sparse, streamed=True)
+        dense = self.mapped("blocks", number, DenseDesignBlock, self._check_dense, streamed=True)
         return dense._replace(values=dense.values.reshape(self._shape(number)))
 
     def _shape(self, number: int) -> tuple[int, int]:
         """Return the numbers of columns and rows in a block (in a shard: the shard's rows)."""
         return int(np.diff(self.block_bounds)[number]), self.manifest["rows"]
 
-    def _check_sparse(self, number: int, path: Path, block: SparseBlock) -> None:
+    def _check_sparse(self, number: int, path: Path, block: SparseDesignBlock) -> None:
         width, rows = self._shape(number)
         require_offsets(path, "offsets", block.offsets, width, block.rows.size)
         wanted = 0 if self.form == ONES else block.rows.size
-        require(block.values.size == wanted, path, f"it has {block.values.size} values, not {wanted}")
+        require_valid(block.values.size == wanted, path, f"it has {block.values.size} values, not {wanted}")
         require_below(path, "rows", block.rows, rows)
 
-    def _check_dense(self, number: int, path: Path, block: DenseBlock) -> None:
+    def _check_dense(self, number: int, path: Path, block: DenseDesignBlock) -> None:
         width, rows = self._shape(number)
         sizes = f"it has {block.values.size} values; {width} columns of {rows} rows have {width * rows}"
-        require(block.values.size == width * rows, path, sizes)
-        require(block.values.dtype.name in self.block_forms, path, f"its values are not {self.form}")
+        require_valid(block.values.size == width * rows, path, sizes)
+        require_valid(block.values.dtype.name in self.block_forms, path, f"its values are not {self.form}")
         require_offsets(path, "missing_offsets", block.missing_offsets, width, block.missing_rows.size)
         require_below(path, "missing_rows", block.missing_rows, rows)
 

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from blocks.corpus import records
-from blocks.delimited import Dialect
-from blocks.design.rows import MOST_COLUMNS, MOST_ROWS
+from blocks.corpus import record_parsers
+from blocks.delimited import DelimitedDialect
+from blocks.design.design_rows import MOST_COLUMNS, MOST_ROWS
 from blocks.errors import RequestError, quoted
-from blocks.sources import Source, first_line
+from blocks.text_inputs import TextInput, first_line_end
 
 LABEL, LEFT_OUT = -1, -2  # used in place of a column index
 _FIELDS = {  # number of fields on a line, by the words of the banner
@@ -23,7 +23,7 @@ _FIELDS = {  # number of fields on a line, by the words of the banner
 _MIRRORED = {b"general": 0, b"symmetric": 1, b"skew-symmetric": -1}
 
 
-class Svmlight(NamedTuple):
+class SvmlightFormat(NamedTuple):
     """Format of svmlight lines. columns: upper bound on the number of columns. first: index of the first column, 0 or
     1."""
 
@@ -31,7 +31,7 @@ class Svmlight(NamedTuple):
     first: int = 1
 
 
-class Market(NamedTuple):
+class MatrixMarketFormat(NamedTuple):
     """A MatrixMarket file: its shape, the number of lines with entries, and the count of numbers on a line.
 
     first: for a dense matrix, the index of a chunk's first entry among all entries, which gives its position. mirrored:
@@ -56,7 +56,7 @@ class TableFormat(NamedTuple):
     decimal: `.` or `,`. names: field names. places: design column of each field, or LABEL or LEFT_OUT.
     """
 
-    dialect: Dialect
+    dialect: DelimitedDialect
     decimal: str
     names: Sequence[str]
     places: Sequence[int]
@@ -66,7 +66,7 @@ class TableFormat(NamedTuple):
         return sum(place >= 0 for place in self.places)
 
 
-class ColumnChoice(NamedTuple):
+class TableColumnChoice(NamedTuple):
     """Which columns of a table are used.
 
     known: the columns to use, in order; None for all except the target and the dropped columns.
@@ -77,16 +77,16 @@ class ColumnChoice(NamedTuple):
     known: Sequence[str] | None
 
 
-Form = Svmlight | Market | TableFormat
-NUMBERS = TableFormat(Dialect(), ".", ["number"], [LABEL])  # labels: one number on each line
+Form = SvmlightFormat | MatrixMarketFormat | TableFormat
+NUMBERS = TableFormat(DelimitedDialect(), ".", ["number"], [LABEL])  # labels: one number on each line
 
 
-def market_header(source: Source) -> Market:
+def market_header(source: TextInput) -> MatrixMarketFormat:
     """Read the lines before the entries.
 
     Raises RequestError if the matrix is not real, or is dense and symmetric.
     """
-    banner = source.take(first_line)
+    banner = source.take(first_line_end)
     words = banner.lower().split()
     fields = _FIELDS.get(tuple(words[2:4])) if words[:2] == [b"%%matrixmarket", b"matrix"] else None  # type: ignore[arg-type]
     mirrored = _MIRRORED.get(b" ".join(words[4:]))
@@ -95,7 +95,7 @@ def market_header(source: Source) -> Market:
             f"{source.name}, line 1: expected the header of a real MatrixMarket matrix, got {quoted(banner)}",
             "The header must be like `%%MatrixMarket matrix coordinate real general`, as scipy.io.mmwrite writes it.",
         )
-    while (line := source.take(first_line)).startswith(b"%") or line.isspace():
+    while (line := source.take(first_line_end)).startswith(b"%") or line.isspace():
         pass
     sizes = line.split()
     if len(sizes) != (2 if fields == 1 else 3) or not all(size.isdigit() for size in sizes):
@@ -107,7 +107,7 @@ def market_header(source: Source) -> Market:
         raise RequestError(
             f"{source.name}, line {source.line - 1}: at most {MOST_ROWS} rows and {MOST_COLUMNS} columns are possible"
         )
-    return Market(rows, columns, entries[0] if entries else rows * columns, fields, mirrored=mirrored)
+    return MatrixMarketFormat(rows, columns, entries[0] if entries else rows * columns, fields, mirrored=mirrored)
 
 
 def lines_with_entries(data: bytes) -> int:
@@ -117,19 +117,19 @@ def lines_with_entries(data: bytes) -> int:
     return sum(map(bool, map(bytes.strip, data.split(b"\n"))))
 
 
-def table_header(source: Source, dialect: Dialect, decimal: str, choice: ColumnChoice) -> TableFormat:
+def table_header(source: TextInput, dialect: DelimitedDialect, decimal: str, choice: TableColumnChoice) -> TableFormat:
     """Read the column names of a table. Raises RequestError if a name is missing or repeated."""
-    names = records.header_row(source, dialect)
-    remedy = records.delimiter_remedy(names, dialect) or "Names are in its line 1."
-    return table_of(source.name, names, dialect, decimal, choice, ", line 1", remedy)
+    names = record_parsers.header_row(source, dialect)
+    remedy = record_parsers.delimiter_remedy(names, dialect) or "Names are in its line 1."
+    return table_format(source.name, names, dialect, decimal, choice, ", line 1", remedy)
 
 
-def table_of(
+def table_format(
     source: str,
     columns: Sequence[str],
-    dialect: Dialect,
+    dialect: DelimitedDialect,
     decimal: str,
-    choice: ColumnChoice,
+    choice: TableColumnChoice,
     place: str = "",
     remedy: str = "",
 ) -> TableFormat:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.design.covariates import Name, number_or_missing
-from blocks.design.design import DenseBlock
+from blocks.design.design import DenseDesignBlock
 from blocks.errors import RequestError, quoted
 
 _MISSING = -127  # code of bed-reader
@@ -17,7 +17,7 @@ _MAGIC = b"\x6c\x1b"
 _BY_VARIANT = b"\x01"
 
 
-class Individuals(NamedTuple):
+class PlinkIndividuals(NamedTuple):
     """Contents of .fam and .bim files. individuals, variants: names. y: phenotypes float64 (n,), NaN if missing; None
     if all are missing.
     """
@@ -39,18 +39,18 @@ def bed_reader() -> ModuleType:
     return bed_reader
 
 
-def files_of(given: str) -> tuple[str, ...]:
+def plink_files(given: str) -> tuple[str, ...]:
     """Return the .bed, .bim and .fam files of a data set, given one of them or their common prefix."""
     stem = Path(given).with_suffix("") if Path(given).suffix in (".bed", ".bim", ".fam") else Path(given)
     return tuple(f"{stem}{suffix}" for suffix in (".bed", ".bim", ".fam"))
 
 
-def read_individuals(given: str, *, labelled: bool, missing: bool = False) -> Individuals:
+def read_individuals(given: str, *, labelled: bool, missing: bool = False) -> PlinkIndividuals:
     """Read the .fam and .bim files.
 
     labelled: take y from the phenotypes. missing: accept missing phenotypes. Raises RequestError for invalid files.
     """
-    bed, bim, fam = files_of(given)
+    bed, bim, fam = plink_files(given)
     (names,), (families, individuals, phenotypes) = _fields(bim, 1), _fields(fam, 0, 1, 5)
     for path, found_there, what in ((fam, phenotypes, "individuals"), (bim, names, "variants")):
         if not found_there:
@@ -63,7 +63,7 @@ def read_individuals(given: str, *, labelled: bool, missing: bool = False) -> In
             "The three files must belong together, with the .bed file in variant-major order.",
         )
     y = _numbers(phenotypes, fam, missing) if labelled else None
-    return Individuals(list(zip(families, individuals, strict=True)), names, y)
+    return PlinkIndividuals(list(zip(families, individuals, strict=True)), names, y)
 
 
 def _require_by_variant(bed: str) -> None:
@@ -118,7 +118,9 @@ def _numbers(phenotypes: list[str], fam: str, missing: bool) -> np.ndarray | Non
     return numbers
 
 
-def read_variants(bed: str, shape: tuple[int, int], variants: slice, individuals: np.ndarray | None) -> DenseBlock:
+def read_variants(
+    bed: str, shape: tuple[int, int], variants: slice, individuals: np.ndarray | None
+) -> DenseDesignBlock:
     """Read the counts of allele A1, in column 5 of the .bim file, for some variants.
 
     shape: numbers of individuals and variants in the .bed file. individuals: int64, rows to keep, in order; None for
@@ -131,4 +133,4 @@ def read_variants(bed: str, shape: tuple[int, int], variants: slice, individuals
     missing, rows = np.nonzero(values == _MISSING)
     values[missing, rows] = 0
     offsets = np.searchsorted(missing, np.arange(len(values) + 1)).astype(np.int64)
-    return DenseBlock(values, offsets, rows.astype(np.uint32))
+    return DenseDesignBlock(values, offsets, rows.astype(np.uint32))

@@ -20,43 +20,49 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.append import Target, new_dataset
+from blocks.append import DatasetTarget, new_dataset
 from blocks.arrow_tables import arrow_bytes
-from blocks.control_groups import cores
-from blocks.design.dense_spill import Panel, write_panel
+from blocks.control_groups import core_count
+from blocks.design.dense_spill import DenseSpillFile, write_panel
 from blocks.design.design import FLOATS, GENOTYPES, MIXED, ONES, SPARSE, Design
+from blocks.design.design_inputs import (
+    BYTES_OF_CHUNK,
+    MAIN_BYTES_OF_COLUMN,
+    OpenedDesignInputs,
+    open_inputs,
+    read_labels,
+)
+from blocks.design.design_rows import MOST_ROWS, ValueProperties, narrow_values, not_finite_error
 from blocks.design.messages import (
-    BlockToWrite,
-    DesignReading,
-    FromBed,
-    FromPanels,
-    FromRuns,
-    Spilled,
+    DesignReaderSettings,
+    SpilledChunk,
+    WriteBlockFromBed,
+    WriteBlockFromDenseSpill,
+    WriteBlockFromRuns,
+    WriteBlockTask,
     moments_file,
     offsets_file,
 )
-from blocks.design.request import PYTHON, DesignRequest, check
-from blocks.design.rows import MOST_ROWS, Facts, narrowed, not_finite
-from blocks.design.runs import EntryRun, segments
-from blocks.design.sources import BYTES_OF_CHUNK, MAIN_BYTES_OF_COLUMN, Opened, open_inputs, read_labels
+from blocks.design.request import PYTHON, DesignRequest, check_design_request
+from blocks.design.sparse_runs import SparseRunFile, segments
 from blocks.design.writer import finish_design, write_index
-from blocks.directories import table_files
 from blocks.errors import RequestError
-from blocks.ingestion.manifest import how_made
-from blocks.ingestion.memory import Budget
+from blocks.ingestion.manifest import creation_record
+from blocks.ingestion.memory_budget import MemoryBudget
 from blocks.ingestion.pipeline import IngestionPipeline
+from blocks.input_directories import table_files
 from blocks.plurals import count_of
 from blocks.progress_bar import Bar, no_bar
-from blocks.sources import input_facts, size_of
-from blocks.store import parts, write_lines
-from blocks.workers import Workers
+from blocks.stored_dataset import range_parts, write_lines
+from blocks.text_inputs import input_facts, input_size
+from blocks.workers import WorkerPool
 
 _LARGEST_CHUNK, _SMALLEST_CHUNK = 16 << 20, 1 << 16
 _BYTES_OF_COLUMN = 72  # memory for each column of a block being written, besides entries: offsets, moments twice
 _ITEM = {SPARSE: 8, ONES: 4, FLOATS: 4, GENOTYPES: 1}  # bytes of an entry, or of a cell of a dense form
 
 
-class ReadDesign(NamedTuple):
+class ParsedDesign(NamedTuple):
     """A parsed design before its blocks are written.
 
     names: column names, if any. y: float64 (n,), if known. counts: uint32 (p,), number of entries in each column, if
@@ -69,9 +75,9 @@ class ReadDesign(NamedTuple):
     names: Sequence[str] | None
     y: np.ndarray | None
     form: str
-    spilled: Sequence[Spilled] = ()
+    spilled: Sequence[SpilledChunk] = ()
     counts: np.ndarray | None = None
-    covariates: Panel | None = None
+    covariates: DenseSpillFile | None = None
     kept: np.ndarray | None = None
     left_out: int = 0
     strangers: int = 0
@@ -88,27 +94,27 @@ def ingest_design(
     """
     if request.kind == "csv":
         request = replace(request, inputs=table_files(request.inputs))
-    check(request)
-    count = workers or cores()
-    budget = Budget(memory, count, arrow_bytes(request.inputs) if request.kind == "csv" else 0)
-    room = room_of(request, budget)
+    check_design_request(request)
+    count = workers or core_count()
+    budget = MemoryBudget(memory, count, arrow_bytes(request.inputs) if request.kind == "csv" else 0)
+    room = count_buffer_bytes(request, budget)
     with new_dataset(request.out, request.overwrite) as target:
-        with Workers("blocks.design.worker:start", DesignReading(str(target.spill), room), count) as pool:
+        with WorkerPool("blocks.design.worker:start", DesignReaderSettings(str(target.spill), room), count) as pool:
             pipeline = IngestionPipeline(pool, target, bar)
             read = (_read_plink if request.kind == "plink" else _read)(pipeline, request, room)
             _check_labels(request, read)
             bounds, blocks = write_blocks(pipeline, request, budget, read)
-        finish(request, target, read, bounds, blocks)
+        finish_files(request, target, read, bounds, blocks)
     return Design(request.out)
 
 
-def room_of(request: DesignRequest, budget: Budget) -> int:
+def count_buffer_bytes(request: DesignRequest, budget: MemoryBudget) -> int:
     """Return how many bytes a worker has for column counts, which is also the size of its buffer for chunks."""
     return budget.names_bytes(2 * request.block_bytes) // 2
 
 
 def write_blocks(
-    pipeline: IngestionPipeline, request: DesignRequest, budget: Budget, read: ReadDesign
+    pipeline: IngestionPipeline, request: DesignRequest, budget: MemoryBudget, read: ParsedDesign
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """Write the columns. Returns the first column of each block, int64 (B+1,), and the manifest entries."""
     bounds = _block_bounds(read, request.block_bytes)
@@ -116,45 +122,45 @@ def write_blocks(
     return bounds, pipeline.write("writing", list(_messages(request, read, bounds)), "block")
 
 
-def _read(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> ReadDesign:
+def _read(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> ParsedDesign:
     """Parse the inputs and spill them by column."""
     size = min(max(room // BYTES_OF_CHUNK, _SMALLEST_CHUNK), _LARGEST_CHUNK)
-    total = None if request.kind == "npz" else sum(map(size_of, request.inputs))  # unknown, as arrays are compressed
+    total = None if request.kind == "npz" else sum(map(input_size, request.inputs))  # unknown, as arrays are compressed
     with ExitStack() as until, pipeline.reading(total) as progress:
         opened = open_inputs(request, size, room, progress, until)
-        spilled: list[Spilled] = pipeline.parse(opened.chunks)
+        spilled: list[SpilledChunk] = pipeline.parse(opened.chunks)
     rows, columns = _shape(request, opened, spilled)
     y = opened.y
     if request.kind == "svmlight" or (request.kind == "csv" and request.target):
         y = np.concatenate([piece.y for piece in spilled])
     elif request.kind != "csv" and request.target:
         y = read_labels(pipeline.pool, request.target)
-    return counted(pipeline, rows, columns, opened.names, y, spilled)
+    return with_block_form(pipeline, rows, columns, opened.names, y, spilled)
 
 
-def counted(
+def with_block_form(
     pipeline: IngestionPipeline,
     rows: int,
     columns: int,
     names: Sequence[str] | None,
     y: np.ndarray | None,
-    spilled: Sequence[Spilled],
-) -> ReadDesign:
+    spilled: Sequence[SpilledChunk],
+) -> ParsedDesign:
     """Return the parsed design, with the form of its blocks and, for sparse rows, the number of entries in each
     column.
     """
-    sparse = not spilled or isinstance(spilled[0].spill, EntryRun)
+    sparse = not spilled or isinstance(spilled[0].spill, SparseRunFile)
     counts = _counts(pipeline.reports(), columns) if sparse else None
-    return ReadDesign(rows, columns, names, y, _form(rows, columns, spilled), spilled, counts)
+    return ParsedDesign(rows, columns, names, y, _form(rows, columns, spilled), spilled, counts)
 
 
-def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> ReadDesign:
+def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) -> ParsedDesign:
     from blocks.design.genotypes import bed_reader, read_individuals
 
     bed_reader()
     found = read_individuals(request.inputs[0], labelled=request.target is None, missing=request.skip_missing)
     rows, y = len(found.individuals), read_labels(pipeline.pool, request.target) if request.target else found.y
-    read = ReadDesign(rows, len(found.variants), found.variants, y, GENOTYPES)
+    read = ParsedDesign(rows, len(found.variants), found.variants, y, GENOTYPES)
     if y is not None and y.size != rows:
         return read  # the caller reports this as an error
     complete = np.ones(rows, bool) if y is None or not request.skip_missing else ~np.isnan(y)
@@ -175,12 +181,14 @@ def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) 
         read = read._replace(rows=kept.size, y=left, kept=kept, left_out=rows - kept.size)
     if not covariates:
         return read
-    panel = write_panel(pipeline.target.spill / "covariates", narrowed(covariates.values[kept]), len(found.variants))
+    panel = write_panel(
+        pipeline.target.spill / "covariates", narrow_values(covariates.values[kept]), len(found.variants)
+    )
     names = [*found.variants, *covariates.names]
     return read._replace(columns=len(names), names=names, form=MIXED, covariates=panel, strangers=covariates.strangers)
 
 
-def _shape(request: DesignRequest, opened: Opened, spilled: Sequence[Spilled]) -> tuple[int, int]:
+def _shape(request: DesignRequest, opened: OpenedDesignInputs, spilled: Sequence[SpilledChunk]) -> tuple[int, int]:
     """Return the numbers of rows and columns. Raises RequestError if one is 0, or contradicts the header."""
     where, records = ", ".join(request.inputs), sum(piece.records for piece in spilled)
     if opened.entries not in (None, records):
@@ -208,9 +216,9 @@ def _counts(files: Sequence[str], columns: int) -> np.ndarray:
     return counts
 
 
-def _form(rows: int, columns: int, spilled: Sequence[Spilled]) -> str:
+def _form(rows: int, columns: int, spilled: Sequence[SpilledChunk]) -> str:
     """Return the smallest form; dense if sizes are equal."""
-    facts = Facts(
+    facts = ValueProperties(
         sum(piece.facts.entries for piece in spilled),
         all(piece.facts.ones for piece in spilled),
         all(piece.facts.small for piece in spilled),
@@ -219,7 +227,7 @@ def _form(rows: int, columns: int, spilled: Sequence[Spilled]) -> str:
     return dense if rows * columns * _ITEM[dense] <= facts.entries * _ITEM[sparse] else sparse
 
 
-def _check_labels(request: DesignRequest, read: ReadDesign) -> None:
+def _check_labels(request: DesignRequest, read: ParsedDesign) -> None:
     if read.y is None:
         return
     where = request.target or request.inputs[0]
@@ -230,21 +238,21 @@ def _check_labels(request: DesignRequest, read: ReadDesign) -> None:
         )
     if not np.isfinite(read.y).all():
         row = int(np.argmin(np.isfinite(read.y)))
-        raise not_finite(f"{where}, label {row + 1}", read.y[row])
+        raise not_finite_error(f"{where}, label {row + 1}", read.y[row])
 
 
-def _block_bounds(read: ReadDesign, block_bytes: int) -> np.ndarray:
+def _block_bounds(read: ParsedDesign, block_bytes: int) -> np.ndarray:
     """Return the first column of each block, int64 (B+1,); the bounds depend only on the design."""
     if read.form in (SPARSE, ONES) and read.counts is not None:
         cost = np.zeros(read.columns + 1, np.int64)
         np.multiply(read.counts, _ITEM[read.form], out=cost[1:], dtype=np.int64)
         cost[1:] += 8  # bytes of an offset
-        return parts(np.cumsum(cost, out=cost), block_bytes)
+        return range_parts(np.cumsum(cost, out=cost), block_bytes)
     firsts = [np.arange(first, last, max(block_bytes // cells, 1)) for first, last, cells in _stretches(read)]
     return np.append(np.concatenate(firsts), read.columns)
 
 
-def _stretches(read: ReadDesign) -> Iterator[tuple[int, int, int]]:
+def _stretches(read: ParsedDesign) -> Iterator[tuple[int, int, int]]:
     """Yield ranges of columns with the same form, and the memory in bytes for each column while it is written."""
     genotypes = read.covariates.first if read.covariates else read.columns
     yield 0, genotypes, read.rows * (_ITEM[GENOTYPES] if read.form in (GENOTYPES, MIXED) else _ITEM[FLOATS])
@@ -252,7 +260,7 @@ def _stretches(read: ReadDesign) -> Iterator[tuple[int, int, int]]:
         yield genotypes, read.columns, read.rows * _ITEM[FLOATS]
 
 
-def _writing_bytes(read: ReadDesign, bounds: np.ndarray) -> int:
+def _writing_bytes(read: ParsedDesign, bounds: np.ndarray) -> int:
     """Return the maximum number of bytes that a worker holds while it writes a block."""
     widths = np.diff(bounds)
     if read.form in (SPARSE, ONES) and read.counts is not None:
@@ -264,34 +272,34 @@ def _writing_bytes(read: ReadDesign, bounds: np.ndarray) -> int:
     return int((widths * (2 * cells + _BYTES_OF_COLUMN)).max())
 
 
-def _messages(request: DesignRequest, read: ReadDesign, bounds: np.ndarray) -> Iterator[BlockToWrite]:
+def _messages(request: DesignRequest, read: ParsedDesign, bounds: np.ndarray) -> Iterator[WriteBlockTask]:
     """Yield the messages for writing all blocks."""
     given = Design(request.columns_from).offsets if request.columns_from else None
-    runs = [piece.spill for piece in read.spilled if isinstance(piece.spill, EntryRun)]
-    panels = [piece.spill for piece in read.spilled if isinstance(piece.spill, Panel)]
+    runs = [piece.spill for piece in read.spilled if isinstance(piece.spill, SparseRunFile)]
+    panels = [piece.spill for piece in read.spilled if isinstance(piece.spill, DenseSpillFile)]
     records = [piece.records if request.kind == "svmlight" else 0 for piece in read.spilled]  # others have row numbers
     places = np.concatenate(([0], np.cumsum(records)))[:-1].astype(np.int64).tolist()
     for number, (first, last) in enumerate(pairwise(bounds.tolist())):
         mine = None if given is None else given[first:last]
         block = (number, first, last, read.rows, read.form, mine)
         if read.covariates and first >= read.covariates.first:
-            yield FromPanels(*block[:4], FLOATS, mine, [read.covariates])
+            yield WriteBlockFromDenseSpill(*block[:4], FLOATS, mine, [read.covariates])
         elif request.kind == "plink":
             individuals, variants = (
                 read.rows + read.left_out,
                 read.covariates.first if read.covariates else read.columns,
             )
-            yield FromBed(*block, request.files()[0], (individuals, variants), read.kept)
+            yield WriteBlockFromBed(*block, request.files()[0], (individuals, variants), read.kept)
         elif panels:
-            yield FromPanels(*block, panels)
+            yield WriteBlockFromDenseSpill(*block, panels)
         else:
             assert read.counts is not None
             found = list(segments(runs, places, first, last))
-            yield FromRuns(*block, ", ".join(request.inputs), found, read.counts[first:last])
+            yield WriteBlockFromRuns(*block, ", ".join(request.inputs), found, read.counts[first:last])
 
 
-def finish(
-    request: DesignRequest, target: Target, read: ReadDesign, bounds: np.ndarray, blocks: list[dict[str, Any]]
+def finish_files(
+    request: DesignRequest, target: DatasetTarget, read: ParsedDesign, bounds: np.ndarray, blocks: list[dict[str, Any]]
 ) -> None:
     """Write the remaining files and the manifest."""
     moments = [target.spill / moments_file(number) for number in range(len(blocks))]
@@ -322,11 +330,11 @@ def _offsets(spill: Path, columns: int, bounds: np.ndarray) -> np.ndarray | None
     return found
 
 
-def _made(request: DesignRequest, read: ReadDesign) -> dict[str, Any]:
+def _made(request: DesignRequest, read: ParsedDesign) -> dict[str, Any]:
     """Return the manifest entry that records how the design was made."""
     others = {"kind", "inputs", "out", "block_bytes", "overwrite"}
     given = {each.name: value for each in fields(request) if (value := getattr(request, each.name)) != each.default}
-    return how_made(
+    return creation_record(
         kind=request.kind,
         options={name: value for name, value in given.items() if name not in others}
         | {"block_bytes": request.block_bytes},

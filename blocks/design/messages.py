@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.design.dense_spill import Panel
-from blocks.design.rows import Facts
-from blocks.design.runs import EntryRun, Segment
+from blocks.design.dense_spill import DenseSpillFile
+from blocks.design.design_rows import ValueProperties
+from blocks.design.sparse_runs import SparseRunFile, SparseRunSegment
 
 
-class DesignReading(NamedTuple):
+class DesignReaderSettings(NamedTuple):
     """Settings of all workers.
 
     spill: spill directory. counts_bytes: memory of a worker for counting the entries of columns.
@@ -24,7 +24,7 @@ class DesignReading(NamedTuple):
 
 
 @dataclass
-class EntriesChunk:
+class MatrixEntriesChunk:
     """Entries of a matrix. rows, columns: uint32 (N,). values: (N,), any real dtype."""
 
     number: int
@@ -35,7 +35,7 @@ class EntriesChunk:
 
 
 @dataclass
-class CellsChunk:
+class DenseRowsChunk:
     """Rows of a dense array.
 
     row: index of the first row. values: (R, p), any real dtype. names: column names, if any. y: float64 (R,) or (0,).
@@ -51,21 +51,21 @@ class CellsChunk:
     first: int = 0
 
 
-class Spilled(NamedTuple):
+class SpilledChunk(NamedTuple):
     """Result of parsing a chunk, and where its rows were spilled. records: number of rows or lines of entries. columns:
-    lower bound on the number of columns. queries: see `SparseRows`.
+    lower bound on the number of columns. queries: see `SparseDesignRows`.
     """
 
     records: int
     columns: int
     y: np.ndarray
-    facts: Facts
-    spill: EntryRun | Panel
+    facts: ValueProperties
+    spill: SparseRunFile | DenseSpillFile
     queries: bool = False
 
 
 @dataclass
-class BlockToWrite:
+class WriteBlockTask:
     """The columns from `first` to `last` (exclusive) to write; the answer is the manifest entry.
 
     offsets: float64 (W,), prescribed offsets where nonzero; None to find all offsets.
@@ -84,22 +84,22 @@ class BlockToWrite:
 
 
 @dataclass
-class FromRuns(BlockToWrite):
+class WriteBlockFromRuns(WriteBlockTask):
     """Columns in runs. counts: uint32 (W,), number of entries in each column. source: name of the inputs in
     messages."""
 
     source: str
-    segments: list[Segment] = field(repr=False)
+    segments: list[SparseRunSegment] = field(repr=False)
     counts: np.ndarray = field(repr=False)
 
 
 @dataclass
-class FromPanels(BlockToWrite):
-    panels: list[Panel] = field(repr=False)
+class WriteBlockFromDenseSpill(WriteBlockTask):
+    panels: list[DenseSpillFile] = field(repr=False)
 
 
 @dataclass
-class FromBed(BlockToWrite):
+class WriteBlockFromBed(WriteBlockTask):
     """Columns in a .bed file.
 
     shape: numbers of individuals and variants in the file. individuals: int64, rows to keep; None for all.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import kernel
-from blocks.design.design import DenseBlock, SparseBlock
+from blocks.design.design import DenseDesignBlock, SparseDesignBlock
 
 
 class BlockMoments(NamedTuple):
@@ -19,16 +19,16 @@ class BlockMoments(NamedTuple):
     deviations: np.ndarray
 
 
-def moments(block: SparseBlock | DenseBlock, rows: int) -> BlockMoments:
+def block_moments(block: SparseDesignBlock | DenseDesignBlock, rows: int) -> BlockMoments:
     """Return the moments of all columns of a block with `rows` rows."""
-    if isinstance(block, SparseBlock):
+    if isinstance(block, SparseDesignBlock):
         return BlockMoments(*sparse_moments(block.offsets, block.values, rows))
     return BlockMoments(*dense_moments(*block))
 
 
 @kernel
 def sparse_moments(offsets, values, rows):
-    """Return means, norms and deviations of the columns of a SparseBlock."""
+    """Return means, norms and deviations of the columns of a SparseDesignBlock."""
     width = offsets.size - 1
     means, norms, deviations = np.empty(width), np.empty(width), np.empty(width)
     ones = np.ones(rows if values.size == 0 else 0, np.float32)
@@ -41,7 +41,7 @@ def sparse_moments(offsets, values, rows):
 
 @kernel
 def dense_moments(values, missing_offsets, missing_rows):
-    """Return means, norms and deviations of the columns of a DenseBlock; a missing value counts as the mean."""
+    """Return means, norms and deviations of the columns of a DenseDesignBlock; a missing value counts as the mean."""
     width = len(values)
     means, norms, deviations = np.empty(width), np.empty(width), np.empty(width)
     for column in range(width):

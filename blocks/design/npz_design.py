@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.design.messages import CellsChunk, EntriesChunk
+from blocks.design.design_rows import MOST_COLUMNS, MOST_ROWS
+from blocks.design.messages import DenseRowsChunk, MatrixEntriesChunk
 from blocks.design.npz_members import NpzArchive, NpzMember
-from blocks.design.rows import MOST_COLUMNS, MOST_ROWS
 from blocks.errors import RequestError
 
 _SPARSE = ("csr", "csc", "coo")
@@ -19,7 +19,7 @@ _SHORT = 1 << 10  # maximum bytes of arrays that hold a word or two numbers
 _COPIES = 16  # maximum memory for each byte of a row while it is read
 
 
-class NpzShape(NamedTuple):
+class NpzDesignShape(NamedTuple):
     """Shape of the matrix, and the target float64 (n,), if any."""
 
     rows: int
@@ -27,7 +27,7 @@ class NpzShape(NamedTuple):
     y: np.ndarray | None
 
 
-def shape_of(archive: NpzArchive, source: str, room: int) -> NpzShape:
+def design_shape(archive: NpzArchive, source: str, room: int) -> NpzDesignShape:
     """Return the shape of the matrix. Raises RequestError if the file has neither format. room: maximum bytes of the
     target.
     """
@@ -48,12 +48,12 @@ def shape_of(archive: NpzArchive, source: str, room: int) -> NpzShape:
             f"{source}: X has {shape[0]} rows and {shape[1]} columns",
             f"It must have at least 1 of each, and at most {MOST_ROWS} rows and {MOST_COLUMNS} columns.",
         )
-    return NpzShape(*shape, archive.open("y").whole(room).astype(np.float64) if "y" in archive.names else None)
+    return NpzDesignShape(*shape, archive.open("y").whole(room).astype(np.float64) if "y" in archive.names else None)
 
 
 def chunks(
-    archive: NpzArchive, source: str, shape: NpzShape, size: int, room: int, progress: Callable[[int], object]
-) -> Iterator[EntriesChunk | CellsChunk]:
+    archive: NpzArchive, source: str, shape: NpzDesignShape, size: int, room: int, progress: Callable[[int], object]
+) -> Iterator[MatrixEntriesChunk | DenseRowsChunk]:
     """Yield the matrix in chunks of about `size` bytes.
 
     room: maximum bytes of offsets or of a row. progress: function called with the number of bytes just read.
@@ -78,7 +78,7 @@ def chunks(
                 "Write the file again.",
             )
         progress(values.nbytes)
-        yield EntriesChunk(number, source, rows.astype(np.uint32), columns.astype(np.uint32), values)
+        yield MatrixEntriesChunk(number, source, rows.astype(np.uint32), columns.astype(np.uint32), values)
 
 
 def _format(archive: NpzArchive, source: str) -> str:
@@ -132,8 +132,8 @@ def _compressed(
 
 
 def _dense(
-    member: NpzMember, source: str, shape: NpzShape, size: int, room: int, progress: Callable[[int], object]
-) -> Iterator[EntriesChunk | CellsChunk]:
+    member: NpzMember, source: str, shape: NpzDesignShape, size: int, room: int, progress: Callable[[int], object]
+) -> Iterator[MatrixEntriesChunk | DenseRowsChunk]:
     rows, columns = (shape.columns, shape.rows) if member.by_column else (shape.rows, shape.columns)
     if _COPIES * columns * member.dtype.itemsize > room:
         raise RequestError(
@@ -145,10 +145,10 @@ def _dense(
         values = member.take(min(step, rows - first) * columns)
         progress(values.nbytes)
         if not member.by_column:
-            yield CellsChunk(next(numbers), source, first, values.reshape(-1, columns))
+            yield DenseRowsChunk(next(numbers), source, first, values.reshape(-1, columns))
             continue
         found = np.flatnonzero(values)
         column, row = np.divmod(found, columns)
-        yield EntriesChunk(
+        yield MatrixEntriesChunk(
             next(numbers), source, row.astype(np.uint32), (column + first).astype(np.uint32), values[found]
         )

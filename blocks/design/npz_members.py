@@ -12,7 +12,7 @@ from numpy.lib import format as npy
 
 from blocks.decompression import DAMAGE
 from blocks.errors import RequestError
-from blocks.sources import open_input
+from blocks.text_inputs import open_input
 
 _KINDS = {"format": "SU", **dict.fromkeys(("shape", "indptr", "indices", "row", "col", "coords"), "iu")}
 
@@ -70,7 +70,7 @@ class NpzArchive:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[NpzArchive]:
+def open_npz(path: str) -> Iterator[NpzArchive]:
     """Open an .npz file; errors become RequestErrors that name it."""
     try:
         with open_input(path) as file, zipfile.ZipFile(file) as archive:

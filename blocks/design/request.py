@@ -8,10 +8,10 @@ from pathlib import Path
 
 from blocks.append import require_replaceable
 from blocks.delimited import require_decimal
-from blocks.design.genotypes import files_of
+from blocks.design.genotypes import plink_files
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
-from blocks.sources import size_of
+from blocks.text_inputs import input_size
 
 KINDS = ("svmlight", "mtx", "csv", "npz", "plink")
 PYTHON = "python"  # rows given to `Design.create`
@@ -23,8 +23,8 @@ class DesignRequest:
     """Options of an ingestion.
 
     kind: one of `KINDS`. target: column of y in a CSV file; for other kinds, except svmlight, a file with y. drop:
-    columns of a CSV file to leave out. delimiter, quote: see `dialect_of`. no_header: columns are named by number, from
-    1. decimal: `.` or `,`. encoding: text encoding, None for UTF-8. query: query of a SQLite database. zero_based:
+    columns of a CSV file to leave out. delimiter, quote: see `options_dialect`. no_header: columns are named by number,
+    from 1. decimal: `.` or `,`. encoding: text encoding, None for UTF-8. query: query of a SQLite database. zero_based:
     svmlight indices count from 0. covariates: file to join to PLINK files by the names of individuals. skip_missing:
     leave out rows of PLINK files with a missing y (NaN in an .npy target) or covariate. columns_from: design whose
     columns are used. block_bytes: approximate size of a block.
@@ -52,10 +52,10 @@ class DesignRequest:
         """Return all input files except the file of y."""
         if self.kind != "plink":
             return list(self.inputs)
-        return [*files_of(self.inputs[0]), *([self.covariates] if self.covariates else [])]
+        return [*plink_files(self.inputs[0]), *([self.covariates] if self.covariates else [])]
 
 
-def check(request: DesignRequest) -> None:
+def check_design_request(request: DesignRequest) -> None:
     """Raise RequestError if options contradict each other or an input does not exist."""
     if request.kind not in KINDS:
         raise RequestError(f"unknown input kind {request.kind!r}", f"Choose one of: {', '.join(KINDS)}.")
@@ -68,7 +68,7 @@ def check(request: DesignRequest) -> None:
     for path in [*request.files(), *([request.target] if request.target and request.kind != "csv" else [])]:
         if Path(path).is_dir():
             raise RequestError(f"{path} is a directory; expected a file", "Name a file.")
-        size_of(path)
+        input_size(path)
     if request.block_bytes < 1:
         raise RequestError(f"--block-size must be at least 1 byte, got {request.block_bytes}")
     require_encoding(request.encoding)

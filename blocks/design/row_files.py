@@ -13,7 +13,7 @@ import numpy as np
 from blocks.errors import RequestError, quoted
 from blocks.files import no_such_file
 from blocks.plain_numbers import plain_number
-from blocks.sources import Source, whole_line
+from blocks.text_inputs import TextInput, last_line_end
 
 
 def read_rows(path: str, rows: int) -> np.ndarray:
@@ -92,7 +92,7 @@ def _numbers(path: str) -> np.ndarray:
 
 def _of_text(path: str) -> np.ndarray:
     numbers = []
-    for first, data in Source(path).chunks(whole_line):
+    for first, data in TextInput(path).chunks(last_line_end):
         for line, text in enumerate(data.split(b"\n"), first):
             if not text.strip():
                 continue

@@ -1,7 +1,7 @@
 """Split a design matrix by rows into shards, one for each rank of a ring.
 
 A shard is a design matrix of a range of rows and all columns, in the same blocks. The manifest entry "shard" is
-described in `blocks.shards.whole`; whole.h5 has y and the column moments of the whole matrix.
+described in `blocks.shards.whole_dataset`; whole.h5 has y and the column moments of the whole matrix.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from blocks.append import Target
+from blocks.append import DatasetTarget
 from blocks.arrays import write_arrays
-from blocks.bounds import require
-from blocks.design.design import DenseBlock, Design, SparseBlock
-from blocks.design.moments import moments
+from blocks.bounds_checks import require_valid
+from blocks.design.design import DenseDesignBlock, Design, SparseDesignBlock
+from blocks.design.moments import block_moments
 from blocks.design.writer import MOMENTS, finish_design, write_block, write_index
 from blocks.errors import RequestError
 from blocks.progress_bar import Bar
-from blocks.store import write_lines
+from blocks.stored_dataset import write_lines
 
 
 def row_bounds(rows: int, shards: int) -> np.ndarray:
@@ -29,7 +29,7 @@ def row_bounds(rows: int, shards: int) -> np.ndarray:
     return np.arange(shards + 1) * rows // shards
 
 
-class RowShard(Design):
+class DesignRowShard(Design):
     """A shard of a design matrix with the interface of the whole matrix.
 
     `rows`, `y`, `means`, `norms` and `deviations` describe the whole matrix. Blocks have the rows from `own.start`
@@ -47,11 +47,13 @@ class RowShard(Design):
         self.own = slice(*row_bounds(self.rows, self.shards)[self.shard : self.shard + 2].tolist())
         file = self.path / self.manifest["shard"]["index"]["file"]
         sizes = {whole[name].size for name in MOMENTS}
-        require(sizes == {self.columns}, file, f"its means, norms and deviations do not match {self.columns} columns")
-        require(
+        require_valid(
+            sizes == {self.columns}, file, f"its means, norms and deviations do not match {self.columns} columns"
+        )
+        require_valid(
             whole["y"].size == (self.rows if self.manifest["labels"] else 0), file, f"y does not have {self.rows} rows"
         )
-        require(self.own.stop - self.own.start == self.manifest["rows"], file, f"it is not of {self.rows} rows")
+        require_valid(self.own.stop - self.own.start == self.manifest["rows"], file, f"it is not of {self.rows} rows")
         self.means, self.norms, self.deviations = (whole[name] for name in MOMENTS)
         self.y = whole["y"] if self.manifest["labels"] else None
 
@@ -59,10 +61,10 @@ class RowShard(Design):
 def shard_or_whole(path: str | Path) -> Design:
     """Open the shard of a rank, or a whole design for a ring of one rank."""
     design = Design(path)
-    return RowShard(path) if "shard" in design.manifest else design
+    return DesignRowShard(path) if "shard" in design.manifest else design
 
 
-def split_design(whole: Design, targets: Sequence[Target], bar: Bar) -> None:
+def split_design(whole: Design, targets: Sequence[DatasetTarget], bar: Bar) -> None:
     """Write the shards of a design to their target directories. Raises RequestError if there are too few rows."""
     bounds = row_bounds(whole.rows, len(targets))
     if np.diff(bounds).min() == 0:
@@ -72,8 +74,8 @@ def split_design(whole: Design, targets: Sequence[Target], bar: Bar) -> None:
     for number in range(whole.block_count):
         block = whole.block(number)
         for shard, target in enumerate(targets):
-            part = rows_of(block, int(bounds[shard]), int(bounds[shard + 1]))
-            np.stack(moments(part, int(np.diff(bounds)[shard]))).tofile(_moments_file(target, number))
+            part = block_rows(block, int(bounds[shard]), int(bounds[shard + 1]))
+            np.stack(block_moments(part, int(np.diff(bounds)[shard]))).tofile(_moments_file(target, number))
             entries[shard].append(write_block(target.root, number, part))
         progress.update(1)
     progress.close()
@@ -81,12 +83,12 @@ def split_design(whole: Design, targets: Sequence[Target], bar: Bar) -> None:
         _finish(whole, targets, shard, bounds, entries[shard])
 
 
-def _moments_file(target: Target, number: int) -> Path:
+def _moments_file(target: DatasetTarget, number: int) -> Path:
     return target.spill / f"moments-{number}"
 
 
 def _finish(
-    whole: Design, targets: Sequence[Target], number: int, bounds: np.ndarray, blocks: list[dict[str, Any]]
+    whole: Design, targets: Sequence[DatasetTarget], number: int, bounds: np.ndarray, blocks: list[dict[str, Any]]
 ) -> None:
     target, y = targets[number], np.empty(0) if whole.y is None else whole.y
     own = slice(bounds[number], bounds[number + 1])
@@ -115,16 +117,20 @@ def _finish(
     )
 
 
-def rows_of(block: SparseBlock | DenseBlock, first: int, last: int) -> SparseBlock | DenseBlock:
+def block_rows(
+    block: SparseDesignBlock | DenseDesignBlock, first: int, last: int
+) -> SparseDesignBlock | DenseDesignBlock:
     """Return the rows from `first` to `last` (exclusive) of a block, as a block."""
-    if isinstance(block, SparseBlock):
+    if isinstance(block, SparseDesignBlock):
         kept = _within(block.rows, first, last)
         rows = (block.rows[kept] - first).astype(np.uint32)
         values = block.values[kept] if block.values.size else np.empty(0, np.float32)
-        return SparseBlock(_offsets(block.offsets, kept), rows, values)
+        return SparseDesignBlock(_offsets(block.offsets, kept), rows, values)
     kept = _within(block.missing_rows, first, last)
     rows = (block.missing_rows[kept] - first).astype(np.uint32)
-    return DenseBlock(np.ascontiguousarray(block.values[:, first:last]), _offsets(block.missing_offsets, kept), rows)
+    return DenseDesignBlock(
+        np.ascontiguousarray(block.values[:, first:last]), _offsets(block.missing_offsets, kept), rows
+    )
 
 
 def _within(rows: np.ndarray, first: int, last: int) -> np.ndarray:

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from blocks.compiled import kernel, unmanaged_kernel
-from blocks.design.design import SparseBlock
-from blocks.design.rows import WIDE_ENTRY
-from blocks.design.runs import LANDMARK, Segment
+from blocks.design.design import SparseDesignBlock
+from blocks.design.design_rows import WIDE_ENTRY
+from blocks.design.sparse_runs import LANDMARK, SparseRunSegment
 from blocks.errors import RequestError
 from blocks.ratings.transposition import ENTRY
 
@@ -29,7 +29,7 @@ def write_run(path: Path, entries: np.ndarray) -> np.ndarray:
     return sorted_["column"][::LANDMARK].copy()
 
 
-def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -> SparseBlock:
+def gather_sparse(segments: Sequence[SparseRunSegment], first: int, counts: np.ndarray) -> SparseDesignBlock:
     """Return consecutive sparse columns, starting at `first`. counts: number of entries in each column.
 
     Values are float64 if any run has float64 values, else float32. Raises RequestError for two entries in one cell.
@@ -45,10 +45,12 @@ def gather_sparse(segments: Sequence[Segment], first: int, counts: np.ndarray) -
             f"two entries for row {row + 1}, column {first + column + 1} (counted from 1)",
             "Keep one of the two, or their sum.",
         )
-    return SparseBlock(offsets, rows, values)
+    return SparseDesignBlock(offsets, rows, values)
 
 
-def gather_dense(segments: Sequence[Segment], first: int, counts: np.ndarray, rows: int, dtype: Any) -> np.ndarray:
+def gather_dense(
+    segments: Sequence[SparseRunSegment], first: int, counts: np.ndarray, rows: int, dtype: Any
+) -> np.ndarray:
     """Return consecutive columns, starting at `first`, as a dense array, (W, rows). dtype: must represent all
     values.
     """
@@ -61,12 +63,12 @@ def gather_dense(segments: Sequence[Segment], first: int, counts: np.ndarray, ro
     return values
 
 
-def kind_of(segments: Sequence[Segment]) -> np.dtype[Any]:
+def kind_of(segments: Sequence[SparseRunSegment]) -> np.dtype[Any]:
     """Return the dtype for the values of runs."""
     return np.dtype(np.float64 if any(segment.wide for segment in segments) else np.float32)
 
 
-def _pieces(segments: Sequence[Segment], first: int, width: int) -> Iterator[np.ndarray]:
+def _pieces(segments: Sequence[SparseRunSegment], first: int, width: int) -> Iterator[np.ndarray]:
     """Yield the entries of each run; column indices are relative to `first`."""
     for path, wide, begin, end, place in segments:
         kind = WIDE_ENTRY if wide else ENTRY

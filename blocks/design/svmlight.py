@@ -10,10 +10,10 @@ import re
 import numpy as np
 
 from blocks.compiled import unmanaged_kernel
-from blocks.design.formats import Svmlight
-from blocks.design.rows import LARGEST, WIDE_ENTRY, SparseRows
+from blocks.design.design_rows import LARGEST, WIDE_ENTRY, SparseDesignRows
+from blocks.design.formats import SvmlightFormat
 from blocks.errors import RequestError, quoted
-from blocks.fields import POINT, is_blank, is_number, line_end, number_at, trimmed, word_end, words
+from blocks.number_fields import POINT, is_blank, is_number, line_end, parse_number, split_words, trim_blanks, word_end
 
 _COLON, _HASH = 58, 35
 _PAIR = re.compile(rb"(\d+):(.*)", re.DOTALL)
@@ -24,7 +24,7 @@ _BAD = -1
 _FORM = "A line must be `label index:value index:value ...`."
 
 
-def read(data: bytes, source: str, line: int, form: Svmlight) -> SparseRows:
+def read(data: bytes, source: str, line: int, form: SvmlightFormat) -> SparseDesignRows:
     """Parse whole lines. line: number of the first line. Raises RequestError, naming file and line, for a bad line."""
     text = np.frombuffer(data, np.uint8)
     found, state = np.empty(data.count(b":"), WIDE_ENTRY), np.zeros(4, np.int64)
@@ -33,12 +33,12 @@ def read(data: bytes, source: str, line: int, form: Svmlight) -> SparseRows:
         what, remedy = _wrong(data[state[_AT] : data.index(b"\n", state[_AT])], form)
         raise RequestError(f"{source}, line {line + state[_LINE]}: {what}", remedy)
     queries = b"qid:" in data and bool(_QUERIES.search(data))
-    return SparseRows(found[: state[_FOUND]], int(state[_ROW]), labels[: state[_ROW]], queries)
+    return SparseDesignRows(found[: state[_FOUND]], int(state[_ROW]), labels[: state[_ROW]], queries)
 
 
-def _wrong(line: bytes, form: Svmlight) -> tuple[str, str]:
+def _wrong(line: bytes, form: SvmlightFormat) -> tuple[str, str]:
     """Return what is wrong with a line that the kernel could not parse, and a remedy."""
-    label, *pairs = words(line.partition(b"#")[0])
+    label, *pairs = split_words(line.partition(b"#")[0])
     if b"," in label and all(map(is_number, label.split(b","))):
         return f"expected one label, got {quoted(label)}", "Keep one label, or make a dataset for each label."
     if not is_number(label):
@@ -56,7 +56,7 @@ def _wrong(line: bytes, form: Svmlight) -> tuple[str, str]:
     return f"{quoted(line)} cannot be read", _FORM
 
 
-def _wrong_index(index: int, before: int, form: Svmlight) -> tuple[str, str] | None:
+def _wrong_index(index: int, before: int, form: SvmlightFormat) -> tuple[str, str] | None:
     if index < form.first:
         return "index 0; indices count from 1", "If the indices of this file count from 0, give --zero-based."
     if index == before:
@@ -86,10 +86,10 @@ def read_rows(text, bounds, labels, found, state):
         stop = at
         while stop < end and text[stop] != _HASH:
             stop += 1
-        begin, stop = trimmed(text, at, stop)
+        begin, stop = trim_blanks(text, at, stop)
         if begin < stop:
             after = word_end(text, begin, stop)
-            labels[row], good = number_at(text, begin, after, POINT)
+            labels[row], good = parse_number(text, begin, after, POINT)
             pairs = after_query(text, after, stop)
             following = read_pairs(text, pairs, stop, row, bounds, found, entry) if good else _BAD
             if following == _BAD:
@@ -141,7 +141,7 @@ def read_pairs(text, at, stop, row, bounds, found, entry):
         if not is_index or at == stop or text[at] != _COLON:
             return _BAD
         after = word_end(text, at, stop)
-        value, good = number_at(text, at + 1, after, POINT)
+        value, good = parse_number(text, at + 1, after, POINT)
         if not good or abs(value) > largest:
             return _BAD
         rows[entry], places[entry], values[entry] = row, index - first, value

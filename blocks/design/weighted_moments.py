@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import kernel, unmanaged_kernel
-from blocks.design.design import DenseBlock, SparseBlock
+from blocks.design.design import DenseDesignBlock, SparseDesignBlock
 
 
-class Weights(NamedTuple):
+class RowWeightings(NamedTuple):
     """K weightings of n rows.
 
     counts: int64 (K,), number of rows with nonzero weight. totals: float64 (K,), sums of weights.
@@ -38,14 +38,14 @@ class WeightedSums(NamedTuple):
     different: np.ndarray  # bool (K,), whether the values with nonzero weight differ
 
 
-def weights_of(of_rows: np.ndarray) -> Weights:
+def row_weightings(of_rows: np.ndarray) -> RowWeightings:
     """Return weightings from nonnegative weights, float64 (n, K); each column must have a positive weight."""
-    return Weights(of_rows, np.count_nonzero(of_rows, axis=0), of_rows.sum(axis=0))
+    return RowWeightings(of_rows, np.count_nonzero(of_rows, axis=0), of_rows.sum(axis=0))
 
 
-def weighted_moments(block: SparseBlock | DenseBlock, weights: Weights) -> np.ndarray:
+def weighted_moments(block: SparseDesignBlock | DenseDesignBlock, weights: RowWeightings) -> np.ndarray:
     """Return means, norms and deviations of a block's w columns under K weightings: float64 (3, K, w)."""
-    if isinstance(block, DenseBlock):
+    if isinstance(block, DenseDesignBlock):
         return moments_of_dense(*block, weights)
     longest = int(np.diff(block.offsets).max(initial=0)) if block.values.size == 0 else 0
     return moments_of_sparse(*block, np.ones(longest, np.float32), weights)

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from blocks.arrays import Pieces, write_arrays
-from blocks.design.design import WITH_OFFSETS, DenseBlock, Design, SparseBlock
-from blocks.ingestion.manifest import Written, write_manifest
-from blocks.store import SCHEMA
+from blocks.arrays import ArrayPieces, write_arrays
+from blocks.design.design import WITH_OFFSETS, DenseDesignBlock, Design, SparseDesignBlock
+from blocks.ingestion.manifest import WrittenFileEntries, write_manifest
+from blocks.stored_dataset import SCHEMA
 
 MOMENTS = ("means", "norms", "deviations")
 
 
-def write_block(root: Path, number: int, block: SparseBlock | DenseBlock) -> dict[str, Any]:
+def write_block(root: Path, number: int, block: SparseDesignBlock | DenseDesignBlock) -> dict[str, Any]:
     """Publish a block of columns. Returns its manifest entry."""
     arrays = {name: array.reshape(-1) for name, array in block._asdict().items()}
-    if isinstance(block, SparseBlock):
+    if isinstance(block, SparseDesignBlock):
         columns, entries, missing = block.offsets.size - 1, block.rows.size, 0
     else:
         columns, entries, missing = len(block.values), int(np.count_nonzero(block.values)), block.missing_rows.size
@@ -45,7 +45,7 @@ def write_index(
         for path, width in zip(moments, np.diff(block_bounds).tolist(), strict=True):
             yield np.fromfile(path, np.float64, width, offset=8 * width * place)
 
-    pieces = {name: Pieces("float64", columns, of_all(place)) for place, name in enumerate(MOMENTS)}
+    pieces = {name: ArrayPieces("float64", columns, of_all(place)) for place, name in enumerate(MOMENTS)}
     known = {} if offsets is None else {"offsets": offsets}
     return write_arrays(root, "index.h5", {"y": y, **pieces, "block_bounds": block_bounds, **known})
 
@@ -78,5 +78,5 @@ def finish_design(
         "first_column": first_column,
     }
     schema = WITH_OFFSETS if "offsets" in index["arrays"] else SCHEMA
-    files = Written(index, texts, blocks)
+    files = WrittenFileEntries(index, texts, blocks)
     write_manifest(root, Design, files, counts, made, identified_by=[rows, form], schema=schema, shard=shard)

@@ -40,7 +40,7 @@ _COMPARISONS: dict[type, str] = {
 }
 
 
-class Value(NamedTuple):
+class ExpressionValue(NamedTuple):
     """A value for each document, or a constant. kind: type of the value. compute: function of a dictionary of arrays by
     column name. constant: the value, if it is constant.
     """
@@ -50,7 +50,7 @@ class Value(NamedTuple):
     constant: Any = None
 
 
-class Expression:
+class DocumentExpression:
     """A parsed condition or value. Attributes: `text`; `columns`, names of the columns it uses; `kind`, type of its
     values. option: name of the option, for messages. kinds: types of the columns. Raises RequestError for unsupported
     forms, unknown columns, and values that cannot be compared.
@@ -92,20 +92,22 @@ class Expression:
     def _columns(self) -> str:
         return ", ".join(f"{name} ({kind})" for name, kind in self._kinds.items())
 
-    def _condition(self, node: ast.expr) -> Value:
+    def _condition(self, node: ast.expr) -> ExpressionValue:
         pc = pyarrow_module().compute
         match node:
             case ast.BoolOp(op=op, values=values):
                 parts = [self._condition(value).compute for value in values]
                 joined = pc.and_kleene if isinstance(op, ast.And) else pc.or_kleene
-                return Value("boolean", lambda arrays: _folded(joined, [part(arrays) for part in parts]))
+                return ExpressionValue("boolean", lambda arrays: _folded(joined, [part(arrays) for part in parts]))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 inner = self._condition(operand).compute
-                return Value("boolean", lambda arrays: pc.invert(inner(arrays)))
+                return ExpressionValue("boolean", lambda arrays: pc.invert(inner(arrays)))
             case ast.Compare(left=left, ops=ops, comparators=rights):
                 nodes = [left, *rights]
                 pairs = [self._comparison(op, nodes[i], nodes[i + 1]) for i, op in enumerate(ops)]
-                return Value("boolean", lambda arrays: _folded(pc.and_kleene, [pair(arrays) for pair in pairs]))
+                return ExpressionValue(
+                    "boolean", lambda arrays: _folded(pc.and_kleene, [pair(arrays) for pair in pairs])
+                )
         found = self._value_of(node)
         if found.kind != "boolean" or found.constant is not None:
             raise self._error(f"{ast.unparse(node)} is not a condition", "Compare it with a value.")
@@ -146,7 +148,7 @@ class Expression:
             raise self._error(f"{ast.unparse(right)} is not a list of values", 'Write for example in ("a", "b").')
         return lambda arrays: arrow.compute.match_substring(text.compute(arrays), value.constant)
 
-    def _value_of(self, node: ast.expr) -> Value:
+    def _value_of(self, node: ast.expr) -> ExpressionValue:
         match node:
             case ast.Name(id=name):
                 return self._column(name)
@@ -163,28 +165,30 @@ class Expression:
             f"Use columns, values and year(x), quarter(x), month(x), decade(x), lower(x). Columns: {self._columns()}",
         )
 
-    def _column(self, name: str) -> Value:
+    def _column(self, name: str) -> ExpressionValue:
         if name not in self._kinds:  # Python's parser composes accents and letters of names
             name = next((each for each in self._kinds if unicodedata.normalize("NFKC", each) == name), name)
         if name not in self._kinds:
             raise self._error(f"there is no column {name!r}", f"The columns are {self._columns()}.")
         self._used[name] = None
-        return Value(self._kinds[name], lambda arrays: arrays[name])
+        return ExpressionValue(self._kinds[name], lambda arrays: arrays[name])
 
-    def _call(self, name: str, of: Value, told: str) -> Value:
+    def _call(self, name: str, of: ExpressionValue, told: str) -> ExpressionValue:
         pc = pyarrow_module().compute
         if name == "lower":
             if of.kind != "text":
                 raise self._error(f"{told} is {of.kind}, not text", "Use lower(x) with a text column.")
-            return Value("text", lambda arrays: pc.utf8_lower(of.compute(arrays)))
+            return ExpressionValue("text", lambda arrays: pc.utf8_lower(of.compute(arrays)))
         if of.kind not in _TIMES:
             raise self._error(f"{told} is {of.kind}, not a date", "Dates are written as 2015-01-31 in all documents.")
         part = getattr(pc, _PARTS[name])
         if name == "decade":
-            return Value("integer", lambda arrays: pc.multiply(pc.divide(part(of.compute(arrays)), 10), 10))
-        return Value("integer", lambda arrays: part(of.compute(arrays)))
+            return ExpressionValue("integer", lambda arrays: pc.multiply(pc.divide(part(of.compute(arrays)), 10), 10))
+        return ExpressionValue("integer", lambda arrays: part(of.compute(arrays)))
 
-    def _comparable(self, left: Value, right: Value, told: str) -> tuple[Value, Value]:
+    def _comparable(
+        self, left: ExpressionValue, right: ExpressionValue, told: str
+    ) -> tuple[ExpressionValue, ExpressionValue]:
         """Convert two values to a common type, or to numbers; a string that is compared with a date becomes a date."""
         if left.kind in _TIMES and right.kind == "text":
             return left, self._as_date(right, left.kind)
@@ -198,7 +202,7 @@ class Expression:
             return _as_time(left), _as_time(right)
         raise self._error(f"{told} are {left.kind} and {right.kind}", "Compare values of the same type.")
 
-    def _as_date(self, value: Value, kind: str) -> Value:
+    def _as_date(self, value: ExpressionValue, kind: str) -> ExpressionValue:
         arrow = pyarrow_module()
         try:
             if not isinstance(value.constant, str):
@@ -209,20 +213,22 @@ class Expression:
         except ValueError:
             raise self._error(f"{value.constant!r} is not a date", "Write dates as 2015-01-31.") from None
         scalar = arrow.scalar(found, arrow.date32() if kind == "date" else arrow.timestamp("us"))
-        return Value(kind, lambda _: scalar, found)
+        return ExpressionValue(kind, lambda _: scalar, found)
 
 
-def _as_time(value: Value) -> Value:
+def _as_time(value: ExpressionValue) -> ExpressionValue:
     arrow = pyarrow_module()
-    return Value("time", lambda arrays: arrow.compute.cast(value.compute(arrays), arrow.timestamp("us")))
+    return ExpressionValue("time", lambda arrays: arrow.compute.cast(value.compute(arrays), arrow.timestamp("us")))
 
 
-def _as_number(value: Value) -> Value:
+def _as_number(value: ExpressionValue) -> ExpressionValue:
     """Convert a value to float64; integers beyond 2^53 are rounded."""
     if value.constant is not None:
         return _constant(float(value.constant))
     arrow = pyarrow_module()
-    return Value("number", lambda arrays: arrow.compute.cast(value.compute(arrays), arrow.float64(), safe=False))
+    return ExpressionValue(
+        "number", lambda arrays: arrow.compute.cast(value.compute(arrays), arrow.float64(), safe=False)
+    )
 
 
 def _levels(node: ast.AST) -> int:
@@ -233,11 +239,11 @@ def _levels(node: ast.AST) -> int:
     return levels
 
 
-def _constant(value: Any) -> Value:
+def _constant(value: Any) -> ExpressionValue:
     if type(value) is int and not -(1 << 63) <= value < 1 << 63:
         value = float(value) if abs(value) < 1 << 1000 else math.inf if value > 0 else -math.inf
     kinds = {bool: "boolean", int: "integer", float: "number", str: "text"}
-    return Value(kinds[type(value)], lambda _: value, value)
+    return ExpressionValue(kinds[type(value)], lambda _: value, value)
 
 
 def _folded(join: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
@@ -248,7 +254,7 @@ def _folded(join: Callable[[Any, Any], Any], parts: list[Any]) -> Any:
 
 
 def selected(
-    table: Any, where: Expression | None, columns: list[str], last: int
+    table: Any, where: DocumentExpression | None, columns: list[str], last: int
 ) -> Iterator[tuple[int, np.ndarray, dict[str, Any]]]:
     """Yield batches of a `DocumentTable`: index of the first document, mask of the selected documents, bool (n,), and
     arrays of columns. last: number of documents to read.

@@ -10,15 +10,15 @@ from typing import Any
 
 import xxhash
 
+from blocks.directory_sync import fsync_directory
 from blocks.json_files import write_json
-from blocks.store import MANIFEST, SCHEMA, Store
-from blocks.synced import sync_directory
+from blocks.stored_dataset import MANIFEST, SCHEMA, StoredDataset
 
 Entry = dict[str, Any]  # manifest entry of a file
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFileEntries:
     """Manifest entries of the files of a dataset. slices: empty for kinds without slices."""
 
     index: Entry
@@ -27,7 +27,7 @@ class Written:
     slices: Sequence[Entry] = ()
 
 
-def how_made(**facts: Any) -> dict[str, Any]:
+def creation_record(**facts: Any) -> dict[str, Any]:
     """Return the manifest entry that records how a dataset was made. facts: further fields, which must not depend on
     time, workers or memory.
     """
@@ -38,8 +38,8 @@ def how_made(**facts: Any) -> dict[str, Any]:
 
 def write_manifest(
     root: Path,
-    kind: type[Store],
-    files: Written,
+    kind: type[StoredDataset],
+    files: WrittenFileEntries,
     counts: dict[str, Any],
     made: dict[str, Any],
     *,
@@ -53,8 +53,8 @@ def write_manifest(
     """Publish the manifest of a dataset.
 
     counts: additional entries. identified_by: data besides the files on which the identity depends. planted: entry of
-    the known topics of synthetic documents. shard: "shard" entry, see `blocks.shards.whole`. table: "table" entry; the
-    identity does not depend on it, as training does not read it.
+    the known topics of synthetic documents. shard: "shard" entry, see `blocks.shards.whole_dataset`. table: "table"
+    entry; the identity does not depend on it, as training does not read it.
     """
     of_shard = [shard["index"]] if shard and not identified_by else []
     content: Any = [
@@ -62,7 +62,7 @@ def write_manifest(
     ]
     content = [*identified_by, content] if identified_by else content
     for folder in sorted({Path(entry["file"]).parent for entry in (*files.blocks, *files.slices)}):
-        sync_directory(root / folder)
+        fsync_directory(root / folder)
     write_json(
         root / MANIFEST,
         {

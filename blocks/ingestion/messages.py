@@ -23,11 +23,11 @@ class LinesChunk:
 
 
 @dataclass
-class CountsRequest:
+class WordCountsRequest:
     """Request for the counts of a worker, which then frees them."""
 
 
-class SpilledPiece(NamedTuple):
+class SpilledRows(NamedTuple):
     """Consecutive rows and their entries in the spill file of a worker, starting at byte `offset`."""
 
     worker: int  # process id of the worker that assigned the ids
@@ -37,11 +37,11 @@ class SpilledPiece(NamedTuple):
 
 
 @dataclass
-class PieceRun:
+class SortRowsTask:
     """Consecutive pieces to be sorted by the bucket of their rows. first: index of the first row."""
 
     number: int
-    pieces: list[SpilledPiece] = field(repr=False)
+    pieces: list[SpilledRows] = field(repr=False)
     first: int
     seed: int
     buckets: int
@@ -54,7 +54,7 @@ class SortedRun(NamedTuple):
     entries: np.ndarray  # int64 (buckets+1,)
 
 
-class RunSegment(NamedTuple):
+class SortedRunSegment(NamedTuple):
     """Consecutive buckets of a sorted run."""
 
     run: int
@@ -63,12 +63,12 @@ class RunSegment(NamedTuple):
 
 
 @dataclass
-class BucketsToWrite:
+class WriteBucketsTask:
     """A block to write: consecutive buckets of all runs. number: block index, which seeds the shuffle and names the
     file."""
 
     number: int
-    segments: list[RunSegment] = field(repr=False)
+    segments: list[SortedRunSegment] = field(repr=False)
     slice_bounds: np.ndarray | None = field(repr=False)
     seed: int
 

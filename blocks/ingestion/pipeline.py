@@ -4,7 +4,7 @@
     sort      runs of spilled rows are sorted by the bucket of each row
     write     the buckets of a block are gathered from all runs, shuffled and written
 
-Between these steps each kind of dataset orders its names, see `blocks.ingestion.names`, and at the end it writes
+Between these steps each kind of dataset orders its names, see `blocks.ingestion.name_merging`, and at the end it writes
 the other files, see `blocks.ingestion.manifest`. The result does not depend on which worker does what.
 """
 
@@ -17,24 +17,31 @@ from typing import Any, Literal
 
 import numpy as np
 
-from blocks.append import Target
+from blocks.append import DatasetTarget
 from blocks.corpus.partition import blocks_of_buckets
-from blocks.in_process import InProcess
-from blocks.ingestion.messages import BucketsToWrite, CountsRequest, PieceRun, RunSegment, SortedRun, SpilledPiece
+from blocks.in_process import InProcessWorker
+from blocks.ingestion.messages import (
+    SortedRun,
+    SortedRunSegment,
+    SortRowsTask,
+    SpilledRows,
+    WordCountsRequest,
+    WriteBucketsTask,
+)
 from blocks.progress_bar import Bar
-from blocks.sources import Progress
-from blocks.workers import Workers
+from blocks.text_inputs import Progress
+from blocks.workers import WorkerPool
 
 RUN = 1 << 20  # approximate number of rows and entries in a run
 
 
-Pool = Workers | InProcess
+Pool = WorkerPool | InProcessWorker
 
 
 class IngestionPipeline:
     """The steps of an ingestion. bar: function that creates progress bars."""
 
-    def __init__(self, pool: Pool, target: Target, bar: Bar) -> None:
+    def __init__(self, pool: Pool, target: DatasetTarget, bar: Bar) -> None:
         self.pool, self.target, self._bar = pool, target, bar
 
     @contextmanager
@@ -53,12 +60,12 @@ class IngestionPipeline:
 
     def reports(self) -> list[Any]:
         """Return the counts of all workers."""
-        answers = (self.pool.ask(worker, CountsRequest()) for worker in range(len(self.pool)))
+        answers = (self.pool.ask(worker, WordCountsRequest()) for worker in range(len(self.pool)))
         return [answer for answer in answers if answer is not None]
 
     def shuffle(
         self,
-        pieces: Iterable[SpilledPiece],
+        pieces: Iterable[SpilledRows],
         buckets: int,
         seed: int,
         slice_bounds: np.ndarray | None = None,
@@ -74,7 +81,7 @@ class IngestionPipeline:
         found: list[SortedRun] = self.pool.map_numbered(runs, lambda: progress.update(1))
         sizes = np.sum([np.diff(getattr(run, none_without)) for run in found], axis=0)
         messages = [
-            BucketsToWrite(
+            WriteBucketsTask(
                 self.target.first_block + number,
                 [_segment(run, bounds, first, last) for run, bounds in enumerate(found)],
                 slice_bounds,
@@ -94,7 +101,7 @@ class IngestionPipeline:
         return answers
 
 
-def in_order(answers: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
+def answers_in_order(answers: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
     """Yield the answers to messages that are numbered from 0 in numerical order, each as soon as possible. answers:
     messages with their answers, in any order."""
     waiting: dict[int, Any] = {}
@@ -106,22 +113,22 @@ def in_order(answers: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
             following += 1
 
 
-def _runs(pieces: Iterable[SpilledPiece], first: int, seed: int, buckets: int) -> Iterator[PieceRun]:
+def _runs(pieces: Iterable[SpilledRows], first: int, seed: int, buckets: int) -> Iterator[SortRowsTask]:
     """Yield runs of consecutive pieces with about `RUN` rows and entries. first: index of the first row."""
-    together: list[SpilledPiece] = []
+    together: list[SpilledRows] = []
     rows, entries, number = 0, 0, 0
     for piece in pieces:
         together.append(piece)
         rows, entries = rows + piece.rows, entries + piece.entries
         if rows + entries >= RUN:
-            yield PieceRun(number, together, first, seed, buckets)
+            yield SortRowsTask(number, together, first, seed, buckets)
             together, first, rows, entries, number = [], first + rows, 0, 0, number + 1
     if together:
-        yield PieceRun(number, together, first, seed, buckets)
+        yield SortRowsTask(number, together, first, seed, buckets)
 
 
-def _segment(run: int, bounds: SortedRun, first: int, last: int) -> RunSegment:
+def _segment(run: int, bounds: SortedRun, first: int, last: int) -> SortedRunSegment:
     """Return the positions of the buckets `first` to `last` (exclusive) in a run."""
     sizes = int(bounds.rows[-1]), int(bounds.entries[-1])
     rows, entries = (slice(int(starts[first]), int(starts[last])) for starts in bounds)
-    return RunSegment(run, sizes, (rows, entries))
+    return SortedRunSegment(run, sizes, (rows, entries))

@@ -16,19 +16,19 @@ import numpy as np
 from blocks.files import disk_errors
 from blocks.ingestion.messages import (
     NOBODY,
-    BucketsToWrite,
-    CountsRequest,
-    PieceRun,
     SortedRun,
-    SpilledPiece,
+    SortRowsTask,
+    SpilledRows,
+    WordCountsRequest,
+    WriteBucketsTask,
     spill_file,
 )
-from blocks.ingestion.names import places_file
+from blocks.ingestion.name_merging import places_file
 
 Arrays = Sequence[np.ndarray]
 
 
-class SpillForm(NamedTuple):
+class SpillDtypes(NamedTuple):
     """Dtypes of arrays that are spilled together: first the arrays with an element per row, then per entry."""
 
     rows: tuple[Any, ...]
@@ -49,7 +49,7 @@ class SpillForm(NamedTuple):
                     at += dtype.itemsize * size
 
 
-class Worker:
+class MessageHandler:
     """Handles messages.
 
     spill: spill directory, inside the dataset directory. tasks: handler method for each type of message; subclasses add
@@ -66,45 +66,45 @@ class Worker:
             return self.tasks[type(message)](message)
 
 
-class SortingWorker(Worker, ABC):
+class BucketSortingWorker(MessageHandler, ABC):
     """Spills parsed rows to a file, sorts runs of them by bucket, and writes the buckets of a block.
 
     parsed: form of rows in input order. sorted: form of rows sorted by bucket.
     """
 
-    parsed: ClassVar[SpillForm]
-    sorted: ClassVar[SpillForm]
+    parsed: ClassVar[SpillDtypes]
+    sorted: ClassVar[SpillDtypes]
 
     def __init__(self, spill: str) -> None:
         super().__init__(spill)
         self._has_spilled = False
         self._places: dict[tuple[str, int], np.ndarray] = {}
-        self.tasks |= {CountsRequest: self._report, PieceRun: self._sort, BucketsToWrite: self._write}
+        self.tasks |= {WordCountsRequest: self._report, SortRowsTask: self._sort, WriteBucketsTask: self._write}
 
     @abstractmethod
     def counted(self) -> Any:
         """Return the counts over all chunks, and free them."""
 
     @abstractmethod
-    def by_bucket(self, arrays: list[np.ndarray], run: PieceRun) -> tuple[Arrays, SortedRun]:
+    def by_bucket(self, arrays: list[np.ndarray], run: SortRowsTask) -> tuple[Arrays, SortedRun]:
         """Sort the rows of a run by bucket, converting arrays from the form `parsed` to `sorted`."""
 
     @abstractmethod
-    def write(self, arrays: list[np.ndarray], block: BucketsToWrite) -> dict[str, Any]:
+    def write(self, arrays: list[np.ndarray], block: WriteBucketsTask) -> dict[str, Any]:
         """Shuffle and publish the rows of a block, in the form `sorted`. Returns its manifest entry."""
 
     def placed(self, arrays: Arrays, worker: int) -> Arrays:
         """Replace a worker's ids in parsed arrays by final positions."""
         return arrays
 
-    def leave(self, arrays: Arrays, rows: int, entries: int, tail: bytes = b"") -> SpilledPiece:
+    def leave(self, arrays: Arrays, rows: int, entries: int, tail: bytes = b"") -> SpilledRows:
         """Append rows, in the form `parsed`, to the spill file. tail: bytes to write after them."""
         self._has_spilled = True
         with spill_file(self.spill, os.getpid()).open("ab") as file:
             offset = file.tell()
             self.parsed.write(file, arrays)
             file.write(tail)
-        return SpilledPiece(os.getpid(), offset, rows, entries)
+        return SpilledRows(os.getpid(), offset, rows, entries)
 
     def places(self, kind: str, worker: int) -> np.ndarray:
         """Return the final position of each of a worker's names, uint32. See `write_places`."""
@@ -112,16 +112,16 @@ class SortingWorker(Worker, ABC):
             self._places[kind, worker] = np.memmap(places_file(self.spill, kind, worker), np.uint32, "r")
         return self._places[kind, worker]
 
-    def _report(self, _: CountsRequest) -> Any:
+    def _report(self, _: WordCountsRequest) -> Any:
         return self.counted() if self._has_spilled else None
 
-    def _sort(self, run: PieceRun) -> SortedRun:
+    def _sort(self, run: SortRowsTask) -> SortedRun:
         arrays, bounds = self.by_bucket(_joined(map(self._piece, run.pieces)), run)
         with self._run_file(run.number).open("wb") as file:
             self.sorted.write(file, arrays)
         return bounds
 
-    def _piece(self, piece: SpilledPiece) -> Arrays:
+    def _piece(self, piece: SpilledRows) -> Arrays:
         if piece.worker == NOBODY:
             empty = [np.zeros(piece.rows, dtype) for dtype in self.parsed.rows]
             return [*empty, *(np.empty(0, dtype) for dtype in self.parsed.entries)]
@@ -129,7 +129,7 @@ class SortingWorker(Worker, ABC):
         arrays = list(self.parsed.read(spill_file(self.spill, piece.worker), piece.offset, sizes, _all(sizes)))
         return self.placed(arrays, piece.worker) if piece.entries else arrays
 
-    def _write(self, block: BucketsToWrite) -> dict[str, Any]:
+    def _write(self, block: WriteBucketsTask) -> dict[str, Any]:
         segments = (
             list(self.sorted.read(self._run_file(segment.run), 0, segment.sizes, segment.parts))
             for segment in block.segments

@@ -14,13 +14,13 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from blocks.corpus.records import is_text, not_text
+from blocks.corpus.record_parsers import invalid_text_reason, is_text
 from blocks.corpus.uci import LARGEST
-from blocks.delimited import NO_QUOTE, character_of, require_decimal
+from blocks.delimited import NO_QUOTE, named_character, require_decimal
 from blocks.errors import RequestError, quoted
-from blocks.fields import BLANK, COMMA, POINT, QUOTE
+from blocks.number_fields import BLANK, COMMA, POINT, QUOTE
 from blocks.plain_numbers import plain_number
-from blocks.sources import Source, first_line
+from blocks.text_inputs import TextInput, first_line_end
 
 NOTHING = -1
 TWO_COLONS = 256  # not a byte value
@@ -43,10 +43,10 @@ _NAMES = {  # column names in lower case, letters and digits only
 _KNOWN = {side: frozenset(names.split()) for side, names in _NAMES.items()}
 
 
-class FormatOptions(NamedTuple):
+class RatingsFormatOptions(NamedTuple):
     """Options for the format of ratings.
 
-    delimiter, quote: see `dialect_of`; None detects the delimiter. decimal: `.` or `,`. user, item, rating, time:
+    delimiter, quote: see `options_dialect`; None detects the delimiter. decimal: `.` or `,`. user, item, rating, time:
     columns by name or number, from 1; None detects them; if rating is `none`, all ratings are 1. timed: whether times
     are read.
     """
@@ -85,16 +85,16 @@ class RatingsFormat(NamedTuple):
         return _split(line.decode("utf-8", "replace"), self.separator, self.quote)
 
 
-def check_options(options: FormatOptions) -> None:
+def check_options(options: RatingsFormatOptions) -> None:
     """Raise RequestError if the options are invalid."""
     require_decimal(options.decimal, options.delimiter if options.delimiter != "::" else None)
 
 
-def detect(source: Source, options: FormatOptions) -> RatingsFormat:
+def detect_format(source: TextInput, options: RatingsFormatOptions) -> RatingsFormat:
     """Read the lines before the first rating and return the format. Raises RequestError if it cannot be determined."""
     if source.is_database:
         options = options._replace(delimiter=",", quote=None, decimal=".")
-    line = source.peek(first_line)
+    line = source.peek(first_line_end)
     if line.startswith(b"%%MatrixMarket"):
         return _matrix_market(source, options)
     if _SECTION.fullmatch(line):
@@ -117,18 +117,18 @@ def detect(source: Source, options: FormatOptions) -> RatingsFormat:
         order = (0, 1, 2 if len(fields) > 2 and options.rating != "none" else NOTHING)
     elif headed:
         if not is_text(line):
-            raise RequestError(f"{where}: {not_text(line)[0]}", not_text(line, skip="")[1])
+            raise RequestError(f"{where}: {invalid_text_reason(line)[0]}", invalid_text_reason(line, skip="")[1])
         if quote >= 0 and any(field.startswith(chr(quote)) for field in fields):
             raise RequestError(
                 f"{where}: {quoted(line)} {OPEN_QUOTE}",
                 "Correct the line; or give --quote none if quotes are ordinary characters.",
             )
-        source.take(first_line)
+        source.take(first_line_end)
     two_fields = order[2] == NOTHING and len(fields) == 2 and options.rating != "none"
     return RatingsFormat(separator, order, quote=quote, decimal=ord(options.decimal), two_fields=two_fields, time=time)
 
 
-def columns_of(names: Sequence[str], options: FormatOptions, where: str) -> dict[str, str]:
+def rating_columns(names: Sequence[str], options: RatingsFormatOptions, where: str) -> dict[str, str]:
     """Return the columns of user, item and rating (if any) of a table. Raises RequestError if they cannot be
     determined."""
     order = _order_of_numbers(options) or _order_of_names(names, options, where)
@@ -143,7 +143,7 @@ def columns_of(names: Sequence[str], options: FormatOptions, where: str) -> dict
     return found if time == NOTHING else found | {"time": names[time]}
 
 
-def _time_field(names: Sequence[str], options: FormatOptions, where: str, default: int) -> int:
+def _time_field(names: Sequence[str], options: RatingsFormatOptions, where: str, default: int) -> int:
     """Return the index of the field with the time, or -1 if times are not read.
 
     names: names of the columns, none if there is no header. default: index if nothing tells it, or -1. Raises
@@ -164,7 +164,7 @@ def _time_field(names: Sequence[str], options: FormatOptions, where: str, defaul
     return found
 
 
-def _no_time(where: str, options: FormatOptions) -> RequestError:
+def _no_time(where: str, options: RatingsFormatOptions) -> RequestError:
     wanted = "no column is known to be the time" if options.time is None else f"there is no column {options.time!r}"
     return RequestError(
         f"{where}: {wanted}, and --hold-out last-N needs the time of each rating",
@@ -172,16 +172,16 @@ def _no_time(where: str, options: FormatOptions) -> RequestError:
     )
 
 
-def _quote(options: FormatOptions) -> int:
+def _quote(options: RatingsFormatOptions) -> int:
     if options.quote == NO_QUOTE:
         return NOTHING
-    return QUOTE if options.quote is None else ord(character_of("--quote", options.quote))
+    return QUOTE if options.quote is None else ord(named_character("--quote", options.quote))
 
 
-def _separator(line: str, where: str, quote: int, options: FormatOptions) -> int:
+def _separator(line: str, where: str, quote: int, options: RatingsFormatOptions) -> int:
     """Return the separator: the first one that puts a rating in its place, or gives a header, or else two fields."""
     if options.delimiter:
-        return TWO_COLONS if options.delimiter == "::" else ord(character_of("--delimiter", options.delimiter))
+        return TWO_COLONS if options.delimiter == "::" else ord(named_character("--delimiter", options.delimiter))
     marks = [TWO_COLONS if mark == "::" else ord(mark) for mark in ("::", "\t", ",", ";", "|") if mark in line]
     marks = [mark for mark in marks if mark != COMMA or options.decimal != ","] or [BLANK]
     found = {mark: fields for mark in marks if len(fields := _split(line, mark, quote)) > 1}
@@ -224,7 +224,7 @@ def _is_number_of(column: str | None) -> bool:
     return column is not None and column.isdecimal()
 
 
-def _order_of_numbers(options: FormatOptions) -> tuple[int, int, int] | None:
+def _order_of_numbers(options: RatingsFormatOptions) -> tuple[int, int, int] | None:
     """Return the order of fields given by number, from 1; None if no field is given by number."""
     given = (options.user, options.item, options.rating)
     if not any(map(_is_number_of, given)):
@@ -244,7 +244,7 @@ def _order_of_numbers(options: FormatOptions) -> tuple[int, int, int] | None:
     return user, item, rating
 
 
-def _order_of_names(fields: Sequence[str], options: FormatOptions, where: str) -> tuple[int, int, int] | None:
+def _order_of_names(fields: Sequence[str], options: RatingsFormatOptions, where: str) -> tuple[int, int, int] | None:
     """Return the order of fields by requested or well-known column names; None if the fields are not column names."""
     sides = _sides(fields)
     wanted = dict(zip(SIDES, (options.user, options.item, options.rating), strict=True))
@@ -288,8 +288,8 @@ def _sides(fields: Sequence[str]) -> dict[str, int]:
     }
 
 
-def _matrix_market(source: Source, options: FormatOptions) -> RatingsFormat:
-    banner = source.take(first_line)
+def _matrix_market(source: TextInput, options: RatingsFormatOptions) -> RatingsFormat:
+    banner = source.take(first_line_end)
     if options.timed:
         raise _no_time(source.name, options)
     words = banner.lower().split()
@@ -298,7 +298,7 @@ def _matrix_market(source: Source, options: FormatOptions) -> RatingsFormat:
             f"{source.name}, line 1: expected the header of a sparse general matrix, got {quoted(banner)}",
             "The header must be `%%MatrixMarket matrix coordinate real general`.",
         )
-    while (line := source.take(first_line)).startswith(b"%") or line.isspace():
+    while (line := source.take(first_line_end)).startswith(b"%") or line.isspace():
         pass
     sizes = line.split()
     if len(sizes) != 3 or not all(size.isdigit() and int(size) < LARGEST for size in sizes):

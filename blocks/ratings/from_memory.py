@@ -14,11 +14,11 @@ from blocks.errors import RequestError
 from blocks.files import publish_directory
 from blocks.given_arrays import finite_floats, integers
 from blocks.ratings.ingestion import grid_size
-from blocks.ratings.matrix import Matrix, RowBlock
+from blocks.ratings.matrix import Matrix, MatrixRowBlock
+from blocks.ratings.matrix_writer import Entries, column_order, finish_matrix, write_column_slice, write_row_block
 from blocks.ratings.transposition import ENTRY
-from blocks.ratings.writer import Entries, column_order, finish_matrix, write_column_slice, write_row_block
 from blocks.shuffle import partition_entries
-from blocks.store import write_lines
+from blocks.stored_dataset import write_lines
 
 
 def write_matrix(
@@ -71,7 +71,9 @@ def write_matrix(
 def _taken(entries: Any) -> Entries:
     """Return the entries after checking them. Raises RequestError if they are not numeric arrays."""
     if not isinstance(entries, Entries):
-        remedy = "From a scipy.sparse array m: m = m.tocoo(); blocks.ratings.writer.Entries(m.row, m.col, m.data)."
+        remedy = (
+            "From a scipy.sparse array m: m = m.tocoo(); blocks.ratings.matrix_writer.Entries(m.row, m.col, m.data)."
+        )
         raise RequestError(f"entries must be an Entries of three arrays, got a {type(entries).__name__}", remedy)
     rows, columns = integers("rows", entries.rows), integers("columns", entries.columns)
     return Entries(rows, columns, finite_floats("values", entries.values))
@@ -99,7 +101,7 @@ def _entries(found: np.ndarray) -> Entries:
     return Entries(found["row"], found["column"], found["value"])
 
 
-def _write_slices(root: Path, blocks: list[RowBlock], slice_bounds: np.ndarray) -> tuple[list[dict], np.ndarray]:
+def _write_slices(root: Path, blocks: list[MatrixRowBlock], slice_bounds: np.ndarray) -> tuple[list[dict], np.ndarray]:
     """Write the slices. Returns their manifest entries, and int64 (C,), the number of entries in each column, by
     rank."""
     places = np.concatenate(([0], np.cumsum([block.rows.size for block in blocks]))).astype(np.uint32)

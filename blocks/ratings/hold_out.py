@@ -14,15 +14,15 @@ from typing import NamedTuple
 import numpy as np
 import xxhash
 
-from blocks.corpus.held_out_share import parse_share
+from blocks.corpus.held_out_fraction import parse_share
 from blocks.errors import RequestError
-from blocks.ratings.writer import Entries
+from blocks.ratings.matrix_writer import Entries
 
 _SIDES = ("rows", "columns")
 _MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of splitmix64
 
 
-class HoldOut(NamedTuple):
+class HoldOutRule(NamedTuple):
     """Which ratings to hold out. share: fraction of all ratings, or 0. last: number of ratings of each user, or 0."""
 
     share: float
@@ -37,7 +37,7 @@ class HoldOut(NamedTuple):
         """Return which entries are held out, bool (N,).
 
         entries: all entries of some rows, in input order, without duplicates. keys: float64 (N,), times, or uint64
-        (N,), hashes from `hashes_of`.
+        (N,), hashes from `entry_hashes`.
         """
         order = np.lexsort((keys, entries.rows))  # stable: of equal times, the later in the input is the last
         rows = entries.rows[order]
@@ -53,12 +53,12 @@ class HoldOut(NamedTuple):
         return held
 
 
-def parse_hold_out(text: str) -> HoldOut:
+def parse_hold_out(text: str) -> HoldOutRule:
     """Parse the value of `--hold-out`. Raises RequestError if it is neither a fraction nor `last-N`."""
     if found := re.fullmatch(r"last-([1-9][0-9]{0,8})", text):
-        return HoldOut(0.0, int(found[1]))
+        return HoldOutRule(0.0, int(found[1]))
     try:
-        return HoldOut(parse_share(text, "--hold-out"), 0)
+        return HoldOutRule(parse_share(text, "--hold-out"), 0)
     except RequestError:
         raise RequestError(
             f"--hold-out must be a fraction of the ratings or last-N, got {text!r}",
@@ -67,13 +67,13 @@ def parse_hold_out(text: str) -> HoldOut:
 
 
 def write_hashes(spill: Path, rows: Sequence[str], columns: Sequence[str], seed: int) -> None:
-    """Write the hash of each name, for `hashes_of`. rows, columns: names by position and by rank."""
+    """Write the hash of each name, for `entry_hashes`. rows, columns: names by position and by rank."""
     for side, names in zip(_SIDES, (rows, columns), strict=True):
         hashes = (xxhash.xxh3_64_intdigest(name.encode(), seed & (1 << 64) - 1) for name in names)
         np.fromiter(hashes, np.uint64, len(names)).tofile(_hashes_file(spill, side))
 
 
-def hashes_of(spill: Path, entries: Entries) -> np.ndarray:
+def entry_hashes(spill: Path, entries: Entries) -> np.ndarray:
     """Return a hash of row and column of each entry, uint64 (N,)."""
     of_rows, of_columns = (np.memmap(_hashes_file(spill, side), np.uint64, "r") for side in _SIDES)
     mixed = of_rows[entries.rows] * np.uint64(_MIX[0]) + of_columns[entries.columns]

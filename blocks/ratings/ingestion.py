@@ -20,31 +20,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.append import Target, new_dataset, require_replaceable
+from blocks.append import DatasetTarget, new_dataset, require_replaceable
 from blocks.arrow_tables import arrow_bytes
-from blocks.control_groups import cores
+from blocks.control_groups import core_count
 from blocks.corpus.held_out import held_out_path
 from blocks.corpus.partition import DROPPED, bucket_count, rank_words
-from blocks.directories import table_files
 from blocks.encodings import require_encoding
 from blocks.errors import RequestError
-from blocks.ingestion.manifest import how_made
-from blocks.ingestion.memory import Budget
+from blocks.ingestion.manifest import creation_record
+from blocks.ingestion.memory_budget import MemoryBudget
 from blocks.ingestion.messages import LinesChunk
-from blocks.ingestion.names import Merged, WorkerNames, merge, write_places
+from blocks.ingestion.name_merging import MergedNames, WorkerNameFiles, merge_names, write_places
 from blocks.ingestion.pipeline import RUN, IngestionPipeline
+from blocks.input_directories import table_files
 from blocks.kinds import open_any
 from blocks.progress_bar import Bar, no_bar
-from blocks.ratings.chunks import RatingsInput, RowsChunk
-from blocks.ratings.formats import FormatOptions, check_options
-from blocks.ratings.hold_out import HoldOut, write_hashes
+from blocks.ratings.formats import RatingsFormatOptions, check_options
+from blocks.ratings.hold_out import HoldOutRule, write_hashes
+from blocks.ratings.input_chunks import RatingsInput, TableRatingsChunk
 from blocks.ratings.matrix import LARGEST, Matrix
+from blocks.ratings.matrix_writer import finish_matrix
 from blocks.ratings.transposition import write_slices
-from blocks.ratings.worker import SIDES, ParsedRatings, RatingsReading
-from blocks.ratings.writer import finish_matrix
-from blocks.sources import Opening, Progress, input_facts, size_of
-from blocks.store import MANIFEST, write_lines
-from blocks.workers import Workers
+from blocks.ratings.worker import SIDES, ParsedRatings, RatingsReaderSettings
+from blocks.stored_dataset import MANIFEST, write_lines
+from blocks.text_inputs import InputOpenOptions, Progress, input_facts, input_size
+from blocks.workers import WorkerPool
 
 BLOCK_ENTRIES = 1 << 20  # entries in a block of a large matrix
 LEAST_BLOCKS = 16  # minimum number of blocks and of slices, and so of cells that can be processed in parallel
@@ -72,14 +72,14 @@ class RatingsRequest:
     items_from: str | None = None
     low: float = -np.inf
     high: float = np.inf
-    format_options: FormatOptions = field(default_factory=FormatOptions)
+    format_options: RatingsFormatOptions = field(default_factory=RatingsFormatOptions)
     encoding: str | None = None
     query: str | None = None
     on_error: str = "fail"
     seed: int = 0
     grid: int | None = None
     overwrite: bool = False
-    hold_out: HoldOut | None = None
+    hold_out: HoldOutRule | None = None
 
     @property
     def entry_bytes(self) -> int:
@@ -93,7 +93,7 @@ class OrderedNames:
 
     names: list[str]
     place_of_term: np.ndarray  # uint32, or DROPPED
-    merged: Merged
+    merged: MergedNames
 
 
 def ingest_ratings(
@@ -144,14 +144,19 @@ def _is_leftover(held_out: Path, request: RatingsRequest) -> bool:
 
 
 def _ingest(
-    request: RatingsRequest, target: Target, held: Target | None, workers: int | None, memory: int | None, bar: Bar
+    request: RatingsRequest,
+    target: DatasetTarget,
+    held: DatasetTarget | None,
+    workers: int | None,
+    memory: int | None,
+    bar: Bar,
 ) -> None:
-    count = workers or cores()
-    budget = Budget(memory, count, arrow_bytes(request.inputs))
-    base, reading = base_of(request), reading_of(request, budget, target)
+    count = workers or core_count()
+    budget = MemoryBudget(memory, count, arrow_bytes(request.inputs))
+    base, reading = base_matrix(request), reading_of(request, budget, target)
     if held:
         reading = reading._replace(hold_out=request.hold_out, held=str(held.spill))
-    with Workers("blocks.ratings.worker:start", reading, count) as pool:
+    with WorkerPool("blocks.ratings.worker:start", reading, count) as pool:
         pipeline = IngestionPipeline(pool, target, bar)
         parsed = _read(pipeline, request)
         write_ratings(pipeline, request, budget, base, parsed, IngestionPipeline(pool, held, bar) if held else None)
@@ -166,32 +171,32 @@ def require_one_base(request: RatingsRequest) -> None:
         )
 
 
-def base_of(request: RatingsRequest) -> Matrix | None:
+def base_matrix(request: RatingsRequest) -> Matrix | None:
     """Return the dataset whose users and items are used, if any."""
     return Matrix(path) if (path := request.names_from or request.items_from) else None
 
 
-def reading_of(request: RatingsRequest, budget: Budget, target: Target) -> RatingsReading:
+def reading_of(request: RatingsRequest, budget: MemoryBudget, target: DatasetTarget) -> RatingsReaderSettings:
     """Return the settings of workers for reading ratings."""
     room = budget.names_bytes(request.entry_bytes * RUN)
     low, high = max(request.low, -LARGEST), min(request.high, LARGEST)
-    return RatingsReading(str(target.spill), low, high, request.on_error == "skip", room)
+    return RatingsReaderSettings(str(target.spill), low, high, request.on_error == "skip", room)
 
 
 def write_ratings(
     pipeline: IngestionPipeline,
     request: RatingsRequest,
-    budget: Budget,
+    budget: MemoryBudget,
     base: Matrix | None,
     parsed: Sequence[ParsedRatings],
     held: IngestionPipeline | None = None,
 ) -> None:
     """Order the names, and write the matrix.
 
-    base: see `base_of`. parsed: parsed chunks in input order. held: pipeline of the held-out matrix, if any.
+    base: see `base_matrix`. parsed: parsed chunks in input order. held: pipeline of the held-out matrix, if any.
     """
-    reports: list[dict[str, WorkerNames]] = pipeline.reports()
-    users, items = (merge([report[side] for report in reports], None) for side in SIDES)
+    reports: list[dict[str, WorkerNameFiles]] = pipeline.reports()
+    users, items = (merge_names([report[side] for report in reports], None) for side in SIDES)
     sides = (
         _name(users, base.row_names() if base and request.names_from else None),
         _name(items, base.column_names() if base else None),
@@ -215,14 +220,14 @@ def check(request: RatingsRequest) -> None:
     for path in request.inputs:
         if Path(path).is_dir():
             raise RequestError(f"{path} is a directory; expected a file", f"Name its files, as in {path}/*.txt")
-        size_of(path)
+        input_size(path)
     require_replaceable(Path(request.out), request.overwrite)
 
 
 def _read(pipeline: IngestionPipeline, request: RatingsRequest) -> list[ParsedRatings]:
     """Parse all inputs; return the answers in input order."""
-    matrices: list[_MarketFile] = []
-    with pipeline.reading(sum(map(size_of, request.inputs))) as progress:
+    matrices: list[_MatrixMarketInput] = []
+    with pipeline.reading(sum(map(input_size, request.inputs))) as progress:
         parsed: list[ParsedRatings] = pipeline.parse(_chunks(request, matrices, progress))
     for matrix in matrices:
         found = sum(each.piece.entries + each.skipped for each in parsed[matrix.first : matrix.last])
@@ -238,7 +243,7 @@ def _read(pipeline: IngestionPipeline, request: RatingsRequest) -> list[ParsedRa
     return parsed
 
 
-class _MarketFile(NamedTuple):
+class _MatrixMarketInput(NamedTuple):
     """A MatrixMarket input. entries: number of entries in its header. first, last: range of its chunks (last
     exclusive)."""
 
@@ -249,20 +254,20 @@ class _MarketFile(NamedTuple):
 
 
 def _chunks(
-    request: RatingsRequest, matrices: list[_MarketFile], progress: Progress
-) -> Iterator[LinesChunk | RowsChunk]:
+    request: RatingsRequest, matrices: list[_MatrixMarketInput], progress: Progress
+) -> Iterator[LinesChunk | TableRatingsChunk]:
     """Yield the chunks of all inputs, and append an entry to `matrices` for each MatrixMarket file."""
-    opening, numbers, last = Opening(request.encoding, _LONGEST_LINE, request.query), count(), -1
+    opening, numbers, last = InputOpenOptions(request.encoding, _LONGEST_LINE, request.query), count(), -1
     for path in request.inputs:
         given, first = RatingsInput(path, request.format_options, opening, numbers, progress), last + 1
         for chunk in given.chunks:
             yield chunk
             last = chunk.number
         if given.entries is not None:
-            matrices.append(_MarketFile(given.name, given.entries, first, last + 1))
+            matrices.append(_MatrixMarketInput(given.name, given.entries, first, last + 1))
 
 
-def _name(merged: Merged, fixed: list[str] | None) -> OrderedNames:
+def _name(merged: MergedNames, fixed: list[str] | None) -> OrderedNames:
     """Order names: numerically if all are integers, else alphabetically; fixed names keep their order."""
     names = fixed or sorted(merged.terms, key=_by_number if all(map(_INTEGER.fullmatch, merged.terms)) else None)
     place_of = dict(zip(names, range(len(names)), strict=True))
@@ -307,7 +312,7 @@ def _write(
     if held:
         write_hashes(target.spill, users.names, [items.names[item] for item in column_ids.tolist()], request.seed)
     blocks = pipeline.shuffle((each.piece for each in parsed), grid, request.seed, slice_bounds)
-    made, columns = _made(request, parsed, blocks), Columns(column_ids, slice_bounds)
+    made, columns = _made(request, parsed, blocks), RankedMatrixColumns(column_ids, slice_bounds)
     if held:
         if not (blocks_held := [block["held"] for block in blocks if block["held"]]):
             raise RequestError("--hold-out: no rating was selected to be held out", "Give a larger fraction.")
@@ -317,7 +322,7 @@ def _write(
     _finish(pipeline, blocks, columns, sides, made)
 
 
-class Columns(NamedTuple):
+class RankedMatrixColumns(NamedTuple):
     """Columns of a matrix by rank. ids, slice_bounds: see `MatrixIndex`."""
 
     ids: np.ndarray
@@ -327,7 +332,7 @@ class Columns(NamedTuple):
 def _finish(
     pipeline: IngestionPipeline,
     blocks: list[dict[str, Any]],
-    columns: Columns,
+    columns: RankedMatrixColumns,
     sides: tuple[OrderedNames, OrderedNames],
     made: dict[str, Any],
 ) -> None:
@@ -368,7 +373,7 @@ def _made(request: RatingsRequest, parsed: Sequence[ParsedRatings], blocks: list
     read = sum(each.piece.entries for each in parsed)
     written = sum(side["entries"] for block in blocks for side in _sides_of(block))
     duplicates = sum(block["duplicates"] for block in blocks)
-    return how_made(
+    return creation_record(
         kind="ratings",
         options=_options(request, held=None),
         inputs=[input_facts(path) for path in request.inputs],

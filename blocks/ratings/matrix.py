@@ -21,18 +21,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, TypedDict
 import numpy as np
 
 from blocks.arrays import Float32, Int64, Uint32
-from blocks.bounds import require, require_below, require_cells, require_offsets
-from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
-from blocks.store import Store, WholeFile, count_lines, read_lines
+from blocks.bounds_checks import require_below, require_cells, require_offsets, require_valid
+from blocks.schemas import ArrayFileEntry, Count, DatasetManifest, FileEntry, ShardEntry
+from blocks.stored_dataset import StoredDataset, WholeDatasetEntry, count_lines, read_lines
 
 if TYPE_CHECKING:
-    from blocks.ratings.streaming import RatingsWriter
+    from blocks.ratings.incremental_writer import RatingsWriter
 
 LARGEST = float(np.finfo(np.float32).max)  # maximum absolute value
 PART_ENTRIES = 1 << 15  # approximate entries in one job: some rows of a block, or some columns of a slice
 
 
-class RowBlock(NamedTuple):
+class MatrixRowBlock(NamedTuple):
     """The N entries of D consecutive rows; `documents` and `offsets` are named as in a corpus."""
 
     rows: Uint32  # (D,), line in rows.txt (from 0) of each row
@@ -41,7 +41,7 @@ class RowBlock(NamedTuple):
     values: Float32  # (N,)
 
 
-class ColumnSlice(NamedTuple):
+class MatrixColumnSlice(NamedTuple):
     """The N entries of W columns of consecutive ranks."""
 
     offsets: Int64  # (W+1,), start of each column's entries
@@ -59,7 +59,7 @@ class MatrixIndex(NamedTuple):
     cells: Int64  # (B, S), number of entries in each cell
 
 
-class Values(TypedDict):
+class ValueStatistics(TypedDict):
     """Statistics of the values."""
 
     low: float
@@ -75,43 +75,43 @@ class MatrixCounts(TypedDict):
     hash: str
     rows: Count
     entries: Count
-    values: Values
+    values: ValueStatistics
 
 
-class MatrixShard(Shard):
+class MatrixShardEntry(ShardEntry):
     """The "shard" entry of a shard's manifest."""
 
     whole: MatrixCounts
 
 
-class MatrixBlock(ArrayFile):
+class MatrixBlockEntry(ArrayFileEntry):
     """Manifest entry for a block. longest: number of entries in the longest row."""
 
     rows: Count
     longest: Count
 
 
-class MatrixTextFiles(TypedDict):
+class MatrixTextFileEntries(TypedDict):
     """Manifest entries for the files of row and column names."""
 
-    rows: File
-    columns: File
+    rows: FileEntry
+    columns: FileEntry
 
 
-class MatrixManifest(Manifest):
+class MatrixManifest(DatasetManifest):
     """Manifest of a matrix."""
 
-    texts: MatrixTextFiles
+    texts: MatrixTextFileEntries
     rows: Count
     columns: Count
     entries: Count
-    values: Values
-    blocks: list[MatrixBlock]
-    slices: list[ArrayFile]
-    shard: NotRequired[MatrixShard]
+    values: ValueStatistics
+    blocks: list[MatrixBlockEntry]
+    slices: list[ArrayFileEntry]
+    shard: NotRequired[MatrixShardEntry]
 
 
-class WholeMatrix(NamedTuple):
+class WholeMatrixStatistics(NamedTuple):
     """Counts and value statistics of the whole matrix to which a shard belongs."""
 
     rows: int
@@ -123,12 +123,12 @@ class WholeMatrix(NamedTuple):
     deviation: float
 
 
-class Matrix(Store):
+class Matrix(StoredDataset):
     """A sparse matrix opened for reading; a sample is an entry.
 
-    Attributes, in addition to those of `Store`: `rows`, `columns` and `entries`, the size of the matrix; `index`;
-    `low`, `high`, `mean` and `deviation` (standard deviation) of the values; `whole`, the same statistics of the whole
-    matrix if this is a shard, else of this matrix.
+    Attributes, in addition to those of `StoredDataset`: `rows`, `columns` and `entries`, the size of the matrix;
+    `index`; `low`, `high`, `mean` and `deviation` (standard deviation) of the values; `whole`, the same statistics of
+    the whole matrix if this is a shard, else of this matrix.
     """
 
     kind = "matrix"
@@ -136,7 +136,7 @@ class Matrix(Store):
     unit = "entries"
     rate = "samples_per_s"
     holds = MatrixManifest
-    whole_holds = WholeFile
+    whole_holds = WholeDatasetEntry
 
     def __init__(self, path: str | Path) -> None:
         super().__init__(path)
@@ -199,12 +199,12 @@ class Matrix(Store):
         RequestError
             If `path` exists, an option is invalid, or no ratings were added.
         """
-        from blocks.ratings.formats import FormatOptions
+        from blocks.ratings.formats import RatingsFormatOptions
+        from blocks.ratings.incremental_writer import create_ratings
         from blocks.ratings.ingestion import RatingsRequest  # which reads matrices
-        from blocks.ratings.streaming import create_ratings
 
         names, items = (None if base is None else str(base) for base in (names_from, items_from))
-        columns = FormatOptions(user=user_column, item=item_column, rating=rating_column)
+        columns = RatingsFormatOptions(user=user_column, item=item_column, rating=rating_column)
         choices = {"seed": seed, "grid": grid, "overwrite": overwrite, "format_options": columns}
         return create_ratings(RatingsRequest([], str(path), names, items, **choices), memory)  # type: ignore[arg-type]
 
@@ -212,43 +212,43 @@ class Matrix(Store):
         path, size = self.path / entry["file"], self.columns
         index = MatrixIndex(**self.map(entry, MatrixIndex))
         sizes = {index.column_ids.size, index.column_entries.size}
-        require(sizes == {size}, path, f"its arrays do not match {size} columns")
+        require_valid(sizes == {size}, path, f"its arrays do not match {size} columns")
         require_below(path, "columns", index.column_ids, size)
         require_offsets(path, "slice_bounds", index.slice_bounds, self.slice_count, size)
         require_offsets(path, "block_bounds", index.block_bounds, self.block_count, self.rows)
         require_cells(path, index.cells, self.block_count, self.slice_count, self.entries)
         return index._replace(cells=index.cells.reshape(self.block_count, self.slice_count))
 
-    def block(self, number: int) -> RowBlock:
+    def block(self, number: int) -> MatrixRowBlock:
         """Memory-map the rows of a block."""
-        return self.mapped("blocks", number, RowBlock, self._check_block, streamed=True)
+        return self.mapped("blocks", number, MatrixRowBlock, self._check_block, streamed=True)
 
-    def _check_block(self, number: int, path: Path, block: RowBlock) -> None:
+    def _check_block(self, number: int, path: Path, block: MatrixRowBlock) -> None:
         rows, entries = int(np.diff(self.index.block_bounds)[number]), int(self.index.cells[number].sum())
-        require(block.rows.size == rows, path, f"it has {block.rows.size} rows, and should have {rows}")
+        require_valid(block.rows.size == rows, path, f"it has {block.rows.size} rows, and should have {rows}")
         require_offsets(path, "offsets", block.offsets, rows, entries)
-        require(block.columns.size == block.values.size == entries, path, f"it does not have {entries} entries")
+        require_valid(block.columns.size == block.values.size == entries, path, f"it does not have {entries} entries")
         require_below(path, "columns", block.columns, self.columns)
 
-    def slice(self, number: int) -> ColumnSlice:
+    def slice(self, number: int) -> MatrixColumnSlice:
         """Memory-map the columns of a slice."""
-        return self.mapped("slices", number, ColumnSlice, self._check_slice, streamed=True)
+        return self.mapped("slices", number, MatrixColumnSlice, self._check_slice, streamed=True)
 
-    def _check_slice(self, number: int, path: Path, columns: ColumnSlice) -> None:
+    def _check_slice(self, number: int, path: Path, columns: MatrixColumnSlice) -> None:
         width, entries = int(np.diff(self.index.slice_bounds)[number]), int(self.index.cells[:, number].sum())
         require_offsets(path, "offsets", columns.offsets, width, entries)
-        require(columns.rows.size == columns.values.size == entries, path, f"it does not have {entries} entries")
+        require_valid(columns.rows.size == columns.values.size == entries, path, f"it does not have {entries} entries")
         require_below(path, "rows", columns.rows, self.rows)
 
     @cached_property
-    def whole(self) -> WholeMatrix:
+    def whole(self) -> WholeMatrixStatistics:
         arrays = self.of_whole()
         if arrays is None:
             values = self.manifest["values"]
-            return WholeMatrix(self.rows, self.entries, self.index.column_entries, **values)
+            return WholeMatrixStatistics(self.rows, self.entries, self.index.column_entries, **values)
         told, path = self.manifest["shard"]["whole"], self.path / self.manifest["shard"]["index"]["file"]
-        require(arrays["frequencies"].size == self.columns, path, "its columns differ from those of the shard")
-        return WholeMatrix(told["rows"], told["entries"], arrays["frequencies"], **told["values"])
+        require_valid(arrays["frequencies"].size == self.columns, path, "its columns differ from those of the shard")
+        return WholeMatrixStatistics(told["rows"], told["entries"], arrays["frequencies"], **told["values"])
 
     def column_samples(self) -> np.ndarray:
         return self.whole.column_entries

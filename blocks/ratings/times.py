@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from blocks.arrow_tables import numbers_of, pyarrow_module, texts
+from blocks.arrow_tables import column_numbers, column_texts, pyarrow_module
 from blocks.plain_numbers import plain_number
 
 
@@ -35,8 +35,8 @@ def column_times(column: Any) -> np.ndarray:
     arrow = pyarrow_module()
     types, kind = arrow.types, column.type
     if types.is_string(kind) or types.is_large_string(kind):
-        return parse_times([text.strip() for text in texts(column)])
+        return parse_times([text.strip() for text in column_texts(column)])
     if types.is_temporal(kind) and not types.is_time(kind) and not types.is_duration(kind):
         column = column.cast(arrow.timestamp("us"), safe=False).cast(arrow.int64()).cast(arrow.float64())
         return column.to_numpy(zero_copy_only=False) / 1e6
-    return numbers_of(column).astype(np.float64)
+    return column_numbers(column).astype(np.float64)

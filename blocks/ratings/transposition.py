@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from blocks.ratings.matrix import RowBlock
-from blocks.ratings.writer import Entries, column_order, write_column_slice
+from blocks.ratings.matrix import MatrixRowBlock
+from blocks.ratings.matrix_writer import Entries, column_order, write_column_slice
 
 if TYPE_CHECKING:
     from blocks.ingestion.pipeline import IngestionPipeline
@@ -23,7 +23,7 @@ TIMED_ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f4"), ("time
 
 
 @dataclass
-class ColumnsToWrite:
+class WriteColumnsTask:
     """A slice to write. segments: for each block, the spill file, first and last entry, and its first row."""
 
     root: str
@@ -33,14 +33,14 @@ class ColumnsToWrite:
     last: int
 
 
-def spill_columns(spill: str | Path, file_name: str, block: RowBlock) -> None:
+def spill_columns(spill: str | Path, file_name: str, block: MatrixRowBlock) -> None:
     """Spill the entries of a block by column, for `write_columns`. file_name: file of the block."""
     by_column = np.empty(block.values.size, ENTRY)
     by_column["row"], by_column["column"], by_column["value"] = column_order(block)
     _columns_file(spill, Path(file_name).stem).write_bytes(by_column.data)
 
 
-def write_columns(slice_: ColumnsToWrite) -> tuple[dict[str, Any], np.ndarray]:
+def write_columns(slice_: WriteColumnsTask) -> tuple[dict[str, Any], np.ndarray]:
     """Write a slice, in a worker. Returns the manifest entry and int64 (W,), the number of entries in each column."""
     parts = []
     for path, first, last, place in slice_.segments:
@@ -55,7 +55,7 @@ def write_columns(slice_: ColumnsToWrite) -> tuple[dict[str, Any], np.ndarray]:
 def write_slices(
     pipeline: IngestionPipeline, blocks: list[dict[str, Any]], slice_bounds: np.ndarray
 ) -> tuple[list[dict[str, Any]], np.ndarray]:
-    """Write all slices with workers that handle `ColumnsToWrite`, after the columns of all blocks were spilled.
+    """Write all slices with workers that handle `WriteColumnsTask`, after the columns of all blocks were spilled.
 
     Returns the manifest entries of the slices, and int64 (C,), the number of entries in each column, by rank.
     """
@@ -64,7 +64,7 @@ def write_slices(
     places = np.concatenate(([0], np.cumsum([block["rows"] for block in blocks]))).tolist()
     starts = [np.concatenate(([0], np.cumsum(block["cells"]))).tolist() for block in blocks]
     messages = [
-        ColumnsToWrite(
+        WriteColumnsTask(
             str(target.root),
             number,
             [

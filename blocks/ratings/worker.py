@@ -7,26 +7,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.compiler import prepare
+from blocks.compiler import compile_kernels
 from blocks.errors import RequestError
-from blocks.ingestion.counts import WordCounter
-from blocks.ingestion.messages import BucketsToWrite, LinesChunk, PieceRun, SortedRun, SpilledPiece
-from blocks.ingestion.names import WorkerNames, leave_names
+from blocks.ingestion.messages import LinesChunk, SortedRun, SortRowsTask, SpilledRows, WriteBucketsTask
+from blocks.ingestion.name_merging import WorkerNameFiles, leave_names
+from blocks.ingestion.word_counter import WordCounter
 from blocks.ingestion.word_table import LINES, WordTable
-from blocks.ingestion.worker import Arrays, SortingWorker, SpillForm
-from blocks.ratings.chunks import RowsChunk
+from blocks.ingestion.worker import Arrays, BucketSortingWorker, SpillDtypes
 from blocks.ratings.formats import RatingsFormat
-from blocks.ratings.hold_out import HoldOut, hashes_of
-from blocks.ratings.reader import Reader
-from blocks.ratings.transposition import ENTRY, TIMED_ENTRY, ColumnsToWrite, spill_columns, write_columns
-from blocks.ratings.writer import Entries, last_of_each, write_row_block
+from blocks.ratings.hold_out import HoldOutRule, entry_hashes
+from blocks.ratings.input_chunks import TableRatingsChunk
+from blocks.ratings.matrix_writer import Entries, last_duplicates, write_row_block
+from blocks.ratings.rating_parser import RatingsParser
+from blocks.ratings.transposition import ENTRY, TIMED_ENTRY, WriteColumnsTask, spill_columns, write_columns
 from blocks.shuffle import partition_entries
 
 SIDES = ("rows", "columns")  # kinds of names: users and items
 _NAME_BYTES = 170  # memory for each name besides its letters: dictionary entry, string header, id, counts
 
 
-class RatingsReading(NamedTuple):
+class RatingsReaderSettings(NamedTuple):
     """Settings of all workers.
 
     spill: spill directory. names_bytes: memory of a worker for names. hold_out, held: which ratings to hold out, and
@@ -38,39 +38,39 @@ class RatingsReading(NamedTuple):
     high: float
     skip: bool
     names_bytes: int
-    hold_out: HoldOut | None = None
+    hold_out: HoldOutRule | None = None
     held: str = ""
 
 
 class ParsedRatings(NamedTuple):
     """Result of parsing a chunk."""
 
-    piece: SpilledPiece
+    piece: SpilledRows
     skipped: int
     first_problem: str
 
 
-class RatingsWorker(SortingWorker):
+class RatingsIngestWorker(BucketSortingWorker):
     """Ingestion worker for ratings. An entry is a rating with its row and column: first the ids of user and item, after
-    sorting the row's place and the column's rank. Also handles `ColumnsToWrite`.
+    sorting the row's place and the column's rank. Also handles `WriteColumnsTask`.
     """
 
-    parsed = sorted = SpillForm((), (ENTRY,))
+    parsed = sorted = SpillDtypes((), (ENTRY,))
 
-    def __init__(self, reading: RatingsReading) -> None:
+    def __init__(self, reading: RatingsReaderSettings) -> None:
         super().__init__(reading.spill)
         self._names_bytes, self._hold_out, self._held = reading.names_bytes, reading.hold_out, Path(reading.held)
-        self._lines = Reader(reading.low, reading.high, skip=reading.skip)
+        self._lines = RatingsParser(reading.low, reading.high, skip=reading.skip)
         self._tables = {side: WordTable() for side in SIDES}
         self._counts = {side: WordCounter() for side in SIDES}
-        self.tasks |= {LinesChunk: self._parse, RowsChunk: self._parse, ColumnsToWrite: write_columns}
+        self.tasks |= {LinesChunk: self._parse, TableRatingsChunk: self._parse, WriteColumnsTask: write_columns}
 
     def warm_up(self) -> None:
         """Run every kernel once on tiny input, to compile it."""
         self._numbered(LinesChunk(0, "", 1, b"1\t2\t3\n", RatingsFormat(ord("\t"), (0, 1, 2))))
         partition_entries(np.zeros(1, self.parsed.entries[0]), 0, 1)
 
-    def _parse(self, chunk: LinesChunk | RowsChunk) -> ParsedRatings:
+    def _parse(self, chunk: LinesChunk | TableRatingsChunk) -> ParsedRatings:
         known = self._lines.skipped
         entries = self._numbered(chunk)
         held = sum(_NAME_BYTES * len(table) + table.letters for table in self._tables.values())
@@ -84,7 +84,7 @@ class RatingsWorker(SortingWorker):
         piece = self.leave([entries], 0, entries.size)
         return ParsedRatings(piece, skipped, self._lines.first_problem if skipped else "")
 
-    def _numbered(self, chunk: LinesChunk | RowsChunk) -> np.ndarray:
+    def _numbered(self, chunk: LinesChunk | TableRatingsChunk) -> np.ndarray:
         """Return the entries, (N,), with this worker's ids for rows and columns."""
         found = self._lines.read(chunk)
         entries = np.empty(found.values.size, self.parsed.entries[0])
@@ -99,7 +99,7 @@ class RatingsWorker(SortingWorker):
             entries["time"] = found.times
         return entries
 
-    def counted(self) -> dict[str, WorkerNames]:
+    def counted(self) -> dict[str, WorkerNameFiles]:
         """Return the names of users and items."""
         counted = {
             side: leave_names(self.spill, side, table, self._counts[side], len(table))
@@ -114,18 +114,18 @@ class RatingsWorker(SortingWorker):
             entries[name] = self.places(side, worker)[entries[name]]
         return arrays
 
-    def by_bucket(self, arrays: list[np.ndarray], run: PieceRun) -> tuple[Arrays, SortedRun]:
+    def by_bucket(self, arrays: list[np.ndarray], run: SortRowsTask) -> tuple[Arrays, SortedRun]:
         sorted_, bounds = partition_entries(arrays[0], run.seed, run.buckets)
         return [sorted_], SortedRun(np.zeros_like(bounds), bounds)
 
-    def write(self, arrays: list[np.ndarray], block: BucketsToWrite) -> dict[str, Any]:
+    def write(self, arrays: list[np.ndarray], block: WriteBucketsTask) -> dict[str, Any]:
         (found,) = arrays
         entries = Entries(found["row"], found["column"], found["value"])
         if self._hold_out is None:
             return _publish(self.spill, entries, block)
-        kept = last_of_each(entries)
+        kept = last_duplicates(entries)
         entries = Entries(*(array[kept] for array in entries))
-        keys = found["time"][kept] if self._hold_out.last else hashes_of(self.spill, entries)
+        keys = found["time"][kept] if self._hold_out.last else entry_hashes(self.spill, entries)
         held, duplicates = self._hold_out.held(entries, keys), found.size - kept.size
         return {
             "duplicates": duplicates,
@@ -134,13 +134,13 @@ class RatingsWorker(SortingWorker):
         }
 
 
-class TimedRatingsWorker(RatingsWorker):
+class TimedRatingsIngestWorker(RatingsIngestWorker):
     """Worker for ratings with times."""
 
-    parsed = sorted = SpillForm((), (TIMED_ENTRY,))
+    parsed = sorted = SpillDtypes((), (TIMED_ENTRY,))
 
 
-def _publish(spill: Path, entries: Entries, block: BucketsToWrite) -> dict[str, Any]:
+def _publish(spill: Path, entries: Entries, block: WriteBucketsTask) -> dict[str, Any]:
     """Write a block to the dataset with this spill directory. Returns its manifest entry."""
     assert block.slice_bounds is not None
     entry, written = write_row_block(spill.parent, block.number, entries, block.slice_bounds, block.seed)
@@ -150,16 +150,16 @@ def _publish(spill: Path, entries: Entries, block: BucketsToWrite) -> dict[str, 
 
 def load() -> None:
     """Compile all kernels that any input may need."""
-    nothing = RatingsReading("", -np.inf, np.inf, False, 0)
+    nothing = RatingsReaderSettings("", -np.inf, np.inf, False, 0)
 
     def warm_up() -> None:
-        for kind in (RatingsWorker, TimedRatingsWorker):
+        for kind in (RatingsIngestWorker, TimedRatingsIngestWorker):
             kind(nothing).warm_up()
 
-    prepare(warm_up)
+    compile_kernels(warm_up)
 
 
-def start(reading: RatingsReading) -> RatingsWorker:
-    """Return the message handler for `blocks.workers.Workers`."""
+def start(reading: RatingsReaderSettings) -> RatingsIngestWorker:
+    """Return the message handler for `blocks.workers.WorkerPool`."""
     load()
-    return (TimedRatingsWorker if reading.hold_out and reading.hold_out.last else RatingsWorker)(reading)
+    return (TimedRatingsIngestWorker if reading.hold_out and reading.hold_out.last else RatingsIngestWorker)(reading)

@@ -16,21 +16,21 @@ import numpy as np
 from blocks.append import new_dataset, require_replaceable
 from blocks.arrays import map_arrays
 from blocks.corpus.partition import bucket_count
-from blocks.design.formats import Svmlight
-from blocks.design.rows import MOST_COLUMNS
+from blocks.design.design_rows import MOST_COLUMNS
+from blocks.design.formats import SvmlightFormat
 from blocks.errors import RequestError
 from blocks.files import disk_errors
 from blocks.given_arrays import finite_floats, integers, require_ascending
-from blocks.in_process import InProcess
-from blocks.ingestion.manifest import how_made
-from blocks.ingestion.messages import LinesChunk, SpilledPiece
+from blocks.in_process import InProcessWorker
+from blocks.ingestion.manifest import creation_record
+from blocks.ingestion.messages import LinesChunk, SpilledRows
 from blocks.ingestion.pipeline import RUN, IngestionPipeline
 from blocks.progress_bar import Bar, no_bar
 from blocks.samples.samples import MOST_LABELS, Samples
-from blocks.samples.worker import SampleRows, SamplesWorker
+from blocks.samples.worker import SampleRows, SamplesIngestWorker
 from blocks.samples.writer import finish_samples
-from blocks.sources import Progress, Source, input_facts, size_of, whole_line
-from blocks.store import parts
+from blocks.stored_dataset import range_parts
+from blocks.text_inputs import Progress, TextInput, input_facts, input_size, last_line_end
 
 BLOCK_ENTRIES = 1 << 20
 
@@ -56,7 +56,7 @@ def ingest_samples(
     for path in inputs:
         if Path(path).is_dir():
             raise RequestError(f"{path} is a directory; expected a file", "Name a file.")
-        size_of(path)
+        input_size(path)
     require_replaceable(Path(out), overwrite)
     known = Samples(columns_from).columns if columns_from else None
     made: dict[str, Any] = {
@@ -64,8 +64,8 @@ def ingest_samples(
         "options": {"columns_from": columns_from, "zero_based": zero_based, "seed": seed},
         "inputs": [input_facts(path) for path in inputs],
     }
-    form = Svmlight(known or MOST_COLUMNS, 0 if zero_based else 1)
-    total, options = sum(map(size_of, inputs)), (seed, block_entries, overwrite)
+    form = SvmlightFormat(known or MOST_COLUMNS, 0 if zero_based else 1)
+    total, options = sum(map(input_size, inputs)), (seed, block_entries, overwrite)
     return _make(out, total, lambda progress: _chunks(inputs, form, progress), known, made, options, bar)
 
 
@@ -107,17 +107,17 @@ def write_samples(
     return write_rows(str(out), some, width, made, seed=seed, block_entries=block_entries, overwrite=overwrite)
 
 
-def _chunks(inputs: Sequence[str], form: Svmlight, progress: Progress) -> Iterator[LinesChunk]:
+def _chunks(inputs: Sequence[str], form: SvmlightFormat, progress: Progress) -> Iterator[LinesChunk]:
     numbers = count()
     for path in inputs:
-        source = Source(path, progress)
-        for line, data in source.chunks(whole_line):
+        source = TextInput(path, progress)
+        for line, data in source.chunks(last_line_end):
             yield LinesChunk(next(numbers), source.name, line, data, form)
 
 
 def _cut(rows: SampleRows, offsets: np.ndarray) -> Iterator[SampleRows]:
     """Yield samples in chunks that are sorted separately. offsets: int64 (n+1,), start of each sample's entries."""
-    for first, last in pairwise(parts(offsets, RUN).tolist()):
+    for first, last in pairwise(range_parts(offsets, RUN).tolist()):
         some = slice(first, last), slice(offsets[first], offsets[last])
         yield SampleRows(*(array[some[0]] for array in rows[:3]), *(array[some[1]] for array in rows[3:]))
 
@@ -151,9 +151,9 @@ def _make(
     """
     seed, block_entries, overwrite = options
     with new_dataset(out, overwrite) as target, disk_errors(Path(out)):
-        pipeline = IngestionPipeline(InProcess(SamplesWorker(str(target.spill))), target, bar)
+        pipeline = IngestionPipeline(InProcessWorker(SamplesIngestWorker(str(target.spill))), target, bar)
         with pipeline.reading(total) as progress:
-            pieces: list[SpilledPiece] = pipeline.parse(chunks(progress))
+            pieces: list[SpilledRows] = pipeline.parse(chunks(progress))
         if not any(piece.rows for piece in pieces):
             raise RequestError(f"{out}: the inputs have no samples")
         write_blocks(pipeline, pieces, columns, made, seed=seed, block_entries=block_entries)
@@ -162,7 +162,7 @@ def _make(
 
 def write_blocks(
     pipeline: IngestionPipeline,
-    pieces: Sequence[SpilledPiece],
+    pieces: Sequence[SpilledRows],
     columns: int | None,
     made: dict[str, Any],
     *,
@@ -176,7 +176,7 @@ def write_blocks(
     shutil.rmtree(target.spill)
     labels = _different_labels(target.root, blocks)
     queries = {"queries": "passed over"} if facts.queries else {}
-    finish_samples(target.root, blocks, labels, columns or facts.columns, how_made(**made, **queries))
+    finish_samples(target.root, blocks, labels, columns or facts.columns, creation_record(**made, **queries))
 
 
 def _different_labels(root: Path, blocks: Sequence[dict[str, Any]]) -> np.ndarray:

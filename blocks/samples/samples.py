@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypedDict
 import numpy as np
 
 from blocks.arrays import Float32, Float64, Int64, Uint32, Uint64
-from blocks.bounds import require, require_below, require_cells, require_offsets
+from blocks.bounds_checks import require_below, require_cells, require_offsets, require_valid
 from blocks.ratings.matrix import PART_ENTRIES
-from blocks.schemas import ArrayFile, Count, File, Manifest, Shard
-from blocks.store import Store
+from blocks.schemas import ArrayFileEntry, Count, DatasetManifest, FileEntry, ShardEntry
+from blocks.stored_dataset import StoredDataset
 
 if TYPE_CHECKING:
-    from blocks.samples.streaming import SamplesWriter
+    from blocks.samples.incremental_writer import SamplesWriter
 
 
 class SampleBlock(NamedTuple):
@@ -57,39 +57,40 @@ class SamplesCounts(TypedDict):
     entries: Count
 
 
-class SamplesShard(Shard):
+class SamplesShardEntry(ShardEntry):
     """The "shard" entry of a shard's manifest."""
 
     first: Count
     whole: SamplesCounts
 
 
-class SamplesBlock(ArrayFile):
+class SamplesBlockEntry(ArrayFileEntry):
     """Manifest entry for a block."""
 
     rows: Count
     entries: Count
 
 
-class SamplesManifest(Manifest):
+class SamplesManifest(DatasetManifest):
     """Manifest of a sample set."""
 
-    texts: dict[str, File]
+    texts: dict[str, FileEntry]
     rows: Count
     columns: Count
     entries: Count
-    blocks: list[SamplesBlock]
-    slices: list[ArrayFile]
-    shard: NotRequired[SamplesShard]
+    blocks: list[SamplesBlockEntry]
+    slices: list[ArrayFileEntry]
+    shard: NotRequired[SamplesShardEntry]
 
 
 MOST_LABELS = 1 << 16
 
 
-class Samples(Store):
+class Samples(StoredDataset):
     """A sample set opened for reading.
 
-    Attributes, in addition to those of `Store`: `rows`, `columns` and `entries`, the size of the matrix; `index`.
+    Attributes, in addition to those of `StoredDataset`: `rows`, `columns` and `entries`, the size of the matrix;
+    `index`.
     """
 
     kind = "sample set"
@@ -152,7 +153,7 @@ class Samples(Store):
         RequestError
             If `path` exists, or no samples were added.
         """
-        from blocks.samples.streaming import create_samples  # which reads samples
+        from blocks.samples.incremental_writer import create_samples  # which reads samples
 
         options = {"seed": seed, "block_entries": block_entries}
         return create_samples(str(path), columns, target, options, overwrite=overwrite)
@@ -168,8 +169,8 @@ class Samples(Store):
 
     def _check_block(self, number: int, path: Path, block: SampleBlock) -> None:
         rows, entries = int(np.diff(self.index.block_bounds)[number]), int(self.index.cells[number, 0])
-        require(block.rows.size == block.labels.size == rows, path, f"it does not have {rows} samples")
+        require_valid(block.rows.size == block.labels.size == rows, path, f"it does not have {rows} samples")
         require_offsets(path, "offsets", block.offsets, rows, entries)
-        require(block.columns.size == block.values.size == entries, path, f"it does not have {entries} entries")
+        require_valid(block.columns.size == block.values.size == entries, path, f"it does not have {entries} entries")
         require_below(path, "rows", block.rows, self.rows)
         require_below(path, "columns", block.columns, self.columns)

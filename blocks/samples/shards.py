@@ -1,8 +1,8 @@
 """Split a sample set into shards, one for each rank of a ring.
 
 A shard is a range of the stored samples, and a sample set itself. Its manifest entry "shard" is described in
-`blocks.shards.whole`, with an additional field `first`, the number of samples before the shard; whole.h5 has `numbers`.
-The index has the labels of the whole sample set.
+`blocks.shards.whole_dataset`, with an additional field `first`, the number of samples before the shard; whole.h5 has
+`numbers`. The index has the labels of the whole sample set.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from blocks.append import Target
+from blocks.append import DatasetTarget
 from blocks.arrays import write_arrays
 from blocks.design.row_shards import row_bounds
 from blocks.errors import RequestError
@@ -23,7 +23,7 @@ from blocks.samples.samples import SampleBlock, Samples
 from blocks.samples.writer import finish_samples, write_block
 
 
-def split_samples(whole: Samples, targets: Sequence[Target], bar: Bar) -> None:
+def split_samples(whole: Samples, targets: Sequence[DatasetTarget], bar: Bar) -> None:
     """Write the shards of a sample set to their target directories. Raises RequestError if there are too few
     samples."""
     bounds = row_bounds(whole.rows, len(targets))

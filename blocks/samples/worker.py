@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.design.svmlight import read
-from blocks.ingestion.messages import BucketsToWrite, LinesChunk, PieceRun, SortedRun, SpilledPiece
-from blocks.ingestion.worker import Arrays, SortingWorker, SpillForm
+from blocks.ingestion.messages import LinesChunk, SortedRun, SortRowsTask, SpilledRows, WriteBucketsTask
+from blocks.ingestion.worker import Arrays, BucketSortingWorker, SpillDtypes
 from blocks.samples.samples import SampleBlock
 from blocks.samples.writer import write_block
-from blocks.shuffle import buckets_of
+from blocks.shuffle import sample_buckets
 
 
 class SampleRows(NamedTuple):
@@ -31,48 +31,48 @@ class SampleRows(NamedTuple):
         return SampleRows(self.numbers[rows], self.labels[rows], lengths, self.columns[entries], self.values[entries])
 
 
-class SamplesFacts(NamedTuple):
+class SamplesProperties(NamedTuple):
     """Properties of all samples. columns: largest column index plus 1. queries: whether any row has a qid."""
 
     columns: int
     queries: bool
 
 
-class SamplesWorker(SortingWorker):
+class SamplesIngestWorker(BucketSortingWorker):
     """Ingestion worker for samples. A row has a label and, once sorted, an index; an entry has a column and a value."""
 
-    parsed = SpillForm(("f8", "i8"), ("u4", "f4"))
-    sorted = SpillForm(("u8", "f8", "i8"), ("u4", "f4"))
+    parsed = SpillDtypes(("f8", "i8"), ("u4", "f4"))
+    sorted = SpillDtypes(("u8", "f8", "i8"), ("u4", "f4"))
 
     def __init__(self, spill: str) -> None:
         super().__init__(spill)
-        self._facts = SamplesFacts(1, queries=False)
+        self._facts = SamplesProperties(1, queries=False)
         self.tasks |= {LinesChunk: self._parse, SampleRows: lambda rows: self._leave(*rows[1:])}
 
-    def _parse(self, chunk: LinesChunk) -> SpilledPiece:
+    def _parse(self, chunk: LinesChunk) -> SpilledRows:
         data = chunk.data if chunk.data.endswith(b"\n") else chunk.data + b"\n"
         found = read(data, chunk.source, chunk.line, chunk.form)
         lengths = np.bincount(found.entries["row"], minlength=found.records)
         self._facts = self._facts._replace(queries=self._facts.queries or found.queries)
         return self._leave(found.y, lengths, found.entries["column"], found.entries["value"])
 
-    def _leave(self, labels: np.ndarray, lengths: np.ndarray, columns: np.ndarray, values: np.ndarray) -> SpilledPiece:
+    def _leave(self, labels: np.ndarray, lengths: np.ndarray, columns: np.ndarray, values: np.ndarray) -> SpilledRows:
         width = max(self._facts.columns, int(columns.max(initial=0)) + 1)
         self._facts = self._facts._replace(columns=width)
         return self.leave((labels, lengths, columns, values), labels.size, columns.size)
 
-    def counted(self) -> SamplesFacts:
+    def counted(self) -> SamplesProperties:
         """Return the properties of all samples."""
         return self._facts
 
-    def by_bucket(self, arrays: list[np.ndarray], run: PieceRun) -> tuple[Arrays, SortedRun]:
+    def by_bucket(self, arrays: list[np.ndarray], run: SortRowsTask) -> tuple[Arrays, SortedRun]:
         numbers = np.arange(run.first, run.first + arrays[0].size, dtype=np.uint64)
-        bucket = buckets_of(numbers, run.seed, run.buckets)
+        bucket = sample_buckets(numbers, run.seed, run.buckets)
         rows = SampleRows(numbers, *arrays).chosen(np.argsort(bucket, kind="stable"))
         bounds = _cumulated(np.bincount(bucket, minlength=run.buckets))
         return rows, SortedRun(bounds, _cumulated(rows.lengths)[bounds])
 
-    def write(self, arrays: list[np.ndarray], block: BucketsToWrite) -> dict[str, Any]:
+    def write(self, arrays: list[np.ndarray], block: WriteBucketsTask) -> dict[str, Any]:
         order = np.random.default_rng([block.seed, block.number]).permutation(arrays[0].size)
         rows = SampleRows(*arrays).chosen(order)
         offsets = _cumulated(rows.lengths)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from blocks.arrays import write_arrays
-from blocks.ingestion.manifest import Written, write_manifest
+from blocks.ingestion.manifest import WrittenFileEntries, write_manifest
 from blocks.samples.samples import SampleBlock, SampleIndex, Samples
 
 
@@ -31,4 +31,6 @@ def finish_samples(
     bounds = np.concatenate(([0], np.cumsum(rows))).astype(np.int64)
     index = write_arrays(root, "index.h5", SampleIndex(bounds, np.array(entries, np.int64), labels)._asdict())
     counts = {"rows": sum(rows), "columns": columns, "entries": sum(entries)}
-    write_manifest(root, Samples, Written(index, {}, blocks), counts, made, identified_by=[columns], shard=shard)
+    write_manifest(
+        root, Samples, WrittenFileEntries(index, {}, blocks), counts, made, identified_by=[columns], shard=shard
+    )

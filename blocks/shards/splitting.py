@@ -4,7 +4,8 @@
     write     workers read each block of the whole once, and write each shard's part of it
     finish    slices, texts, index, data about the whole dataset, and manifest of each shard are written
 
-The result does not depend on which worker does what. See `blocks.shards.whole` for the data about the whole dataset.
+The result does not depend on which worker does what. See `blocks.shards.whole_dataset` for the data about the whole
+dataset.
 """
 
 from __future__ import annotations
@@ -19,36 +20,36 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.append import Target, require_replaceable
-from blocks.arrays import Pieces, map_arrays, write_arrays
-from blocks.control_groups import cores
-from blocks.corpus.dataset import Block, Dataset
+from blocks.append import DatasetTarget, require_replaceable
+from blocks.arrays import ArrayPieces, map_arrays, write_arrays
+from blocks.control_groups import core_count
+from blocks.corpus.dataset import Dataset, TokenBlock
 from blocks.corpus.partition import least_slices, rank_words
-from blocks.corpus.writer import RankedWords, finish
+from blocks.corpus.writer import RankedWords, finish_corpus_files
 from blocks.design.design import Design
 from blocks.design.row_shards import split_design
 from blocks.errors import RequestError, WorkFailed
 from blocks.files import allocate, checksum, publish_directory
-from blocks.ingestion.memory import Budget
+from blocks.ingestion.memory_budget import MemoryBudget
 from blocks.ingestion.pipeline import IngestionPipeline
 from blocks.kinds import open_any, open_grid
 from blocks.progress_bar import Bar, no_bar
 from blocks.ratings.matrix import Matrix
+from blocks.ratings.matrix_writer import finish_matrix
 from blocks.ratings.transposition import write_slices
-from blocks.ratings.writer import finish_matrix
 from blocks.samples.samples import Samples
 from blocks.samples.shards import split_samples
-from blocks.shards.dealing import Runs, deal_documents
-from blocks.shards.whole import RankedColumns, columns_hash, columns_of
-from blocks.store import check_file, write_lines
-from blocks.workers import Workers
+from blocks.shards.document_distribution import Runs, deal_documents
+from blocks.shards.whole_dataset import RankedColumns, columns_hash, ranked_columns
+from blocks.stored_dataset import check_file, write_lines
+from blocks.workers import WorkerPool
 
 RANK = "{rank}"  # placeholder in a path for the index of the shard
 _CHUNK = 1 << 20  # number of documents processed at a time
 _BYTES_OF_SAMPLE = 80  # memory for each sample of a block while it is split
 
 
-class Splitting(NamedTuple):
+class SplitSettings(NamedTuple):
     """Settings of all workers.
 
     whole: path of the whole dataset. places: file of uint64 (D,), the index of each document in its shard. rank_of:
@@ -56,13 +57,13 @@ class Splitting(NamedTuple):
     """
 
     whole: str
-    targets: list[Target]
+    targets: list[DatasetTarget]
     places: str
     rank_of: np.ndarray
     slice_bounds: np.ndarray
 
 
-class Share(NamedTuple):
+class BlockShare(NamedTuple):
     """The part of a block that a shard gets. number: index of the shard's block."""
 
     shard: int
@@ -71,11 +72,11 @@ class Share(NamedTuple):
 
 
 @dataclass
-class Split:
+class SplitBlockTask:
     """A block of the whole dataset to split; the answer has a shard and its block entry for each share."""
 
     number: int
-    shares: list[Share] = field(repr=False)
+    shares: list[BlockShare] = field(repr=False)
 
 
 def make_shards(
@@ -137,7 +138,7 @@ def _paths(out: str, shards: int) -> list[Path]:
 
 
 @contextmanager
-def _new_shards(out: str, shards: int, overwrite: bool) -> Iterator[list[Target]]:
+def _new_shards(out: str, shards: int, overwrite: bool) -> Iterator[list[DatasetTarget]]:
     """Yield the paths where shards are written; they are published when all are complete."""
     if shards < 1:
         raise RequestError(f"--shards must be at least 1, got {shards}")
@@ -151,31 +152,33 @@ def _new_shards(out: str, shards: int, overwrite: bool) -> Iterator[list[Target]
         for root in roots:
             (root / "spill").mkdir(parents=True)
             (root / "blocks").mkdir()
-        yield [Target(root, root / "spill") for root in roots]
+        yield [DatasetTarget(root, root / "spill") for root in roots]
 
 
-def _split(whole: Dataset | Matrix, targets: list[Target], workers: int | None, memory: int | None, bar: Bar) -> None:
+def _split(
+    whole: Dataset | Matrix, targets: list[DatasetTarget], workers: int | None, memory: int | None, bar: Bar
+) -> None:
     _require_sound(whole)
-    processes = workers or cores()
-    Budget(memory, processes).names_bytes(_BYTES_OF_SAMPLE * int(whole.index.cells.sum(axis=1).max()))
+    processes = workers or core_count()
+    MemoryBudget(memory, processes).names_bytes(_BYTES_OF_SAMPLE * int(whole.index.cells.sum(axis=1).max()))
     shares = deal_documents(whole, len(targets))
     spill = targets[0].spill
     owners = _owners(whole, shares, spill / "owners", len(targets))
     counts = _number(owners, spill / "places", len(targets))
     columns = _columns(whole, len(targets))
     told = _told(whole, columns, spill / "owners")
-    splitting = Splitting(
+    splitting = SplitSettings(
         str(whole.path), targets, str(spill / "places"), _rank_of(whole, columns), np.array(columns.slice_bounds)
     )
-    with Workers("blocks.shards.worker:start", splitting, processes) as pool:
+    with WorkerPool("blocks.shards.worker:start", splitting, processes) as pool:
         blocks = _write_blocks(pool, shares, len(targets), bar)
         for number in reversed(
             range(len(targets))
         ):  # the first shard is published last: its spill directory has files that all shards need
             target = targets[number]
             texts = _write_texts(whole, target.root, owners, number)
-            numbers = Pieces("uint64", int(counts[number]), _numbers(owners, number))
-            arrays: dict[str, np.ndarray | Pieces] = {"numbers": numbers, "frequencies": columns.frequencies}
+            numbers = ArrayPieces("uint64", int(counts[number]), _numbers(owners, number))
+            arrays: dict[str, np.ndarray | ArrayPieces] = {"numbers": numbers, "frequencies": columns.frequencies}
             entry = write_arrays(target.root, "whole.h5", arrays)
             shard = {"number": number, "shards": len(targets), "whole": told, "index": entry}
             common = {"texts": texts, "made": whole.manifest["made"], "shard": shard}
@@ -213,7 +216,7 @@ def _owners(whole: Dataset | Matrix, shares: list[dict[int, Runs]], path: Path, 
     owners = np.memmap(path, dtype, "r+")
     for number, of_block in enumerate(shares):
         block = whole.block(number)
-        numbers = block.documents if isinstance(block, Block) else block.rows
+        numbers = block.documents if isinstance(block, TokenBlock) else block.rows
         for shard, runs in of_block.items():
             for first, last in runs:
                 owners[numbers[first:last]] = shard
@@ -248,7 +251,7 @@ def _numbers(owners: np.ndarray, shard: int) -> Iterator[np.ndarray]:
 
 def _columns(whole: Dataset | Matrix, shards: int) -> RankedColumns:
     """Return the columns of the whole dataset, divided into more slices if a ring needs more than the dataset has."""
-    columns, least = columns_of(whole), least_slices(shards)
+    columns, least = ranked_columns(whole), least_slices(shards)
     if whole.slice_count >= least:
         return columns
     frequencies = np.empty_like(columns.frequencies)
@@ -262,7 +265,7 @@ def _rank_of(whole: Dataset | Matrix, columns: RankedColumns) -> np.ndarray:
     """Return the rank in `columns` of the word at each rank of the whole dataset, uint32 (V,)."""
     rank_of_id = np.empty(columns.ids.size, np.uint32)
     rank_of_id[columns.ids] = np.arange(columns.ids.size, dtype=np.uint32)
-    return rank_of_id[columns_of(whole).ids]
+    return rank_of_id[ranked_columns(whole).ids]
 
 
 def _told(whole: Dataset | Matrix, columns: RankedColumns, owners: Path) -> dict[str, Any]:
@@ -277,11 +280,13 @@ def _told(whole: Dataset | Matrix, columns: RankedColumns, owners: Path) -> dict
     }
 
 
-def _write_blocks(pool: Workers, shares: list[dict[int, Runs]], shards: int, bar: Bar) -> list[list[dict[str, Any]]]:
+def _write_blocks(pool: WorkerPool, shares: list[dict[int, Runs]], shards: int, bar: Bar) -> list[list[dict[str, Any]]]:
     """Split all blocks of the whole dataset. Returns the block entries of each shard."""
     following = [count() for _ in range(shards)]
     messages = [
-        Split(number, [Share(shard, next(following[shard]), runs) for shard, runs in sorted(of_block.items())])
+        SplitBlockTask(
+            number, [BlockShare(shard, next(following[shard]), runs) for shard, runs in sorted(of_block.items())]
+        )
         for number, of_block in enumerate(shares)
     ]
     progress = bar("splitting", len(messages), "block")
@@ -312,24 +317,24 @@ def _write_texts(whole: Dataset | Matrix, root: Path, owners: np.ndarray, shard:
     return texts
 
 
-def documents_file(target: Target, number: int) -> Path:
+def documents_file(target: DatasetTarget, number: int) -> Path:
     """Return the path of a block's document frequencies: uint32 for each word that occurs in it."""
     return target.spill / f"documents-{number}"
 
 
 def _finish_corpus(
-    whole: Dataset, target: Target, blocks: list[dict[str, Any]], columns: RankedColumns, common: dict[str, Any]
+    whole: Dataset, target: DatasetTarget, blocks: list[dict[str, Any]], columns: RankedColumns, common: dict[str, Any]
 ) -> None:
     frequencies, document_frequencies = np.zeros((2, columns.ids.size), np.int64)
     for number, entry in enumerate(blocks):
-        block = Block(**map_arrays(target.root / entry["file"], entry["arrays"]))
+        block = TokenBlock(**map_arrays(target.root / entry["file"], entry["arrays"]))
         words = columns.ids[block.words]
         frequencies[words] += np.diff(block.word_offsets)
         document_frequencies[words] += np.fromfile(documents_file(target, number), np.uint32)
     planted = whole.planted_topics()
     entry_of_topics = write_arrays(target.root, "topics.h5", planted) if planted else None
     shutil.rmtree(target.spill)
-    finish(
+    finish_corpus_files(
         target.root,
         blocks=blocks,
         words=RankedWords(columns.ids, columns.slice_bounds, frequencies, document_frequencies),
@@ -340,8 +345,8 @@ def _finish_corpus(
 
 
 def _finish_matrix(
-    pool: Workers,
-    target: Target,
+    pool: WorkerPool,
+    target: DatasetTarget,
     blocks: list[dict[str, Any]],
     columns: RankedColumns,
     common: dict[str, Any],

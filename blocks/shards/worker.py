@@ -7,41 +7,41 @@ from typing import Any
 
 import numpy as np
 
-from blocks.compiler import prepare
+from blocks.compiler import compile_kernels
 from blocks.corpus.block_writer import word_major, write_block
-from blocks.corpus.dataset import Block, Dataset
+from blocks.corpus.dataset import Dataset, TokenBlock
 from blocks.files import disk_errors
 from blocks.kinds import open_grid
-from blocks.ratings.matrix import Matrix, RowBlock
-from blocks.ratings.transposition import ColumnsToWrite, spill_columns, write_columns
-from blocks.ratings.writer import publish_rows
-from blocks.shards.splitting import Share, Split, Splitting, documents_file, require_whole
+from blocks.ratings.matrix import Matrix, MatrixRowBlock
+from blocks.ratings.matrix_writer import publish_rows
+from blocks.ratings.transposition import WriteColumnsTask, spill_columns, write_columns
+from blocks.shards.splitting import BlockShare, SplitBlockTask, SplitSettings, documents_file, require_whole
 
 
-class ShardWorker:
-    """Handles `Split` and, for matrices, `ColumnsToWrite`."""
+class SplitWorker:
+    """Handles `SplitBlockTask` and, for matrices, `WriteColumnsTask`."""
 
-    def __init__(self, splitting: Splitting) -> None:
+    def __init__(self, splitting: SplitSettings) -> None:
         self._splitting = splitting
         self._whole: Dataset | Matrix = open_grid(Path(splitting.whole))
         self._places = np.memmap(splitting.places, np.uint64, "r")
 
-    def __call__(self, message: Split | ColumnsToWrite) -> Any:
+    def __call__(self, message: SplitBlockTask | WriteColumnsTask) -> Any:
         """Handle a message."""
         with disk_errors(self._splitting.targets[0].root):
-            return self._split(message) if isinstance(message, Split) else write_columns(message)
+            return self._split(message) if isinstance(message, SplitBlockTask) else write_columns(message)
 
-    def _split(self, message: Split) -> list[tuple[int, dict[str, Any]]]:
+    def _split(self, message: SplitBlockTask) -> list[tuple[int, dict[str, Any]]]:
         entry = self._whole.manifest["blocks"][message.number]
         require_whole(self._whole, self._whole.path / entry["file"], entry)
         block = self._whole.block(message.number)
-        if isinstance(block, RowBlock):
+        if isinstance(block, MatrixRowBlock):
             return [(share.shard, self._write_rows(block, share)) for share in message.shares]
         words = self._splitting.rank_of[block.words]
         ranks = np.repeat(words, np.diff(block.word_offsets))[block.positions]
         return [(share.shard, self._write_documents(block, ranks, share)) for share in message.shares]
 
-    def _write_documents(self, block: Block, ranks: np.ndarray, share: Share) -> dict[str, Any]:
+    def _write_documents(self, block: TokenBlock, ranks: np.ndarray, share: BlockShare) -> dict[str, Any]:
         """Write the documents of a share.
 
         ranks: uint32 (N,), ranks of the block's tokens in document order.
@@ -57,13 +57,13 @@ class ShardWorker:
         documents_file(target, share.number).write_bytes(counts.astype(np.uint32).data)
         return entry
 
-    def _write_rows(self, block: RowBlock, share: Share) -> dict[str, Any]:
+    def _write_rows(self, block: MatrixRowBlock, share: BlockShare) -> dict[str, Any]:
         target = self._splitting.targets[share.shard]
         offsets = _offsets(share, block.offsets)
         columns = self._splitting.rank_of[_of_items(share, block.offsets, block.columns)]
         rows = np.repeat(np.arange(offsets.size - 1, dtype=np.uint64), np.diff(offsets))
         order = np.argsort(rows << np.uint64(32) | columns, kind="stable")
-        written = RowBlock(
+        written = MatrixRowBlock(
             self._places[_of_runs(share, block.rows)].astype(np.uint32),
             offsets,
             columns[order],
@@ -74,19 +74,19 @@ class ShardWorker:
         return entry
 
 
-def _of_runs(share: Share, array: np.ndarray) -> np.ndarray:
+def _of_runs(share: BlockShare, array: np.ndarray) -> np.ndarray:
     """Return the elements of an array that belong to the documents of a share."""
     return np.concatenate([array[first:last] for first, last in share.runs])
 
 
-def _of_items(share: Share, offsets: np.ndarray, array: np.ndarray) -> np.ndarray:
+def _of_items(share: BlockShare, offsets: np.ndarray, array: np.ndarray) -> np.ndarray:
     """Return the elements of an array that belong to the tokens of a share's documents. offsets: start of each document
     in the array.
     """
     return np.concatenate([array[offsets[first] : offsets[last]] for first, last in share.runs])
 
 
-def _offsets(share: Share, offsets: np.ndarray) -> np.ndarray:
+def _offsets(share: BlockShare, offsets: np.ndarray) -> np.ndarray:
     """Return the start of each document of a share among the share's tokens, int64."""
     return np.concatenate(([0], np.cumsum(_of_runs(share, np.diff(offsets))))).astype(np.int64)
 
@@ -95,7 +95,7 @@ def _warm_up() -> None:
     word_major(np.empty(0, np.uint32), np.zeros(1, np.int64), 1)
 
 
-def start(splitting: Splitting) -> ShardWorker:
-    """Return the message handler for `blocks.workers.Workers`."""
-    prepare(_warm_up)
-    return ShardWorker(splitting)
+def start(splitting: SplitSettings) -> SplitWorker:
+    """Return the message handler for `blocks.workers.WorkerPool`."""
+    compile_kernels(_warm_up)
+    return SplitWorker(splitting)

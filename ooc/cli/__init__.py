@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from blocks import interpreters
 from blocks.errors import RequestError
-from blocks.workers import start_ahead
+from blocks.workers import start_first_interpreter
 
 _DESIGNS = {"svmlight", "mtx", "npz", "plink"}
 
@@ -21,7 +21,7 @@ def main() -> NoReturn:
     interpreters.ours = True
     if sys.argv[1:2] == ["ingest"] and not {"synthetic", "--by-rows", "--help"} & set(sys.argv) and _says_text():
         with suppress(RequestError):  # errors are reported when workers are needed
-            start_ahead(f"blocks.{_kind(sys.argv[2:])}.worker:load")
+            start_first_interpreter(f"blocks.{_kind(sys.argv[2:])}.worker:load")
     from ooc.cli.app import run
 
     run()

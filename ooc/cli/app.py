@@ -37,14 +37,14 @@ from ooc.cli import (
     train,
     watch,
 )
-from ooc.cli.command import Command, Commands, TrainingCommand
-from ooc.cli.console import BrokenPipe, explained, prepare_output, visible
+from ooc.cli.command import OocCommand, OocCommandGroup, TrainingCommand
+from ooc.cli.console import OutputPipeClosed, explain_error, prepare_output, visible
 from ooc.cli.registry import commands, register
 from ooc.cli.variables import variable, warn_of_unknown
 
 app = typer.Typer(
     name="ooc",
-    cls=Commands,
+    cls=OocCommandGroup,
     help="Train topic models, matrix factorizations and sparse regressions on data larger than memory.",
     epilog="""\b
 Examples:
@@ -93,7 +93,7 @@ app.command(context_settings={"allow_interspersed_args": False})(
 app.command(hidden=True)(rank.rank)
 
 for registered in (*app.registered_commands, *ingest.app.registered_commands, *settings.app.registered_commands):
-    registered.cls = TrainingCommand if registered.callback is train.resume else Command
+    registered.cls = TrainingCommand if registered.callback is train.resume else OocCommand
 for registered in train.app.registered_commands:
     registered.cls = TrainingCommand
 register(app)
@@ -109,23 +109,23 @@ def run() -> NoReturn:
     sys.unraisablehook = _interrupt_again
     prepare_output()
     if "--log-format=json" in sys.argv or ("--log-format", "json") in pairwise(sys.argv):
-        stderr.use_format("json")  # so that errors in options are reported in this format, too
+        stderr.set_log_format("json")  # so that errors in options are reported in this format, too
     try:
         code = commands(*sys.argv[1:3])(standalone_mode=False)  # typer turns a KeyboardInterrupt into 130
         if code == 130:
-            raise _Interrupt
+            raise _SignalReceived
         if sys.stdout:
             sys.stdout.flush()
-    except (BrokenPipeError, BrokenPipe) as error:
+    except (BrokenPipeError, OutputPipeClosed) as error:
         if not _is_read_no_more(1):
-            _fail(*explained(error.__cause__ or error))
+            _fail(*explain_error(error.__cause__ or error))
         _drop_output()
         sys.exit(0)  # the reader, such as `head`, has closed the pipe
     except (Exception, KeyboardInterrupt) as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            stderr.note(str(error))
+            stderr.print_note(str(error))
             sys.exit(2)
-        _fail(*explained(error))
+        _fail(*explain_error(error))
     sys.exit(code or 0)
 
 
@@ -136,7 +136,7 @@ def _is_read_no_more(descriptor: int) -> bool:
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in looks.poll(0))
 
 
-class _Interrupt(KeyboardInterrupt):
+class _SignalReceived(KeyboardInterrupt):
     """A signal that ends the command.
 
     This is a subclass because Python handles a plain KeyboardInterrupt that leaves an `exec` specially: it kills itself
@@ -145,12 +145,12 @@ class _Interrupt(KeyboardInterrupt):
 
 
 def _interrupt(*_: object) -> None:
-    raise _Interrupt
+    raise _SignalReceived
 
 
 def _interrupt_again(lost: sys.UnraisableHookArgs) -> None:
     """Raise again an interrupt that Python ignored because it was raised in a finalizer or a callback."""
-    if lost.exc_type is _Interrupt:
+    if lost.exc_type is _SignalReceived:
         signal.setitimer(signal.ITIMER_REAL, 0.01)
     else:
         sys.__unraisablehook__(lost)
@@ -162,7 +162,7 @@ def _fail(what: str, remedy: str, code: int) -> NoReturn:
         import traceback
 
         trace = traceback.format_exc()
-    stderr.fail(visible(what), visible(remedy), exit_code=code, traceback=trace)
+    stderr.print_error(visible(what), visible(remedy), exit_code=code, traceback=trace)
     try:
         if sys.stdout:
             sys.stdout.flush()

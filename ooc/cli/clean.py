@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from blocks import stderr
-from ooc.cli.console import Json, print_json, say
+from ooc.cli.console import Json, print_json, print_line
 
 
 def clean(
@@ -28,11 +28,11 @@ def clean(
     cleaned = clean(path, state=state)
     total = sum(gone.bytes for gone in cleaned.removed)
     for problem in cleaned.skipped:
-        stderr.warn(f"skipped: {problem}")
+        stderr.print_warning(f"skipped: {problem}")
     if json:
         removed = [{"path": str(gone.path), "bytes": gone.bytes} for gone in cleaned.removed]
         print_json({"path": str(path), "bytes": total, "removed": removed, "skipped": cleaned.skipped})
         return
     for gone in cleaned.removed:
-        say(f"{gone.path}: removed, {gone.bytes / 1e6:,.1f} MB")
-    say(f"{path}: {total / 1e6:,.1f} MB freed" if cleaned.removed else f"{path}: nothing to delete")
+        print_line(f"{gone.path}: removed, {gone.bytes / 1e6:,.1f} MB")
+    print_line(f"{path}: {total / 1e6:,.1f} MB freed" if cleaned.removed else f"{path}: nothing to delete")

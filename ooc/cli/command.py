@@ -37,7 +37,7 @@ _NOT_NOTED = {  # options that only affect how a run is started and reported
 TYPED_ONLY = ("program", "ssh-config", "trust-pickle")  # these let other code run: no file or variable may set them
 
 
-class Command(TyperCommand):
+class OocCommand(TyperCommand):
     """A command of ooc."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -85,22 +85,22 @@ class Command(TyperCommand):
             error.what = _with_variables(ctx, error.what)
             raise
         except BrokenPipeError as error:  # typer would exit with 1
-            raise console.BrokenPipe from error
+            raise console.OutputPipeClosed from error
 
     def _invoke(self, ctx: Any) -> Any:
         words, out = words_of(ctx), ctx.params.get("out")
         if ctx.params.pop("skip_existing", False) and _is_there(ctx):
             told = f"{out} already exists and is left unchanged"
-            console.print_json({"path": str(out), "skipped": True}) if ctx.params["json"] else console.say(told)
+            console.print_json({"path": str(out), "skipped": True}) if ctx.params["json"] else console.print_line(told)
             return None
         _keep_standard_output(ctx)
         if words[0] != "train":
             return super().invoke(ctx)
-        from ooc.runs.beginning import begun_by
+        from ooc.runs.start_command import record_command
 
         noted = {
             name: ctx.params[param.name]
-            for name, param in options_of(self).items()
+            for name, param in command_options(self).items()
             if name not in _NOT_NOTED and param.name in ctx.params
         }
         resumes = ctx.params.pop("resume", False)
@@ -109,11 +109,11 @@ class Command(TyperCommand):
                 "--resume and --overwrite are mutually exclusive: one continues a run, the other replaces it",
                 "Give only one of them.",
             )
-        with begun_by(" ".join(words), noted, resumes=resumes):
+        with record_command(" ".join(words), noted, resumes=resumes):
             return super().invoke(ctx)
 
 
-class TrainingCommand(Command):
+class TrainingCommand(OocCommand):
     """A command that trains a run."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
@@ -126,9 +126,9 @@ class TrainingCommand(Command):
         watch, path = ctx.params.pop("watch"), ctx.params.pop("metrics_file")
         if path is None:
             return self._train(ctx, watch=watch)
-        from ooc.runs.metrics_file import keep
+        from ooc.runs.metrics_file import keep_metrics_file
 
-        with keep(path):
+        with keep_metrics_file(path):
             return self._train(ctx, watch=watch)
 
     def _train(self, ctx: Any, *, watch: bool) -> Any:
@@ -187,7 +187,7 @@ def _is_stream(out: Path) -> bool:
     return is_passed_on(out)
 
 
-class Commands(TyperGroup):
+class OocCommandGroup(TyperGroup):
     """All commands, in sections by subject."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -222,7 +222,7 @@ def _set_variables(command: Any) -> None:
 
     The help does not list these variables, which would double its length.
     """
-    for name, param in parameters_of(command).items():
+    for name, param in command_parameters(command).items():
         param.show_envvar = False
         if param.param_type_name == "option":
             param.envvar = None if name in TYPED_ONLY else variable(name)
@@ -230,16 +230,16 @@ def _set_variables(command: Any) -> None:
             param.envvar = []  # no variable; before click 8.3, None would keep the argument from being read from a file
 
 
-def options_of(command: Any) -> dict[str, Any]:
+def command_options(command: Any) -> dict[str, Any]:
     """Return the options of a command by name, such as `evaluate-every`."""
     options = (param for param in command.params if param.param_type_name == "option")
     return {max(param.opts, key=len).lstrip("-"): param for param in options}
 
 
-def parameters_of(command: Any) -> dict[str, Any]:
+def command_parameters(command: Any) -> dict[str, Any]:
     """Return the arguments and options of a command by their names in a config file."""
     arguments = (param for param in command.params if param.param_type_name == "argument")
-    return {param.name.replace("_", "-"): param for param in arguments} | options_of(command)
+    return {param.name.replace("_", "-"): param for param in arguments} | command_options(command)
 
 
 def words_of(ctx: Any) -> tuple[str, ...]:
@@ -248,7 +248,7 @@ def words_of(ctx: Any) -> tuple[str, ...]:
     return (*above, *ctx.command.name.split())  # the name of a command that a rank runs has two words
 
 
-def source_of(ctx: Any, name: str) -> str:
+def parameter_source(ctx: Any, name: str) -> str:
     """Return the source of a parameter's value: COMMANDLINE, ENVIRONMENT, DEFAULT_MAP (the config file) or DEFAULT."""
     source = ctx.get_parameter_source(name)
     return source.name if source else "DEFAULT"
@@ -260,20 +260,20 @@ def is_overruled(ctx: Any, name: str, by: str) -> bool:
     For example, the command line takes precedence over a config file.
     """
     order = ("COMMANDLINE", "ENVIRONMENT", "DEFAULT_MAP", "DEFAULT")
-    return order.index(source_of(ctx, by)) < order.index(source_of(ctx, name))
+    return order.index(parameter_source(ctx, by)) < order.index(parameter_source(ctx, name))
 
 
 def _hint(ctx: Any, param: Any) -> str | None:
     """Return the name of a parameter for an error message; None to use click's own hint."""
-    if (source := source_of(ctx, param.name)) == "ENVIRONMENT":
+    if (source := parameter_source(ctx, param.name)) == "ENVIRONMENT":
         return str(param.envvar)
     return f"'{max(param.opts, key=len)}' in {ctx.obj[param.name].where}" if source == "DEFAULT_MAP" else None
 
 
 def _with_variables(ctx: Any, text: str) -> str:
     """Return a message in which each option set by an environment variable is replaced with the variable's name."""
-    for name, option in options_of(ctx.command).items():
-        if source_of(ctx, option.name) == "ENVIRONMENT":
+    for name, option in command_options(ctx.command).items():
+        if parameter_source(ctx, option.name) == "ENVIRONMENT":
             text = re.sub(rf"--{name}(?![\w-])", option.envvar, text)
     return text
 
@@ -282,8 +282,8 @@ def _read_config(ctx: typer.Context, param: typer.CallbackParam, value: Path | N
     if value is not None:
         from ooc.cli.config import read_config
 
-        shared = source_of(ctx, param.name) == "ENVIRONMENT"
-        ctx.obj = read_config(value, words_of(ctx), parameters_of(ctx.command), shared=shared)
+        shared = parameter_source(ctx, param.name) == "ENVIRONMENT"
+        ctx.obj = read_config(value, words_of(ctx), command_parameters(ctx.command), shared=shared)
         ctx.default_map = {name: found.value for name, found in ctx.obj.items()}
     return value
 
@@ -340,7 +340,7 @@ def _skip_existing(
 def _log_format(
     log_format: Annotated[
         str | None,
-        console.one_of(
+        console.choice_option(
             "text|json",
             "Format of messages and progress on standard error [default: text].",
             callback=console.use_log_format,

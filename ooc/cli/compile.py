@@ -15,7 +15,7 @@ import typer
 
 from blocks.errors import RequestError, WorkFailed
 from blocks.plurals import count_of
-from ooc.cli.console import Json, print_json, progress_bar, say
+from ooc.cli.console import Json, print_json, print_line, progress_bar
 from ooc.cli.variables import without_options
 
 # Commands on tiny data, which call the same kernels as commands on large data. A command with {sampler} is run once for
@@ -96,9 +96,9 @@ def compile_(
     chosen = models or list(_COMMANDS)
     if unknown := set(chosen) - set(_COMMANDS):
         raise RequestError(f"unknown model {min(unknown)!r}", f"Choose from: {', '.join(_COMMANDS)}.")
-    from blocks.kernel_cache import kept
+    from blocks.kernel_cache import cache_summary
 
-    before = kept()
+    before = cache_summary()
     remedy = "Set OOC_CACHE_DIR to a directory that only you can write to."
     if before["path"] is None:
         raise WorkFailed("no directory is private and writable, so kernels cannot be cached", remedy)
@@ -112,11 +112,13 @@ def compile_(
             bar.set_postfix_str(f"{model}: {command.split()[0]}")
             _run(command, Path(directory, model))
             bar.update()
-    facts = kept()
+    facts = cache_summary()
     if json:
         print_json(facts)
     else:
-        say(f"{count_of(facts['kernels'], 'compiled kernel')}, {facts['bytes'] / 1e6:,.1f} MB in {facts['path']}")
+        print_line(
+            f"{count_of(facts['kernels'], 'compiled kernel')}, {facts['bytes'] / 1e6:,.1f} MB in {facts['path']}"
+        )
 
 
 def _commands(model: str) -> Iterator[str]:

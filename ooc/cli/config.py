@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 
 from blocks.errors import RequestError
 from blocks.files import no_such_file
-from ooc.cli.command import TYPED_ONLY, parameters_of
+from ooc.cli.command import TYPED_ONLY, command_parameters
 from ooc.cli.registry import commands
 
 Table = dict[str, Any]
 
 
-class FileValue(NamedTuple):
+class ConfigFileValue(NamedTuple):
     """A value from a config file, in command-line form. where: the file and the table in it."""
 
     value: Any
@@ -36,7 +36,7 @@ class FileValue(NamedTuple):
 
 def read_config(
     path: Path, words: Sequence[str], parameters: Mapping[str, Any], *, shared: bool = False
-) -> dict[str, FileValue]:
+) -> dict[str, ConfigFileValue]:
     """Return the values in a config file for a command, by parameter name.
 
     words: words that invoke the command, such as ("train", "lda"). parameters: parameters of the command, by their
@@ -49,12 +49,12 @@ def read_config(
     else:
         for name in content:
             _check_option(f"{path}", name, parameters)
-    found: dict[str, FileValue] = {}
+    found: dict[str, ConfigFileValue] = {}
     for name, table in _tables(content, words):
         where = _where(path, name)
         for key in table.keys() & parameters.keys():
             if not isinstance(table[key], dict):
-                found[parameters[key].name] = FileValue(_value(table[key], parameters[key]), where)
+                found[parameters[key].name] = ConfigFileValue(_value(table[key], parameters[key]), where)
     return found
 
 
@@ -94,7 +94,7 @@ def _check(path: Path, table: Table, command: Any, name: str) -> None:
     command: the command or group that the table is for. name: name of the table, such as train.lda.
     """
     below = _below(command)
-    known = dict.fromkeys(option for each in _singles(command) for option in parameters_of(each))
+    known = dict.fromkeys(option for each in _singles(command) for option in command_parameters(each))
     for key, value in table.items():
         if not isinstance(value, dict):
             _check_option(_where(path, name), key, known)

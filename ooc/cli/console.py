@@ -30,7 +30,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.", 
 JSON = Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
 
-def one_of(names: str, help: str, *flags: str, **more: Any) -> Any:
+def choice_option(names: str, help: str, *flags: str, **more: Any) -> Any:
     """Return an option whose value is one of several names, shown as a|b|c; a name in upper case stands for any
     value.
     """
@@ -57,11 +57,11 @@ def be_quiet(value: bool) -> bool:
 def use_log_format(value: str | None) -> str | None:
     """Handle `--log-format`."""
     if value is not None:
-        stderr.use_format(value)
+        stderr.set_log_format(value)
     return value
 
 
-def say(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line about finished work where `show` prints results, unless --quiet is given."""
     if not quiet:
         show(text)
@@ -69,7 +69,7 @@ def say(text: str) -> None:
 
 def show(text: str) -> None:
     """Print a result on standard output, or on standard error if a file or table is written to standard output."""
-    stderr.note(text) if _told_on_error else print(text)
+    stderr.print_note(text) if _told_on_error else print(text)
 
 
 def keep_standard_output() -> None:
@@ -81,7 +81,7 @@ def keep_standard_output() -> None:
 def note(text: str) -> None:
     """Print a note about finished work on standard error, also with --json, but not with --quiet."""
     if not quiet:
-        stderr.note(text)
+        stderr.print_note(text)
 
 
 def progress_bar(what: str, total: int | None, unit: str) -> Any:
@@ -108,7 +108,7 @@ def visible(text: str) -> str:
     return text.translate(_SHOWN)
 
 
-class Terminal(io.TextIOWrapper):
+class EscapingTerminal(io.TextIOWrapper):
     """Terminal stream that escapes control characters, except the carriage return that starts a progress bar."""
 
     def write(self, text: str) -> int:
@@ -119,21 +119,21 @@ class Terminal(io.TextIOWrapper):
 def prepare_output() -> None:
     """Make standard output and standard error print any text, by escaping the characters that they cannot encode.
 
-    Streams that are terminals are wrapped as `Terminal`; `sys.__stdout__` stays the original stream.
+    Streams that are terminals are wrapped as `EscapingTerminal`; `sys.__stdout__` stays the original stream.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")
         if isinstance(stream, io.TextIOWrapper) and stream.isatty():
-            setattr(sys, name, Terminal(stream.buffer, stream.encoding, stream.errors, line_buffering=True))
+            setattr(sys, name, EscapingTerminal(stream.buffer, stream.encoding, stream.errors, line_buffering=True))
 
 
-class BrokenPipe(Exception):
+class OutputPipeClosed(Exception):
     """A pipe, usually standard output, no longer has a reader."""
 
 
-class Explained(NamedTuple):
+class ExplainedError(NamedTuple):
     """A failure as the user sees it."""
 
     what: str
@@ -141,23 +141,23 @@ class Explained(NamedTuple):
     code: int
 
 
-def explained(error: BaseException) -> Explained:
+def explain_error(error: BaseException) -> ExplainedError:
     """Return the message, the remedy and the exit code of an error."""
     if isinstance(error, OocError):
-        return Explained(error.what, error.remedy, error.exit_code)
+        return ExplainedError(error.what, error.remedy, error.exit_code)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = error.filename or "standard output or a temporary file"
-        return Explained(f"{where}: the disk is full", "Free some disk space, then run the same command again.", 1)
+        return ExplainedError(f"{where}: the disk is full", "Free some disk space, then run the same command again.", 1)
     if lack := out_of_memory(error):
-        return Explained(lack.what, lack.remedy, lack.exit_code)
+        return ExplainedError(lack.what, lack.remedy, lack.exit_code)
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
-        return Explained("interrupted", "", 130)
+        return ExplainedError("interrupted", "", 130)
     if (told := getattr(error, "format_message", None)) is not None:  # unknown options and the like
         meant = getattr(error, "possibilities", None)
         said: str = error.message  # type: ignore[attr-defined]
         what = f"{said}; did you mean {' or '.join(meant)}?" if meant and "Did you mean" not in said else told()
-        return Explained(what, f"Try: {_help_command(error)}", 2)
-    return Explained(
+        return ExplainedError(what, f"Try: {_help_command(error)}", 2)
+    return ExplainedError(
         f"{type(error).__name__}: {error}", "This is a bug in ooc; `ooc --debug ...` shows the traceback.", 1
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ooc.cli.console import Json, Overwrite, print_json, say
+from ooc.cli.console import Json, Overwrite, print_json, print_line
 
 
 def curves(
@@ -32,4 +32,4 @@ def curves(
     if json:
         print_json({"path": str(out), "value": name, "runs": list(map(str, runs))})
     else:
-        say(f"{out}: {name} of {', '.join(map(str, runs))}")
+        print_line(f"{out}: {name} of {', '.join(map(str, runs))}")

@@ -10,7 +10,7 @@ import typer
 from blocks.errors import RequestError
 from blocks.plurals import count_of
 from ooc.cli import ingest_options as groups
-from ooc.cli.console import JSON, note, print_json, progress_bar, say
+from ooc.cli.console import JSON, note, print_json, print_line, progress_bar
 from ooc.cli.options import options, parameter, takes
 
 INPUTS = parameter(
@@ -29,7 +29,7 @@ OUT = parameter("out", Annotated[str, typer.Argument(help="Directory of the new 
 @takes(
     INPUTS,
     OUT,
-    options(groups.ColumnsOptions, groups.SvmlightOptions, groups.ColumnBlocksOptions, groups.DatasetOptions),
+    options(groups.ReusedColumnsOptions, groups.SvmlightOptions, groups.DesignBlockOptions, groups.DatasetOptions),
     JSON,
 )
 def svmlight(**given: Any) -> None:
@@ -51,7 +51,7 @@ def svmlight(**given: Any) -> None:
 
 def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
     """Create a sample set from the options of `ooc ingest svmlight --by-rows`, and print a summary."""
-    from blocks.describe import describe, size_of
+    from blocks.dataset_description import describe, size_summary
     from blocks.samples.ingestion import ingest_samples
 
     for name in ("block_size", "workers", "memory_bytes"):
@@ -62,11 +62,11 @@ def ingest_by_rows(given: dict[str, Any], seed: int) -> None:
     samples = ingest_samples(**given, seed=seed, bar=progress_bar)
     facts = describe(samples)
     labels = count_of(facts["labels"], "label") if facts["labels"] else "numeric labels"
-    held = f"{samples.path}: {size_of(samples)}, {labels}"
+    held = f"{samples.path}: {size_summary(samples)}, {labels}"
     tell(facts, f"{held}\n{count_of(facts['blocks'], 'block')}", started, as_json)
 
 
-@takes(INPUT, OUT, options(groups.TargetOptions, groups.ColumnBlocksOptions, groups.DatasetOptions), JSON)
+@takes(INPUT, OUT, options(groups.TargetFileOptions, groups.DesignBlockOptions, groups.DatasetOptions), JSON)
 def mtx(**given: Any) -> None:
     """Ingest a MatrixMarket file as a design matrix.
 
@@ -81,7 +81,7 @@ def mtx(**given: Any) -> None:
         Annotated[str, typer.Argument(help="File of scipy.sparse.save_npz, or of numpy.savez with a dense array X.")],
     ),
     OUT,
-    options(groups.TargetOptions, groups.ColumnBlocksOptions, groups.DatasetOptions),
+    options(groups.TargetFileOptions, groups.DesignBlockOptions, groups.DatasetOptions),
     JSON,
 )
 def npz(**given: Any) -> None:
@@ -99,7 +99,7 @@ def npz(**given: Any) -> None:
         "input", Annotated[str, typer.Argument(help="The .bed file; its .bim and .fam files must be beside it.")]
     ),
     OUT,
-    options(groups.TargetOptions, groups.GenotypesOptions, groups.ColumnBlocksOptions, groups.DatasetOptions),
+    options(groups.TargetFileOptions, groups.GenotypesOptions, groups.DesignBlockOptions, groups.DatasetOptions),
     JSON,
 )
 def plink(**given: Any) -> None:
@@ -117,7 +117,7 @@ def plink(**given: Any) -> None:
 
 def ingest(kind: str, given: dict[str, Any]) -> None:
     """Create a design matrix from the options of a command, and print a summary."""
-    from blocks.describe import describe, size_of, what_is_missing
+    from blocks.dataset_description import describe, missing_values_text, size_summary
     from blocks.design.design import FORMS
     from blocks.design.ingestion import ingest_design
     from blocks.design.request import DesignRequest
@@ -131,9 +131,9 @@ def ingest(kind: str, given: dict[str, Any]) -> None:
     request = DesignRequest(kind=kind, **{name: value for name, value in given.items() if value is not None})
     design = ingest_design(request, workers=workers, memory=parse_size(memory) if memory else None, bar=progress_bar)
     facts = describe(design)
-    held = f"{design.path}: {size_of(design)}{'' if facts['y'] else ', no target'}"
+    held = f"{design.path}: {size_summary(design)}{'' if facts['y'] else ', no target'}"
     if without := facts["made"].get("without_y"):
-        held += f" ({count_of(without, 'row')} without {what_is_missing(facts['made'])} left out)"
+        held += f" ({count_of(without, 'row')} without {missing_values_text(facts['made'])} left out)"
     if others := facts["made"].get("without_genotypes"):
         held += f" (covariates of {count_of(others, 'individual')} without genotypes not used)"
     tell(facts, f"{held}\n{count_of(facts['blocks'], 'block')}, {FORMS[design.form]}", started, as_json)
@@ -147,7 +147,7 @@ def tell(facts: dict[str, Any], held: str, started: float, as_json: bool) -> Non
     if as_json:
         print_json(facts | {"seconds": seconds})
     else:
-        say(f"{held}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
+        print_line(f"{held}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
 
 
 NUMBERS_ONLY = ("target", "drop", "columns_from", "block_size", "decimal")

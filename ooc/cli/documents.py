@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from blocks.plurals import count_of
-from ooc.cli.console import Json, Overwrite, print_json, say, show
+from ooc.cli.console import Json, Overwrite, print_json, print_line, show
 from ooc.cli.results import DataOfRun, RunPath
 
 Where = Annotated[
@@ -39,7 +39,7 @@ def documents(
     Example: ooc documents run --topic 7 --where 'year(date) > 2015'
     """
     from samplers.models import open_model
-    from samplers.topics.strongest import documents_table, listed_documents
+    from samplers.topics.topic_documents import documents_table, listed_documents
 
     found = listed_documents(open_model(run), topic, number, where=where, width=width, data=data)
     print_json(found) if json else print(documents_table(found))
@@ -88,10 +88,10 @@ def compare(
     ooc compare run --regress 'category + year(date)'
     """
     from blocks.errors import RequestError
-    from blocks.outputs import output, require_free
+    from blocks.outputs import publish_output, require_free
     from samplers.models import open_model
-    from samplers.topics import compare as groups
-    from samplers.topics import regress as effects
+    from samplers.topics import group_comparison as groups
+    from samplers.topics import topic_regression as effects
 
     if (by is None) == (regress is None):
         raise RequestError("expected either --by or --regress", "For example: --by category")
@@ -102,12 +102,12 @@ def compare(
     found: Any
     if by is not None:
         found = groups.training_comparison(model, by, where, level, data)
-        write, describe, table = groups.write_comparison, groups.described, groups.comparison_table
+        write, describe, table = groups.write_comparison, groups.comparison_as_json, groups.comparison_table
     else:
         found = effects.training_regression(model, regress or "", where, level, data)
         write, describe, table = effects.write_effects, effects.described_effects, effects.effects_table  # type: ignore[assignment]
     if csv:
-        with output(csv) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        with publish_output(csv) as beside, beside.open("w", encoding="utf-8", newline="") as file:
             write(model, found, file)
     told = describe(model, found, topic, largest)
     print_json(told) if json else show(table(told))
@@ -137,7 +137,7 @@ def view(
     Example: ooc view run view --merge 3,17 --merge 4,8,11 --hide 2,30 --sort size
     """
     from samplers.models import open_model
-    from samplers.topics.view import parse_topics, write_view
+    from samplers.topics.model_view import parse_topics, write_view
 
     merged = [parse_topics(topics, "--merge") for topics in merge or ()]
     hidden = parse_topics(hide, "--hide") if hide else []
@@ -146,8 +146,8 @@ def view(
     if json:
         print_json({"path": str(out), "topics": made.topics})
         return
-    say(f"{out}: {count_of(made.topics, 'topic')} from {model.topics:,}")
-    say(f"See the topics with: ooc topics {out}")
+    print_line(f"{out}: {count_of(made.topics, 'topic')} from {model.topics:,}")
+    print_line(f"See the topics with: ooc topics {out}")
 
 
 def label(
@@ -194,6 +194,6 @@ def label(
     if json:
         print_json({str(number): name for number, name in labels.items()})
     elif given or automatic:
-        say(f"{run}: {len(labels)} of {model.topics} topics have a label")
+        print_line(f"{run}: {len(labels)} of {model.topics} topics have a label")
     else:
         print("\n".join(f"{number:>7}  {name}" for number, name in labels.items()) or "no topic has a label")

@@ -14,7 +14,7 @@ import typer
 from blocks import stderr
 from blocks.errors import RequestError
 from blocks.plurals import count_of
-from ooc.cli.console import Json, Overwrite, note, print_json, say
+from ooc.cli.console import Json, Overwrite, note, print_json, print_line
 from samplers.options import Option, Options
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from blocks.ratings.matrix import Matrix
     from samplers.factorization.model import FactorModel
-    from samplers.factorization.ranking_metrics import Rankings
-    from samplers.factorization.recommendation import Users
+    from samplers.factorization.ranking_metrics import RankingMetricsComparison
+    from samplers.factorization.recommendation import UserBatch
     from samplers.factorization.top_items import TopItems
 
 FactorRun = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run of `ooc train mf`.")]
@@ -39,7 +39,7 @@ Items = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankingOptions(Options):
+class RankingMetricOptions(Options):
     """Options of `ooc evaluate` for metrics of recommendations."""
 
     ranking: Annotated[
@@ -156,7 +156,7 @@ def similar_items(
 
 
 def evaluate_factors(
-    model: FactorModel, run: Path, held_out: Matrix, ranking: RankingOptions, *, as_json: bool
+    model: FactorModel, run: Path, held_out: Matrix, ranking: RankingMetricOptions, *, as_json: bool
 ) -> None:
     """Print the errors of predictions and, with `--ranking`, metrics of recommendations."""
     from samplers.factorization.ranking_metrics import rank_held_out
@@ -176,7 +176,7 @@ def evaluate_factors(
         print("\n".join(_table(ranked)))
 
 
-def _table(ranked: Rankings) -> Iterator[str]:
+def _table(ranked: RankingMetricsComparison) -> Iterator[str]:
     """Yield the lines of a table of metrics."""
     top = ranked["top"]
     heads = [f"precision@{top}", f"recall@{top}", f"MAP@{top}", f"NDCG@{top}", "coverage"]
@@ -199,11 +199,11 @@ def training_ratings(model: FactorModel, run: Path, data: Path | None) -> Matrix
 
 def _later(
     model: FactorModel, ratings: Path, wanted: Sequence[str] | None, top: int
-) -> tuple[Sequence[str], np.ndarray, Iterator[Users]]:
+) -> tuple[Sequence[str], np.ndarray, Iterator[UserBatch]]:
     """Return names, numbers and factors of the users of other ratings."""
     from blocks.ratings.matrix import Matrix
     from samplers.factorization.new_ratings import read_new_ratings
-    from samplers.factorization.recommendation import later_users, users_of
+    from samplers.factorization.recommendation import later_users, memory_users
 
     if ratings.is_dir():
         matrix = Matrix(ratings)
@@ -213,7 +213,7 @@ def _later(
     if read.unknown:
         note(f"left out {count_of(read.unknown, 'rating')} of items that the training did not have")
     names, numbers = _known(wanted, read.names, str(ratings))
-    return names, numbers, users_of(model, read.rated, numbers, top)
+    return names, numbers, memory_users(model, read.rated, numbers, top)
 
 
 def _listed(model: FactorModel, path: Path) -> np.ndarray:
@@ -235,7 +235,7 @@ def _known(wanted: Sequence[str] | None, names: Sequence[str], where: str) -> tu
     places = dict(zip(names, range(len(names)), strict=True))
     for name in wanted:
         if name not in places:
-            stderr.fail(f"{name!r} is not in {where}")
+            stderr.print_error(f"{name!r} is not in {where}")
     there = [name for name in wanted if name in places]
     return there, np.array([places[name] for name in there], np.int64)
 
@@ -243,15 +243,15 @@ def _known(wanted: Sequence[str] | None, names: Sequence[str], where: str) -> tu
 def _write(
     out: Path, found: Iterator[tuple[int, TopItems]], users: Sequence[str], items: Sequence[str], *, as_json: bool
 ) -> None:
-    from blocks.outputs import output
+    from blocks.outputs import publish_output
     from samplers.factorization.recommended_files import format_of, write_recommendations
 
-    with output(out) as beside:
+    with publish_output(out) as beside:
         rows = write_recommendations(beside, format_of(out), found, users, items)
     if as_json:
         print_json({"path": str(out), "users": len(users), "recommendations": rows})
         return
-    say(f"{out}: {count_of(rows, 'recommendation')} for {count_of(len(users), 'user')}")
+    print_line(f"{out}: {count_of(rows, 'recommendation')} for {count_of(len(users), 'user')}")
 
 
 def _tell(

@@ -19,9 +19,9 @@ from ooc.cli import ingest_options as groups
 from ooc.cli.command import is_overruled
 from ooc.cli.console import JSON, note
 from ooc.cli.ingest_ratings import ingest_ratings
-from ooc.cli.new_datasets import INPUTS, OUT, create, refuse_shards, resources, tell, tell_both
+from ooc.cli.new_datasets import INPUTS, OUT, create, print_split_summary, print_summary, refuse_shards, resources
 from ooc.cli.options import on_ring, options, parameter, takes
-from ooc.cli.session import RING, Session, same_everywhere, session
+from ooc.cli.session import RING, CommandSession, options_equal_on_ranks, session
 from samplers.options import of_several
 
 if TYPE_CHECKING:
@@ -36,8 +36,14 @@ app = typer.Typer(
 )
 
 CONTEXT = parameter("context", typer.Context)
-_CORPUS = (groups.CorpusOptions, groups.BlocksOptions, groups.ShardsOptions, groups.DatasetOptions)
-_TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, groups.KeptOptions, *_CORPUS)
+_CORPUS = (groups.CorpusAppendOptions, groups.CorpusBlockOptions, groups.ShardsOptions, groups.DatasetOptions)
+_TEXT = (
+    groups.TokenizationOptions,
+    groups.VocabularyOptions,
+    groups.InvalidRecordOptions,
+    groups.KeptColumnOptions,
+    *_CORPUS,
+)
 
 
 @app.command("uci")
@@ -45,7 +51,7 @@ _TEXT = (groups.TokensOptions, groups.VocabularyOptions, groups.RecordsOptions, 
 @takes(
     INPUTS,
     OUT,
-    options(groups.BagsOptions, groups.EncodedOptions, groups.StopWordsOptions, groups.VocabularyOptions, *_CORPUS),
+    options(groups.UciOptions, groups.TextEncodingOptions, groups.StopWordsOptions, groups.VocabularyOptions, *_CORPUS),
     *RING,
     JSON,
     CONTEXT,
@@ -69,7 +75,7 @@ def ingest_uci(context: typer.Context, **given: Any) -> None:
         Annotated[list[str], typer.Argument(help="Text files, or directories of text files; - is standard input.")],
     ),
     OUT,
-    options(groups.TextFilesOptions, groups.EncodedOptions, *_TEXT),
+    options(groups.TextFilesOptions, groups.TextEncodingOptions, *_TEXT),
     *RING,
     JSON,
     CONTEXT,
@@ -84,7 +90,7 @@ def ingest_text(context: typer.Context, **given: Any) -> None:
 
 @app.command("jsonl")
 @on_ring
-@takes(INPUTS, OUT, options(groups.JsonLinesOptions, groups.EncodedOptions, *_TEXT), *RING, JSON, CONTEXT)
+@takes(INPUTS, OUT, options(groups.JsonLinesOptions, groups.TextEncodingOptions, *_TEXT), *RING, JSON, CONTEXT)
 def ingest_jsonl(context: typer.Context, **given: Any) -> None:
     """Ingest JSON Lines: each line is an object with a document.
 
@@ -95,8 +101,13 @@ def ingest_jsonl(context: typer.Context, **given: Any) -> None:
     _ingest("jsonl", given, context)
 
 
-_NUMBERS = (groups.NumberColumnsOptions, groups.ColumnsOptions, groups.ColumnBlocksOptions)
-_TABLE = (groups.TextColumnsOptions, groups.TableOptions, groups.EncodedOptions, groups.QueryOptions)
+_NUMBERS = (groups.NumberColumnsOptions, groups.ReusedColumnsOptions, groups.DesignBlockOptions)
+_TABLE = (
+    groups.TextColumnsOptions,
+    groups.DelimitedTableOptions,
+    groups.TextEncodingOptions,
+    groups.DatabaseQueryOptions,
+)
 
 
 @app.command("csv")
@@ -141,7 +152,9 @@ app.command("ratings")(ingest_ratings)
 
 
 @app.command("synthetic")
-@takes(OUT, options(groups.DrawnOptions, groups.BlocksOptions, groups.ShardsOptions, groups.DatasetOptions), JSON)
+@takes(
+    OUT, options(groups.SyntheticOptions, groups.CorpusBlockOptions, groups.ShardsOptions, groups.DatasetOptions), JSON
+)
 def ingest_synthetic(**given: Any) -> None:
     """Generate documents from an LDA model with known topics.
 
@@ -157,23 +170,23 @@ def ingest_synthetic(**given: Any) -> None:
     def make(path: str) -> Dataset:
         return synthesize(request, path, overwrite=overwrite, **common)
 
-    tell(create(make, out, shards, overwrite=overwrite, **common), shards, started, as_json=as_json)
+    print_summary(create(make, out, shards, overwrite=overwrite, **common), shards, started, as_json=as_json)
 
 
 def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
     from blocks.corpus.duplicates import duplicates_path, parse_similarity
     from blocks.corpus.request import CorpusRequest
-    from blocks.corpus.vocabulary import Filters
-    from blocks.generations import identity_or_none
+    from blocks.corpus.vocabulary import WordFilters
+    from blocks.dataset_generations import identity_or_none
 
     started = time.monotonic()
-    asked = {"command": f"ingest {kind}", **same_everywhere(_of_all_ranks(given))}
+    asked = {"command": f"ingest {kind}", **options_equal_on_ranks(_of_all_ranks(given))}
     joining = {each.name: given.pop(each.name) for each in RING}
-    chosen = {name: given.pop(name, None) for name in Filters._fields}
+    chosen = {name: given.pop(name, None) for name in WordFilters._fields}
     if given["vocab_from"]:
         chosen |= {name: None for name in chosen if is_overruled(context, name, "vocab_from")}
     documents = {name: _documents(chosen[name], f"--{name.replace('_', '-')}") for name in ("min_df", "max_df")}
-    filters = Filters(**chosen | documents)
+    filters = WordFilters(**chosen | documents)
     shards, as_json, common = given.pop("shards"), given.pop("json"), resources(given)
     hold_out = given.pop("hold_out", None)
     if given.get("deduplicate"):
@@ -205,7 +218,7 @@ def _ingest(kind: str, given: dict[str, Any], context: typer.Context) -> None:
         _note_what_was_left_out(batch, request.out)
     else:
         note(f"nothing was added: {request.out} already has all documents")
-    tell(datasets, shards, started, as_json=as_json, added=added if before else None)
+    print_summary(datasets, shards, started, as_json=as_json, added=added if before else None)
 
 
 _OF_RANK = {  # parameters in which ranks may differ
@@ -223,19 +236,19 @@ def _ingest_holding_out(
     request: CorpusRequest,
     share: str,
     shards: int | None,
-    here: Session,
+    here: CommandSession,
     started: float,
     common: dict[str, Any],
     *,
     as_json: bool,
 ) -> None:
     from blocks.corpus.held_out import ingest_holding_out
-    from blocks.corpus.held_out_share import parse_share
+    from blocks.corpus.held_out_fraction import parse_share
 
     refuse_shards(shards or of_several(here.ring))
     both = ingest_holding_out(request, parse_share(share, "--hold-out"), **common)
     _note_what_was_left_out(both[0].manifest["made"], request.out)
-    tell_both(both, started, as_json=as_json)
+    print_split_summary(both, started, as_json=as_json)
 
 
 def _note_what_was_left_out(batch: dict[str, Any], out: str) -> None:
@@ -260,7 +273,9 @@ def _note_what_was_left_out(batch: dict[str, Any], out: str) -> None:
         note(line)
 
 
-def _of_rank(request: CorpusRequest, common: dict[str, Any], here: Session) -> tuple[CorpusRequest, dict[str, Any]]:
+def _of_rank(
+    request: CorpusRequest, common: dict[str, Any], here: CommandSession
+) -> tuple[CorpusRequest, dict[str, Any]]:
     """Return a request with the paths of this rank, and `common` with its resources."""
     from dataclasses import replace
 
@@ -270,13 +285,13 @@ def _of_rank(request: CorpusRequest, common: dict[str, Any], here: Session) -> t
     return replace(request, out=out, inputs=inputs, duplicates_file=duplicates), common | own
 
 
-def _placed(path: str, here: Session) -> str:
+def _placed(path: str, here: CommandSession) -> str:
     """Return a path, or another name of an input, with {rank} replaced by this rank."""
     return str(here.place(Path(path))) if here.ring else path
 
 
 def _ingest_here(
-    request: CorpusRequest, shards: int | None, here: Session, common: dict[str, Any]
+    request: CorpusRequest, shards: int | None, here: CommandSession, common: dict[str, Any]
 ) -> Sequence[Dataset | Matrix]:
     from dataclasses import replace
 
@@ -289,12 +304,12 @@ def _ingest_here(
 
 
 def _ingest_together(
-    request: CorpusRequest, shards: int | None, here: Session, common: dict[str, Any]
+    request: CorpusRequest, shards: int | None, here: CommandSession, common: dict[str, Any]
 ) -> Sequence[Dataset | Matrix]:
     """Create this rank's shard from this rank's files."""
     from blocks.corpus.ingestion import ingest
-    from ooc.ring.relay import Talk
-    from samplers.ring_checks import check_apart
+    from ooc.ring.message_relay import MessageRelay
+    from samplers.ring_checks import check_paths_differ
 
     assert here.ring
     if shards or "-" in request.inputs:
@@ -302,8 +317,8 @@ def _ingest_together(
             "--shards and standard input (-) cannot be used on several machines",
             "Leave --shards out, and name files: each machine creates a shard.",
         )
-    check_apart(here.ring, Path(request.out))
-    return [ingest(request, others=Talk(here.ring), **common)]
+    check_paths_differ(here.ring, Path(request.out))
+    return [ingest(request, others=MessageRelay(here.ring), **common)]
 
 
 def _documents(text: str | None, option: str) -> int | float | None:

@@ -4,7 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from samplers.options import INPUT, LAYOUT, OUTPUT, RESOURCES, WORDS, Option, Options, Resources, described, size_of
+from samplers.options import (
+    INPUT,
+    LAYOUT,
+    OUTPUT,
+    RESOURCES,
+    WORDS,
+    Option,
+    Options,
+    TrainingResources,
+    described,
+    size_of,
+)
 
 _STOP_WORDS = (
     "Stop words to drop: a language (german or de), a file with one word per line, or a comma-separated list of both"
@@ -12,7 +23,7 @@ _STOP_WORDS = (
 _WORDS = "LANGUAGE|FILE|english|none"
 
 
-class EncodedOptions:
+class TextEncodingOptions:
     """Options of text files."""
 
     group = INPUT
@@ -23,7 +34,7 @@ class EncodedOptions:
     ] = None
 
 
-class BagsOptions:
+class UciOptions:
     """Options of `ooc ingest uci`."""
 
     group = INPUT
@@ -76,7 +87,7 @@ class TextColumnsOptions:
     name_column: Annotated[str | None, Option("Column with the name of the document.", metavar="COLUMN")] = None
 
 
-class TableOptions:
+class DelimitedTableOptions:
     """Options of the format of a table."""
 
     group = INPUT
@@ -94,7 +105,7 @@ class TableOptions:
     decimal: Annotated[str | None, Option("Decimal mark of numbers [default: .].", choices=".|,")] = None
 
 
-class QueryOptions:
+class DatabaseQueryOptions:
     """Options of databases."""
 
     group = INPUT
@@ -102,7 +113,7 @@ class QueryOptions:
     query: Annotated[str | None, Option("Query that selects the rows of a SQLite database.", metavar="SQL")] = None
 
 
-class TokensOptions:
+class TokenizationOptions:
     """Options for splitting text into words."""
 
     group = WORDS
@@ -162,7 +173,7 @@ class VocabularyOptions:
     ] = None
 
 
-class RecordsOptions:
+class InvalidRecordOptions:
     """Options for records that cannot be read."""
 
     group = INPUT
@@ -172,7 +183,7 @@ class RecordsOptions:
     ] = "fail"
 
 
-class KeptOptions:
+class KeptColumnOptions:
     """Options for the texts and columns that a corpus keeps."""
 
     group = OUTPUT
@@ -204,7 +215,7 @@ class KeptOptions:
     ] = None
 
 
-class CorpusOptions:
+class CorpusAppendOptions:
     """Options of the dataset to which documents are added."""
 
     group = OUTPUT
@@ -224,7 +235,7 @@ class CorpusOptions:
     ] = 0
 
 
-class BlocksOptions:
+class CorpusBlockOptions:
     """Options of the blocks of a corpus."""
 
     group = LAYOUT
@@ -249,7 +260,7 @@ class DatasetOptions(Options):
 
     group = RESOURCES
 
-    workers: Annotated[int | None, described(Resources)["workers"].option] = None
+    workers: Annotated[int | None, described(TrainingResources)["workers"].option] = None
     memory_bytes: Annotated[
         int | None,
         Option(
@@ -298,11 +309,11 @@ class RatingsOptions:
         str | None,
         Option("Character between fields, its name, such as semicolon, or :: [default: detected from line 1]."),
     ] = None
-    quote: Annotated[str | None, described(TableOptions)["quote"].option] = None
-    decimal: Annotated[str | None, described(TableOptions)["decimal"].option] = None
+    quote: Annotated[str | None, described(DelimitedTableOptions)["quote"].option] = None
+    decimal: Annotated[str | None, described(DelimitedTableOptions)["decimal"].option] = None
 
 
-class DrawnOptions:
+class SyntheticOptions:
     """Options of `ooc ingest synthetic`."""
 
     documents: Annotated[int, Option("Number of documents to generate.")]
@@ -330,7 +341,7 @@ class DrawnOptions:
     ] = None
 
 
-class ColumnsOptions:
+class ReusedColumnsOptions:
     """Options for a design matrix that uses the columns of another one."""
 
     group = INPUT
@@ -355,7 +366,7 @@ class SvmlightOptions:
     ] = None
 
 
-class TargetOptions:
+class TargetFileOptions:
     """Options for a design matrix whose target y is in a separate file."""
 
     group = INPUT
@@ -377,7 +388,7 @@ class GenotypesOptions:
     skip_missing: Annotated[bool, Option("Leave out individuals without a phenotype or without covariates.")] = False
 
 
-class ColumnBlocksOptions:
+class DesignBlockOptions:
     """Options of the blocks of a design matrix."""
 
     group = LAYOUT

@@ -10,7 +10,7 @@ from blocks.errors import RequestError
 from blocks.plurals import count_of
 from ooc.cli import ingest_options as groups
 from ooc.cli.console import JSON, note
-from ooc.cli.new_datasets import INPUTS, OUT, create, refuse_shards, resources, tell, tell_both
+from ooc.cli.new_datasets import INPUTS, OUT, create, print_split_summary, print_summary, refuse_shards, resources
 from ooc.cli.options import options, takes
 from samplers.options import LAYOUT, OUTPUT, Option
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from blocks.ratings.matrix import Matrix
 
 
-class HeldOutOptions:
+class HeldOutRatingsOptions:
     """Options of ratings that are held out."""
 
     hold_out: Annotated[
@@ -41,10 +41,10 @@ class HeldOutOptions:
     OUT,
     options(
         groups.RatingsOptions,
-        groups.EncodedOptions,
-        groups.QueryOptions,
-        groups.RecordsOptions,
-        HeldOutOptions,
+        groups.TextEncodingOptions,
+        groups.DatabaseQueryOptions,
+        groups.InvalidRecordOptions,
+        HeldOutRatingsOptions,
     ),
     options(groups.ShardsOptions, groups.DatasetOptions),
     JSON,
@@ -63,7 +63,7 @@ def ingest_ratings(**given: Any) -> None:
     """
     from dataclasses import replace
 
-    from blocks.ratings.formats import FormatOptions
+    from blocks.ratings.formats import RatingsFormatOptions
     from blocks.ratings.hold_out import parse_hold_out
     from blocks.ratings.ingestion import RatingsRequest, ingest_holding_out
     from blocks.ratings.ingestion import ingest_ratings as ingest
@@ -79,7 +79,7 @@ def ingest_ratings(**given: Any) -> None:
     request = RatingsRequest(
         low=-math.inf if low is None else low,
         high=math.inf if high is None else high,
-        format_options=FormatOptions(**written, timed=bool(hold_out and hold_out.last)),
+        format_options=RatingsFormatOptions(**written, timed=bool(hold_out and hold_out.last)),
         hold_out=hold_out,
         **given,
     )
@@ -87,7 +87,7 @@ def ingest_ratings(**given: Any) -> None:
         refuse_shards(shards)
         both = ingest_holding_out(request, **common)
         _note_ratings_left_out(both[0].manifest["made"], request)
-        tell_both(both, started, as_json=as_json)
+        print_split_summary(both, started, as_json=as_json)
         return
 
     def make(path: str) -> Matrix:
@@ -95,7 +95,7 @@ def ingest_ratings(**given: Any) -> None:
 
     matrices = create(make, request.out, shards, overwrite=request.overwrite, **common)
     _note_ratings_left_out(matrices[0].manifest["made"], request)
-    tell(matrices, shards, started, as_json=as_json)
+    print_summary(matrices, shards, started, as_json=as_json)
 
 
 def _note_ratings_left_out(made: dict[str, Any], request: RatingsRequest) -> None:

@@ -13,7 +13,7 @@ import typer
 from blocks import stderr
 from blocks.errors import RequestError, WorkFailed
 from blocks.plurals import count_of
-from ooc.cli.console import Json, print_json, progress_bar, say
+from ooc.cli.console import Json, print_json, print_line, progress_bar
 
 DataOrRun = Annotated[Path, typer.Argument(help="Directory of a dataset or a run.")]
 
@@ -23,14 +23,14 @@ def info(path: DataOrRun, json: Json = False) -> None:
 
     Example: ooc info run --json
     """
-    from blocks.describe import describe
-    from blocks.describe import told as dataset_told
+    from blocks.dataset_description import describe
+    from blocks.dataset_description import description_lines as dataset_told
     from blocks.kinds import open_any
-    from blocks.shards.whole import shard_paths
+    from blocks.shards.whole_dataset import shard_paths
     from ooc.runs.chains import CHAINS, chain_paths, read_chains
     from ooc.runs.run import CONFIG, Run
     from ooc.runs.status import describe_run
-    from ooc.runs.status import told as run_told
+    from ooc.runs.status import status_lines as run_told
 
     if (path / CHAINS).exists():
         runs = [describe_run(Run(run)) for run in chain_paths(path)]
@@ -63,35 +63,35 @@ def verify(
     Example: ooc verify corpus --repair
     """
     from blocks.kinds import open_any
-    from blocks.shards.whole import shard_paths
-    from blocks.store import MANIFEST
+    from blocks.shards.whole_dataset import shard_paths
+    from blocks.stored_dataset import MANIFEST
     from blocks.verify import repair_dataset, verify_dataset, verify_shards
     from ooc.runs.chains import CHAINS
-    from ooc.runs.progress import started
+    from ooc.runs.progress import training_started
     from ooc.runs.run import CONFIG, Run
-    from samplers.verification import verify_chains, verify_run
+    from samplers.model_verification import verify_chains, verify_run
 
     if repair and not (path / MANIFEST).exists():
         raise RequestError(f"--repair: {path} is not a dataset", "Rewrite the model of a run with `ooc resume`.")
     if (path / CHAINS).exists():
         report = verify_chains(path)
     elif (path / CONFIG).exists():
-        if started(path):
-            stderr.note(f"{path} is being trained; verifying its last saved state")
+        if training_started(path):
+            stderr.print_note(f"{path} is being trained; verifying its last saved state")
         report = verify_run(Run(path))
     elif shard_paths(path):
         report = verify_shards(path, bar=progress_bar)
     else:
         report = verify_dataset(open_any(path), bar=progress_bar)
         if repair and repair_dataset(path, report):
-            stderr.note(f"{path}: wrote {', '.join(report.damaged)} again")
+            stderr.print_note(f"{path}: wrote {', '.join(report.damaged)} again")
             report = verify_dataset(open_any(path), bar=progress_bar)
     if json:
         print_json(report._asdict())
         sys.exit(1 if report.problems else 0)
     for line in report.unchecked:
-        stderr.warn(f"not checked: {line}")
+        stderr.print_warning(f"not checked: {line}")
     if report.problems:
         raise WorkFailed("\n".join(report.problems), "\n".join(report.remedies))
     whole = "no damage in the files that could be checked" if report.unchecked else "no damage found"
-    say(f"{path}: {count_of(report.files, 'file')}, {report.bytes / 1e6:,.1f} MB, {whole}")
+    print_line(f"{path}: {count_of(report.files, 'file')}, {report.bytes / 1e6:,.1f} MB, {whole}")

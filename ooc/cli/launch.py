@@ -88,7 +88,7 @@ def launch(
     if tunnel and ports:
         raise RequestError("--tunnel and --ports are mutually exclusive", "With --tunnel, only ssh has to be open.")
     if insecure:
-        stderr.warn(
+        stderr.print_warning(
             "--insecure: the connections between ranks are not encrypted, and others on the network can read them"
         )
     terminal = sys.stderr.isatty()

@@ -11,7 +11,7 @@ import typer
 from blocks.errors import RequestError
 from blocks.plurals import count_of
 from ooc.cli import shard
-from ooc.cli.console import print_json, progress_bar, say
+from ooc.cli.console import print_json, print_line, progress_bar
 from ooc.cli.options import parameter
 
 if TYPE_CHECKING:
@@ -50,11 +50,11 @@ def create(
     return ingest_shards(make, out, shards, **options)
 
 
-def tell(
+def print_summary(
     made: Sequence[Dataset | Matrix], shards: int | None, started: float, *, as_json: bool, added: int | None = None
 ) -> None:
     """Print a summary of the datasets that were created. added: number of documents appended."""
-    from blocks.describe import describe, size_of
+    from blocks.dataset_description import describe, size_summary
 
     if shards is not None:
         shard.tell(made, started, as_json=as_json)
@@ -64,12 +64,12 @@ def tell(
     if as_json:
         print_json(facts | ({} if added is None else {"added": added}) | {"seconds": seconds})
         return
-    held = size_of(dataset)
+    held = size_summary(dataset)
     if empty := facts.get("empty_documents"):
         held += f" ({count_of(empty, 'document')} empty)"
     held += "" if added is None else f"; {count_of(added, 'new document')}"
     grid = f"{count_of(dataset.block_count, 'block')} x {count_of(dataset.slice_count, 'slice')}"
-    say(f"{dataset.path}: {held}\n{grid}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
+    print_line(f"{dataset.path}: {held}\n{grid}, {facts['bytes'] / 1e6:,.1f} MB, in {seconds:.1f} s")
 
 
 def refuse_shards(several: object) -> None:
@@ -81,13 +81,13 @@ def refuse_shards(several: object) -> None:
         )
 
 
-def tell_both(both: Sequence[Dataset | Matrix], started: float, *, as_json: bool) -> None:
+def print_split_summary(both: Sequence[Dataset | Matrix], started: float, *, as_json: bool) -> None:
     """Print a summary of a dataset and of the held-out data beside it."""
     if as_json:
-        from blocks.describe import describe
+        from blocks.dataset_description import describe
 
         seconds = round(time.monotonic() - started, 3)
         print_json(describe(both[0]) | {"held_out": describe(both[1]), "seconds": seconds})
         return
     for dataset in both:
-        tell([dataset], None, started, as_json=False)
+        print_summary([dataset], None, started, as_json=False)

@@ -11,8 +11,8 @@ from typing import Annotated, Any, TypeVar, get_origin
 
 import typer
 
-from ooc.cli.console import be_quiet, one_of
-from samplers.options import Described, Options, described
+from ooc.cli.console import be_quiet, choice_option
+from samplers.options import DescribedField, Options, described
 
 Kind = TypeVar("Kind")
 
@@ -72,7 +72,7 @@ def options(*kinds: type, names: Collection[str] = ()) -> Iterator[Parameter]:
                 yield _option(each, each.option.group or getattr(kind, "group", None))
 
 
-def _option(each: Described, group: str | None) -> Parameter:
+def _option(each: DescribedField, group: str | None) -> Parameter:
     option, kind, default = each.option, each.type, each.default
     if option.read:
         kind = str
@@ -83,7 +83,7 @@ def _option(each: Described, group: str | None) -> Parameter:
     more: dict[str, Any] = {"min": option.least, "max": option.most, "callback": _CALLBACKS.get(each.field)}
     more = {name: value for name, value in (more | {"rich_help_panel": group}).items() if value is not None}
     if option.choices:
-        declared = one_of(option.choices, option.help, *flags, **more)
+        declared = choice_option(option.choices, option.help, *flags, **more)
     else:
         declared = typer.Option(*flags, metavar=option.metavar or METAVARS.get(kind), help=option.help, **more)
     annotation = Annotated[kind | None if default is None else kind, declared]  # type: ignore[valid-type]
@@ -96,7 +96,7 @@ def read(kind: type[Kind], given: Mapping[str, Any], place: Callable[[Path], Pat
     return kind(**{each.field: _value(each, given[each.field], place) for each in known})
 
 
-def _value(each: Described, value: Any, place: Callable[[Path], Path]) -> Any:
+def _value(each: DescribedField, value: Any, place: Callable[[Path], Path]) -> Any:
     if value is None or value == []:
         return each.default
     if each.option.read and isinstance(value, str):

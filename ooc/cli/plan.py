@@ -136,15 +136,15 @@ def _of_design(design: Design, asked: PlanOptions) -> tuple[dict[str, Any], Iter
         speed=asked.speed,
         disk=asked.disk,
     )
-    return facts, path_forecast.told(facts)
+    return facts, path_forecast.forecast_lines(facts)
 
 
 def _of_corpus(data: Path | None, asked: PlanOptions) -> tuple[dict[str, Any], Iterable[str]]:
     """Return the estimate for a topic model on a dataset or a hypothetical corpus, as facts and as lines of text."""
-    from blocks.control_groups import cores
+    from blocks.control_groups import core_count
     from blocks.corpus.dataset import Dataset
-    from blocks.corpus.hypothetical import HypotheticalCorpus
-    from samplers.planning import plan_lda, told
+    from blocks.corpus.hypothetical_corpus import HypotheticalCorpus
+    from samplers.training_plan import plan_lda, told
 
     share = round((asked.tokens or 0) / asked.machines)
     dataset = (
@@ -162,7 +162,7 @@ def _of_corpus(data: Path | None, asked: PlanOptions) -> tuple[dict[str, Any], I
         topics=asked.topics,
         sampler=asked.sampler,
         mh_steps=asked.mh_steps,
-        workers=asked.workers or cores(),
+        workers=asked.workers or core_count(),
         memory_bytes=asked.memory_bytes,
         machines=asked.machines,
         speed=asked.speed,

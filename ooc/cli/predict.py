@@ -11,8 +11,8 @@ import typer
 
 from blocks import stderr
 from blocks.plurals import count_of
-from ooc.cli.console import JSON, Overwrite, print_json, say
-from ooc.cli.ingest_options import EncodedOptions, RatingsOptions
+from ooc.cli.console import JSON, Overwrite, print_json, print_line
+from ooc.cli.ingest_options import RatingsOptions, TextEncodingOptions
 from ooc.cli.options import options, parameter, takes
 
 
@@ -49,7 +49,7 @@ from ooc.cli.options import options, parameter, takes
         None,
     ),
     options(RatingsOptions, names=("user_column", "item_column", "delimiter", "quote")),
-    options(EncodedOptions),
+    options(TextEncodingOptions),
     parameter("overwrite", Overwrite, False),
     JSON,
 )
@@ -103,7 +103,7 @@ def predict(
 
 def _of_regression(model: object, data: Path, out: Path, level: str | None, *, as_json: bool) -> None:
     from blocks.design.design import Design
-    from blocks.outputs import output
+    from blocks.outputs import publish_output
     from samplers.regression.model import RegressionModel
     from samplers.regression.path.cross_validation import RULES
     from samplers.regression.predictions import check_columns, write_predictions
@@ -112,12 +112,12 @@ def _of_regression(model: object, data: Path, out: Path, level: str | None, *, a
     coefficients = model.coefficients(_lambda(level) if level is not None and level not in RULES else level)
     design = Design(data)
     check_columns(model, design)
-    with output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with publish_output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         write_predictions(model, coefficients, design, file)
     if as_json:
         print_json({"path": str(out), "predictions": design.rows, "lambda": coefficients.lam})
     else:
-        say(f"{out}: {count_of(design.rows, 'prediction')} for lambda {coefficients.lam:g}")
+        print_line(f"{out}: {count_of(design.rows, 'prediction')} for lambda {coefficients.lam:g}")
 
 
 def _lambda(given: str) -> float:
@@ -131,38 +131,42 @@ def _lambda(given: str) -> float:
 
 
 def _of_classes(model: object, data: Path, out: Path, *, as_json: bool) -> None:
-    from blocks.outputs import output, scratch_for
+    from blocks.outputs import publish_output, scratch_for
     from blocks.samples.samples import Samples
     from samplers.regression.softmax.model import SoftmaxModel
     from samplers.regression.softmax.predictions import write_classes
 
     assert isinstance(model, SoftmaxModel)
     samples = Samples(data)
-    with scratch_for(out) as scratch, output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with (
+        scratch_for(out) as scratch,
+        publish_output(out) as beside,
+        beside.open("w", encoding="utf-8", newline="") as file,
+    ):
         write_classes(model, samples, file, scratch)
     if as_json:
         print_json({"path": str(out), "predictions": samples.rows})
     else:
-        say(f"{out}: {count_of(samples.rows, 'prediction')}")
+        print_line(f"{out}: {count_of(samples.rows, 'prediction')}")
 
 
 def _of_pairs(run: Path, data: str, out: Path, chosen: dict[str, str | None], *, as_json: bool) -> None:
-    from blocks.outputs import output
-    from blocks.ratings.formats import FormatOptions
+    from blocks.outputs import publish_output
+    from blocks.ratings.formats import RatingsFormatOptions
     from samplers.factorization.predictions import predict_file
     from samplers.models import open_factors
 
     factors = open_factors(run)
-    with output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with publish_output(out) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         user, item = chosen["user_column"], chosen["item_column"]
-        written = FormatOptions(chosen["delimiter"], chosen["quote"], user=user, item=item, rating="none")
+        written = RatingsFormatOptions(chosen["delimiter"], chosen["quote"], user=user, item=item, rating="none")
         pairs = predict_file(factors, data, file, written, chosen["encoding"])
     if pairs.unknown:
-        stderr.warn(
+        stderr.print_warning(
             f"{pairs.unknown:,} of {count_of(pairs.all, 'pair')} have a user ({pairs.of_unknown_users:,}) or an item "
             f"({pairs.of_unknown_items:,}) that was not in the training data"
         )
     if as_json:
         print_json({"path": str(out), "predictions": pairs.all, "unknown": pairs.unknown})
     else:
-        say(f"{out}: {count_of(pairs.all, 'prediction')}")
+        print_line(f"{out}: {count_of(pairs.all, 'prediction')}")

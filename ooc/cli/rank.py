@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ooc.cli.console import explained
-from ooc.cli.session import RingCommand, Session, choose, launched, placed
+from ooc.cli.console import explain_error
+from ooc.cli.session import CommandSession, RingCommand, choose, in_launch, rank_path
 from ooc.cli.variables import forget_options
-from ooc.runs.beginning import identity_of
+from ooc.runs.start_command import run_identity
 
 if TYPE_CHECKING:
     from ooc.launch.launcher_connection import LauncherConnection
@@ -45,10 +45,10 @@ def _work(launcher: LauncherConnection, task: dict[str, Any]) -> int:
     run, before = None, None
     try:
         chosen = choose(task["arguments"], task["ranks"])
-        run = placed(chosen.makes, task["rank"])
-        before = identity_of(run) if chosen.name != "resume" else None
+        run = rank_path(chosen.makes, task["rank"])
+        before = run_identity(run) if chosen.name != "resume" else None
         ring = _join(launcher, task, chosen, run)
-        with launched(_session(ring, task, chosen.parameters)), _streams(launcher, task):
+        with in_launch(_session(ring, task, chosen.parameters)), _streams(launcher, task):
             if chosen.call() == 130:  # typer turns a KeyboardInterrupt into 130
                 raise KeyboardInterrupt
         ring.barrier()
@@ -71,13 +71,13 @@ def _failed(
 ) -> int:
     """Report to the launcher why the task failed; returns the exit code.
 
-    before: identity (`identity_of`) of the run that was at the path before the task.
+    before: identity (`run_identity`) of the run that was at the path before the task.
     """
     from ooc.ring.ring import RingFailed
     from ooc.runs.run import RunInUse
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a stop request from other ranks no longer matters
-    what, remedy, code = explained(error)
+    what, remedy, code = explain_error(error)
     if ring:
         ring.fail(what)
     if task["debug"]:
@@ -89,7 +89,7 @@ def _failed(
             "remedy": remedy.replace(f"ooc resume {run}", task["resume"]),
             "ring": type(error) is RingFailed,  # caused by other ranks
             "transient": isinstance(error, (RingFailed, RunInUse)),
-            "begun": run is not None and identity_of(run) not in (None, before),
+            "begun": run is not None and run_identity(run) not in (None, before),
         }
     )
     return code
@@ -99,7 +99,7 @@ def _join(launcher: LauncherConnection, task: dict[str, Any], chosen: RingComman
     """Send this rank's description to the launcher, and connect to the other ranks."""
     from ooc.launch.ports import listen_on
     from ooc.ring import tcp
-    from ooc.ring.credentials import Credentials
+    from ooc.ring.credentials import RankCredentials
 
     def agree(problem: str) -> None:
         launcher.send(reached=problem)
@@ -110,7 +110,7 @@ def _join(launcher: LauncherConnection, task: dict[str, Any], chosen: RingComman
     launcher.send(hello=_hello(task, chosen, run, address, listening.getsockname()[1]))
     told = launcher.receive()
     addresses = [(str(host), int(port)) for host, port in told["addresses"]]
-    credentials = Credentials(**task["credentials"])
+    credentials = RankCredentials(**task["credentials"])
     return tcp.join(
         task["rank"],
         addresses,
@@ -126,7 +126,7 @@ def _join(launcher: LauncherConnection, task: dict[str, Any], chosen: RingComman
 
 def _hello(task: dict[str, Any], chosen: RingCommand, run: Path, address: str, port: int) -> dict[str, Any]:
     from blocks.kinds import open_any
-    from ooc.launch.preflight import Hello, own_packages, own_version
+    from ooc.launch.preflight import RankDescription, own_packages, own_version
     from ooc.runs.chains import chain_paths, is_chains
     from ooc.runs.run import Run
 
@@ -135,13 +135,13 @@ def _hello(task: dict[str, Any], chosen: RingCommand, run: Path, address: str, p
     if chosen.name == "resume":
         resumed, moved = Run(chain_paths(run)[0] if is_chains(run) else run), chosen.parameters.get("data")
         state = resumed.scratch
-        data = (moved and placed(moved, task["rank"])) or resumed.dataset_path
+        data = (moved and rank_path(moved, task["rank"])) or resumed.dataset_path
     elif not chosen.ingests:
-        state = placed(chosen.parameters.get("scratch") or run, task["rank"])
-        data = placed(chosen.parameters["data"], task["rank"])
+        state = rank_path(chosen.parameters.get("scratch") or run, task["rank"])
+        data = rank_path(chosen.parameters["data"], task["rank"])
         needed = _disk_needed(chosen, data)
     there = next(parent for parent in (state, *state.absolute().parents) if parent.exists())
-    return Hello(
+    return RankDescription(
         version=own_version(),
         packages=own_packages(),
         hostname=socket.gethostname(),
@@ -176,29 +176,29 @@ def _disk_needed(chosen: RingCommand, data: Path) -> int:
     return lda_training.disk_needed(data, *(chosen.parameters[name] for name in ("topics", "sampler", "mh_steps")))
 
 
-def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> Session:
+def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> CommandSession:
     """Return the session of this rank.
 
     Ranks on the same machine share its cores and memory equally, unless options or the hosts file say otherwise.
     """
-    from blocks.control_groups import cores
-    from blocks.memory import available, parse_size
-    from samplers.preparation import MEMORY_SHARE
+    from blocks.control_groups import core_count
+    from blocks.memory import available_memory, parse_size
+    from samplers.training_preparation import MEMORY_SHARE
 
     share, workers = task["share"], task["workers"] or parameters["workers"]
     given = parameters["memory_bytes"]
     memory = task["memory"] or (parse_size(given) if given else None)
     if share > 1:
-        workers = workers or max(1, cores() // share)
-        memory = memory or int(MEMORY_SHARE * available() / share)
-    return Session(ring, workers, memory)
+        workers = workers or max(1, core_count() // share)
+        memory = memory or int(MEMORY_SHARE * available_memory() / share)
+    return CommandSession(ring, workers, memory)
 
 
 @contextlib.contextmanager
 def _streams(launcher: LauncherConnection, task: dict[str, Any]) -> Iterator[None]:
     """Send rank 0's output to the launcher, and its progress bar if the launcher has a terminal."""
     from blocks.progress_bar import ProgressBar
-    from ooc.launch.launcher_connection import Bar, Page
+    from ooc.launch.launcher_connection import RelayedErrorStream, RelayedOutput
 
     if task["rank"] > 0:
         ProgressBar.is_hidden = True
@@ -207,9 +207,9 @@ def _streams(launcher: LauncherConnection, task: dict[str, Any]) -> Iterator[Non
     before = sys.stderr
     if task["columns"]:
         os.environ |= {"COLUMNS": str(task["columns"]), "LINES": "24"}
-        sys.stderr = Bar(lambda text: launcher.send(bar=text))
+        sys.stderr = RelayedErrorStream(lambda text: launcher.send(bar=text))
     try:
-        with contextlib.redirect_stdout(Page(lambda text: launcher.send(out=text))):
+        with contextlib.redirect_stdout(RelayedOutput(lambda text: launcher.send(out=text))):
             yield
     finally:
         sys.stderr = before

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ooc.cli.console import Json, Overwrite, print_json, say
+from ooc.cli.console import Json, Overwrite, print_json, print_line
 from ooc.cli.results import DataOfRun
 
 
@@ -45,6 +45,6 @@ def report(
     path = out or Path(f"{run.resolve().name}.html")
     require_free(path, overwrite=overwrite)
     size = write_report(run, path, by=by, data=data)
-    print_json({"path": str(path), "bytes": size}) if json else say(
+    print_json({"path": str(path), "bytes": size}) if json else print_line(
         f"{path}: {size / 1e6:.1f} MB; open it in a browser"
     )

@@ -10,8 +10,8 @@ import typer
 from blocks.errors import RequestError
 from blocks.plurals import count_of
 from ooc.cli import console
-from ooc.cli.console import JSON, Json, Overwrite, Workers, note, print_json, say, show
-from ooc.cli.factors import RankingOptions, evaluate_factors
+from ooc.cli.console import JSON, Json, Overwrite, Workers, note, print_json, print_line, show
+from ooc.cli.factors import RankingMetricOptions, evaluate_factors
 from ooc.cli.options import options, parameter, read, takes
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a finished run.")]
@@ -87,10 +87,10 @@ def topics(
 
     ooc topics run --rank-words-by frex --csv topics.csv
     """
-    from blocks.outputs import output, require_free
+    from blocks.outputs import publish_output, require_free
     from samplers.models import open_model
     from samplers.topics.results import describe_topics, topics_table, write_topics
-    from samplers.topics.strongest import add_texts
+    from samplers.topics.topic_documents import add_texts
 
     if csv:
         require_free(csv, overwrite=overwrite)
@@ -101,9 +101,9 @@ def topics(
     if documents or data:
         add_texts(model, described, data)
     if csv:
-        with output(csv) as beside, beside.open("w", encoding="utf-8", newline="") as file:
+        with publish_output(csv) as beside, beside.open("w", encoding="utf-8", newline="") as file:
             write_topics(described, file)
-        say(f"{csv}: {count_of(len(described), 'topic')}")
+        print_line(f"{csv}: {count_of(len(described), 'topic')}")
     if json or not csv:
         print_json(described) if json else print(topics_table(described, ranking))
     if (live := int(model.live.sum())) < model.topics:
@@ -148,10 +148,10 @@ def infer(
 
     ooc infer run corpus appended.csv --batch new
     """
-    from blocks.control_groups import cores
+    from blocks.control_groups import core_count
     from blocks.corpus.batches import all_batches, chosen_batches
     from blocks.corpus.dataset import Dataset
-    from blocks.outputs import output, require_free, scratch_for
+    from blocks.outputs import publish_output, require_free, scratch_for
     from samplers.models import open_model
     from samplers.topics import inference, word_topics
     from samplers.topics.document_files import check_format, columns_beside, suffix_of
@@ -165,14 +165,14 @@ def infer(
     dataset, model = Dataset(data), open_model(run)
     batches = chosen_batches(dataset, batch, model.dataset) if batch else all_batches(dataset)
     tokens, names = batches.lengths(dataset), batches.names(dataset)
-    wanted = inference.PerDocument(spread, likelihood, assignments is not None)
+    wanted = inference.DocumentResultChoice(spread, likelihood, assignments is not None)
     how: dict[str, Any] = {"batches": batches, "top": top, "wanted": wanted, "quiet": console.quiet}
-    with scratch_for(out) as scratch, output(out) as beside:
-        found = inference.infer(model, dataset, scratch, workers=workers or cores(), **how)
+    with scratch_for(out) as scratch, publish_output(out) as beside:
+        found = inference.infer(model, dataset, scratch, workers=workers or core_count(), **how)
         columns = columns_beside(dataset.table(), batches.documents)
         write_mixtures(beside, suffix_of(out), found, tokens, names, columns, label_list(model))
         if assignments:
-            with output(assignments) as words:
+            with publish_output(assignments) as words:
                 rows = word_topics.inferred_rows(found, names, model.vocabulary())
                 word_topics.write_words(words, suffix_of(assignments), rows)
     if model.dataset == dataset.identity and tokens.size:
@@ -203,7 +203,7 @@ def _tell_inferred(out: Path, facts: dict[str, Any], *, as_json: bool) -> None:
     counted = " and ".join(count_of(count, noun) for noun, count in left_out.items() if count)
     empty = f" ({count_of(facts['empty_documents'], 'document')} empty)" if facts["empty_documents"] else ""
     held = f"{count_of(facts['documents'], 'document')}, {count_of(facts['tokens'], 'token')}{empty}"
-    say(f"{out}: topic mixtures of {held}{f'; left out {counted}' if counted else ''}")
+    print_line(f"{out}: topic mixtures of {held}{f'; left out {counted}' if counted else ''}")
 
 
 @takes(
@@ -251,7 +251,7 @@ def _tell_inferred(out: Path, facts: dict[str, Any], *, as_json: bool) -> None:
         ],
         None,
     ),
-    options(RankingOptions),
+    options(RankingMetricOptions),
     parameter("workers", Workers, None),
     parameter("overwrite", Overwrite, False),
     JSON,
@@ -280,7 +280,7 @@ def evaluate(
 
     ooc evaluate run held-out-ratings --ranking 10
     """
-    from blocks.control_groups import cores
+    from blocks.control_groups import core_count
     from blocks.corpus.dataset import Dataset
     from blocks.design.design import Design
     from blocks.ratings.matrix import Matrix
@@ -291,12 +291,12 @@ def evaluate(
     from samplers.regression.predictions import evaluate_regression
     from samplers.regression.softmax.model import SoftmaxModel
     from samplers.regression.softmax.predictions import evaluate_softmax
-    from samplers.topics.metrics import MetricsRequest, evaluate_documents, evaluate_metrics, lines, parse_metrics
-    from samplers.topics.model import Model
+    from samplers.topics.metrics import TopicMetricsRequest, evaluate_documents, evaluate_metrics, lines, parse_metrics
+    from samplers.topics.model import SavedTopicModel
 
     model = open_any_model(run)
-    ranking = read(RankingOptions, of_ranking)
-    if documents and not isinstance(model, Model):
+    ranking = read(RankingMetricOptions, of_ranking)
+    if documents and not isinstance(model, SavedTopicModel):
         raise RequestError("--documents can only be used for topic models", "Leave --documents out.")
     if isinstance(model, FactorModel):
         evaluate_factors(model, run, Matrix(held_out), ranking, as_json=json)
@@ -317,8 +317,8 @@ def evaluate(
             "{samples:,} samples: error {error:.4f}, loss {loss:.6g}".format(**classes)
         )
         return
-    request = MetricsRequest(parse_metrics(metrics), seed, particles, top, console.quiet)
-    how: dict[str, Any] = {"workers": workers or cores()}
+    request = TopicMetricsRequest(parse_metrics(metrics), seed, particles, top, console.quiet)
+    how: dict[str, Any] = {"workers": workers or core_count()}
     if documents:
         found = evaluate_documents(model, Dataset(held_out), request, documents, overwrite=overwrite, **how)
     else:
@@ -356,7 +356,7 @@ def export(
     from samplers.interchange import formats as interchange
 
     size = interchange.export(run, out, format, top=top, spread=spread, data=data, overwrite=overwrite)
-    print_json({"path": str(out), "bytes": size}) if json else say(f"{out}: {size / 1e6:,.1f} MB")
+    print_json({"path": str(out), "bytes": size}) if json else print_line(f"{out}: {size / 1e6:,.1f} MB")
 
 
 def import_(
@@ -388,5 +388,5 @@ def import_(
     if json:
         print_json({"path": str(out), **facts})
         return
-    say(f"{out}: {', '.join(count_of(number, what.removesuffix('s')) for what, number in facts.items())}")
-    say(f"See the topics with: ooc topics {out}")
+    print_line(f"{out}: {', '.join(count_of(number, what.removesuffix('s')) for what, number in facts.items())}")
+    print_line(f"See the topics with: ooc topics {out}")

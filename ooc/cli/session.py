@@ -20,7 +20,7 @@ from ooc.cli.options import parameter, read
 from ooc.cli.registry import commands
 from ooc.cli.settings import settings, spelled_out
 from ooc.cli.variables import variable
-from samplers.options import SEVERAL, Options, Resources, check_machines, described, of_several
+from samplers.options import SEVERAL, Options, TrainingResources, check_machines, described, of_several
 
 if TYPE_CHECKING:
     from ooc.ring.ring import Ring
@@ -55,7 +55,7 @@ RING = (  # options of the processes that a scheduler starts, one on each machin
 )
 
 
-class Session(NamedTuple):
+class CommandSession(NamedTuple):
     """Ring and resources of a command on this machine. ring: None on a single machine. workers, memory: values for this
     rank, if they differ from the command's options. quiet: whether to print only errors and results. time: seconds
     until the command must end.
@@ -74,19 +74,20 @@ class Session(NamedTuple):
 
     def place(self, path: Path) -> Path:
         """Return a path with {rank} replaced by this rank."""
-        return path if self.ring is None else placed(path, self.ring.rank)
+        return path if self.ring is None else rank_path(path, self.ring.rank)
 
     def limit(self, max_time: float | None) -> float | None:
         """Return the maximum number of seconds that a training may take, at most max_time; None for no limit."""
         return min((limit for limit in (max_time, self.time) if limit is not None), default=None)
 
-    def resources(self, given: Mapping[str, Any]) -> Resources:
+    def resources(self, given: Mapping[str, Any]) -> TrainingResources:
         """Return the resources that a training may use. given: parameters of the command."""
-        asked = read(Resources, given, self.place)
+        asked = read(TrainingResources, given, self.place)
         on_node = self.ring is not None and asked.scratch == Path("node")
         if on_node and not of_several(self.ring):
             raise RequestError(
-                "--scratch node can only be used on several machines", described(Resources)["on_node"].option.together
+                "--scratch node can only be used on several machines",
+                described(TrainingResources)["on_node"].option.together,
             )
         return replace(
             asked,
@@ -99,10 +100,10 @@ class Session(NamedTuple):
         )
 
 
-_launched: list[Session] = []
+_launched: list[CommandSession] = []
 
 
-def placed(path: Path, rank: int) -> Path:
+def rank_path(path: Path, rank: int) -> Path:
     """Return a path with {rank} replaced by a rank."""
     return Path(str(path).replace(RANK, str(rank)))
 
@@ -114,7 +115,7 @@ def quoted_run(run: Path) -> str:
 
 
 @contextmanager
-def launched(session: Session) -> Iterator[None]:
+def in_launch(session: CommandSession) -> Iterator[None]:
     """Mark commands that are called within this context as part of a launch."""
     _launched.append(session)
     try:
@@ -123,7 +124,7 @@ def launched(session: Session) -> Iterator[None]:
         _launched.pop()
 
 
-def same_everywhere(values: Mapping[str, Any]) -> dict[str, str]:
+def options_equal_on_ranks(values: Mapping[str, Any]) -> dict[str, str]:
     """Return options that must be equal on all ranks in the form that `session` compares. values: by name."""
     return {f"--{name}": "not given" if value is None else str(value) for name, value in values.items()}
 
@@ -135,7 +136,7 @@ def all_but_paths(kind: type[Options], given: Mapping[str, Any]) -> dict[str, An
 
 
 @contextmanager
-def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) -> Iterator[Session]:
+def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) -> Iterator[CommandSession]:
     """Yield the session of a command; leave its ring, if any, at the end of the context.
 
     given: parameters of the command, including the options of RING if a scheduler may start the command, and `run` if
@@ -158,7 +159,7 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
             f"Add --rendezvous HOST:PORT, or leave --{given_alone.replace('_', '-')} out.",
         )
     elif transport is None:
-        yield Session()
+        yield CommandSession()
     elif transport == "mpi":
         from ooc import slurm
         from ooc.ring import mpi
@@ -212,21 +213,21 @@ def _how(ranks: int, starter: str, options: str) -> tuple[str, str]:
 
 
 @contextmanager
-def _on_ring(ring: Ring, run: Path | None, how: tuple[str, str], asked: dict[str, str]) -> Iterator[Session]:
+def _on_ring(ring: Ring, run: Path | None, how: tuple[str, str], asked: dict[str, str]) -> Iterator[CommandSession]:
     """Yield the session of a rank that a scheduler has started.
 
     run: run that the command trains, if any. how: result of `_how`, for the command that resumes.
     """
     from ooc import slurm
     from ooc.launch.preflight import check_start
-    from ooc.ring.ring import RingFailed, taking_part
+    from ooc.ring.ring import RingFailed, leave_ring_together
 
     with closing(ring):
         check_start(ring, asked)  # all ranks raise the same error
-        with taking_part(ring):
-            here = Session(ring, quiet=ring.rank > 0, time=slurm.time_to_train() if run else None)
+        with leave_ring_together(ring):
+            here = CommandSession(ring, quiet=ring.rank > 0, time=slurm.time_to_train() if run else None)
             if here.time and here.is_first:
-                stderr.note(f"the time of this job is limited: training stops after {here.time:,.0f} s")
+                stderr.print_note(f"the time of this job is limited: training stops after {here.time:,.0f} s")
             try:
                 yield here
             except OocError as error:
@@ -234,7 +235,7 @@ def _on_ring(ring: Ring, run: Path | None, how: tuple[str, str], asked: dict[str
                     if type(error) is RingFailed:
                         error.remedy = "All ranks stop. When the cause is fixed, run the command again."
                     raise
-                mine, again = placed(run, ring.rank), f"{how[0]}ooc resume {quoted_run(run)} {how[1]}"
+                mine, again = rank_path(run, ring.rank), f"{how[0]}ooc resume {quoted_run(run)} {how[1]}"
                 if of_several(ring):
                     error.remedy = error.remedy.replace(f"ooc resume {mine}", again)
                 if type(error) is RingFailed and (mine / "config.json").exists():

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from blocks.errors import RequestError
-from ooc.cli.command import CONFIG, parameters_of, source_of
+from ooc.cli.command import CONFIG, command_parameters, parameter_source
 from ooc.cli.console import Json, print_json
 from ooc.cli.registry import commands
 
@@ -20,7 +20,7 @@ app = typer.Typer(help="Show where the options of a command come from.", no_args
 _SOURCES = {"COMMANDLINE": "command line", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file"}
 
 
-class Setting(NamedTuple):
+class EffectiveSetting(NamedTuple):
     """A parameter of a command and its effective value; None if it has no value.
 
     name: name in a config file. source: command line, environment, file or default. where: the environment variable, or
@@ -34,7 +34,7 @@ class Setting(NamedTuple):
     where: str
 
 
-def settings(command: Any, name: str, words: Sequence[str], parent: Any = None) -> list[Setting]:
+def settings(command: Any, name: str, words: Sequence[str], parent: Any = None) -> list[EffectiveSetting]:
     """Return the settings of all parameters of a command called with `words`; required parameters may be missing.
 
     name: name of the command in messages. parent: context of the command's group.
@@ -44,15 +44,15 @@ def settings(command: Any, name: str, words: Sequence[str], parent: Any = None) 
     for param in asked.params:
         param.required, param.expose_value = False, True
     context = asked.make_context(name, [*words], parent=parent)
-    given = {known: param for known, param in parameters_of(asked).items() if known != "config"}
+    given = {known: param for known, param in command_parameters(asked).items() if known != "config"}
     return [_setting(context, known, param) for known, param in given.items()]
 
 
-def _setting(context: Any, name: str, param: Any) -> Setting:
+def _setting(context: Any, name: str, param: Any) -> EffectiveSetting:
     value = context.params[param.name]
-    source = source_of(context, param.name)
+    source = parameter_source(context, param.name)
     where = {"ENVIRONMENT": param.envvar, "DEFAULT_MAP": (context.obj or {}).get(param.name, ("", ""))[1]}
-    return Setting(
+    return EffectiveSetting(
         name,
         param,
         value=None if value in ([], ()) else value,
@@ -61,7 +61,7 @@ def _setting(context: Any, name: str, param: Any) -> Setting:
     )
 
 
-def spelled_out(settings: Iterable[Setting]) -> list[str]:
+def spelled_out(settings: Iterable[EffectiveSetting]) -> list[str]:
     """Return the arguments that give the same settings without environment variables or a config file."""
     given = [setting for setting in settings if setting.source != "default" and setting.value is not None]
     options = [setting for setting in given if setting.parameter.param_type_name == "option"]
@@ -69,7 +69,7 @@ def spelled_out(settings: Iterable[Setting]) -> list[str]:
     return [*(word for option in options for word in _words(option)), "--", *arguments]
 
 
-def _words(option: Setting) -> Iterator[str]:
+def _words(option: EffectiveSetting) -> Iterator[str]:
     if isinstance(option.value, bool):
         yield from (option.parameter.opts if option.value else option.parameter.secondary_opts)[:1]
         return
@@ -97,7 +97,7 @@ def show(
     Example: ooc config show train lda --config pipeline.toml
     """
     words = [word for word in command if word != "--json"]
-    options = [f"--config={config}"] if source_of(context, "config") == "COMMANDLINE" else []
+    options = [f"--config={config}"] if parameter_source(context, "config") == "COMMANDLINE" else []
     called, found = _asked(words, options)
     if json or len(words) < len(command):
         print_json({"command": " ".join(called), "options": {setting.name: _facts(setting) for setting in found}})
@@ -109,7 +109,7 @@ def show(
         print(f"{text:<{width}}  # {remark}")
 
 
-def _asked(words: list[str], options: list[str]) -> tuple[list[str], list[Setting]]:
+def _asked(words: list[str], options: list[str]) -> tuple[list[str], list[EffectiveSetting]]:
     """Return the words that name a command, and its settings. words: words after `ooc`. options: additional options."""
     command, context, called = commands(*words[:2]), None, ["ooc"]
     while hasattr(command, "commands"):
@@ -123,18 +123,18 @@ def _asked(words: list[str], options: list[str]) -> tuple[list[str], list[Settin
     return called[1:], settings(command, called[-1], [*options, *words], context)
 
 
-def _facts(setting: Setting) -> dict[str, Any]:
+def _facts(setting: EffectiveSetting) -> dict[str, Any]:
     return {"value": _plain(setting.value), "source": setting.source, "where": setting.where or None}
 
 
-def _assignment(setting: Setting) -> str:
+def _assignment(setting: EffectiveSetting) -> str:
     """Return a setting as a line of TOML; the line is a comment if the setting has no value."""
-    from ooc.runs.beginning import toml
+    from ooc.runs.start_command import toml
 
     return f"# {setting.name} =" if setting.value is None else f"{setting.name} = {toml(_plain(setting.value))}"
 
 
-def _remark(setting: Setting) -> str:
+def _remark(setting: EffectiveSetting) -> str:
     """Return a comment with the source of a value, or with the default behaviour if there is no value."""
     if setting.value is not None or setting.source != "default":
         return setting.where or setting.source

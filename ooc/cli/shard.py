@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from blocks.plurals import count_of
-from ooc.cli.console import JSON, print_json, progress_bar, say
+from ooc.cli.console import JSON, print_json, print_line, progress_bar
 from ooc.cli.ingest_options import DatasetOptions
 from ooc.cli.options import options, parameter, read, takes
 
@@ -59,7 +59,7 @@ def shard(data: Path, out: str, shards: int, *, json: bool, **given: Any) -> Non
 
 def tell(shards: Sequence[Dataset | Matrix | Samples | Design], started: float, *, as_json: bool) -> None:
     """Print a summary of the shards."""
-    from blocks.describe import describe, size_of
+    from blocks.dataset_description import describe, size_summary
 
     seconds = round(time.monotonic() - started, 3)
     if as_json:
@@ -67,5 +67,5 @@ def tell(shards: Sequence[Dataset | Matrix | Samples | Design], started: float, 
         return
     for one in shards:
         slices = f" x {count_of(one.slice_count, 'slice')}" if one.slice_count else ""
-        say(f"{one.path}: {size_of(one)}, {count_of(one.block_count, 'block')}{slices}")
-    say(f"{count_of(len(shards), 'shard')} in {seconds:.1f} s")
+        print_line(f"{one.path}: {size_summary(one)}, {count_of(one.block_count, 'block')}{slices}")
+    print_line(f"{count_of(len(shards), 'shard')} in {seconds:.1f} s")

@@ -45,10 +45,10 @@ def sweep(
 
     Example: ooc sweep corpus sweep --topics 10,20,50,100 --seeds 3 --plot sweep.png
     """
-    from blocks.control_groups import cores
+    from blocks.control_groups import core_count
     from blocks.corpus.dataset import Dataset
     from blocks.corpus.held_out import held_out_dataset
-    from blocks.outputs import output
+    from blocks.outputs import publish_output
     from ooc.runs.curves import check_plot
     from ooc.runs.run import Run
     from samplers.topics.sweep import advice, evaluated_once, plot_sweep, summary, sweep_table, write_sweep
@@ -70,13 +70,13 @@ def sweep(
                 _train(
                     data, run, ["--topics", str(number), "--seed", str(seed), "--iterations", str(iterations), *more]
                 )
-            found = evaluated_once(run, out / "evaluations", corpus, held, workers or cores(), quiet=console.quiet)
+            found = evaluated_once(run, out / "evaluations", corpus, held, workers or core_count(), quiet=console.quiet)
             runs.append(found | {"elapsed_s": Run(run).last_metrics()["elapsed_s"]})
         rows.append(summary(number, runs))
-    with output(out / "sweep.csv") as beside, beside.open("w", encoding="utf-8", newline="") as file:
+    with publish_output(out / "sweep.csv") as beside, beside.open("w", encoding="utf-8", newline="") as file:
         write_sweep(rows, file)
     if plot:
-        with output(plot) as beside:
+        with publish_output(plot) as beside:
             plot_sweep(rows, beside, plot.suffix)
     told = {"rows": rows, "advice": advice(rows), "held_out": str(held.path) if held else None}
     print_json(told) if json else print(f"{sweep_table(rows)}\n{told['advice']}")

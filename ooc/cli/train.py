@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from blocks.plurals import count_of
-from ooc.cli.console import JSON, print_json, say
+from ooc.cli.console import JSON, print_json, print_line
 from ooc.cli.options import DescribedCommand, on_ring, options, parameter, read, takes
-from ooc.cli.session import RING, all_but_paths, same_everywhere, session
+from ooc.cli.session import RING, all_but_paths, options_equal_on_ranks, session
 from samplers.factorization.options import FactorizationOptions
 from samplers.lda.options import LdaOptions
-from samplers.options import Options, ProgramOptions, Resources, ResumeOptions
+from samplers.options import Options, ProgramOptions, ResumeOptions, TrainingResources
 from samplers.regression.options import RegressionOptions, SoftmaxOptions
 
 Train = Callable[..., dict[str, Any]]
@@ -47,7 +47,7 @@ def trains(name: str, kind: type[Options], data: str) -> Callable[[Callable[...,
     of_data = parameter("data", Annotated[Path, typer.Argument(help=data)])
 
     def decorate(function: Callable[..., None]) -> DescribedCommand:
-        command = on_ring(takes(of_data, RUN, options(kind), options(Resources), *RING, JSON)(function))
+        command = on_ring(takes(of_data, RUN, options(kind), options(TrainingResources), *RING, JSON)(function))
         command.kind = kind
         return app.command(name)(command)
 
@@ -138,7 +138,7 @@ _ROWS = parameter("data", Annotated[Path, typer.Argument(help="A corpus, a matri
 
 @app.command("program")
 @on_ring
-@takes(PROGRAM, _ROWS, RUN, options(ProgramOptions), options(Resources), *RING, JSON)
+@takes(PROGRAM, _ROWS, RUN, options(ProgramOptions), options(TrainingResources), *RING, JSON)
 def train_program(**given: Any) -> None:
     """Train with a program of your own, a class derived from ooc.StaticProgram.
 
@@ -153,7 +153,7 @@ def train_program(**given: Any) -> None:
 
 
 def _train(command: str, train: Train, kind: type[Options], given: dict[str, Any]) -> None:
-    with session(given, {"command": f"train {command}", **same_everywhere(all_but_paths(kind, given))}) as here:
+    with session(given, {"command": f"train {command}", **options_equal_on_ranks(all_but_paths(kind, given))}) as here:
         chosen, resources = read(kind, given, here.place), here.resources(given)
         last = train(here.place(given["data"]), here.place(given["run"]), chosen, resources, here.ring)
     if here.is_first:
@@ -164,7 +164,7 @@ def _train(command: str, train: Train, kind: type[Options], given: dict[str, Any
 @takes(
     RUN,
     options(ResumeOptions),
-    options(Resources, names=("workers", "memory_bytes", "max_time", "quiet")),
+    options(TrainingResources, names=("workers", "memory_bytes", "max_time", "quiet")),
     *RING,
     JSON,
 )
@@ -176,13 +176,13 @@ def resume(**given: Any) -> None:
     Example: ooc resume run --iterations 200
     """
     from samplers.custom_program import find_beside
-    from samplers.resume import go_on
+    from samplers.resume import resume_run
 
     if given["program"]:
         find_beside()
-    with session(given, {"command": "resume", **same_everywhere(all_but_paths(ResumeOptions, given))}) as here:
+    with session(given, {"command": "resume", **options_equal_on_ranks(all_but_paths(ResumeOptions, given))}) as here:
         run = here.place(given["run"])
-        last = go_on(run, read(ResumeOptions, given, here.place), here.resources(given), here.ring)
+        last = resume_run(run, read(ResumeOptions, given, here.place), here.resources(given), here.ring)
     if here.is_first:
         tell(run, last, as_json=given["json"])
 
@@ -197,7 +197,7 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
     if "best" in last:
         r_hat = "infinite" if last["r_hat"] is None else f"{last['r_hat']:.3f}"
         chains = count_of(last["chains"], "chain")
-        say(f"R-hat of the log-likelihood of {chains}: {r_hat}; the best chain is {last['best']}")
+        print_line(f"R-hat of the log-likelihood of {chains}: {r_hat}; the best chain is {last['best']}")
     unit = "pass" if "schedule" in last else "lambda" if "lambda" in last else "iteration"
     steps = count_of(last["iteration"], unit, "passes" if unit == "pass" else "")
     told = [
@@ -207,20 +207,20 @@ def tell(run: Path, last: dict[str, Any], *, as_json: bool) -> None:
         *([f"{last['live_topics']:,} live topics"] if _has_dead(run, last) else []),
         f"{last['memory_bytes'] / 1e6:.0f} MB of memory",
     ]
-    say(f"{run}: {', '.join(told)}")
+    print_line(f"{run}: {', '.join(told)}")
     model = model_of(Run(run).config["program"]) if "best" not in last else "lda"
     if model == "lda":
-        say(f"See the topics with: ooc topics {run}")
+        print_line(f"See the topics with: ooc topics {run}")
     elif model in ("regression", "softmax"):
         if "chosen_lambda" in last:
             nonzeros = count_of(last["chosen_nonzeros"], "nonzero coefficient")
             best = f"lambda {last['best_lambda']:g} has the smallest cross-validation error"
-            say(f"lambda {last['chosen_lambda']:g} is chosen (one-standard-error rule), with {nonzeros}; {best}")
-        say(f"Predict with: ooc predict {run} DATA OUT")
+            print_line(f"lambda {last['chosen_lambda']:g} is chosen (one-standard-error rule), with {nonzeros}; {best}")
+        print_line(f"Predict with: ooc predict {run} DATA OUT")
     elif model == "mf":
-        say(f"Recommend items with: ooc recommend {run} --user NAME")
+        print_line(f"Recommend items with: ooc recommend {run} --user NAME")
     else:
-        say(f"The model is in {run / 'model'}")
+        print_line(f"The model is in {run / 'model'}")
 
 
 def _has_dead(run: Path, last: dict[str, Any]) -> bool:

@@ -39,7 +39,7 @@ def warn_of_unknown(command: Any) -> None:
     for name in sorted(unknown - known):
         close = get_close_matches(name.removeprefix(PREFIX), options, 1)
         meant = f"; did you mean {PREFIX}{close[0]}?" if close else ""
-        stderr.warn(f"the environment variable {name} does not set any option of ooc{meant}")
+        stderr.print_warning(f"the environment variable {name} does not set any option of ooc{meant}")
 
 
 def _known(command: Any) -> set[str]:

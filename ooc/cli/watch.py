@@ -19,7 +19,7 @@ from ooc.cli.console import Json
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from ooc.runs.progress import Progress
+    from ooc.runs.progress import RunProgress
 
 INTERVAL = 0.5  # seconds between polls
 _WIDTH = 32  # characters of a sparkline or bar
@@ -75,13 +75,13 @@ def watching(run: Path) -> Iterator[None]:
 def _follow_own(run: Path, ended: threading.Event) -> None:
     """Wait until the run is locked again, then show it; the training can end before the first poll."""
     from blocks.errors import OocError
-    from ooc.runs.progress import current
+    from ooc.runs.progress import current_run
 
     began, over = time.time(), False
     while not over:
         over = ended.wait(INTERVAL)
         with suppress(OocError, OSError):  # the run does not exist yet, or was removed
-            if (current(run) / "lock").stat().st_mtime >= began - 1:
+            if (current_run(run) / "lock").stat().st_mtime >= began - 1:
                 if sys.stderr.isatty():
                     _show(run, sys.__stderr__ or sys.stderr, ended=ended)
                 else:
@@ -89,25 +89,25 @@ def _follow_own(run: Path, ended: threading.Event) -> None:
                 return
 
 
-def _polls(run: Path, ended: threading.Event | None) -> Iterator[Progress]:
+def _polls(run: Path, ended: threading.Event | None) -> Iterator[RunProgress]:
     """Yield the progress every INTERVAL until the training ends, and once more for each chain after its end."""
-    from ooc.runs.progress import RUNNING, Follower, begun, current
+    from ooc.runs.progress import RUNNING, RunFollower, begun_runs, current_run
 
-    followers: dict[Path, Follower] = {}
+    followers: dict[Path, RunFollower] = {}
     first = 0  # first chain whose end has not been shown yet
     while True:
         over = ended is not None and ended.is_set()
-        paths = begun(run)
+        paths = begun_runs(run)
         for path in paths[first:]:
-            seen = followers.setdefault(path, Follower(path)).look()
+            seen = followers.setdefault(path, RunFollower(path)).look()
             yield seen
         first = len(paths) - 1
-        if over or (seen.state != RUNNING and current(run) == paths[-1] and ended is None):
+        if over or (seen.state != RUNNING and current_run(run) == paths[-1] and ended is None):
             return
         ended.wait(INTERVAL) if ended else time.sleep(INTERVAL)
 
 
-def _show(run: Path, stream: IO[str], ended: threading.Event | None = None) -> Progress:
+def _show(run: Path, stream: IO[str], ended: threading.Event | None = None) -> RunProgress:
     """Show the progress in a terminal, redrawing it in place. Returns the last progress."""
     from rich.console import Console
     from rich.live import Live
@@ -115,13 +115,13 @@ def _show(run: Path, stream: IO[str], ended: threading.Event | None = None) -> P
     console = Console(file=stream, highlight=False)
     with Live(console=console, auto_refresh=False, redirect_stdout=False) as live:
         for seen in _polls(run, ended):
-            live.update(picture(seen, console), refresh=True)
+            live.update(progress_panel(seen, console), refresh=True)
     return seen
 
 
 def _print_lines(
     run: Path, stream: IO[str], ended: threading.Event | None = None, *, as_json: bool = False
-) -> Progress:
+) -> RunProgress:
     """Print a line for each new iteration; returns the last progress."""
     from blocks.json_files import json_text
 
@@ -132,19 +132,19 @@ def _print_lines(
         new = [line for line in seen.lines if line["iteration"] > told[1]]
         for line in new:
             facts = {"run": str(seen.path), "planned": seen.planned, **line}
-            print(json_text(facts) if as_json else plain(seen, line), file=stream, flush=True)
+            print(json_text(facts) if as_json else iteration_line(seen, line), file=stream, flush=True)
         told = seen.path, max(told[1], seen.done)
     return seen
 
 
-def plain(seen: Progress, line: dict[str, Any]) -> str:
+def iteration_line(seen: RunProgress, line: dict[str, Any]) -> str:
     """Return an iteration as a line of text."""
     parts = [f"iteration {line['iteration']} of {seen.planned}", _rate(line), f"{line['memory_bytes'] / 1e6:,.0f} MB"]
     parts += [f"{told} {form.format(line[name])}" for name, (told, form) in _OBJECTIVES.items() if name in line]
     return f"{seen.path}: {', '.join(parts)}"
 
 
-def picture(seen: Progress, console: Console) -> RenderableType:
+def progress_panel(seen: RunProgress, console: Console) -> RenderableType:
     """Return the progress of a training as a panel."""
     from rich.panel import Panel
     from rich.progress_bar import ProgressBar
@@ -214,7 +214,7 @@ def _spent(line: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value / total:.0%}" for name, value in parts if value >= 0.005 * total)
 
 
-def _left(seen: Progress) -> str:
+def _left(seen: RunProgress) -> str:
     if (left := seen.left()) is not None:
         return f"{_duration(left)} left"
     return ""

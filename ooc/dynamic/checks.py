@@ -10,9 +10,9 @@ import numpy as np
 
 from blocks.design.design import Design
 from blocks.errors import RequestError
-from ooc.fields import Field
-from ooc.user_functions import Function, assigned, read
-from ooc.user_programs import place_of
+from ooc.program_fields import Field
+from ooc.user_functions import UserFunction, assignment_targets, read
+from ooc.user_programs import defined_at
 
 if TYPE_CHECKING:
     from ooc.dynamic.program import DynamicProgram
@@ -40,7 +40,7 @@ def check_declared(program: DynamicProgram) -> None:
     """Raise RequestError unless a program's dataset, fields, options and functions are valid."""
     _check_design(program)
     kind = type(program)
-    place, name = place_of(kind), kind.__name__
+    place, name = defined_at(kind), kind.__name__
     for needed in ("update", "aggregate"):
         if not hasattr(program, needed):
             remedy = f"Write it as: @staticmethod def {needed}({', '.join(_PARAMETERS[needed])})"
@@ -126,7 +126,7 @@ def _check_sizes(program: DynamicProgram, place: str) -> None:
         )
 
 
-def _check_function(program: DynamicProgram, function: Function) -> None:
+def _check_function(program: DynamicProgram, function: UserFunction) -> None:
     """Check the parameters of a function, the attributes that it uses, and whether it returns a value."""
     function.require_parameters(_PARAMETERS[function.name])
     by_name = dict(zip(_PARAMETERS[function.name], function.parameters, strict=True))
@@ -138,7 +138,7 @@ def _check_function(program: DynamicProgram, function: Function) -> None:
     known = {by_name[parameter]: has[parameter] for parameter in by_name if parameter in has}
     function.require_names(known)
     for node in ast.walk(function.tree):
-        for target in assigned(node):
+        for target in assignment_targets(node):
             if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id in known:
                 name = f"{target.value.id}.{target.attr}"
                 remedy = "Return the new coefficient from `aggregate`; arrays are changed in place: column.b[:] = ..."

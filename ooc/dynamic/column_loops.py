@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ooc.user_modules import loops_module, owner, types_module
+from ooc.user_modules import defining_class, loops_module, types_module
 
 
-class Declared(NamedTuple):
+class DeclaredMembers(NamedTuple):
     """Functions and fields that a program declares. functions: `update`, `aggregate`, and `priority` and `derive` if
     the program defines them. coefficients: name of the coefficient field. residual: name of the residual field. rows,
     columns, shared: names of all fields of each kind; shared includes constants. derived: names of the row fields that
@@ -50,9 +50,10 @@ from blocks.compiled import (
     unmanaged_kernel,
 )
 from {module} import {program} as Program
-from ooc.dynamic.dependencies import independent_dense, independent_sparse
-from ooc.dynamic.round_steps import count_update, enter, is_ready, place_of, propose, set_priorities
-from ooc.dynamic.rounds import AGGREGATE, SCHEDULE, UPDATE
+from ooc.dynamic.candidate_independence import independent_dense, independent_sparse
+from ooc.dynamic.round_steps import count_update, enter_round, is_ready, parameters_in_flight, set_priorities
+from ooc.dynamic.round_steps import wave_places
+from ooc.dynamic.round_schedule import AGGREGATE, SCHEDULE, UPDATE
 from ooc.workers.intrinsics import on_stack
 from {types} import Column, Row, Shared
 
@@ -86,7 +87,7 @@ def column_at(columns, parameter):
 def sparse_sums(columns, parameters, first, last, rows, shared, sums):
     """Fill sums, float64 (c, B, GROUP, SUMS), for the bands from `first` on; returns the entries that were read.
 
-    columns: HeldSparse. parameters: int64 (c,). rows: Row of arrays (n, ...).
+    columns: HeldSparseColumns. parameters: int64 (c,). rows: Row of arrays (n, ...).
     """
     samples = 0
     for i in range(parameters.size):
@@ -106,7 +107,7 @@ def sparse_sums(columns, parameters, first, last, rows, shared, sums):
 
 @reordered_kernel
 def dense_sums(columns, parameters, first, last, rows, shared, sums):
-    """The same for a HeldDense."""
+    """Like `sparse_sums`, for HeldDenseColumns."""
     bounds = columns.bounds
     for i in range(parameters.size):
         for member in range(GROUP):
@@ -200,7 +201,7 @@ def add_sparse(columns, parameters, first, last, changes, residual):
 
 @reordered_kernel
 def add_dense(columns, parameters, first, last, changes, residual):
-    """The same for a HeldDense."""
+    """Like `add_sparse`, for HeldDenseColumns."""
     bounds = columns.bounds
     for i in range(parameters.size):
         for member in range(GROUP):
@@ -255,15 +256,15 @@ def {form}_steps(
 ):
     """Take steps until the worker has to wait for another; returns the number of steps, and of values read.
 
-    See `ooc.dynamic.round_program.Ahead` and the kernels above for the arguments. bands: the worker's first band, the
-    band after its last one, and the first rows of both.
+    See `ooc.dynamic.round_program.WorkerSteps` and the kernels above for the arguments. bands: the worker's first band,
+    the band after its last one, and the first rows of both.
     """
     samples, priorities = 0, np.empty(check.parallel)
     for place in range(len(steps)):
         what, number, wave = steps[place]
         if samples > {most} or not is_ready(what, number, wave, order, rounds.counters):
             return place, samples
-        slot, first, last = place_of(number, wave, order.slots, order.waves, rounds.counts)
+        slot, first, last = wave_places(number, wave, order.slots, order.waves, rounds.counts)
         parameters, mine, found = rounds.parameters[slot, first:last], changes[slot, first:last], priorities[first:last]
         if what == SCHEDULE:
             together, taken = propose(number, order, rounds, proposals)
@@ -287,13 +288,13 @@ _DERIVES = {
 _SAMPLES = 1 << 26  # values, about 50 ms, after which a worker looks whether the coordinator still runs
 
 
-def load(program: type, declared: Declared) -> ModuleType:
+def load(program: type, declared: DeclaredMembers) -> ModuleType:
     """Return the module with a program's loops: `Row`, `Column`, `Shared` and the kernels."""
     types = types_module({"Row": declared.rows, "Column": declared.columns, "Shared": declared.shared})
-    return loops_module(source(owner(program, declared.functions), declared, types), declared.functions)
+    return loops_module(source(defining_class(program, declared.functions), declared, types), declared.functions)
 
 
-def source(program: type, declared: Declared, types: str) -> str:
+def source(program: type, declared: DeclaredMembers, types: str) -> str:
     """Return the source of the module. types: name of the module that defines `Row`, `Column` and `Shared`."""
     number = declared.group == 1 and not declared.shape
     name, own_priority = declared.coefficients, "priority" in declared.functions
@@ -329,7 +330,7 @@ def source(program: type, declared: Declared, types: str) -> str:
     return text
 
 
-def _shaped(declared: Declared) -> str:
+def _shaped(declared: DeclaredMembers) -> str:
     """Return the expression for a parameter's previous coefficients, in their shape in `column`."""
     shape = (*((declared.group,) if declared.group > 1 else ()), *declared.shape)
     return f"before.reshape({shape})"

@@ -14,9 +14,9 @@ import numpy as np
 from blocks.design.design import Design
 from ooc import user_functions, user_programs
 from ooc.dynamic import column_loops
-from ooc.dynamic.held_columns import HeldSparse, band_bounds
+from ooc.dynamic.held_columns import HeldSparseColumns, band_bounds
 from ooc.dynamic.program import DynamicProgram
-from ooc.dynamic.round_program import Ahead, RoundProgram, Survey, Wave
+from ooc.dynamic.round_program import ParameterSurvey, ParameterWave, RoundProgram, WorkerSteps
 from ooc.program import Arrays
 from ooc.workers.shared_arrays import ArraySpec
 from ooc.workers.worker import ProgramSpec
@@ -29,22 +29,22 @@ def rounds_of(spec: ProgramSpec, design: Design, most: int | None = None) -> Rou
 
     most: maximum number of columns held at a time; None for all.
     """
-    if issubclass(user_programs.find(spec.target), DynamicProgram):
-        return ColumnRounds(spec.build(design), most)  # type: ignore[arg-type]
+    if issubclass(user_programs.find_program(spec.target), DynamicProgram):
+        return UserProgramRounds(spec.build(design), most)  # type: ignore[arg-type]
     return spec._replace(options={**spec.options, "most": most}).build(design)  # type: ignore[return-value]
 
 
 @contextmanager
-def reported(program: RoundProgram) -> Iterator[None]:
+def report_numba_errors(program: RoundProgram) -> Iterator[None]:
     """Report numba errors in the functions of a user's program with file and line."""
-    if not isinstance(program, ColumnRounds):
+    if not isinstance(program, UserProgramRounds):
         yield
         return
-    with user_functions.reported(type(program.user), program.user.functions):
+    with user_functions.report_user_errors(type(program.user), program.user.functions):
         yield
 
 
-class ColumnRounds(RoundProgram):
+class UserProgramRounds(RoundProgram):
     """Rounds of a user's program.
 
     The shared arrays are the arrays of the program's fields, `WEIGHTS`, and `SUMS` if the program has a gap.
@@ -63,7 +63,7 @@ class ColumnRounds(RoundProgram):
     def loops(self) -> ModuleType:
         """Return the module with the program's compiled loops."""
         user = self.user
-        declared = column_loops.Declared(
+        declared = column_loops.DeclaredMembers(
             functions=user.functions,
             coefficients=user.coefficient_name,
             residual=user.residual_name,
@@ -100,7 +100,7 @@ class ColumnRounds(RoundProgram):
     def hold(self, columns: np.ndarray, shared: Arrays) -> None:
         shared[WEIGHTS][: columns.size] = self.design.norms[columns] ** 2
 
-    def start(self, wave: Wave) -> None:
+    def start(self, wave: ParameterWave) -> None:
         """Add the columns, times their initial coefficients, to the residual in the rows of this worker's bands."""
         coefficients = wave.shared[self.user.coefficient_name]
         changes = coefficients.astype(np.float64).reshape(-1, *self.change_shape)[: wave.parameters.size]
@@ -109,9 +109,9 @@ class ColumnRounds(RoundProgram):
             first, last = self._bands[list(wave.bands)]
             self.loops.derive_rows(self._rows(wave.shared), first, last, self._shared(wave.shared))
 
-    def advance(self, ahead: Ahead) -> tuple[int, int]:
+    def advance(self, ahead: WorkerSteps) -> tuple[int, int]:
         """Take steps in compiled code until the worker has to wait; returns the number of steps, and of values read."""
-        shared, sparse = ahead.shared, isinstance(ahead.columns, HeldSparse)
+        shared, sparse = ahead.shared, isinstance(ahead.columns, HeldSparseColumns)
         kernel = self.loops.sparse_steps if sparse else self.loops.dense_steps
         own = (
             self._rows(shared),
@@ -124,8 +124,8 @@ class ColumnRounds(RoundProgram):
         bounds = first, last, self._bands[first], self._bands[last]
         return kernel(*ahead[:6], bounds, ahead.sums, ahead.changes, *own)
 
-    def _add(self, wave: Wave, changes: np.ndarray) -> None:
-        kernel = self.loops.add_sparse if isinstance(wave.columns, HeldSparse) else self.loops.add_dense
+    def _add(self, wave: ParameterWave, changes: np.ndarray) -> None:
+        kernel = self.loops.add_sparse if isinstance(wave.columns, HeldSparseColumns) else self.loops.add_dense
         kernel(wave.columns, wave.parameters, *wave.bands, changes, self._residual_of(wave.shared))
 
     def _residual_of(self, shared: Arrays) -> np.ndarray:
@@ -133,12 +133,12 @@ class ColumnRounds(RoundProgram):
         residual = shared[self.user.residual_name]
         return residual.reshape(len(residual), -1) if self.user.coefficient_shape else residual
 
-    def survey(self, survey: Survey) -> int:
+    def survey(self, survey: ParameterSurvey) -> int:
         """Set the priority of each parameter to the value that an update would return in the current state."""
         shared, parameters, own = survey.shared, survey.parameters, np.arange(survey.parameters.size)
         bands = self._bands.size - 1
         sums, changes = np.empty((own.size, bands, *self.sums_shape)), np.empty((own.size, *self.change_shape))
-        kernel = self.loops.sparse_sums if isinstance(survey.columns, HeldSparse) else self.loops.dense_sums
+        kernel = self.loops.sparse_sums if isinstance(survey.columns, HeldSparseColumns) else self.loops.dense_sums
         rows = self._rows(shared)
         samples = int(kernel(survey.columns, parameters, 0, bands, rows, self._shared(shared), sums))
         if self.user.has_gap:

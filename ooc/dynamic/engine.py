@@ -2,7 +2,7 @@
 
 scan blocks, hold columns -> rounds of schedule, update, aggregate, apply (workers, shared memory)
 
-Within rounds, workers synchronize through shared counters without the coordinator, see `ooc.dynamic.rounds`.
+Within rounds, workers synchronize through shared counters without the coordinator, see `ooc.dynamic.round_schedule`.
 """
 
 from __future__ import annotations
@@ -17,16 +17,24 @@ import numpy as np
 
 from blocks.design.design import Design
 from blocks.errors import WorkFailed
-from blocks.memory import held as held_bytes
-from blocks.workers import Workers
+from blocks.memory import held_memory as held_bytes
+from blocks.workers import WorkerPool
 from ooc.dynamic.column_rounds import rounds_of
-from ooc.dynamic.held_columns import Room, band_bounds, gatherings, make_room, whole_room
-from ooc.dynamic.machines import Machines
-from ooc.dynamic.round_loop import COUNTERS, PRIORITIES, Shape, stop
-from ooc.dynamic.schedules import Rule, check
-from ooc.dynamic.worker import DynamicAttachment, Number, Scanning, Starting, Stretch, Surveying, all_specs
+from ooc.dynamic.held_columns import HeldColumnsCapacity, band_bounds, gatherings, make_room, whole_room
+from ooc.dynamic.machine_exchange import MachineExchange
+from ooc.dynamic.round_loop import COUNTERS, PRIORITIES, RoundLoopShape, set_stop_flag
+from ooc.dynamic.selection_rules import SelectionRule, check_rule
+from ooc.dynamic.worker import (
+    DynamicWorkerArguments,
+    InitializeRowsRequest,
+    RunRoundsRequest,
+    ScanRequest,
+    SurveyRequest,
+    WorkerIndexMessage,
+    all_specs,
+)
+from ooc.ring.array_exchange import exchange_parts
 from ooc.ring.ring import Ring
-from ooc.ring.sharing import share
 from ooc.state.slice_file import SliceFile
 from ooc.workers.shared_arrays import SharedArrays, total_bytes
 from ooc.workers.worker import ProgramSpec
@@ -39,12 +47,12 @@ _WIDER = 2  # factor by which the first chunk grows from survey to survey
 _MORE = 4  # factor by which chunks grow, and by which the sum of priorities must grow to end a survey
 
 
-def shared_bytes(design: Design, spec: ProgramSpec, rule: Rule, workers: int) -> tuple[int, int]:
+def shared_bytes(design: Design, spec: ProgramSpec, rule: SelectionRule, workers: int) -> tuple[int, int]:
     """Return the shared memory in bytes of an engine that holds all columns, as two numbers: without the columns, and
     for the columns.
     """
     program, room = rounds_of(spec, design), whole_room(design)
-    shape = Shape(workers, room.columns // program.group)
+    shape = RoundLoopShape(workers, room.columns // program.group)
     rounds, columns = all_specs(design, program, rule, room, shape)
     return total_bytes(rounds), total_bytes(columns)
 
@@ -68,14 +76,14 @@ class DynamicEngine:
         self,
         design: Design,
         spec: ProgramSpec,
-        rule: Rule,
+        rule: SelectionRule,
         workers: int,
-        room: Room | None = None,
+        room: HeldColumnsCapacity | None = None,
         *,
         directory: Path | None = None,
         ring: Ring | None = None,
     ) -> None:
-        check(rule)
+        check_rule(rule)
         self._design, self._count = design, workers
         self._room = room or whole_room(design)
         self.program = rounds_of(spec, design, self._room.columns)
@@ -83,7 +91,7 @@ class DynamicEngine:
         self.round = self.samples = self.bytes_read = 0
         self._surveyed = 0.0  # sum of priorities after the last survey
         self._width = 0  # number of parameters in the first chunk of the next survey, 0 for the default
-        shape = Shape(workers, self._room.columns // self.program.group)
+        shape = RoundLoopShape(workers, self._room.columns // self.program.group)
         shape = shape._replace(rank=ring.rank, ranks=ring.ranks) if ring else shape
         rounds, columns = all_specs(design, self.program, rule, self._room, shape)
         with ExitStack() as stack:
@@ -92,22 +100,22 @@ class DynamicEngine:
             self._held = self._file.arrays if self._file else stack.enter_context(closing(SharedArrays(columns)))
             self.arrays = {name: self._shared[name] for name in self.program.shared_arrays()}
             descriptors = self._shared.descriptor, self._held.descriptor
-            attachment = DynamicAttachment(str(design.path), spec, rule, self._room, shape, descriptors)
+            attachment = DynamicWorkerArguments(str(design.path), spec, rule, self._room, shape, descriptors)
             self._workers = stack.enter_context(
-                Workers("ooc.dynamic.worker:attach", attachment, workers, inherit=descriptors)
+                WorkerPool("ooc.dynamic.worker:attach", attachment, workers, inherit=descriptors)
             )
             self._machines = None
             if ring and ring.ranks > 1:
-                machines = Machines(ring, rule.pipeline, shape, band_bounds(design), self._shared)
+                machines = MachineExchange(ring, rule.pipeline, shape, band_bounds(design), self._shared)
                 self._machines = stack.enter_context(closing(machines))
             self._closing = stack.pop_all()
-        self._ask_all([Number(number) for number in range(workers)])
+        self._ask_all([WorkerIndexMessage(number) for number in range(workers)])
 
     def __enter__(self) -> DynamicEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        stop(self._shared[COUNTERS])
+        set_stop_flag(self._shared[COUNTERS])
         self._closing.close()
 
     @property
@@ -153,7 +161,7 @@ class DynamicEngine:
 
     def start(self) -> None:
         """Compute the row arrays from the initial values of the parameters held."""
-        self._ask_all([Starting(self.parameters)] * self._count)
+        self._ask_all([InitializeRowsRequest(self.parameters)] * self._count)
         self._share_rows()
 
     def survey(self, parameters: np.ndarray | None = None) -> None:
@@ -164,13 +172,13 @@ class DynamicEngine:
         parameters = np.arange(self.parameters) if parameters is None else parameters
         here = self._machines.share_of(parameters.size) if self._machines else slice(None)
         mine = parameters[here]
-        chunks = (Surveying(mine[k : k + _SURVEYED]) for k in range(0, mine.size, _SURVEYED))
+        chunks = (SurveyRequest(mine[k : k + _SURVEYED]) for k in range(0, mine.size, _SURVEYED))
         self.samples += sum(samples for _, samples in self._workers.map_unordered(chunks))
         if self._machines:
             found = {name: self.arrays[name] for name in self.program.surveyed()} | {PRIORITIES: self.priorities}
             for array in found.values():
                 some = array[parameters]
-                share(self._machines.ring, some, here)
+                exchange_parts(self._machines.ring, some, here)
                 array[parameters] = some
             self.priorities = found[PRIORITIES]
         self._surveyed = float(self.priorities.sum())
@@ -196,7 +204,7 @@ class DynamicEngine:
 
     def run(self, rounds: int) -> None:
         """Run `rounds` rounds, and wait until all of them are complete."""
-        stretch = Stretch(self.round, self.round + rounds, self.parameters)
+        stretch = RunRoundsRequest(self.round, self.round + rounds, self.parameters)
         exchange = self._machines.begin(stretch.first, stretch.last) if self._machines else None
         try:
             self.samples += sum(self._ask_all([stretch] * self._count))
@@ -238,7 +246,7 @@ class DynamicEngine:
         asked, answers = list(blocks), {}
         following = iter(asked)
         wanted = next(following, None)
-        for message, answer in self._workers.map_unordered(map(Scanning, asked)):
+        for message, answer in self._workers.map_unordered(map(ScanRequest, asked)):
             self.bytes_read += self._design.manifest["blocks"][message.block]["bytes"]
             answers[message.block] = answer
             while wanted in answers:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import kernel
-from blocks.design.design import DenseBlock, Design, SparseBlock
+from blocks.design.design import DenseDesignBlock, Design, SparseDesignBlock
 from blocks.errors import RequestError
 from ooc.workers.shared_arrays import ArraySpec
 
@@ -22,7 +22,7 @@ _BAND_ENTRIES = 32  # minimum mean number of entries per column and band: smalle
 _BOUNDS, _ROWS, _VALUES = "held.bounds", "held.rows", "held.values"
 
 
-class HeldSparse(NamedTuple):
+class HeldSparseColumns(NamedTuple):
     """The N entries of m sparse columns."""
 
     bounds: np.ndarray  # int64 (m, B+1), bounds of the entries of each column in each of B bands
@@ -30,21 +30,21 @@ class HeldSparse(NamedTuple):
     values: np.ndarray  # float32 (N,)
 
 
-class HeldDense(NamedTuple):
+class HeldDenseColumns(NamedTuple):
     """Values of m dense columns."""
 
     bounds: np.ndarray  # int64 (B+1,), first row of each band
     values: np.ndarray  # float32 (m, n)
 
 
-class Room(NamedTuple):
+class HeldColumnsCapacity(NamedTuple):
     """Capacity for held columns; a dense column has as many entries as the design has rows."""
 
     columns: int
     entries: int
 
 
-class Gathering(NamedTuple):
+class ColumnsToCopy(NamedTuple):
     """Columns to copy from a block.
 
     columns: int64 (k,), indices of the columns within the block. place: position of the first of them among the held
@@ -56,9 +56,9 @@ class Gathering(NamedTuple):
     place: int
 
 
-def whole_room(design: Design) -> Room:
+def whole_room(design: Design) -> HeldColumnsCapacity:
     """Return the capacity for all columns of a design."""
-    return Room(design.columns, design.rows * design.columns if design.dense else design.entries)
+    return HeldColumnsCapacity(design.columns, design.rows * design.columns if design.dense else design.entries)
 
 
 def band_bounds(design: Design) -> np.ndarray:
@@ -68,8 +68,8 @@ def band_bounds(design: Design) -> np.ndarray:
     return np.arange(bands + 1) * design.rows // bands
 
 
-def held_specs(design: Design, room: Room) -> dict[str, ArraySpec]:
-    """Return the specs of the shared arrays of `held`."""
+def held_specs(design: Design, room: HeldColumnsCapacity) -> dict[str, ArraySpec]:
+    """Return the specs of the shared arrays of `held_columns_of_arrays`."""
     bands = band_bounds(design).size - 1
     if design.dense:
         return {_VALUES: ArraySpec((room.columns, design.rows), "float32")}
@@ -80,22 +80,22 @@ def held_specs(design: Design, room: Room) -> dict[str, ArraySpec]:
     }
 
 
-def held(design: Design, shared: Mapping[str, np.ndarray]) -> HeldSparse | HeldDense:
+def held_columns_of_arrays(design: Design, shared: Mapping[str, np.ndarray]) -> HeldSparseColumns | HeldDenseColumns:
     """Return the columns in the arrays of `held_specs`, whose capacity may exceed the number of columns held."""
     if design.dense:
-        return HeldDense(band_bounds(design), shared[_VALUES])
-    return HeldSparse(shared[_BOUNDS], shared[_ROWS], shared[_VALUES])
+        return HeldDenseColumns(band_bounds(design), shared[_VALUES])
+    return HeldSparseColumns(shared[_BOUNDS], shared[_ROWS], shared[_VALUES])
 
 
-def gatherings(design: Design, columns: np.ndarray) -> Iterator[Gathering]:
+def gatherings(design: Design, columns: np.ndarray) -> Iterator[ColumnsToCopy]:
     """Yield the columns to copy from each block in order to hold the given columns, int64 (m,), ascending."""
     places = np.searchsorted(columns, design.block_bounds)
     for block in np.flatnonzero(np.diff(places)).tolist():
         begin, end = places[block], places[block + 1]
-        yield Gathering(block, columns[begin:end] - design.block_bounds[block], int(begin))
+        yield ColumnsToCopy(block, columns[begin:end] - design.block_bounds[block], int(begin))
 
 
-def make_room(design: Design, room: Room, columns: np.ndarray, shared: Mapping[str, np.ndarray]) -> None:
+def make_room(design: Design, room: HeldColumnsCapacity, columns: np.ndarray, shared: Mapping[str, np.ndarray]) -> None:
     """Set the bounds of the entries of each column to hold. Raises RequestError if the columns exceed the capacity."""
     if design.dense:
         entries = columns.size * design.rows
@@ -116,23 +116,23 @@ def make_room(design: Design, room: Room, columns: np.ndarray, shared: Mapping[s
         shared[_BOUNDS][: columns.size, 0] = begins[:-1]
 
 
-def gather(design: Design, gathering: Gathering, into: HeldSparse | HeldDense) -> None:
+def gather(design: Design, gathering: ColumnsToCopy, into: HeldSparseColumns | HeldDenseColumns) -> None:
     """Copy columns from their block to the positions that `make_room` has set."""
     block = design.block(gathering.block)
-    if isinstance(block, SparseBlock) and isinstance(into, HeldSparse):
+    if isinstance(block, SparseDesignBlock) and isinstance(into, HeldSparseColumns):
         hold_sparse(*block, gathering.columns, gathering.place, band_bounds(design), *into)
-    elif isinstance(block, DenseBlock) and isinstance(into, HeldDense):
+    elif isinstance(block, DenseDesignBlock) and isinstance(into, HeldDenseColumns):
         means = design.means[design.block_bounds[gathering.block] + gathering.columns]
         hold_dense(*block, gathering.columns, gathering.place, means, into.values)
 
 
 @kernel
 def hold_sparse(offsets, rows, values, columns, place, bands, into_bounds, into_rows, into_values):
-    """Copy columns, (k,), of a SparseBlock to the held columns starting at `place`. A block without values has values
-    of 1.
+    """Copy columns, (k,), of a SparseDesignBlock to the held columns starting at `place`. A block without values has
+    values of 1.
 
-    bands: int64 (B+1,), first row of each band. Filled: the arrays of HeldSparse, except for into_bounds[:, 0], which
-    must be set.
+    bands: int64 (B+1,), first row of each band. Filled: the arrays of HeldSparseColumns, except for into_bounds[:, 0],
+    which must be set.
     """
     for i in range(columns.size):
         begin, end = offsets[columns[i]], offsets[columns[i] + 1]
@@ -147,7 +147,7 @@ def hold_sparse(offsets, rows, values, columns, place, bands, into_bounds, into_
 
 @kernel
 def hold_dense(values, missing_offsets, missing_rows, columns, place, means, into):
-    """Copy columns, (k,), of a DenseBlock, with each column's mean, float64 (k,), in place of missing values."""
+    """Copy columns, (k,), of a DenseDesignBlock, with each column's mean, float64 (k,), in place of missing values."""
     for i in range(columns.size):
         column = columns[i]
         into[place + i] = values[column]

@@ -20,7 +20,7 @@ _OF_ENTRY = 8  # bytes per entry of a held sparse column; an entry of a dense co
 _BESIDE = 2  # blocks, in addition to one per worker, whose columns are in the file but not yet written back
 
 
-class RoundPlan(NamedTuple):
+class RoundMemoryPlan(NamedTuple):
     """Memory plan of a training in rounds. workers: number of processes. in_file: whether the columns are held in a
     file. bytes: memory of the process tree. columns_bytes: size of the columns in bytes. budget: memory limit in bytes.
     """
@@ -37,7 +37,7 @@ class RoundPlan(NamedTuple):
         return [f"the columns ({self.columns_bytes / 1e6:,.0f} MB) are kept in a file"] if self.in_file else []
 
 
-def plan_rounds(design: Design, spec: ProgramSpec, workers: int, budget: int) -> RoundPlan:
+def plan_rounds(design: Design, spec: ProgramSpec, workers: int, budget: int) -> RoundMemoryPlan:
     """Choose whether columns are held in memory or in a file; the choice does not change results.
 
     Raises RequestError, with the smallest sufficient budget, if the budget is too small for either.
@@ -48,7 +48,7 @@ def plan_rounds(design: Design, spec: ProgramSpec, workers: int, budget: int) ->
     unwritten = min((workers + _BESIDE) * _block_bytes(design), columns)
     for in_file, size in ((False, fixed + columns), (True, fixed + unwritten)):
         if size <= budget:
-            return RoundPlan(workers, in_file, size, columns, budget)
+            return RoundMemoryPlan(workers, in_file, size, columns, budget)
     raise RequestError(
         f"--memory {budget / 1e6:,.0f} MB is too small for {count_of(workers, 'worker')}: it must be at least"
         f" {-(-(fixed + unwritten) // 10**6):,} MB",

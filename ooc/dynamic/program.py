@@ -21,10 +21,10 @@ import numpy as np
 from blocks.design.design import Design
 from blocks.npz import write_npz
 from ooc.dynamic.checks import check_declared
-from ooc.dynamic.rounds import Pipeline
-from ooc.dynamic.schedules import Rule, check
-from ooc.fields import Field, converted, fields_of, options_of, set_options
+from ooc.dynamic.round_schedule import RoundPipeline
+from ooc.dynamic.selection_rules import SelectionRule, check_rule
 from ooc.program import Arrays, LocalState
+from ooc.program_fields import Field, convert_option, program_fields, program_options, set_options
 from ooc.workers.shared_arrays import ArraySpec
 
 
@@ -42,7 +42,7 @@ class DynamicProgram:
 
     Parameters
     ----------
-    schedule, parallelism, rho : see `ooc.dynamic.schedules.Rule`
+    schedule, parallelism, rho : see `ooc.dynamic.selection_rules.SelectionRule`
         How columns are chosen ("priority", "random" or "cyclic"), the maximum number of columns in a round, and the
         upper bound on the absolute correlation of two of them (None for no limit).
     depth : int
@@ -69,15 +69,18 @@ class DynamicProgram:
         **options: Any,
     ) -> None:
         own = {"parallelism": parallelism, "depth": depth, "seed": seed}
-        parallelism, depth, self.seed = (converted(self, name, value, int) for name, value in own.items())
-        rho, self.tolerance = converted(self, "rho", rho, float | None), converted(self, "tolerance", tolerance, float)
+        parallelism, depth, self.seed = (convert_option(self, name, value, int) for name, value in own.items())
+        rho, self.tolerance = (
+            convert_option(self, "rho", rho, float | None),
+            convert_option(self, "tolerance", tolerance, float),
+        )
         self.dataset = design
         set_options(self, options)
         check_declared(self)
         candidates = parallelism if rho is None else 2 * parallelism
-        overlap = Pipeline(depth, depth + 1, 1)
-        rule = Rule(schedule, parallelism, candidates, rho, False, pipeline=overlap, seed=self.seed)
-        check(rule)
+        overlap = RoundPipeline(depth, depth + 1, 1)
+        rule = SelectionRule(schedule, parallelism, candidates, rho, False, pipeline=overlap, seed=self.seed)
+        check_rule(rule)
         self.rule = rule.for_parameters(design.columns // self.group)
 
     # Methods that a user's program may override
@@ -99,7 +102,7 @@ class DynamicProgram:
 
     @cached_property
     def fields(self) -> dict[str, Field]:
-        return fields_of(type(self))
+        return program_fields(type(self))
 
     def fields_per(self, per: str) -> list[str]:
         """Return the names of the fields per "row" or per "column", or of the other fields for ""."""
@@ -145,7 +148,7 @@ class DynamicProgram:
     @cached_property
     def constants(self) -> dict[str, float]:
         """Return the numeric options by name, which functions read from `shared`."""
-        values = {name: getattr(self, name) for name in options_of(type(self))}
+        values = {name: getattr(self, name) for name in program_options(type(self))}
         return {name: value for name, value in values.items() if isinstance(value, int | float)}
 
     def local_state(self) -> LocalState:

@@ -8,23 +8,23 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.design.design import Design
-from ooc.dynamic.held_columns import band_bounds, held
-from ooc.dynamic.priorities import Sums, add_up, bound, empty_sums
-from ooc.dynamic.round_program import Ahead, RoundProgram, Survey, Wave
-from ooc.dynamic.round_steps import Order, Proposals, Rounds, owned
-from ooc.dynamic.rounds import SCHEDULE
-from ooc.dynamic.schedules import Rule, check_of, generator, proposals
+from ooc.dynamic.held_columns import band_bounds, held_columns_of_arrays
+from ooc.dynamic.priority_sampling import PrioritySumTree, clip_priorities, empty_sums, sum_priorities
+from ooc.dynamic.round_program import ParameterSurvey, ParameterWave, RoundProgram, WorkerSteps
+from ooc.dynamic.round_schedule import SCHEDULE
+from ooc.dynamic.round_steps import CandidateProposals, RoundState, StepParameters, owned_parameter_count
+from ooc.dynamic.selection_rules import SelectionRule, candidate_check, generator, proposals
 from ooc.workers.atomics import counters_spec, have_reached, raise_to
 from ooc.workers.shared_arrays import ArraySpec
 
-# Names of the arrays of `ooc.dynamic.round_steps.Rounds`.
-_ROUNDS = tuple(f"rounds.{name}" for name in Rounds._fields)
+# Names of the arrays of `ooc.dynamic.round_steps.RoundState`.
+_ROUNDS = tuple(f"rounds.{name}" for name in RoundState._fields)
 COUNTERS, _PARAMETERS, COUNTS, PRIORITIES, *_TREES = _ROUNDS
 SUMS, _CHANGES = "rounds.partial", "rounds.changes"
 _AT_ONCE = 256  # steps
 
 
-class Shape(NamedTuple):
+class RoundLoopShape(NamedTuple):
     """Number of workers, and maximum number of parameters held.
 
     rank, ranks: rank of this machine, and number of machines in the ring; bands are split evenly among the machines.
@@ -46,7 +46,9 @@ class Shape(NamedTuple):
         return first + here * worker // self.workers, first + here * (worker + 1) // self.workers
 
 
-def round_specs(design: Design, program: RoundProgram, rule: Rule, shape: Shape) -> dict[str, ArraySpec]:
+def round_specs(
+    design: Design, program: RoundProgram, rule: SelectionRule, shape: RoundLoopShape
+) -> dict[str, ArraySpec]:
     """Return the specs of the shared arrays of a `RoundLoop`, except the program's arrays and the held columns."""
     slots, schedulers = rule.pipeline.slots, rule.pipeline.schedulers
     bands = band_bounds(design).size - 1
@@ -64,12 +66,12 @@ def round_specs(design: Design, program: RoundProgram, rule: Rule, shape: Shape)
     }
 
 
-class Stopped(Exception):
+class RoundsStopped(Exception):
     """Raised in a worker that is waiting for another process when that process has failed."""
 
 
-def stop(counters: np.ndarray) -> None:
-    """Set the stop flag, which makes all waiting workers raise Stopped."""
+def set_stop_flag(counters: np.ndarray) -> None:
+    """Set the stop flag, which makes all waiting workers raise RoundsStopped."""
     raise_to(counters, len(counters) - 1, 1)
 
 
@@ -84,12 +86,17 @@ class RoundLoop:
     """
 
     def __init__(
-        self, program: RoundProgram, rule: Rule, shape: Shape, number: int, shared: Mapping[str, np.ndarray]
+        self,
+        program: RoundProgram,
+        rule: SelectionRule,
+        shape: RoundLoopShape,
+        number: int,
+        shared: Mapping[str, np.ndarray],
     ) -> None:
         self._program, self._rule, self._shared = program, rule, shared
         pipeline, design = rule.pipeline, program.design
         self._mine = range(number, pipeline.schedulers, shape.workers)
-        self._order = Order(
+        self._order = StepParameters(
             depth=pipeline.depth,
             schedulers=pipeline.schedulers,
             waves=pipeline.waves,
@@ -100,11 +107,11 @@ class RoundLoop:
             first=0,
             held=0,
         )
-        self._rounds = Rounds(*(shared[name] for name in _ROUNDS))
+        self._rounds = RoundState(*(shared[name] for name in _ROUNDS))
         self._bands = shape.bands_of(number, shared[SUMS].shape[2])
-        self._columns = held(design, shared)
+        self._columns = held_columns_of_arrays(design, shared)
         entries = design.rows if design.dense else design.entries / design.columns
-        self._check = check_of(rule, program.group, design.rows, entries)
+        self._check = candidate_check(rule, program.group, design.rows, entries)
         self.samples = 0
 
     def run(self, first: int, last: int, parameters: int) -> Iterator[bool]:
@@ -116,8 +123,8 @@ class RoundLoop:
         self._order = self._order._replace(first=first, held=parameters)
         random = {scheduler: generator(self._rule.seed, first, scheduler) for scheduler in self._mine}
         for scheduler in self._mine:
-            trees = Sums(self._rounds.tree_priorities[scheduler], self._rounds.tree_parameters[scheduler])
-            add_up(self._rounds.priorities[scheduler, : owned(scheduler, self._order)], trees)
+            trees = PrioritySumTree(self._rounds.tree_priorities[scheduler], self._rounds.tree_parameters[scheduler])
+            sum_priorities(self._rounds.priorities[scheduler, : owned_parameter_count(scheduler, self._order)], trees)
         steps = self._rule.pipeline.steps(first, last, self._mine)
         for begin in range(0, len(steps), _AT_ONCE):
             some = steps[begin : begin + _AT_ONCE]
@@ -125,13 +132,13 @@ class RoundLoop:
             while ahead.steps.size:
                 done, samples = self._program.advance(ahead)
                 if not done and is_stopped(self._rounds.counters):
-                    raise Stopped
+                    raise RoundsStopped
                 self.samples += samples
                 ahead = ahead._replace(steps=ahead.steps[done:])
                 yield done == 0
 
-    def _ahead(self, steps: np.ndarray, proposed: Proposals) -> Ahead:
-        return Ahead(
+    def _ahead(self, steps: np.ndarray, proposed: CandidateProposals) -> WorkerSteps:
+        return WorkerSteps(
             steps=steps,
             order=self._order,
             rounds=self._rounds,
@@ -148,12 +155,12 @@ class RoundLoop:
         """Compute the row arrays in this worker's bands from the initial values of `parameters` parameters."""
         nothing = np.empty(0)
         held = np.arange(parameters), self._columns, self._bands
-        self._program.start(Wave(*held, nothing, nothing, nothing, self._shared))
+        self._program.start(ParameterWave(*held, nothing, nothing, nothing, self._shared))
 
     def survey(self, parameters: np.ndarray) -> int:
         """Set the priorities of parameters, int64 (c,); returns the number of values read."""
         schedulers, priorities = self._order.schedulers, np.empty(parameters.size)
-        samples = self._program.survey(Survey(parameters, self._columns, priorities, self._shared))
-        bound(priorities)
+        samples = self._program.survey(ParameterSurvey(parameters, self._columns, priorities, self._shared))
+        clip_priorities(priorities)
         self._shared[PRIORITIES][parameters % schedulers, parameters // schedulers] = priorities
         return samples

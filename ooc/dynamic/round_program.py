@@ -12,26 +12,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.design.design import DenseBlock, Design, SparseBlock
-from ooc.dynamic.dependencies import Check, independent_dense, independent_sparse
-from ooc.dynamic.held_columns import HeldDense, HeldSparse
+from blocks.design.design import DenseDesignBlock, Design, SparseDesignBlock
+from ooc.dynamic.candidate_independence import CandidateCheck, independent_dense, independent_sparse
+from ooc.dynamic.held_columns import HeldDenseColumns, HeldSparseColumns
+from ooc.dynamic.round_schedule import AGGREGATE, SCHEDULE, UPDATE
 from ooc.dynamic.round_steps import (
-    Order,
-    Proposals,
-    Rounds,
+    CandidateProposals,
+    RoundState,
+    StepParameters,
     count_update,
-    enter,
+    enter_round,
     is_ready,
-    place_of,
-    propose,
+    parameters_in_flight,
     set_priorities,
+    wave_places,
 )
-from ooc.dynamic.rounds import AGGREGATE, SCHEDULE, UPDATE
 from ooc.program import Arrays
 from ooc.workers.shared_arrays import ArraySpec
 
 
-class Wave(NamedTuple):
+class ParameterWave(NamedTuple):
     """Some parameters of a round.
 
     parameters: int64 (c,), by descending priority. columns: all columns held. bands: the first of this worker's bands,
@@ -40,7 +40,7 @@ class Wave(NamedTuple):
     """
 
     parameters: np.ndarray
-    columns: HeldSparse | HeldDense
+    columns: HeldSparseColumns | HeldDenseColumns
     bands: tuple[int, int]
     sums: np.ndarray
     changes: np.ndarray
@@ -48,41 +48,41 @@ class Wave(NamedTuple):
     shared: Arrays
 
 
-class Ahead(NamedTuple):
+class WorkerSteps(NamedTuple):
     """Steps that a worker has to take.
 
-    steps: int64 (k, 3), with the fields of a `Step` in each row. columns, bands, shared: see Wave. sums, changes: of
-    all slots, float64 (slots, parallel, ...).
+    steps: int64 (k, 3), with the fields of a `WorkerStep` in each row. columns, bands, shared: see ParameterWave. sums,
+    changes: of all slots, float64 (slots, parallel, ...).
     """
 
     steps: np.ndarray
-    order: Order
-    rounds: Rounds
-    proposals: Proposals
-    check: Check
-    columns: HeldSparse | HeldDense
+    order: StepParameters
+    rounds: RoundState
+    proposals: CandidateProposals
+    check: CandidateCheck
+    columns: HeldSparseColumns | HeldDenseColumns
     bands: tuple[int, int]
     sums: np.ndarray
     changes: np.ndarray
     shared: Arrays
 
 
-class Survey(NamedTuple):
-    """Parameters, int64 (c,), to survey between rounds. priorities: float64 (c,), filled by the survey. See Wave for
-    the other fields.
+class ParameterSurvey(NamedTuple):
+    """Parameters, int64 (c,), to survey between rounds. priorities: float64 (c,), filled by the survey. See
+    ParameterWave for the other fields.
     """
 
     parameters: np.ndarray
-    columns: HeldSparse | HeldDense
+    columns: HeldSparseColumns | HeldDenseColumns
     priorities: np.ndarray
     shared: Arrays
 
 
-class Scan(NamedTuple):
+class BlockScan(NamedTuple):
     """A block whose columns are scanned. first: index of the block's first column in the design."""
 
     first: int
-    block: SparseBlock | DenseBlock
+    block: SparseDesignBlock | DenseDesignBlock
     shared: Arrays
 
 
@@ -123,14 +123,14 @@ class RoundProgram:
     def hold(self, columns: np.ndarray, shared: Arrays) -> None:
         """Set the data of the columns, int64 (m,), that are held from now on; called in the coordinator."""
 
-    def start(self, wave: Wave) -> None:
+    def start(self, wave: ParameterWave) -> None:
         """Compute row state from the initial values of all parameters.
 
         Called in each worker, for its bands, before the first round. `wave.sums`, `wave.changes` and `wave.priorities`
         are empty.
         """
 
-    def advance(self, ahead: Ahead) -> tuple[int, int]:
+    def advance(self, ahead: WorkerSteps) -> tuple[int, int]:
         """Take the first step, if the worker need not wait for it; returns the number of steps taken, and of the values
         read. Subclasses may take several."""
         what, number, wave = ahead.steps[0].tolist()
@@ -138,14 +138,14 @@ class RoundProgram:
         if not is_ready(what, number, wave, order, rounds.counters):
             return 0, 0
         if what == SCHEDULE:
-            together, taken = propose(number, order, rounds, ahead.proposals)
-            independent = independent_sparse if isinstance(ahead.columns, HeldSparse) else independent_dense
-            enter(number, independent(ahead.columns, together, taken, ahead.check), order, rounds)
+            together, taken = parameters_in_flight(number, order, rounds, ahead.proposals)
+            independent = independent_sparse if isinstance(ahead.columns, HeldSparseColumns) else independent_dense
+            enter_round(number, independent(ahead.columns, together, taken, ahead.check), order, rounds)
             return 1, 0
-        slot, first, last = place_of(number, wave, order.slots, order.waves, rounds.counts)
+        slot, first, last = wave_places(number, wave, order.slots, order.waves, rounds.counts)
         parameters, mine = rounds.parameters[slot, first:last], (slot, slice(first, last))
         sums, changes, found = ahead.sums[mine], ahead.changes[mine], np.empty(last - first)
-        some = Wave(parameters, ahead.columns, ahead.bands, sums, changes, found, ahead.shared)
+        some = ParameterWave(parameters, ahead.columns, ahead.bands, sums, changes, found, ahead.shared)
         if what == UPDATE:
             samples = self.update(some)
             count_update(number, wave, order, rounds.counters)
@@ -156,22 +156,22 @@ class RoundProgram:
             self.apply(some)
         return 1, samples
 
-    def update(self, wave: Wave) -> int:
+    def update(self, wave: ParameterWave) -> int:
         """Fill `wave.sums` for the bands of this worker; returns the number of nonzero values read."""
         raise NotImplementedError
 
-    def aggregate(self, wave: Wave) -> None:
+    def aggregate(self, wave: ParameterWave) -> None:
         """Add up the sums in band order, and change the parameters; called in the scheduler's worker.
 
         Fills `wave.changes` and `wave.priorities`. Other parameters must not be read.
         """
         raise NotImplementedError
 
-    def apply(self, wave: Wave) -> None:
+    def apply(self, wave: ParameterWave) -> None:
         """Apply the changes of the parameters to the rows of this worker's bands; called in each worker."""
         raise NotImplementedError
 
-    def survey(self, survey: Survey) -> int:
+    def survey(self, survey: ParameterSurvey) -> int:
         """Fill `survey.priorities` from the current state. Default: equal priorities.
 
         Called in a worker between rounds. Returns the number of values read.
@@ -179,6 +179,6 @@ class RoundProgram:
         survey.priorities[:] = 1.0
         return 0
 
-    def scan(self, scan: Scan) -> Any:
+    def scan(self, scan: BlockScan) -> Any:
         """Read a block in a worker between rounds; `DynamicEngine.scan` yields the returned value."""
         raise NotImplementedError

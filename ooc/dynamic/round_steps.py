@@ -8,18 +8,18 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import kernel, unmanaged_kernel
-from ooc.dynamic.priorities import Sums, bound, change, draw
-from ooc.dynamic.rounds import AGGREGATE, SCHEDULE, UPDATE
+from ooc.dynamic.priority_sampling import PrioritySumTree, change_priorities, clip_priorities, draw_parameters
+from ooc.dynamic.round_schedule import AGGREGATE, SCHEDULE, UPDATE
 from ooc.workers.atomics import have_reached, raise_to
 
 LOOKS = 1_500  # polls of a counter, about 30 microseconds, before the worker yields the processor
 
 
-class Order(NamedTuple):
+class StepParameters(NamedTuple):
     """Numbers that determine the steps of a worker.
 
-    depth, schedulers, waves, slots: see `ooc.dynamic.rounds.Pipeline`. workers: number of workers. worker: number of
-    this worker. others: 1 if there are other machines, else 0. first: first round of the run. held: number of
+    depth, schedulers, waves, slots: see `ooc.dynamic.round_schedule.RoundPipeline`. workers: number of workers. worker:
+    number of this worker. others: 1 if there are other machines, else 0. first: first round of the run. held: number of
     parameters held.
     """
 
@@ -34,7 +34,7 @@ class Order(NamedTuple):
     held: int
 
 
-class Rounds(NamedTuple):
+class RoundState(NamedTuple):
     """State of rounds in shared memory, for S schedulers."""
 
     # Counts of rounds scheduled, and of waves aggregated, by each scheduler; of waves updated by each worker, and by
@@ -43,11 +43,11 @@ class Rounds(NamedTuple):
     parameters: np.ndarray  # int64 (slots, parallel), parameters of each round
     counts: np.ndarray  # int64 (slots,), number of parameters of each round
     priorities: np.ndarray  # float64 (S, k); parameter j is at [j % S, j // S]
-    tree_priorities: np.ndarray  # float64 (S, 2G), see `ooc.dynamic.priorities.Sums`
+    tree_priorities: np.ndarray  # float64 (S, 2G), see `ooc.dynamic.priority_sampling.PrioritySumTree`
     tree_parameters: np.ndarray  # int64 (S, 2G)
 
 
-class Proposals(NamedTuple):
+class CandidateProposals(NamedTuple):
     """What the schedulers choose candidates from in turns `first` to `first + T` (exclusive) of each.
 
     eta: number added to each priority, as a fraction of the mean priority. uniforms: float64 (T, S, c), random numbers
@@ -80,20 +80,20 @@ def is_ready(what, number, wave, order, counters):
 
 
 @unmanaged_kernel
-def place_of(number, wave, slots, waves, counts):
+def wave_places(number, wave, slots, waves, counts):
     """Return the slot of a round, and the first and last (exclusive) place of a wave among its parameters."""
     slot = number % slots
     return slot, counts[slot] * wave // waves, counts[slot] * (wave + 1) // waves
 
 
 @unmanaged_kernel
-def owned(scheduler, order):
+def owned_parameter_count(scheduler, order):
     """Return the number of parameters that a scheduler owns."""
     return max((order.held - scheduler + order.schedulers - 1) // order.schedulers, 0)
 
 
 @kernel
-def propose(number, order, rounds, proposals):
+def parameters_in_flight(number, order, rounds, proposals):
     """Return the parameters, int64, that are being updated when a round is computed, followed by the candidates of the
     round, and the number of the former.
 
@@ -101,7 +101,11 @@ def propose(number, order, rounds, proposals):
     priority, the fewer distinct parameters are drawn.
     """
     turn, scheduler = number // order.schedulers - proposals.first, number % order.schedulers
-    size, taken, others = owned(scheduler, order), 0, range(max(number - order.depth + 1, order.first), number)
+    size, taken, others = (
+        owned_parameter_count(scheduler, order),
+        0,
+        range(max(number - order.depth + 1, order.first), number),
+    )
     for other in others:
         taken += rounds.counts[other % order.slots]
     count = min(size, max(proposals.uniforms.shape[2], proposals.places.shape[2]))
@@ -112,10 +116,10 @@ def propose(number, order, rounds, proposals):
             end += 1
     candidates = together[taken:]
     if proposals.uniforms.size > 0 and count > 0:
-        sums = Sums(rounds.tree_priorities[scheduler], rounds.tree_parameters[scheduler])
+        sums = PrioritySumTree(rounds.tree_priorities[scheduler], rounds.tree_parameters[scheduler])
         mean, uniforms = sums.priorities[1] / size, proposals.uniforms[turn, scheduler, :count]
         eta = proposals.eta * mean if mean > 0 else 1.0
-        count = draw(rounds.priorities[scheduler, :size], sums, eta, uniforms, candidates)
+        count = draw_parameters(rounds.priorities[scheduler, :size], sums, eta, uniforms, candidates)
     elif count > 0:
         candidates[:] = proposals.places[turn, scheduler, :count]
     for place in range(count):
@@ -124,7 +128,7 @@ def propose(number, order, rounds, proposals):
 
 
 @kernel
-def enter(number, chosen, order, rounds):
+def enter_round(number, chosen, order, rounds):
     """Enter the parameters, int64 (k,), of a round by descending priority, and count the round as scheduled."""
     scheduler, slot = number % order.schedulers, number % order.slots
     order_of = np.argsort(-rounds.priorities[scheduler][chosen // order.schedulers], kind="mergesort")
@@ -143,9 +147,9 @@ def count_update(number, wave, order, counters):
 @kernel
 def set_priorities(number, wave, parameters, found, order, rounds):
     """Set the priorities of parameters to `found`, float64 (k,), and count the wave as aggregated."""
-    bound(found)
+    clip_priorities(found)
     scheduler = number % order.schedulers
-    priorities = rounds.priorities[scheduler, : owned(scheduler, order)]
-    sums = Sums(rounds.tree_priorities[scheduler], rounds.tree_parameters[scheduler])
-    change(priorities, sums, parameters // order.schedulers, found)
+    priorities = rounds.priorities[scheduler, : owned_parameter_count(scheduler, order)]
+    sums = PrioritySumTree(rounds.tree_priorities[scheduler], rounds.tree_parameters[scheduler])
+    change_priorities(priorities, sums, parameters // order.schedulers, found)
     raise_to(rounds.counters, order.schedulers + scheduler, number * order.waves + wave + 1)

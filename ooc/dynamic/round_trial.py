@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from blocks.design.design import DenseBlock, Design, SparseBlock
+from blocks.design.design import DenseDesignBlock, Design, SparseDesignBlock
 from ooc.dynamic.column_rounds import rounds_of
-from ooc.dynamic.held_columns import gather, gatherings, held, held_specs, make_room, whole_room
-from ooc.dynamic.round_loop import RoundLoop, Shape, round_specs
-from ooc.dynamic.schedules import Rule
+from ooc.dynamic.held_columns import gather, gatherings, held_columns_of_arrays, held_specs, make_room, whole_room
+from ooc.dynamic.round_loop import RoundLoop, RoundLoopShape, round_specs
+from ooc.dynamic.selection_rules import SelectionRule
 from ooc.workers.worker import ProgramSpec
 
 _ROWS, _COLUMNS = 8, 12
@@ -30,7 +30,7 @@ class ToyDesign(Design):
     def block_bounds(self) -> np.ndarray:
         return np.array([0, self.columns])
 
-    def block(self, number: int) -> SparseBlock | DenseBlock:
+    def block(self, number: int) -> SparseDesignBlock | DenseDesignBlock:
         """Return the only block, with read-only arrays as in a memory-mapped block."""
         if self.dense:
             offsets = np.append(np.zeros(self.columns, np.int64), 1)
@@ -41,21 +41,21 @@ class ToyDesign(Design):
             arrays = [np.arange(0, rows.size + 1, 2), rows, values]
         for array in arrays:
             array.setflags(write=False)
-        return DenseBlock(*arrays) if self.dense else SparseBlock(*arrays)
+        return DenseDesignBlock(*arrays) if self.dense else SparseDesignBlock(*arrays)
 
 
-def try_rounds(spec: ProgramSpec, form: str, rule: Rule, group: int) -> None:
+def try_rounds(spec: ProgramSpec, form: str, rule: SelectionRule, group: int) -> None:
     """Run once, except for scans, everything that a worker runs in and between rounds. group: number of columns per
     parameter."""
     design = ToyDesign(form, group)
     program = rounds_of(spec, design, design.columns)
-    room, shape = whole_room(design), Shape(1, _COLUMNS)
+    room, shape = whole_room(design), RoundLoopShape(1, _COLUMNS)
     specs = program.shared_arrays() | held_specs(design, room) | round_specs(design, program, rule, shape)
     shared = {name: np.zeros(array.shape, array.dtype) for name, array in specs.items()}
     columns = np.arange(design.columns)
     make_room(design, room, columns, shared)
     for gathering in gatherings(design, columns):
-        gather(design, gathering, held(design, shared))
+        gather(design, gathering, held_columns_of_arrays(design, shared))
     loop = RoundLoop(program, rule, shape, 0, shared)
     loop.start(_COLUMNS)
     loop.survey(np.arange(2))

@@ -15,19 +15,28 @@ from typing import Any
 import numpy as np
 
 from blocks.design.design import Design
-from blocks.errors import Diverged
+from blocks.errors import ModelDiverged
 from blocks.files import publish_directory
-from ooc.dynamic.column_rounds import ColumnRounds
+from ooc.dynamic.column_rounds import UserProgramRounds
 from ooc.dynamic.engine import DynamicEngine
-from ooc.dynamic.plan import RoundPlan
+from ooc.dynamic.plan import RoundMemoryPlan
 from ooc.dynamic.program import DynamicProgram
-from ooc.loop import Checkpoints, Stop, add_line, conclude, naming, run_steps, together, trained
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run
-from ooc.solver_steps import SolverSteps
+from ooc.solver_steps import SolverTrainingSteps
 from ooc.state.slice_file import SLICES
 from ooc.training import Callback
-from ooc.user_programs import mistakes_told, numbers_of
+from ooc.training_loop import (
+    CheckpointSchedule,
+    StopRequest,
+    add_line,
+    end_training,
+    inform_ranks_of_errors,
+    naming_iteration,
+    run_steps,
+    training_lock,
+)
+from ooc.user_programs import metrics_of_method, user_errors
 
 _DIVERGED = 2.0  # training diverges if the objective exceeds this multiple of its initial value
 _OURS = "rounds."  # prefix of the names of arrays that are not fields of the program
@@ -36,7 +45,7 @@ _FIRST = f"{_OURS}first_objective"
 
 def train_rounds(
     run: Run,
-    plan: RoundPlan,
+    plan: RoundMemoryPlan,
     *,
     max_time: float | None = None,
     quiet: bool = False,
@@ -44,33 +53,35 @@ def train_rounds(
     ring: Ring | None = None,
 ) -> dict[str, Any]:
     """Train a run for its configured number of passes, or until its duality gap is small; see `ooc.training.train`."""
-    stop = Stop(max_time)
-    with trained(run, stop), together(ring):
+    stop = StopRequest(max_time)
+    with training_lock(run, stop), inform_ranks_of_errors(ring):
         run.warn_of_changed_program()
         design = run.dataset(Design)
         program: DynamicProgram = run.spec.build(design)  # type: ignore[assignment]
         run.require_same_state(program)
         with (
             closing(RoundTraining(run, program, plan, callback, ring)) as training,
-            together(ring),  # is left before the wait for workers, as a thread may be waiting for other ranks
-            mistakes_told(program),
+            inform_ranks_of_errors(
+                ring
+            ),  # is left before the wait for workers, as a thread may be waiting for other ranks
+            user_errors(program),
         ):
             reason = run_steps(run, training, stop, quiet=quiet)
-    return conclude(run, training, reason, ring)
+    return end_training(run, training, reason, ring)
 
 
-class ColumnSolver:
+class ColumnPassSolver:
     """Runs the passes of a program.
 
     Attributes: `engine`; `solved`, number of passes done; `program`; `shared`, the arrays of the program's fields.
     """
 
-    def __init__(self, run: Run, program: DynamicProgram, plan: RoundPlan, ring: Ring | None) -> None:
+    def __init__(self, run: Run, program: DynamicProgram, plan: RoundMemoryPlan, ring: Ring | None) -> None:
         directory = run.scratch / SLICES if plan.in_file else None
         self.engine = DynamicEngine(
             program.dataset, run.spec, program.rule, plan.workers, directory=directory, ring=ring
         )
-        assert isinstance(self.engine.program, ColumnRounds)
+        assert isinstance(self.engine.program, UserProgramRounds)
         self._rounds = self.engine.program
         self.program, self.shared = program, program.own_arrays(self.engine.arrays)
         self._first = 0.0  # objective before the first pass
@@ -118,9 +129,9 @@ class ColumnSolver:
             self.engine.survey_if_settled()
 
     def objective(self) -> dict[str, float]:
-        """Return the program's objective. Raises Diverged if the objective is not finite, or far above its initial
+        """Return the program's objective. Raises ModelDiverged if the objective is not finite, or far above its initial
         value."""
-        told = numbers_of(self.program.objective, self.shared, single="objective")
+        told = metrics_of_method(self.program.objective, self.shared, single="objective")
         value, first = told.get("objective", 0.0), self._first
         if not np.isfinite(self.shared[self.program.coefficient_name]).all() or not np.isfinite(value):
             raise self._diverged(f"the objective is {value:g}, or some coefficients are not finite")
@@ -128,9 +139,9 @@ class ColumnSolver:
             raise self._diverged(f"the objective is {value:g}, and was {first:g} at first")
         return told
 
-    def _diverged(self, what: str) -> Diverged:
+    def _diverged(self, what: str) -> ModelDiverged:
         remedy = "Give a smaller parallelism or rho, or check the sign in `aggregate` and `update`."
-        return Diverged(f"{type(self.program).__name__} diverges: {what}", remedy)
+        return ModelDiverged(f"{type(self.program).__name__} diverges: {what}", remedy)
 
     def gap(self) -> float | None:
         """Return the duality gap, or None if the program has none."""
@@ -154,19 +165,19 @@ class ColumnSolver:
         self.engine.__exit__()
 
 
-class RoundTraining(SolverSteps):
-    """Trains one run in one process in passes, as `ooc.loop.TrainingSteps`, and writes its metrics."""
+class RoundTraining(SolverTrainingSteps):
+    """Trains one run in one process in passes, as `ooc.training_loop.TrainingSteps`, and writes its metrics."""
 
     unit = "iteration"
 
     def __init__(
-        self, run: Run, program: DynamicProgram, plan: RoundPlan, callback: Callback | None, ring: Ring | None
+        self, run: Run, program: DynamicProgram, plan: RoundMemoryPlan, callback: Callback | None, ring: Ring | None
     ) -> None:
         super().__init__(run, program.dataset, ring)
         self.total: int | None = run.config["iterations"]
         self._planned: int = run.config["iterations"]
         self._callback, self._plan, self._enough = callback, plan, False
-        self._solver = ColumnSolver(run, program, plan, ring)
+        self._solver = ColumnPassSolver(run, program, plan, ring)
         self._go_on_with(self._solver)
         where = "in a file" if plan.in_file else "in memory"
         run.log(f"at iteration {self.cursor.iteration}; columns of {plan.columns_bytes / 1e6:,.0f} MB {where}")
@@ -182,11 +193,11 @@ class RoundTraining(SolverSteps):
 
     def begin(self) -> None:
         if not self._goes_on:
-            with naming(0):
+            with naming_iteration(0):
                 self._solver.begin()
             self.commit()
 
-    def step(self, checkpoints: Checkpoints, *, due: bool) -> str:
+    def step(self, checkpoints: CheckpointSchedule, *, due: bool) -> str:
         if due:
             with checkpoints.taken():
                 self.commit()
@@ -206,7 +217,7 @@ class RoundTraining(SolverSteps):
         ends = solver.is_small(gap)
         found: dict[str, Any] = {}
         if ends or iteration % config["evaluate_every"] == 0 or iteration >= self._planned:
-            with naming(iteration):
+            with naming_iteration(iteration):
                 found = solver.objective()
         found |= {} if gap is None else {"duality_gap": gap}
         found["nonzeros"] = int(np.count_nonzero(solver.shared[solver.program.coefficient_name]))

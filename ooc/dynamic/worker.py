@@ -12,15 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
-from blocks.compiler import prepare
+from blocks.compiler import compile_kernels
 from blocks.design.design import Design
 from blocks.errors import WorkFailed
-from ooc.dynamic.column_rounds import reported, rounds_of
-from ooc.dynamic.held_columns import Gathering, Room, gather, held, held_specs
-from ooc.dynamic.round_loop import RoundLoop, Shape, round_specs
-from ooc.dynamic.round_program import RoundProgram, Scan
+from ooc.dynamic.column_rounds import report_numba_errors, rounds_of
+from ooc.dynamic.held_columns import ColumnsToCopy, HeldColumnsCapacity, gather, held_columns_of_arrays, held_specs
+from ooc.dynamic.round_loop import RoundLoop, RoundLoopShape, round_specs
+from ooc.dynamic.round_program import BlockScan, RoundProgram
 from ooc.dynamic.round_trial import try_rounds
-from ooc.dynamic.schedules import Rule
+from ooc.dynamic.selection_rules import SelectionRule
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays
 from ooc.workers.worker import ProgramSpec
 
@@ -28,24 +28,24 @@ _NAP = 50e-6  # seconds
 _LOOK_ROUND = 0.5  # seconds between checks that the coordinator runs
 
 
-class DynamicAttachment(NamedTuple):
+class DynamicWorkerArguments(NamedTuple):
     """Arguments of the workers, set before they are forked."""
 
     design: str
     program: ProgramSpec
-    rule: Rule
-    room: Room
-    shape: Shape
+    rule: SelectionRule
+    room: HeldColumnsCapacity
+    shape: RoundLoopShape
     descriptors: tuple[int, int]  # file descriptors of the shared arrays and of the held columns
 
 
-class Number(NamedTuple):
+class WorkerIndexMessage(NamedTuple):
     """First message to a worker: its index."""
 
     number: int
 
 
-class Stretch(NamedTuple):
+class RunRoundsRequest(NamedTuple):
     """Request to run rounds `first` to `last` (exclusive) over `parameters` parameters.
 
     The answer is the number of values read.
@@ -56,39 +56,39 @@ class Stretch(NamedTuple):
     parameters: int
 
 
-class Starting(NamedTuple):
+class InitializeRowsRequest(NamedTuple):
     """Request to compute the row arrays from the initial values of `parameters` parameters."""
 
     parameters: int
 
 
-class Surveying(NamedTuple):
+class SurveyRequest(NamedTuple):
     """Request to survey parameters, int64 (c,); the answer is the number of values read."""
 
     parameters: np.ndarray
 
 
-class Scanning(NamedTuple):
+class ScanRequest(NamedTuple):
     """Request to scan a block; the answer is the value that the program returns."""
 
     block: int
 
 
 def all_specs(
-    design: Design, program: RoundProgram, rule: Rule, room: Room, shape: Shape
+    design: Design, program: RoundProgram, rule: SelectionRule, room: HeldColumnsCapacity, shape: RoundLoopShape
 ) -> tuple[dict[str, ArraySpec], dict[str, ArraySpec]]:
     """Return the specs of the shared arrays: of the program and its rounds, and of the held columns."""
     return program.shared_arrays() | round_specs(design, program, rule, shape), held_specs(design, room)
 
 
-def attach(attachment: DynamicAttachment) -> Callable[[Any], Any]:
+def attach(attachment: DynamicWorkerArguments) -> Callable[[Any], Any]:
     """Build the program, compile its kernels, and return the message handler (see `blocks.workers`)."""
     design = Design(Path(attachment.design))
     spec, rule = attachment.program, attachment.rule
     program = rounds_of(spec, design, attachment.room.columns)
-    with reported(program):
+    with report_numba_errors(program):
         for form in design.block_forms:
-            prepare(partial(try_rounds, spec, form, rule, program.group))
+            compile_kernels(partial(try_rounds, spec, form, rule, program.group))
     return RoundWorker(design, program, attachment, os.getppid())
 
 
@@ -97,37 +97,39 @@ class RoundWorker:
     workers are forked.
     """
 
-    def __init__(self, design: Design, program: RoundProgram, attachment: DynamicAttachment, coordinator: int) -> None:
+    def __init__(
+        self, design: Design, program: RoundProgram, attachment: DynamicWorkerArguments, coordinator: int
+    ) -> None:
         self._design, self._program, self._attachment = design, program, attachment
         self._coordinator = coordinator
         specs = all_specs(design, program, attachment.rule, attachment.room, attachment.shape)
         each = zip(specs, attachment.descriptors, strict=True)
         self._shared = {name: array for known in each for name, array in SharedArrays(*known).items()}
         self._do: dict[type, Callable[[Any], Any]] = {
-            Number: self._number,
-            Gathering: self._gather,
-            Starting: lambda message: self._loop.start(message.parameters),
-            Stretch: self._run,
-            Surveying: lambda message: self._loop.survey(*message),
-            Scanning: self._scan,
+            WorkerIndexMessage: self._number,
+            ColumnsToCopy: self._gather,
+            InitializeRowsRequest: lambda message: self._loop.start(message.parameters),
+            RunRoundsRequest: self._run,
+            SurveyRequest: lambda message: self._loop.survey(*message),
+            ScanRequest: self._scan,
         }
 
     def __call__(self, message: Any) -> Any:
         """Handle a message; returns the answer."""
         return self._do[type(message)](message)
 
-    def _number(self, message: Number) -> None:
+    def _number(self, message: WorkerIndexMessage) -> None:
         rule, shape = self._attachment.rule, self._attachment.shape
         self._loop = RoundLoop(self._program, rule, shape, message.number, self._shared)
 
-    def _gather(self, gathering: Gathering) -> None:
-        gather(self._design, gathering, held(self._design, self._shared))
+    def _gather(self, gathering: ColumnsToCopy) -> None:
+        gather(self._design, gathering, held_columns_of_arrays(self._design, self._shared))
 
-    def _scan(self, message: Scanning) -> Any:
+    def _scan(self, message: ScanRequest) -> Any:
         first = int(self._design.block_bounds[message.block])
-        return self._program.scan(Scan(first, self._design.block(message.block), self._shared))
+        return self._program.scan(BlockScan(first, self._design.block(message.block), self._shared))
 
-    def _run(self, stretch: Stretch) -> int:
+    def _run(self, stretch: RunRoundsRequest) -> int:
         before = self._loop.samples
         go_on(self._loop.run(*stretch), self._coordinator)
         return self._loop.samples - before

@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ooc.launch.supervised import run_supervised
-from ooc.runs.beginning import identity_of
-from ooc.runs.metrics import values_of
+from ooc.launch.supervised_command import run_supervised
+from ooc.runs.metrics import parse_metrics_line
+from ooc.runs.start_command import run_identity
 
 _TRANSIENT = re.compile(  # messages of `RingFailed`, of `RunInUse`, and of a port that was taken since it was chosen
     r"rank \d+ \([^)]*\) |.* is in use by process \d+$|--rendezvous .* rank 0 cannot listen on this port"
@@ -81,7 +81,7 @@ def run_rank(task: RankTask) -> dict[str, Any]:
         told |= {"join-timeout": task.join_timeout, "patience": task.patience}
         words = [*task.words, *(f"--{name}={value}" for name, value in told.items()), "--log-format=json", "--json"]
         run = Path(task.run.replace("{rank}", str(task.rank)))
-        before = None if "--resume" in task.words else identity_of(run)
+        before = None if "--resume" in task.words else run_identity(run)
         metrics = (lambda line: tell(metrics=line)) if task.rank == 0 else None
         with _following(run / "metrics.jsonl", metrics):
             ended["code"] = run_supervised(
@@ -92,7 +92,7 @@ def run_rank(task: RankTask) -> dict[str, Any]:
                 stderr=subprocess.PIPE,
                 pass_fds=[int(Path(key_file).name)],
             )
-    ended["begun"] = identity_of(run) not in (None, before)
+    ended["begun"] = run_identity(run) not in (None, before)
     for thread in readers:
         thread.join(_LAST_WORDS)
     tell(end=True)
@@ -145,7 +145,7 @@ def _following(path: Path, tell: Callable[[dict[str, Any]], None] | None) -> Ite
                 for line in file:
                     if line.endswith(b"\n"):
                         at += len(line)
-                        if (values := values_of(line)) is not None:
+                        if (values := parse_metrics_line(line)) is not None:
                             tell(values)
 
     if tell is None:

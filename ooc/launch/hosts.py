@@ -23,7 +23,7 @@ _PLACE = re.compile(
 )
 
 
-class Host(NamedTuple):
+class HostsFileLine(NamedTuple):
     """One line of the hosts file; fields that are not given are None or empty.
 
     directory: working directory; by default, the launcher's. cores: number of cores for this rank. memory: bytes for
@@ -48,7 +48,7 @@ class Host(NamedTuple):
         return f"{self.user}@{self.name}" if self.user else self.name
 
 
-def read_hosts(path: Path) -> list[Host]:
+def read_hosts(path: Path) -> list[HostsFileLine]:
     """Return the hosts in a hosts file. Raises RequestError that names the line and the invalid field."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -70,7 +70,7 @@ def read_hosts(path: Path) -> list[Host]:
     return hosts
 
 
-def _host(where: str, fields: list[str]) -> Host:
+def _host(where: str, fields: list[str]) -> HostsFileLine:
     place, *others = fields
     found = _PLACE.fullmatch(place)
     port = int(found["port"]) if found and found["port"] else None
@@ -87,7 +87,7 @@ def _host(where: str, fields: list[str]) -> Host:
         if attribute in told:
             raise RequestError(f"{where}: {name}= is given twice")
         told[attribute] = convert(f"{where}: {name}=", value)
-    return Host(found["name"].strip("[]"), found["user"] or "", port, **told)
+    return HostsFileLine(found["name"].strip("[]"), found["user"] or "", port, **told)
 
 
 def _text(where: str, value: str) -> str:

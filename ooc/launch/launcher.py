@@ -19,16 +19,16 @@ from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from blocks import stderr
-from blocks.errors import STOPPED, Interrupted, OocError, WorkFailed, error_of
+from blocks.errors import STOPPED, Interrupted, OocError, WorkFailed, error_class
 from blocks.interpreters import ENDING
-from ooc.launch.hosts import Host
+from ooc.launch.hosts import HostsFileLine
 from ooc.launch.ports import format_ports
-from ooc.launch.preflight import Hello, check, check_addresses, check_reached, listed
-from ooc.launch.remote import Remote, Ssh, end_all, pack
-from ooc.launch.reports import RankReport, cause
+from ooc.launch.preflight import RankDescription, check, check_addresses, check_reached, list_names
+from ooc.launch.rank_reports import RankReport, first_cause
+from ooc.launch.remote_rank import RemoteRank, SshOptions, end_all, pack_json_line
+from ooc.launch.ssh_tunnels import LOOPBACK, TunnelSockets, forwarding_remedy
 from ooc.launch.supervisor import ALIVE, END, STOP
-from ooc.launch.tunnel import LOOPBACK, Tunnels, to_allow
-from ooc.ring.credentials import issue
+from ooc.ring.credentials import issue_credentials
 
 START = 120.0  # seconds for all ranks to send their descriptions
 REACHED = 45.0  # seconds for ranks to connect to each other
@@ -48,11 +48,11 @@ class LaunchRequest(NamedTuple):
     arguments: arguments of `ooc`. resume: command that continues the run, for messages. again: function that takes the
     seconds since the start and returns the arguments that continue the run. restarts: maximum number of automatic
     restarts. ports: ports on which ranks may listen; None for any port. tunnel: whether ranks connect to each other
-    through ssh (`ooc.launch.tunnel`). patience: seconds without a heartbeat after which a rank counts as lost. columns:
-    width of the terminal, 0 if there is none.
+    through ssh (`ooc.launch.ssh_tunnels`). patience: seconds without a heartbeat after which a rank counts as lost.
+    columns: width of the terminal, 0 if there is none.
     """
 
-    hosts: Sequence[Host]
+    hosts: Sequence[HostsFileLine]
     arguments: Sequence[str]
     resume: str
     again: Callable[[float], Sequence[str]]
@@ -84,7 +84,9 @@ def launch(request: LaunchRequest) -> None:
         if restart == request.restarts or not launcher.is_transient(is_restart=restart > 0):
             raise failure
         pause = min(2.0 ** (restart + 1), _LONGEST_PAUSE)
-        stderr.warn(f"{failure.what.rstrip('.')}; restart {restart + 1} of {request.restarts} in {pause:.0f} s")
+        stderr.print_warning(
+            f"{failure.what.rstrip('.')}; restart {restart + 1} of {request.restarts} in {pause:.0f} s"
+        )
         time.sleep(pause)
         request = request._replace(arguments=request.again(time.monotonic() - began))
 
@@ -96,32 +98,32 @@ class Launcher:
         self._request = request
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._hellos: dict[
-            int, tuple[Hello, float]
+            int, tuple[RankDescription, float]
         ] = {}  # by rank: its description, and the seconds by which its clock is ahead
         self._reports: dict[int, RankReport] = {}
-        self._failed: list[tuple[Remote, RankReport | None]] = []  # in order of time; None: without a report
+        self._failed: list[tuple[RemoteRank, RankReport | None]] = []  # in order of time; None: without a report
         self._problems: dict[int, str] = {}  # by rank: why it cannot reach the next rank; "" if it can
         self._asked = self._joined = self._signalled = self._stopping = self._ended = self._killed = False
         self._until = time.monotonic() + START
         self._beat = 0.0
-        self._tunnels = Tunnels() if request.tunnel else None
+        self._tunnels = TunnelSockets() if request.tunnel else None
         ssh, control = (
-            Ssh(request.patience, request.ssh_config),
+            SshOptions(request.patience, request.ssh_config),
             self._tunnels.control if self._tunnels else lambda _: None,
         )
         self._remotes = [
-            Remote(rank, host, ssh, self._events, control(rank)) for rank, host in enumerate(request.hosts)
+            RemoteRank(rank, host, ssh, self._events, control(rank)) for rank, host in enumerate(request.hosts)
         ]
-        self._tasks = [pack(task) for task in self._told_at_start()]
+        self._tasks = [pack_json_line(task) for task in self._told_at_start()]
         self._pending = deque(self._remotes)  # not started yet
-        self._connecting: set[Remote] = set()  # started, but not authenticated yet
-        self._present: set[Remote] = set()
+        self._connecting: set[RemoteRank] = set()  # started, but not authenticated yet
+        self._present: set[RemoteRank] = set()
         self._next_start = 0.0
 
     def _told_at_start(self) -> Iterator[dict[str, Any]]:
         """Yield the task of each rank: the message that is sent to it at its start."""
         request = self._request
-        credentials = issue(len(request.hosts), insecure=request.insecure)
+        credentials = issue_credentials(len(request.hosts), insecure=request.insecure)
         at_home = Counter(host.name for host in request.hosts)
         for rank, host in enumerate(request.hosts):
             ports = host.ports or request.ports or range(1)  # 0: the kernel chooses
@@ -147,7 +149,7 @@ class Launcher:
             self._present.add(remote)
             remote.start(self._tasks[remote.rank])
 
-    def _retries(self, remote: Remote) -> bool:
+    def _retries(self, remote: RemoteRank) -> bool:
         """Return whether to start a rank again, after a pause, because its sshd dropped the connection."""
         if remote not in self._connecting or not remote.was_dropped or remote.tries == _MAX_TRIES or self._stopping:
             return False
@@ -191,10 +193,10 @@ class Launcher:
         else:
             self._deal_with(remote, content)
 
-    def _deal_with(self, remote: Remote, told: dict[str, Any]) -> None:
+    def _deal_with(self, remote: RemoteRank, told: dict[str, Any]) -> None:
         try:
             if "hello" in told:
-                hello = Hello(**told["hello"])
+                hello = RankDescription(**told["hello"])
                 self._hellos[remote.rank] = hello, float(hello.clock) - time.time()
             elif "reached" in told:
                 self._problems[remote.rank] = str(told["reached"])
@@ -216,7 +218,7 @@ class Launcher:
         told = [self._hellos[remote.rank] for remote in self._remotes]
         hellos, names = [hello for hello, _ in told], [remote.name for remote in self._remotes]
         for warning in check(hellos, names, [ahead for _, ahead in told]):
-            stderr.warn(warning)
+            stderr.print_warning(warning)
         addresses = [[(hello.address, hello.port) for hello in hellos]] * len(hellos)
         if self._tunnels and len(hellos) > 1:
             after = self._tunnels.open(self._remotes, [hello.port for hello in hellos])
@@ -226,7 +228,7 @@ class Launcher:
             check_addresses([hello.address for hello in hellos], [hello.hostname for hello in hellos], names, remedy)
         hosts = [remote.host.name for remote in self._remotes]
         for remote, reachable in zip(self._remotes, addresses, strict=True):
-            remote.send(pack({"addresses": reachable, "names": hosts}))
+            remote.send(pack_json_line({"addresses": reachable, "names": hosts}))
         self._asked, self._until = True, time.monotonic() + REACHED
 
     def _join(self) -> None:
@@ -240,14 +242,14 @@ class Launcher:
             return
         if self._tunnels:
             self._tunnels.close()
-        self._tell_all(pack({"go": True}))
+        self._tell_all(pack_json_line({"go": True}))
         self._joined, self._until = True, float("inf")
 
     def _to_open(self, ranks: Sequence[int]) -> str:
         """Return what can be done if ranks cannot be reached."""
-        where = listed([self._remotes[rank].name for rank in ranks])
+        where = list_names([self._remotes[rank].name for rank in ranks])
         if self._tunnels:
-            return to_allow(where)
+            return forwarding_remedy(where)
         given = [self._request.hosts[rank].ports or self._request.ports for rank in ranks]
         if all(given):
             ports = sorted({format_ports(each) for each in given if each})
@@ -270,12 +272,12 @@ class Launcher:
             self._killed, self._until = True, time.monotonic() + _END
         else:
             for remote in self._present:
-                stderr.warn(
+                stderr.print_warning(
                     f"{remote.name}: its ssh process cannot be killed, so the rank may still be running on its host"
                 )
             self._present.clear()
 
-    def _late(self) -> tuple[Remote, RankReport] | None:
+    def _late(self) -> tuple[RemoteRank, RankReport] | None:
         """Return the first rank that did not start in time, or that did not exit in time after the others."""
         if self._joined:
             told, what = {*self._reports}, f"did not exit within {_LEAVE:.0f} s of the other ranks"
@@ -285,7 +287,7 @@ class Launcher:
             told, what = {*self._hellos}, f"did not start within {START:.0f} s"
         return next(((each, RankReport(1, what)) for each in self._remotes if each.rank not in told), None)
 
-    def _fail(self, remote: Remote, report: RankReport | None) -> None:
+    def _fail(self, remote: RemoteRank, report: RankReport | None) -> None:
         """Record the failure of a rank, and stop all ranks unless the rank only stopped as requested."""
         if self._ended:
             return
@@ -327,9 +329,9 @@ class Launcher:
             self._tunnels.close()
         self._clear()
 
-    def _log(self, remote: Remote, text: str) -> None:
+    def _log(self, remote: RemoteRank, text: str) -> None:
         self._clear()
-        stderr.relay(text, remote.rank)
+        stderr.relay_line(text, remote.rank)
 
     def _clear(self) -> None:
         if self._request.columns and sys.__stderr__:  # `sys.stderr` may show control characters as text
@@ -348,7 +350,7 @@ class Launcher:
 
     def failure(self) -> OocError | None:
         """Return the error of the command, in the user's terms; None if the command succeeded."""
-        found = cause(self._failed, signalled=self._signalled)
+        found = first_cause(self._failed, signalled=self._signalled)
         if found is None:
             unfinished = self._signalled and len(self._reports) < len(self._remotes)
             return Interrupted("stopped immediately, without saving", self._go_on()) if unfinished else None
@@ -359,15 +361,15 @@ class Launcher:
         if report.ring:
             return WorkFailed(report.what, report.remedy if not self._joined else self._go_on())
         if report.code in STOPPED:
-            return error_of(report.code)(report.what, report.remedy)
+            return error_class(report.code)(report.what, report.remedy)
         remedy = report.remedy
         if report.code == 1 and self._request.resume not in remedy:
             remedy = "\n".join(filter(None, [remedy, self._go_on()]))
-        return error_of(report.code)(f"{remote.name}: {report.what}", remedy)
+        return error_class(report.code)(f"{remote.name}: {report.what}", remedy)
 
     def is_transient(self, *, is_restart: bool) -> bool:
         """Return whether a restart may succeed: a rank was lost after all had joined, or has not rejoined yet."""
-        found = cause(self._failed, signalled=self._signalled)
+        found = first_cause(self._failed, signalled=self._signalled)
         if found is None or self._signalled or not (self._joined or is_restart):
             return False
         remote, report = found

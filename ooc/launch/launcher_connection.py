@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from blocks.errors import Interrupted
-from ooc.launch.remote import pack
+from ooc.launch.remote_rank import pack_json_line
 from ooc.launch.supervisor import LONGEST
 
 
@@ -37,11 +37,11 @@ class LauncherConnection:
     def send(self, **message: Any) -> None:
         """Send a message to the launcher; does nothing if the launcher is gone."""
         with self._lock, contextlib.suppress(OSError):
-            self._out.write(pack(message))
+            self._out.write(pack_json_line(message))
             self._out.flush()
 
 
-class Page(io.TextIOBase):
+class RelayedOutput(io.TextIOBase):
     """Text stream whose content the launcher prints on its standard output."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -53,7 +53,7 @@ class Page(io.TextIOBase):
         return len(text)
 
 
-class Bar(io.TextIOBase):
+class RelayedErrorStream(io.TextIOBase):
     """Standard error stream of a rank whose progress bar is drawn on the launcher's terminal."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from blocks import stderr
 from ooc.launch.preflight import own_packages, own_version
-from ooc.launch.rendezvous_messages import Introduction
-from ooc.ring.credentials import NO_CHECK_TIME, Credentials
+from ooc.launch.rendezvous_messages import RankIntroduction
+from ooc.ring.credentials import NO_CHECK_TIME, RankCredentials
 from ooc.ring.handshake import Address
 from ooc.ring.ring import PATIENCE
 
@@ -44,25 +44,25 @@ class Rendezvous(NamedTuple):
     def at(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def introduction(self, address: str, port: int) -> Introduction:
+    def introduction(self, address: str, port: int) -> RankIntroduction:
         """Return what this rank says of itself. address, port: where it listens for the rank before it."""
         packages = {"ooc": own_version(), **own_packages()}
-        return Introduction(
+        return RankIntroduction(
             self.rank, self.ranks, socket.gethostname(), os.getpid(), packages, address, port, time.time()
         )
 
 
-class Met(NamedTuple):
+class JoinArguments(NamedTuple):
     """What a rank has to know to join. listening: where it listens. names: of all hosts. agree: see `tcp.join`."""
 
     listening: socket.socket
     addresses: list[Address]
     names: list[str]
-    credentials: Credentials
+    credentials: RankCredentials
     agree: Callable[[str], None]
 
 
-class Notes:
+class WaitingNotes:
     """Say now and then what a rank is waiting for."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Notes:
     def say(self, text: str) -> None:
         if (now := time.monotonic()) > self._next:
             self._next = now + _NOTES
-            stderr.note(text)
+            stderr.print_note(text)
 
 
 def at_any_time(context: ssl.SSLContext) -> ssl.SSLContext:

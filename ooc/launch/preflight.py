@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import xxhash
 
 from blocks.errors import RequestError, WorkFailed
-from blocks.shards.whole import check_together
-from ooc.ring.relay import gather_values
+from blocks.shards.whole_dataset import check_shards_complete
+from ooc.ring.message_relay import gather_values
 
 if TYPE_CHECKING:
     from ooc.ring.ring import Ring
@@ -24,7 +24,7 @@ _MOST_PAIRS = 4  # pairs of ranks that a message names
 _MOST_CLOCKS = 1800.0  # maximum seconds by which clocks may differ, as certificates are valid from one hour ago
 
 
-class Hello(NamedTuple):
+class RankDescription(NamedTuple):
     """Description of a rank and its machine.
 
     packages: versions from `own_packages`. data: path of the dataset, if the command takes one. shard: the "shard"
@@ -62,7 +62,7 @@ def own_packages() -> dict[str, str]:
     return {"Python": python, **{name: version(name) for name in ("numpy", "numba", "llvmlite")}}
 
 
-def check(hellos: Sequence[Hello], names: Sequence[str], clocks: Sequence[float]) -> list[str]:
+def check(hellos: Sequence[RankDescription], names: Sequence[str], clocks: Sequence[float]) -> list[str]:
     """Check that the ranks can form a ring; returns warnings. Raises RequestError or WorkFailed if they cannot.
 
     names: rank and host of each rank, for messages. clocks: seconds by which each rank's clock is ahead of this
@@ -132,7 +132,7 @@ def check_order(places: Sequence[str], shards: Sequence[dict[str, Any] | None]) 
     """
     if list(shards) == [None]:
         return
-    check_together(dict(zip(places, shards, strict=True)))
+    check_shards_complete(dict(zip(places, shards, strict=True)))
     for rank, (place, shard) in enumerate(zip(places, shards, strict=True)):
         if shard and shard["number"] != rank:
             raise RequestError(
@@ -165,7 +165,7 @@ def check_reached(names: Sequence[str], problems: Sequence[str], remedy: Callabl
         raise WorkFailed("; ".join(pairs) + more, remedy([(rank + 1) % len(names) for rank in failed]))
 
 
-def listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Return names as text; of many, the first few."""
     first = names[:_MOST_PAIRS]
     return ", ".join(first) + (" and others" if len(names) > len(first) else "")

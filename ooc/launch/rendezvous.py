@@ -21,10 +21,19 @@ from pathlib import Path
 
 from blocks.errors import RequestError, WorkFailed
 from ooc.launch.key_file import read_key
-from ooc.launch.meeting import JOIN_TIMEOUT, LONGER, NAME, Met, Notes, Rendezvous, at_any_time, plain_address
-from ooc.launch.place import place
+from ooc.launch.meeting import (
+    JOIN_TIMEOUT,
+    LONGER,
+    NAME,
+    JoinArguments,
+    Rendezvous,
+    WaitingNotes,
+    at_any_time,
+    plain_address,
+)
 from ooc.launch.ports import listen_on, parse_ports
-from ooc.launch.reception import receive_all
+from ooc.launch.rank_number import place
+from ooc.launch.rank_reception import receive_all
 from ooc.launch.rendezvous_messages import (
     reached,
     read_answer,
@@ -33,8 +42,8 @@ from ooc.launch.rendezvous_messages import (
     send,
 )
 from ooc.ring import tcp
-from ooc.ring.credentials import Credentials, of_holders
-from ooc.ring.handshake import MANNERS, listen_at, ready
+from ooc.ring.credentials import RankCredentials, key_credentials
+from ooc.ring.handshake import MANNERS, listen_at, prepare_socket
 from ooc.ring.ring import PATIENCE, LocalRing, Ring
 
 _RETRY, _MOST_RETRY = 0.1, 2.0  # seconds until rank 0 is looked for again
@@ -87,7 +96,7 @@ def join(meeting: Rendezvous) -> Ring:
         return LocalRing()
     come = receive_all if meeting.rank == 0 else _introduce
     with contextlib.ExitStack() as connections:
-        met = come(meeting, of_holders(meeting.key, NAME), connections)
+        met = come(meeting, key_credentials(meeting.key, NAME), connections)
         return tcp.join(
             meeting.rank,
             met.addresses,
@@ -99,13 +108,13 @@ def join(meeting: Rendezvous) -> Ring:
         )
 
 
-def _introduce(meeting: Rendezvous, shared: Credentials, connections: contextlib.ExitStack) -> Met:
+def _introduce(meeting: Rendezvous, shared: RankCredentials, connections: contextlib.ExitStack) -> JoinArguments:
     """Go to rank 0, and return its answer. connections: where the connection to it is left.
 
     If rank 0 is not there, or leaves, it may be about to restart: this rank retries until the timeout.
     """
     context = at_any_time(shared.context(ssl.PROTOCOL_TLS_CLIENT))
-    began, notes, pause = time.monotonic(), Notes(), _RETRY
+    began, notes, pause = time.monotonic(), WaitingNotes(), _RETRY
     until = began + meeting.join_timeout + LONGER
     obstacle: object = "the timeout was reached"
     while time.monotonic() < until:
@@ -130,12 +139,14 @@ def _introduce(meeting: Rendezvous, shared: Credentials, connections: contextlib
     )
 
 
-def _ask(meeting: Rendezvous, context: ssl.SSLContext, until: float, connections: contextlib.ExitStack) -> Met:
+def _ask(
+    meeting: Rendezvous, context: ssl.SSLContext, until: float, connections: contextlib.ExitStack
+) -> JoinArguments:
     with contextlib.ExitStack() as unused:
         plain = unused.enter_context(socket.create_connection((meeting.host, meeting.port), MANNERS))
         address = plain_address(plain.getsockname()[0])
         connection = unused.enter_context(context.wrap_socket(plain, server_hostname=NAME))
-        ready(connection)
+        prepare_socket(connection)
         try:
             listening = unused.enter_context(_listen_beside(meeting, address))
         except RequestError as error:
@@ -155,7 +166,7 @@ def _ask(meeting: Rendezvous, context: ssl.SSLContext, until: float, connections
         except OSError as error:
             raise WorkFailed(f"rank 0 ({names[0]}) was lost before all ranks were connected: {error}") from None
 
-    return Met(listening, addresses, names, credentials, agree)
+    return JoinArguments(listening, addresses, names, credentials, agree)
 
 
 def _listen_beside(meeting: Rendezvous, address: str) -> socket.socket:

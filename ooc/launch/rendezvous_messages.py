@@ -12,8 +12,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from blocks.errors import OocError, RequestError, error_of
-from ooc.ring.credentials import Credentials
+from blocks.errors import OocError, RequestError, error_class
+from ooc.ring.credentials import RankCredentials
 from ooc.ring.handshake import MANNERS, Address, read_exactly
 
 _LENGTH = struct.Struct("<I")  # length of a message
@@ -23,7 +23,7 @@ _LONGEST_PROBLEM = 1000  # characters
 OTHER_VERSION = "Install the same version of ooc on all ranks."
 
 
-class Introduction(NamedTuple):
+class RankIntroduction(NamedTuple):
     """Description of a rank, sent by the rank itself. address, port: where it listens for its neighbour. clock: when
     sent, seconds since 1970; after arrival, seconds ahead of rank 0's clock.
     """
@@ -45,7 +45,7 @@ class Introduction(NamedTuple):
 _KINDS = (int, int, str, int, dict, str, int, float)  # types of the fields of an introduction
 
 
-def read_introduction(connection: socket.socket, until: float) -> Introduction | None:
+def read_introduction(connection: socket.socket, until: float) -> RankIntroduction | None:
     """Receive the introduction of a rank; returns None if this version does not understand it.
 
     Raises the error with which the rank refuses to join, OSError if the message is late or invalid.
@@ -53,7 +53,7 @@ def read_introduction(connection: socket.socket, until: float) -> Introduction |
     message = _read(connection, _MOST_INTRODUCTION, until)
     _check_refused(message)
     try:
-        found = Introduction(**message)
+        found = RankIntroduction(**message)
         ipaddress.ip_address(found.address)
     except (TypeError, ValueError):
         return None
@@ -63,7 +63,7 @@ def read_introduction(connection: socket.socket, until: float) -> Introduction |
     return found if valid and 0 < found.port < 1 << 16 else None
 
 
-def answer(addresses: Sequence[Address], names: Sequence[str], credentials: Credentials) -> dict[str, Any]:
+def answer(addresses: Sequence[Address], names: Sequence[str], credentials: RankCredentials) -> dict[str, Any]:
     """Return the answer of rank 0 to a rank. addresses, names: of the hosts of all ranks. credentials: of this rank."""
     return {"addresses": [*addresses], "names": [*names], "credentials": credentials._asdict()}
 
@@ -73,7 +73,9 @@ def refusal(error: OocError) -> dict[str, Any]:
     return {"refused": [error.what, error.remedy], "code": error.exit_code}
 
 
-def read_answer(connection: socket.socket, ranks: int, until: float) -> tuple[list[Address], list[str], Credentials]:
+def read_answer(
+    connection: socket.socket, ranks: int, until: float
+) -> tuple[list[Address], list[str], RankCredentials]:
     """Return the addresses and host names of all ranks and the credentials of this one, as rank 0 answers.
 
     Raises the error with which rank 0 refuses, RequestError if this version does not understand the answer, OSError if
@@ -85,7 +87,7 @@ def read_answer(connection: socket.socket, ranks: int, until: float) -> tuple[li
         addresses = [(str(ipaddress.ip_address(host)), int(port)) for host, port in message["addresses"]]
         names = list(message["names"])
         if len(addresses) == len(names) == ranks and all(map(_is_name, names)):
-            return addresses, names, Credentials(**message["credentials"])
+            return addresses, names, RankCredentials(**message["credentials"])
     except (KeyError, TypeError, ValueError):
         pass
     raise _other_version()
@@ -127,7 +129,7 @@ def _check_refused(message: dict[str, Any]) -> None:
         return
     try:
         what, remedy = map(str, message["refused"])
-        error: OocError = error_of(message["code"])(what, remedy)
+        error: OocError = error_class(message["code"])(what, remedy)
     except (KeyError, TypeError, ValueError):
         raise _other_version() from None
     raise error

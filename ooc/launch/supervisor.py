@@ -34,7 +34,7 @@ def become_supervised() -> None:
         os.setpgid(child, child)  # both processes call this, as either may be first
     if child:
         os.close(reading)
-        os._exit(Supervisor(child, writing).watch())
+        os._exit(ProcessSupervisor(child, writing).watch())
     os.dup2(reading, 0)
     os.close(reading)
     os.close(writing)
@@ -44,7 +44,7 @@ def become_supervised() -> None:
         os._exit(1)
 
 
-class Supervisor:
+class ProcessSupervisor:
     """Supervisor of one child process.
 
     child: process id of the child. writing: file descriptor of the pipe to the child's standard input.

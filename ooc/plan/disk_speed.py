@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from blocks.errors import WorkFailed
 from blocks.files import disk_errors, temporary_directory
-from ooc.state.direct_io import DirectFile
+from ooc.state.direct_io import DirectIoFile
 
 _CHUNK = 4 << 20
 
@@ -61,7 +61,7 @@ def measure_disk(directory: Path, size: int = 256 << 20) -> DiskSpeed:
     return DiskSpeed(size / seconds["reading"], size / seconds["writing"])
 
 
-def forget(path: Path) -> None:
+def drop_page_cache(path: Path) -> None:
     """Write the pages of a file to disk, and drop them from the page cache."""
     with disk_errors(path), path.open("rb") as file:
         os.fsync(file.fileno())
@@ -71,15 +71,15 @@ def forget(path: Path) -> None:
 
 def _write(path: Path, size: int) -> None:
     path.touch()
-    with mmap.mmap(-1, _CHUNK) as memory, closing(DirectFile(path, os.O_WRONLY)) as file:
+    with mmap.mmap(-1, _CHUNK) as memory, closing(DirectIoFile(path, os.O_WRONLY)) as file:
         memory[:] = os.urandom(_CHUNK)
         with memoryview(memory) as chunk:
             for at in range(0, size, _CHUNK):
                 file.write(at, chunk)
-    forget(path)
+    drop_page_cache(path)
 
 
 def _read(path: Path, size: int) -> None:
-    with mmap.mmap(-1, _CHUNK) as memory, closing(DirectFile(path)) as file, memoryview(memory) as chunk:
+    with mmap.mmap(-1, _CHUNK) as memory, closing(DirectIoFile(path)) as file, memoryview(memory) as chunk:
         if any(file.read(at, chunk) < _CHUNK for at in range(0, size, _CHUNK)):
             raise WorkFailed(f"{path} was truncated while it was read")

@@ -7,17 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.store import Store
-from ooc.plan.memory_plan import Plan, sliced_bytes
+from blocks.stored_dataset import StoredDataset
+from ooc.plan.memory_plan import MemoryPlan, sliced_bytes
 from ooc.program import StaticProgram
-from ooc.state.layout import Layout
+from ooc.state.cell_layout import CellLayout
 
 # Processor seconds that workers lose for each byte of state that is read or written: checksums, copies, and their
 # use of memory bandwidth (measured: docs/benchmarks.md).
 _MOVING = 0.4e-9
 
 
-class Speeds(NamedTuple):
+class MeasuredSpeeds(NamedTuple):
     """Measured speeds. tokens_per_s: speed of one worker with its data in memory. disk, network: bytes per second in
     both directions together; network is per machine.
     """
@@ -28,7 +28,7 @@ class Speeds(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Forecast:
+class IterationForecast:
     """Estimated cost of one iteration on one machine.
 
     state_bytes: size of the local state in a file. saved_bytes: size of a generation, which also has shared arrays.
@@ -71,25 +71,31 @@ def generation_bytes(cells: np.ndarray, program: StaticProgram) -> int:
     """
     arrays = program.shared_arrays()
     committed = sum(arrays[name].bytes for name in program.primary_arrays())
-    return committed + int(Layout(cells, program.local_state()).tile_positions[-1])
+    return committed + int(CellLayout(cells, program.local_state()).tile_positions[-1])
 
 
 def forecast(
-    dataset: Store, program: StaticProgram, plan: Plan, speeds: Speeds, *, machines: int = 1, cache: int = 0
-) -> Forecast:
+    dataset: StoredDataset,
+    program: StaticProgram,
+    plan: MemoryPlan,
+    speeds: MeasuredSpeeds,
+    *,
+    machines: int = 1,
+    cache: int = 0,
+) -> IterationForecast:
     """Estimate the cost of an iteration of a program on each of `machines` machines, one of which has the shard
     `dataset`.
 
     cache: bytes of memory, beyond the limit, that the kernel can use to cache files.
     """
-    state = Layout(dataset.index.cells, program.local_state()).file_bytes
+    state = CellLayout(dataset.index.cells, program.local_state()).file_bytes
     moved = 0 if plan.resident else state
     read = moved * len(program.phases)
     written = moved * sum(phase.writes for phase in program.phases)
     data = 0 if dataset.data_bytes <= cache else dataset.data_bytes
     rows = 2 * dataset.block_count * sliced_bytes(program)[0] if plan.mapped else 0
     sent = program.sent_bytes(machines) if machines > 1 else 0
-    return Forecast(
+    return IterationForecast(
         state_bytes=state,
         saved_bytes=generation_bytes(dataset.index.cells, program),
         data_bytes=data,

@@ -11,14 +11,14 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.plurals import count_of, size_text
-from blocks.store import Store
+from blocks.stored_dataset import StoredDataset
 from ooc.program import StaticProgram
-from ooc.ring.packets import SLOTS, PacketSlots
-from ooc.state.layout import Layout
-from ooc.state.passes import ResidentState, StreamedPass
+from ooc.ring.packet_slots import SLOTS, PacketSlots
+from ooc.state.cell_layout import CellLayout
+from ooc.state.unit_passes import ResidentState, StreamedPass
 from ooc.workers.madvise import UNWRITTEN
 from ooc.workers.shared_arrays import ArraySpec
-from ooc.workers.worker import travelling_rooms, travels
+from ooc.workers.worker import packet_sizes, slices_rotate
 
 # Measured proportional set sizes, without the memory that programs declare: the process that has trained takes up to 88
 # MB, and up to 100 MB while it writes a model; the process that has loaded the kernels and its forks together take 72
@@ -30,7 +30,7 @@ _MOST_BUFFERS = 4  # one being sampled, one being loaded, one being written, and
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """What a run keeps in memory. workers: number of processes. resident: all local state stays in memory; otherwise
     `buffers` units of it do. bytes: memory of all processes. reasons: lines that describe the use of memory. streamed:
     lines that describe the data not kept in memory. mapped: whether arrays sliced by column are in a file. budget:
@@ -49,12 +49,14 @@ class Plan:
     streamed: tuple[str, ...] = ()
     start_mapped: bool = False
 
-    def buffer_specs(self, layout: Layout) -> dict[str, ArraySpec]:
+    def buffer_specs(self, layout: CellLayout) -> dict[str, ArraySpec]:
         """Return the specs of the shared arrays that hold local state."""
         return ResidentState.specs(layout) if self.resident else StreamedPass.specs(layout, self.buffers)
 
 
-def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int, *, beside: int = 0) -> Plan:
+def make_plan(
+    dataset: StoredDataset, program: StaticProgram, workers: int, memory: int, *, beside: int = 0
+) -> MemoryPlan:
     """Choose what to keep in memory within a limit of `memory` bytes. Raises RequestError with the smallest sufficient
     limit.
 
@@ -62,7 +64,7 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
     and written once per phase. Arrays that are only used at the start of a run are in memory if they fit there together
     with the state. beside: bytes of further processes of the training, which start after the first iteration.
     """
-    layout = Layout(dataset.index.cells, program.local_state())
+    layout = CellLayout(dataset.index.cells, program.local_state())
     fixed = _fixed_bytes(program, workers) + travelling_bytes(dataset, program)
     model, two = sliced_bytes(program)
     later, (start, filed_start) = _later_bytes(program) + beside, start_bytes(program, workers)
@@ -97,12 +99,12 @@ def make_plan(dataset: Store, program: StaticProgram, workers: int, memory: int,
         reasons.append(f"{counts}: {filed if start_mapped else 'in memory'}")
         streamed += [f"the {counts} are kept in a file"] if start_mapped else []
     reasons.append(f"processes and their buffers: {size_text(fixed + later)}")
-    return Plan(
+    return MemoryPlan(
         workers, not buffers, buffers, size, tuple(reasons), mapped, memory, False, tuple(streamed), start_mapped
     )
 
 
-def _state_bytes(layout: Layout, buffers: int) -> int:
+def _state_bytes(layout: CellLayout, buffers: int) -> int:
     """Return the size in bytes of the local state in memory: `buffers` buffers, or all local state if `buffers` is
     0.
     """
@@ -143,11 +145,11 @@ def start_bytes(program: StaticProgram, workers: int) -> tuple[int, int]:
     return whole, whole - filed + min(workers * UNWRITTEN, filed)
 
 
-def travelling_bytes(dataset: Store, program: StaticProgram) -> int:
+def travelling_bytes(dataset: StoredDataset, program: StaticProgram) -> int:
     """Return the size in bytes of the slots for slices in transit."""
-    if not travels(program):
+    if not slices_rotate(program):
         return 0
-    return sum(spec.bytes for spec in PacketSlots.specs(travelling_rooms(dataset, program), SLOTS).values())
+    return sum(spec.bytes for spec in PacketSlots.specs(packet_sizes(dataset, program), SLOTS).values())
 
 
 def processes_bytes(workers: int) -> int:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from blocks.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from ooc.launch.running import run as run
+    from ooc.launch.rank_calls import run as run
     from ooc.ring.ring import Ring as Ring
 
-_MODULES = {"Ring": "ooc.ring.ring", "run": "ooc.launch.running"}
+_MODULES = {"Ring": "ooc.ring.ring", "run": "ooc.launch.rank_calls"}
 __all__ = list(_MODULES)
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -28,7 +28,7 @@ _USES = (
 )
 
 
-class Authority:
+class CertificateAuthority:
     """A certificate authority. certificate: its own certificate, PEM.
 
     shared: 32 random bytes from which the private key is derived, so that all processes that hold these bytes act as

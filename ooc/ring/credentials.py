@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from blocks.errors import RequestError
 
 if TYPE_CHECKING:
-    from ooc.ring.authority import Authority
+    from ooc.ring.authority import CertificateAuthority
 
 MOST_RECORDS = 1 << 23  # TLS records encrypted with one AES-GCM key; RFC 8446, 5.5 allows 2**24.5
 RECORD_BYTES = 1 << 14  # maximum size of a TLS record
 NO_CHECK_TIME: Any = 0x200000  # X509_V_FLAG_NO_CHECK_TIME of OpenSSL
 
 
-class Credentials(NamedTuple):
-    """The credentials of one rank. `_asdict` converts them to JSON types, and `Credentials(**values)` converts them
+class RankCredentials(NamedTuple):
+    """The credentials of one rank. `_asdict` converts them to JSON types, and `RankCredentials(**values)` converts them
     back.
 
     token: hexadecimal, shared by all ranks. authority, certificate, key: PEM; empty on an unencrypted ring.
@@ -72,33 +72,33 @@ def certified_name(connection: ssl.SSLSocket) -> str:
     return str(names[0][1]) if len(names) == 1 else ""
 
 
-def issue(ranks: int, *, insecure: bool = False) -> list[Credentials]:
+def issue_credentials(ranks: int, *, insecure: bool = False) -> list[RankCredentials]:
     """Return new credentials for each rank of a run. insecure: omit the certificates, for an unencrypted ring."""
     token = secrets.token_hex(32)
     if insecure:
-        return [Credentials(token)] * ranks
+        return [RankCredentials(token)] * ranks
     authority = _authority()
-    return [Credentials(token, authority.certificate, *authority.certify(rank_name(rank))) for rank in range(ranks)]
+    return [RankCredentials(token, authority.certificate, *authority.certify(rank_name(rank))) for rank in range(ranks)]
 
 
-def of_holders(shared: bytes, name: str) -> Credentials:
+def key_credentials(shared: bytes, name: str) -> RankCredentials:
     """Return credentials that prove to other holders of a shared key, 32 random bytes, that this process holds it, too.
 
     name: name in the certificate. Peers must not check its period of validity (NO_CHECK_TIME), as clocks may differ.
     """
     authority = _authority(shared)
-    return Credentials("", authority.certificate, *authority.certify(name))
+    return RankCredentials("", authority.certificate, *authority.certify(name))
 
 
-def _authority(shared: bytes | None = None) -> Authority:
+def _authority(shared: bytes | None = None) -> CertificateAuthority:
     try:
-        from ooc.ring.authority import Authority
+        from ooc.ring.authority import CertificateAuthority
     except ImportError:
         raise RequestError(
             "an encrypted ring needs the package cryptography, which is not installed on this machine",
             "Install it with: python -m pip install 'ooc[ring]'",
         ) from None
-    return Authority(shared)
+    return CertificateAuthority(shared)
 
 
 def _nameless_file(data: bytes) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from blocks.errors import WorkFailed
-from ooc.state.generations import Generations
+from ooc.state.generations import StateGenerations
 
 
 def check_all_have(have: Sequence[bool]) -> None:
@@ -19,7 +19,7 @@ def check_all_have(have: Sequence[bool]) -> None:
         )
 
 
-def fall_back_together(generations: Generations, gather: Callable[[Any], list[Any]]) -> bool:
+def fall_back_together(generations: StateGenerations, gather: Callable[[Any], list[Any]]) -> bool:
     """Drop generations until all ranks have the same newest one; returns False if none exists before any training.
 
     gather: function that returns the JSON values of all ranks, in rank order. Raises WorkFailed on all ranks if they

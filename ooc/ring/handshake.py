@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple, Protocol
 
-from ooc.ring.control import farewell
-from ooc.ring.credentials import NO_CHECK_TIME, Credentials, certified_name, rank_name
-from ooc.ring.ring import Failure
+from ooc.ring.control_connection import farewell
+from ooc.ring.credentials import NO_CHECK_TIME, RankCredentials, certified_name, rank_name
+from ooc.ring.ring import FirstRingFailure
 
 CONTROL, SLICES = PURPOSES = (0, 1)  # purposes of connections
 MAX_PENDING = 32  # connections that are not authenticated yet
@@ -41,14 +41,14 @@ _PROOF = 32
 Address = tuple[str, int]
 
 
-class Links(NamedTuple):
+class NeighbourConnections(NamedTuple):
     """A rank's connections from the previous rank and to the next rank, each by purpose."""
 
     previous: dict[int, socket.socket]
     next: dict[int, socket.socket]
 
 
-class Absent(Exception):
+class NeighbourUnreachable(Exception):
     """A neighbour could not be reached. Arguments: the rank to name, and what it failed to do."""
 
 
@@ -71,21 +71,21 @@ def listen_at(address: str, ports: Iterable[int]) -> socket.socket | None:
     return None
 
 
-def meet(
+def connect_neighbours(
     manners: Authentication,
     listening: socket.socket,
     addresses: Sequence[Address],
-    failure: Failure,
+    failure: FirstRingFailure,
     until: float,
     agree: Callable[[str], None],
-) -> Links:
+) -> NeighbourConnections:
     """Connect to both neighbours. Raises RingFailed, also on connected neighbours, if one is not connected in time.
 
     listening: socket, closed at the end. addresses: addresses of all ranks. until: deadline, on the clock of
     `time.monotonic`. agree: see `tcp.join`.
     """
     made: dict[int, socket.socket] = {}
-    with ExitStack() as unused, Acceptor(listening, manners) as door:
+    with ExitStack() as unused, ConnectionAcceptor(listening, manners) as door:
         try:
             problem = ""
             try:
@@ -96,13 +96,13 @@ def meet(
                 problem = f"cannot reach {failure.name(manners.next)} at {host} port {port}: {_why(error)}"
             agree(problem)
             if problem:
-                raise Absent(manners.rank, problem)
+                raise NeighbourUnreachable(manners.rank, problem)
             if not door.wait(lambda inside: len(inside) == len(PURPOSES), max(until, time.monotonic()) + _LONGER):
                 port = listening.getsockname()[1]
                 what = f"did not connect to port {port} of rank {manners.rank} in time{door.refusal}"
-                raise Absent(manners.previous, what)
-            links = Links(door.take(), made)
-        except Absent as absent:
+                raise NeighbourUnreachable(manners.previous, what)
+            links = NeighbourConnections(door.take(), made)
+        except NeighbourUnreachable as absent:
             failure.record(*absent.args)
             for control in filter(None, (door.inside.get(CONTROL), made.get(CONTROL))):
                 with contextlib.suppress(OSError):
@@ -137,7 +137,7 @@ def _why(error: OSError) -> str:
 class Authentication:
     """Mutual authentication of a rank and its neighbours. Methods raise OSError if authentication fails."""
 
-    def __init__(self, rank: int, ranks: int, credentials: Credentials, *, insecure: bool = False) -> None:
+    def __init__(self, rank: int, ranks: int, credentials: RankCredentials, *, insecure: bool = False) -> None:
         self.rank, self.ranks = rank, ranks
         self.previous, self.next = (rank - 1) % ranks, (rank + 1) % ranks
         self._token = bytes.fromhex(credentials.token)
@@ -191,7 +191,7 @@ class Authentication:
         except BaseException:
             connection.close()
             raise
-        return ready(connection)
+        return prepare_socket(connection)
 
     def renew(self, connection: socket.socket, *, accepted: bool) -> ssl.SSLSocket:
         """Return a new TLS connection with new keys, after both ends have requested a renewal.
@@ -220,9 +220,9 @@ class Authentication:
         return hmac.digest(self._token, b"".join(parts), "sha256")
 
 
-class Greeter(Protocol):
-    """Protocol of objects that authenticate the peers of an `Acceptor`; methods raise OSError or ValueError on
-    failure.
+class PeerAuthenticator(Protocol):
+    """Protocol of objects that authenticate the peers of an `ConnectionAcceptor`; methods raise OSError or ValueError
+    on failure.
     """
 
     def receive(self, stranger: socket.socket) -> socket.socket:
@@ -232,13 +232,13 @@ class Greeter(Protocol):
         """Verify an accepted connection; returns its number and the welcome message to reply with."""
 
 
-class Acceptor:
+class ConnectionAcceptor:
     """Accepts connections that a greeter verifies, keeps the latest one for each number, and refuses all others.
     Pending handshakes are limited in number and time. If there are too many, the oldest is dropped, as a genuine rank's
     handshake takes hardly any time. refusal: end of an error message, about the last connection that was refused.
     """
 
-    def __init__(self, listening: socket.socket, manners: Greeter) -> None:
+    def __init__(self, listening: socket.socket, manners: PeerAuthenticator) -> None:
         self.inside: dict[int, socket.socket] = {}
         self.refusal = ""
         self._listening, self._manners = listening, manners
@@ -247,7 +247,7 @@ class Acceptor:
         self._closed = False
         self._thread = threading.Thread(target=self._open, name="ring-door", daemon=True)
 
-    def __enter__(self) -> Acceptor:
+    def __enter__(self) -> ConnectionAcceptor:
         self._thread.start()
         return self
 
@@ -315,7 +315,7 @@ class Acceptor:
                 self.inside[purpose].close()
             with contextlib.suppress(OSError):
                 stranger.sendall(welcome)
-            self.inside[purpose] = ready(stranger)
+            self.inside[purpose] = prepare_socket(stranger)
             self._changed.notify_all()
 
     def __exit__(self, *_: object) -> None:
@@ -351,7 +351,7 @@ def read_exactly(connection: socket.socket, size: int, until: float) -> bytes:
     return bytes(data)
 
 
-def ready(connection: socket.socket) -> socket.socket:
+def prepare_socket(connection: socket.socket) -> socket.socket:
     """Set the options of a connected socket.
 
     Buffer sizes are left to the kernel, which increases them to megabytes on fast connections. Keepalive probes keep

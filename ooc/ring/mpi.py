@@ -23,9 +23,19 @@ from typing import Any, NoReturn
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.workers import let_all_go_on
+from blocks.workers import resume_stopped_workers
 from ooc.ring.collectives import FRAME_BYTES, Collectives
-from ooc.ring.ring import FAILURE_BYTES, LEFT, PATIENCE, Failure, LocalRing, Ring, Silence, StoppedWorkers, too_long
+from ooc.ring.ring import (
+    FAILURE_BYTES,
+    LEFT,
+    PATIENCE,
+    FirstRingFailure,
+    HeartbeatSilence,
+    LocalRing,
+    Ring,
+    StoppedWorkersMeter,
+    too_long,
+)
 
 ALIVE, FAILED, LEAVING = range(3)  # tags of messages on the heartbeat communicator
 _SLICE = struct.Struct("<QQ")  # number of the slice, its size in bytes
@@ -79,10 +89,10 @@ class MpiRing(Collectives):
         self.bytes_sent = 0
         self._mpi, self._world = MPI, communicator
         self._slices, self._sums = communicator.Dup(), communicator.Dup()
-        self._failure = Failure(self._hosts())
+        self._failure = FirstRingFailure(self._hosts())
         self._under_way: deque[Any] = deque()  # requests that send partial sums, oldest first
         self._abandoned: list[Any] = []  # requests that are no longer waited for, but whose memory MPI may still use
-        self._watch = Watch(MPI, communicator.Dup(), self._failure, (self.previous, self.next), patience)
+        self._watch = HeartbeatThread(MPI, communicator.Dup(), self._failure, (self.previous, self.next), patience)
 
     def _hosts(self) -> list[str]:
         names = np.zeros((self.ranks, _HOST_BYTES), np.uint8)
@@ -157,17 +167,17 @@ class MpiRing(Collectives):
         raise AssertionError("a failure that is recorded is raised")
 
 
-class Watch:
+class HeartbeatThread:
     """Thread that exchanges heartbeats with the neighbours, and failures with all ranks, until `close`."""
 
     def __init__(
-        self, MPI: Any, communicator: Any, failure: Failure, neighbours: Sequence[int], patience: float
+        self, MPI: Any, communicator: Any, failure: FirstRingFailure, neighbours: Sequence[int], patience: float
     ) -> None:
         self._left: dict[int, float] = {}  # by rank: time of the neighbour's goodbye, on the clock of `time.monotonic`
         self._mpi, self._communicator, self._failure = MPI, communicator, failure
         self._neighbours = sorted(set(neighbours))
-        self._patience, self._silence = patience, Silence(self._neighbours, patience)
-        self._stopped = StoppedWorkers(patience)
+        self._patience, self._silence = patience, HeartbeatSilence(self._neighbours, patience)
+        self._stopped = StoppedWorkersMeter(patience)
         self._said: list[Any] = []  # send requests that may not be complete
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -223,7 +233,7 @@ class Watch:
             if (now := time.monotonic()) >= alive_until:
                 if why := self._stopped.pass_time(min(now - looked, self._patience / 2)):
                     self.fail(self._communicator.rank, why)
-                    let_all_go_on()  # so that processes that wait for them learn of the failure
+                    resume_stopped_workers()  # so that processes that wait for them learn of the failure
                 alive_until, looked = now + self._patience / 4, now
                 self._all_sent()
                 for rank in self._neighbours:

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ooc.ring.relay import Talk, collect, gather_values, pack_arrays, unpack_arrays
-from ooc.ring.ring import Ring, reason_of
+from ooc.ring.message_relay import MessageRelay, collect_messages, gather_values, pack_arrays, unpack_arrays
+from ooc.ring.ring import Ring, error_reason
 from ooc.workers.madvise import UNWRITTEN, write_back
 from ooc.workers.stopwatch import Stopwatch
 
 Arrays = tuple[np.ndarray, ...]
 
 
-class Ranks:
+class RankCollectives:
     """Collective operations of one rank of a ring.
 
     One thread makes all collective calls of the rank, in the order in which they are requested. The stopwatch counts
@@ -75,7 +75,7 @@ class Ranks:
     def exchange(self, arrays: Sequence[np.ndarray]) -> list[Arrays]:
         """Return the one-dimensional arrays of each rank, in rank order, on all ranks."""
         with self._watch.rather("network"):
-            return [unpack_arrays(each) for each in Talk(self.ring).exchange(pack_arrays(arrays))]
+            return [unpack_arrays(each) for each in MessageRelay(self.ring).exchange(pack_arrays(arrays))]
 
     def collect(self, mine: Iterator[Arrays], first: int) -> Iterator[Arrays]:
         """Yield the arrays of all ranks on rank 0, starting with rank `first`; yields nothing on other ranks.
@@ -85,12 +85,12 @@ class Ranks:
         if self.is_alone:
             return mine
         order = [(first + turn) % self.ring.ranks for turn in range(self.ring.ranks)]
-        return map(unpack_arrays, collect(self.ring, map(pack_arrays, mine), order))
+        return map(unpack_arrays, collect_messages(self.ring, map(pack_arrays, mine), order))
 
     def fail(self, error: BaseException) -> None:
         """Inform the other ranks of a failure, so that they do not wait for messages that will never arrive."""
         if not self.is_alone:
-            self.ring.fail(reason_of(error))
+            self.ring.fail(error_reason(error))
 
     def close(self) -> None:
         self._thread.shutdown(cancel_futures=True)

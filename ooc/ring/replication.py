@@ -16,18 +16,18 @@ from msgspec import msgpack
 from xxhash import xxh3_64_hexdigest
 
 from blocks.errors import RequestError, WorkFailed
-from blocks.store import Store
+from blocks.stored_dataset import StoredDataset
 from ooc.program import Arrays, Phase, StaticProgram
-from ooc.ring.ranks import Ranks
-from ooc.ring.values import pack, unpack
-from ooc.workers.dispatch import Scheduler
+from ooc.ring.ranks import RankCollectives
+from ooc.ring.value_packing import pack_value, unpack_value
+from ooc.workers.dispatch import StageScheduler
 from ooc.workers.worker import unit_parts
 
 _BOUNDS = {"row": "block_bounds", "column": "slice_bounds"}  # attributes of a dataset
 _CHANGED_IN = {"block": "row", "grid": "row", "slice": "column"}  # order of a phase: which arrays the phase changes
 
 
-def is_replicated(dataset: Store, program: StaticProgram, ranks: int) -> bool:
+def is_replicated(dataset: StoredDataset, program: StaticProgram, ranks: int) -> bool:
     """Return whether there are several ranks and each of them has the whole dataset.
 
     Raises RequestError if the ranks have shards and the program does not train on shards, or if they have the whole
@@ -65,10 +65,12 @@ class PartBounds(NamedTuple):
     rows: np.ndarray
 
 
-class Replication:
+class PartReplication:
     """The parts that one of several ranks updates in each phase, and the exchange at the end of a phase."""
 
-    def __init__(self, dataset: Store, program: StaticProgram, schedule: Scheduler, ranks: Ranks) -> None:
+    def __init__(
+        self, dataset: StoredDataset, program: StaticProgram, schedule: StageScheduler, ranks: RankCollectives
+    ) -> None:
         self._dataset, self._schedule, self._ranks = dataset, schedule, ranks
         self._specs = program.shared_arrays()
         for name, spec in self._specs.items():
@@ -106,7 +108,7 @@ class Replication:
             self._exchange_rows(phase.order, arrays[name])
         if changes:
             self._add_deltas(deltas)
-        return [unpack(answer) for of_rank in self._exchanged([*map(pack, answers)]) for answer in of_rank]
+        return [unpack_value(answer) for of_rank in self._exchanged([*map(pack_value, answers)]) for answer in of_rank]
 
     def _exchanged(self, value: Any) -> list[Any]:
         """Return the value of each rank, in rank order."""
@@ -163,7 +165,7 @@ class Replication:
             first[...] = exact.astype(first.dtype)
 
 
-def part_bounds(dataset: Store, order: str) -> PartBounds:
+def part_bounds(dataset: StoredDataset, order: str) -> PartBounds:
     """Number the parts of all units of a phase consecutively."""
     if order == "grid":  # one unit, whose parts are the blocks
         return PartBounds(np.zeros(1, np.int64), dataset.block_bounds)

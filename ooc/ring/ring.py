@@ -25,7 +25,7 @@ FAILURE_BYTES = 2048  # bytes of a failure that is sent to other ranks; longer o
 Source = TypeVar("Source")  # of heartbeats
 
 
-def reason_of(error: BaseException) -> str:
+def error_reason(error: BaseException) -> str:
     """Return the first line of an error, or its type if it has no message, as the reason to report to other ranks."""
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
@@ -74,7 +74,7 @@ class Ring(Protocol):
         """Leave the ring after the last barrier, or after a failure."""
 
 
-class Failure:
+class FirstRingFailure:
     """The first failure of a ring, shared by all threads of a rank. hosts: host name of each rank."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
@@ -125,7 +125,7 @@ class Failure:
         return rank, "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-class Silence(Generic[Source]):
+class HeartbeatSilence(Generic[Source]):
     """Seconds since the last heartbeat from each source, not counting time in which this rank itself was stopped.
 
     sources: the neighbours, or the connections to them. allowance: additional seconds to wait for the first heartbeat.
@@ -153,7 +153,7 @@ class Silence(Generic[Source]):
         return [source for source, silent in self._seconds.items() if silent > self._patience]
 
 
-class Flow:
+class SliceFlowMonitor:
     """Detect slices that were sent but do not arrive: their connection can break while the control connection works.
 
     sent: bytes that this rank has started to send. arrived: bytes received from the previous rank. is_awaited: whether
@@ -180,7 +180,7 @@ class Flow:
         return self._seconds > self._patience
 
 
-class StoppedWorkers:
+class StoppedWorkersMeter:
     """Measures for how many seconds worker processes of this rank have been stopped (SIGSTOP)."""
 
     def __init__(self, patience: float) -> None:
@@ -192,7 +192,7 @@ class StoppedWorkers:
 
         seconds: time since the last call.
         """
-        self._seconds = {pid: self._seconds.get(pid, 0.0) + seconds for pid in workers.stopped()}
+        self._seconds = {pid: self._seconds.get(pid, 0.0) + seconds for pid in workers.stopped_workers()}
         pid = next((pid for pid, still in self._seconds.items() if still > self._patience), None)
         return (
             ""
@@ -202,14 +202,14 @@ class StoppedWorkers:
 
 
 @contextmanager
-def taking_part(ring: Ring) -> Iterator[None]:
+def leave_ring_together(ring: Ring) -> Iterator[None]:
     """Leave a ring together with the other ranks at the end of the context; inform them if this rank fails."""
     try:
         yield
         ring.barrier()
     except BaseException as error:
         if not isinstance(error, Interrupted):  # all ranks have agreed to an interrupt
-            ring.fail(reason_of(error))
+            ring.fail(error_reason(error))
         raise
     finally:
         ring.close()
@@ -225,7 +225,7 @@ class LocalRing:
         self.bytes_sent = self.bytes_summed = 0
         self._packet: tuple[int, bytes] | None = None
         self._changed = threading.Condition()
-        self._failure = Failure(["this host"])
+        self._failure = FirstRingFailure(["this host"])
 
     def send(self, number: int, data: memoryview) -> None:
         with self._changed:

@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 
 from blocks.errors import WorkFailed
+from ooc.ring.packet_slots import SLOTS, PacketSlots
 from ooc.ring.packet_store import PacketStore
-from ooc.ring.packets import SLOTS, PacketSlots
 from ooc.ring.ring import Ring
-from ooc.ring.rotation_schedule import Visit
-from ooc.state.passes import Bell, Loaded, Pass
+from ooc.ring.rotation_schedule import SliceVisit
+from ooc.state.unit_passes import LoadedUnit, ThreadWaker, UnitPass
 
 _OWN = 1  # slots for this rank's own slices; the other slots are for slices in transit
 
 
-class TravellingPass:
+class RotationPass:
     """Pass over the slices of a phase, in order of arrival, with their cells of the local state.
 
     cells: function that creates the pass over the local state, given its order and the bell to ring. source: store of
@@ -32,8 +32,8 @@ class TravellingPass:
 
     def __init__(
         self,
-        stops: Sequence[Visit],
-        cells: Callable[[Sequence[int], Bell], Pass],
+        stops: Sequence[SliceVisit],
+        cells: Callable[[Sequence[int], ThreadWaker], UnitPass],
         slots: PacketSlots,
         ring: Ring,
         source: PacketStore | None,
@@ -42,17 +42,17 @@ class TravellingPass:
         self._stops = {stop.slice_: stop for stop in stops}
         self.order = [stop.slice_ for stop in stops]
         self._slots, self._ring, self._source, self._target = slots, ring, source, target
-        self._bell = Bell()
+        self._bell = ThreadWaker()
         self.wake: Connection | None = self._bell.connection
         self._cells = cells(self.order, self._bell)
         self._following = deque(self.order)
-        self._loaded: deque[Loaded] = deque()
+        self._loaded: deque[LoadedUnit] = deque()
         self._arrived: dict[int, int] = {}  # slot of each slice
         self._lock = threading.Lock()
         self._failure: BaseException | None = None
         self._own: queue.Queue[int | None] = queue.Queue()
         self._passing: queue.Queue[int | None] = queue.Queue()
-        self._done: queue.Queue[Loaded | None] = queue.Queue()
+        self._done: queue.Queue[LoadedUnit | None] = queue.Queue()
         for slot in range(SLOTS):
             (self._own if slot < _OWN else self._passing).put(slot)
         self._threads = [self._start(work) for work in (self._take, self._receive, self._pass_on)]
@@ -82,9 +82,9 @@ class TravellingPass:
     def bytes_written(self) -> int:
         return self._cells.bytes_written
 
-    def poll(self, most: int) -> list[Loaded]:
+    def poll(self, most: int) -> list[LoadedUnit]:
         self.check()
-        found: list[Loaded] = []
+        found: list[LoadedUnit] = []
         while len(found) < most and self._following:
             self._loaded.extend(self._cells.poll(1) if not self._loaded else ())
             if not self._loaded or (found and found[-1].buffer != self._loaded[0].buffer):
@@ -99,7 +99,7 @@ class TravellingPass:
         with self._lock:
             return self._arrived.pop(slice_, None)
 
-    def release(self, loaded: Loaded) -> None:
+    def release(self, loaded: LoadedUnit) -> None:
         self._cells.release(loaded)
         self._done.put(loaded)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Visit(NamedTuple):
+class SliceVisit(NamedTuple):
     """A visit of a slice to a rank. own: whether the slice starts its trip there. last: whether its trip ends there."""
 
     slice_: int
@@ -24,17 +24,17 @@ class Visit(NamedTuple):
     last: bool
 
 
-def resting(slices: int, ranks: int, rank: int, trips: int) -> range:
+def resting_slices(slices: int, ranks: int, rank: int, trips: int) -> range:
     """Return the slices stored on a rank after `trips` trips."""
     home = (rank + trips) % ranks
     return range(home * slices // ranks, (home + 1) * slices // ranks)
 
 
-def rotation_schedule(slices: int, ranks: int, rank: int, trips: int) -> list[Visit]:
+def rotation_schedule(slices: int, ranks: int, rank: int, trips: int) -> list[SliceVisit]:
     """Return the visits of all slices to a rank, in order of arrival, on the trip that follows `trips` earlier ones."""
-    begins = [resting(slices, ranks, (rank - back) % ranks, trips) for back in range(ranks)]
+    begins = [resting_slices(slices, ranks, (rank - back) % ranks, trips) for back in range(ranks)]
     return [
-        Visit(begins[back][turn], back == 0, back == ranks - 1)
+        SliceVisit(begins[back][turn], back == 0, back == ranks - 1)
         for turn in range(max(map(len, begins)))
         for back in range(ranks)
         if turn < len(begins[back])

@@ -13,20 +13,20 @@ from concurrent.futures import Future
 
 import numpy as np
 
-from ooc.ring.ranks import Ranks
+from ooc.ring.ranks import RankCollectives
 from ooc.ring.ring import Ring
 
 PENDING = "pending"  # array of a generation, int64: changes of this rank that were not summed yet
 
 
-class StaleSums:
+class StaleAllreduce:
     """Arrays that are summed over all ranks.
 
     arrays: int64 arrays; the caller adds to them, and `advance` adds the changes of other ranks. pending: changes of
     this rank in each macro-step that is not summed yet, oldest first.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray], ranks: Ranks, staleness: int) -> None:
+    def __init__(self, arrays: Mapping[str, np.ndarray], ranks: RankCollectives, staleness: int) -> None:
         self._arrays, self._ranks, self._staleness = arrays, ranks, staleness
         self._known = self._flat()
         self._pending: deque[tuple[np.ndarray, Future[np.ndarray]]] = deque()

@@ -13,10 +13,18 @@ from typing import NoReturn
 import xxhash
 
 from ooc.ring.collectives import Collectives, waiting_frames
-from ooc.ring.control import Channel, Control
-from ooc.ring.credentials import MOST_RECORDS, RECORD_BYTES, Credentials
-from ooc.ring.handshake import CONTROL, SLICES, Address, Authentication, Links, hang_up, meet
-from ooc.ring.ring import LEFT, PATIENCE, Failure, Flow, LocalRing, Ring, too_long
+from ooc.ring.control_connection import ControlThread, FrameChannel
+from ooc.ring.credentials import MOST_RECORDS, RECORD_BYTES, RankCredentials
+from ooc.ring.handshake import (
+    CONTROL,
+    SLICES,
+    Address,
+    Authentication,
+    NeighbourConnections,
+    connect_neighbours,
+    hang_up,
+)
+from ooc.ring.ring import LEFT, PATIENCE, FirstRingFailure, LocalRing, Ring, SliceFlowMonitor, too_long
 
 DEADLINE = 60.0  # seconds
 _SLICE = struct.Struct("<QQQ")  # number of the slice, its size in bytes, its checksum: 0 on an encrypted connection
@@ -27,7 +35,7 @@ def join(
     rank: int,
     addresses: Sequence[Address],
     listening: socket.socket,
-    credentials: Credentials,
+    credentials: RankCredentials,
     *,
     insecure: bool = False,
     patience: float = PATIENCE,
@@ -38,21 +46,21 @@ def join(
     """Connect this rank to its neighbours and return the ring.
 
     addresses: addresses of all ranks. listening: this rank's socket, from `handshake.listen`; closed at the end.
-    credentials: this rank's credentials, from `credentials.issue`. insecure: do not encrypt connections; must be equal
-    on all ranks. patience: seconds without a heartbeat after which a rank counts as lost. deadline: seconds within
-    which the neighbours must be connected. names: host name of each rank, for messages; by default, the host of its
-    address. agree: function that is called with "" when this rank is connected to the next rank, or with the reason why
-    it is not, and that returns when all ranks are connected, or raises an error. Raises RingFailed if the neighbours
-    are not connected in time.
+    credentials: this rank's credentials, from `credentials.issue_credentials`. insecure: do not encrypt connections;
+    must be equal on all ranks. patience: seconds without a heartbeat after which a rank counts as lost. deadline:
+    seconds within which the neighbours must be connected. names: host name of each rank, for messages; by default, the
+    host of its address. agree: function that is called with "" when this rank is connected to the next rank, or with
+    the reason why it is not, and that returns when all ranks are connected, or raises an error. Raises RingFailed if
+    the neighbours are not connected in time.
     """
     until = time.monotonic() + deadline
-    failure = Failure(names or [host for host, _ in addresses])
+    failure = FirstRingFailure(names or [host for host, _ in addresses])
     with listening:
         if len(addresses) == 1:
             agree("")
             return LocalRing()
         manners = Authentication(rank, len(addresses), credentials, insecure=insecure)
-        links = meet(manners, listening, addresses, failure, until, agree)
+        links = connect_neighbours(manners, listening, addresses, failure, until, agree)
     allowance = max(until - time.monotonic(), 0.0)
     ring = TcpRing(manners, links, failure, checked=insecure, patience=patience, allowance=allowance)
     try:
@@ -73,8 +81,8 @@ class TcpRing(Collectives):
     def __init__(
         self,
         manners: Authentication,
-        links: Links,
-        failure: Failure,
+        links: NeighbourConnections,
+        failure: FirstRingFailure,
         *,
         checked: bool,
         patience: float,
@@ -86,10 +94,10 @@ class TcpRing(Collectives):
         self._records = 0  # TLS records sent with the current keys of the slice connection
         self._in, self._out = links.previous[SLICES], links.next[SLICES]
         own = None if checked else manners
-        self._previous = Channel(links.previous[CONTROL], self.previous, own, accepted=True)
-        self._next = Channel(links.next[CONTROL], self.next, own)
-        self._flow = Flow(patience)
-        self._control = Control(
+        self._previous = FrameChannel(links.previous[CONTROL], self.previous, own, accepted=True)
+        self._next = FrameChannel(links.next[CONTROL], self.next, own)
+        self._flow = SliceFlowMonitor(patience)
+        self._control = ControlThread(
             self.rank,
             self._previous,
             self._next,

@@ -14,7 +14,7 @@ SCHEMA = 1
 CHAINS = "chains.json"  # in a directory with several runs of one model
 
 
-class Chains(TypedDict):
+class ChainsFile(TypedDict):
     """Contents of chains.json."""
 
     chains: Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -29,7 +29,7 @@ def is_chains(path: Path) -> bool:
 
 def read_chains(path: Path) -> dict[str, Any]:
     """Read chains.json."""
-    return read_json(path / CHAINS, what="several chains made by `ooc train`", schema=SCHEMA, holds=Chains)
+    return read_json(path / CHAINS, what="several chains made by `ooc train`", schema=SCHEMA, holds=ChainsFile)
 
 
 def write_chains(path: Path, chains: int, iterations: int, **found: Any) -> None:

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 
-class Counters(NamedTuple):
+class WorkCounters(NamedTuple):
     """Work done so far by all machines.
 
     samples: number of samples. elapsed_s: time of the slowest machine. seconds: time of the last iteration by purpose,
@@ -25,7 +25,7 @@ class Counters(NamedTuple):
     bytes_sent: int
 
     @classmethod
-    def of_all(cls, machines: Sequence[Counters]) -> Counters:
+    def of_all(cls, machines: Sequence[WorkCounters]) -> WorkCounters:
         """Combine the counters of several machines."""
         return cls(
             samples=sum(each.samples for each in machines),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from blocks.errors import RequestError
-from blocks.outputs import output
+from blocks.outputs import publish_output
 from ooc.runs.run import Run
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -94,7 +94,7 @@ def plot_runs(runs: Sequence[Run], out: Path, value: str | None = None) -> str:
     for axis in (quality, speed):
         axis.grid(alpha=0.3)
         axis.legend()
-    with output(out) as beside:
+    with publish_output(out) as beside:
         figure.savefig(beside, dpi=120, format=out.suffix[1:])
     plt.close(figure)
     return name

@@ -21,7 +21,7 @@ def metrics_line(values: dict[str, Any]) -> str:
     return json_text({**values, CHECKSUM: _checksum(values)}) + "\n"
 
 
-def values_of(line: bytes) -> dict[str, Any] | None:
+def parse_metrics_line(line: bytes) -> dict[str, Any] | None:
     """Parse a line; returns None if the line is damaged."""
     try:
         values = json.loads(line)

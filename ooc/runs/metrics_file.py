@@ -17,7 +17,7 @@ from typing import Any
 
 from blocks import stderr
 from blocks.errors import OocError, RequestError
-from blocks.files import publish
+from blocks.files import publish_file
 from ooc.runs.run import Run
 
 _PREFIX = "ooc_"
@@ -30,7 +30,7 @@ _kept: ContextVar[MetricsFile | None] = ContextVar("kept", default=None)
 
 
 @contextmanager
-def keep(path: Path) -> Iterator[None]:
+def keep_metrics_file(path: Path) -> Iterator[None]:
     """Keep a file with the newest metrics of trainings in this context.
 
     Raises RequestError if the file cannot be created, or if it exists and is not a metrics file of ooc.
@@ -56,7 +56,7 @@ def _is_ours(path: Path) -> bool:
         return file.read(len(_OURS)) == _OURS
 
 
-def tell(run: Run, line: dict[str, Any]) -> None:
+def update_metrics_file(run: Run, line: dict[str, Any]) -> None:
     """Write the metrics file, if one is kept, after an iteration. line: line of the run's metrics."""
     if kept := _kept.get():
         kept.tell(run, line)
@@ -77,11 +77,11 @@ class MetricsFile:
                 self._values |= _numbers(before)
         self._values |= _numbers(line)
         try:
-            with publish(self._path) as beside:
+            with publish_file(self._path) as beside:
                 beside.write_text(_text(run, self._values), encoding="utf-8")
         except OocError as error:
             if not self._failed:
-                stderr.warn(f"--metrics-file {self._path} cannot be written: {error.what}")
+                stderr.print_warning(f"--metrics-file {self._path} cannot be written: {error.what}")
             self._failed = True
 
 

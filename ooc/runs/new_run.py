@@ -12,20 +12,20 @@ from typing import Any
 from blocks.errors import RequestError
 from blocks.files import is_free, publish_directory
 from blocks.json_files import write_json
-from blocks.store import Store
-from ooc.runs.beginning import note_beginning, resumes
+from blocks.stored_dataset import StoredDataset
 from ooc.runs.chains import CHAINS
-from ooc.runs.previous import keep_model
-from ooc.runs.remembered import entry_of, from_run
+from ooc.runs.dataset_entries import dataset_entry, entry_relative_to_run
+from ooc.runs.replaced_run import keep_model
 from ooc.runs.resumption import require_same
-from ooc.runs.run import CONFIG, SCHEMA, Run, locked, scratches
+from ooc.runs.run import CONFIG, SCHEMA, Run, run_lock, scratch_directories
 from ooc.runs.scratch import new_scratch, remove_scratch
+from ooc.runs.start_command import may_resume, write_start_command
 from ooc.workers.worker import ProgramSpec
 
 
 def create_run(
     path: str | Path,
-    dataset: Store,
+    dataset: StoredDataset,
     spec: ProgramSpec,
     *,
     iterations: int,
@@ -48,7 +48,7 @@ def create_run(
         if count < 1:
             raise RequestError(f"{name} must be at least 1, got {count}")
     config = run_config(path, dataset, spec, identity, **length, settings=settings or {}, scratch=None)
-    if resumes() and (path / CONFIG).exists():
+    if may_resume() and (path / CONFIG).exists():
         return resumed_run(path, dataset, spec, config)
     with (
         replacing(path, overwrite=overwrite),
@@ -58,14 +58,14 @@ def create_run(
         write_json(directory / CONFIG, config | {"scratch": place})
         for name, content in (files or {}).items():
             write_json(directory / name, content)
-        note_beginning(directory)
+        write_start_command(directory)
         keep_model(path, directory)
     run = Run(path, spec.target)
     run.is_new = True
     return run
 
 
-def resumed_run(path: Path, dataset: Store, spec: ProgramSpec, config: dict[str, Any]) -> Run:
+def resumed_run(path: Path, dataset: StoredDataset, spec: ProgramSpec, config: dict[str, Any]) -> Run:
     """Return the existing run. Raises RequestError with the differences if it was not started like the new run."""
     run = Run(path, spec.target)
     require_same(path, run.config, config, dataset)
@@ -76,7 +76,7 @@ def resumed_run(path: Path, dataset: Store, spec: ProgramSpec, config: dict[str,
 
 def run_config(
     path: Path,
-    dataset: Store,
+    dataset: StoredDataset,
     spec: ProgramSpec,
     identity: str,
     *,
@@ -94,11 +94,11 @@ def run_config(
         "program": spec.target,
         "program_source": spec.source_checksum(),
         "options": spec.options,
-        "dataset": from_run(entry_of(dataset), path),
+        "dataset": entry_relative_to_run(dataset_entry(dataset), path),
         "iterations": iterations,
         "evaluate_every": evaluate_every,
         "extended_at": 0,
-        "settings": settings | ({"held_out": from_run(held_out, path)} if held_out else {}),
+        "settings": settings | ({"held_out": entry_relative_to_run(held_out, path)} if held_out else {}),
         "scratch": scratch,
         "finished": False,
         "state_removed": False,
@@ -119,8 +119,8 @@ def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
             f"the run {path} already exists",
             f"Continue it with --resume or `ooc resume {path}`, replace it with --overwrite, or choose another name.",
         )
-    with locked(path):
-        old = scratches(path)
+    with run_lock(path):
+        old = scratch_directories(path)
         yield
         for place in old:
             remove_scratch(place)

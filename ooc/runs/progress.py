@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 import psutil
 
 from ooc.runs.chains import CHAINS
-from ooc.runs.metrics import values_of
+from ooc.runs.metrics import parse_metrics_line
 from ooc.runs.run import CONFIG, METRICS, Run
 
 RUNNING, FINISHED, STOPPED = "running", "finished", "stopped"
 _RECENT = 10  # number of recent iterations from which the time of the next iterations is estimated
 
 
-class Progress(NamedTuple):
+class RunProgress(NamedTuple):
     """Progress of a run. config: configuration of the run. lines: lines of its metrics. state: RUNNING, FINISHED (it
     has a model) or STOPPED. since: seconds since the last line, or since the start or resume if that was later."""
 
@@ -54,7 +54,7 @@ class Progress(NamedTuple):
         return max((self.planned - self.done) * each - min(self.since, each), 0.0)
 
 
-class Follower:
+class RunFollower:
     """Reads the progress of a run repeatedly, but each line of its metrics only once."""
 
     def __init__(self, path: Path) -> None:
@@ -63,14 +63,14 @@ class Follower:
         self._file, self._read = -1, 0  # inode of the metrics file, and number of bytes read
         self._lines: list[dict[str, Any]] = []
 
-    def look(self) -> Progress:
+    def look(self) -> RunProgress:
         """Return the current progress. Raises the errors of `Run`."""
         config = Run(self._path).config
-        alive = started(self._path)
+        alive = training_started(self._path)
         self._read_on()
         state = FINISHED if config["finished"] else RUNNING if alive else STOPPED
         last = self._metrics.stat().st_mtime if self._lines else 0.0
-        return Progress(self._path, config, self._lines, state, max(time.time() - max(last, alive or 0.0), 0.0))
+        return RunProgress(self._path, config, self._lines, state, max(time.time() - max(last, alive or 0.0), 0.0))
 
     def _read_on(self) -> None:
         try:
@@ -85,11 +85,11 @@ class Follower:
             return
         if whole:
             self._read += len(whole) + 1
-            told = map(values_of, whole.split(b"\n"))  # `ooc verify` reports damaged lines
+            told = map(parse_metrics_line, whole.split(b"\n"))  # `ooc verify` reports damaged lines
             self._lines = [*self._lines, *(values for values in told if values is not None)]
 
 
-def started(path: Path) -> float | None:
+def training_started(path: Path) -> float | None:
     """Return when the process that trains a run, or one of its chains, started; None if no process trains it."""
     own = holder_started(path)
     return own if own or not (path.parent / CHAINS).exists() else holder_started(path.parent)
@@ -114,12 +114,12 @@ def holder_started(path: Path) -> float | None:
         return None
 
 
-def current(path: Path) -> Path:
+def current_run(path: Path) -> Path:
     """Return the run or, for several chains, the chain in training: the first unfinished one, or the last."""
-    return begun(path)[-1]
+    return begun_runs(path)[-1]
 
 
-def begun(path: Path) -> list[Path]:
+def begun_runs(path: Path) -> list[Path]:
     """Return the run or, for several chains, the finished chains and the chain in training."""
     if not (path / CHAINS).exists():
         return [path]

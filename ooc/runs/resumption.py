@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from blocks import stderr
+from blocks.dataset_generations import has_generation
 from blocks.errors import RequestError
-from blocks.generations import has_generation
-from blocks.store import Store
+from blocks.stored_dataset import StoredDataset
 from ooc.workers.worker import ProgramSpec
 
 _MOST_LETTERS = 200  # longer values are not shown
 
 
-def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: Store) -> None:
+def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: StoredDataset) -> None:
     """Raise RequestError with the differences unless two configurations describe the same training.
 
     path: path of the existing run. old: its configuration. new: configuration of the requested run. dataset: dataset of
@@ -37,7 +37,7 @@ def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: 
             f"Give the same options, continue the run with `ooc resume {path}`, or replace it with --overwrite.",
         )
     if grew:
-        stderr.warn(
+        stderr.print_warning(
             f"{path} has finished, but data has since been appended to {dataset.path}; to train again, use --overwrite"
         )
 

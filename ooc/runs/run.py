@@ -26,18 +26,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from blocks import stderr
+from blocks.dataset_generations import has_generation, record_reference
 from blocks.errors import OocError, RequestError, WorkFailed
-from blocks.files import Removed, disk_errors, inode, publish, remove, remove_leftovers
-from blocks.generations import has_generation, refer
+from blocks.files import RemovedPath, disk_errors, file_identity, publish_file, remove_leftovers, remove_path
 from blocks.json_files import read_json, require_fit, write_json
-from blocks.store import MANIFEST
+from blocks.stored_dataset import MANIFEST
 from ooc.program import StaticProgram
-from ooc.runs.beginning import OPTIONS
-from ooc.runs.metrics import metrics_line, values_of
-from ooc.runs.previous import MODEL, PREVIOUS, drop_previous
-from ooc.runs.remembered import AnyStore, entries_of, moved, open_remembered, place_of
-from ooc.runs.schemas import Config
-from ooc.runs.scratch import STATE, note_place, owned, remove_scratch, require_owned
+from ooc.runs.dataset_entries import AnyStore, config_dataset_entries, dataset_location, moved_entry, open_dataset_entry
+from ooc.runs.metrics import metrics_line, parse_metrics_line
+from ooc.runs.replaced_run import MODEL, PREVIOUS, drop_previous
+from ooc.runs.schemas import RunConfig
+from ooc.runs.scratch import STATE, note_place, owns_scratch, remove_scratch, require_owned
+from ooc.runs.start_command import OPTIONS
 from ooc.state.generations import committed, committed_local_state
 from ooc.state.slice_file import SLICES
 from ooc.workers.worker import ProgramSpec
@@ -67,7 +67,7 @@ class Run:
                     f"{path / name} is a symbolic link, which is not followed for safety",
                     "Replace the link with the file or directory that it points to.",
                 )
-        self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA, holds=Config)
+        self.config = read_json(path / CONFIG, what="a run made by `ooc train`", schema=SCHEMA, holds=RunConfig)
         self._lock: tuple[int, int] | None = None  # device and inode of the lock file while the lock is held
         self._dataset_at: tuple[Path, tuple[int, ...]] | None = (
             None  # path and `_version` of the dataset, once they have been checked
@@ -123,7 +123,7 @@ class Run:
         noted = self.config.get("program_source")
         if noted is not None and noted != self.spec.source_checksum():
             warning = f"the source files of {self.config['program']} have changed since {self.path} was started"
-            stderr.warn(warning)
+            stderr.print_warning(warning)
             self.log(warning)
 
     def require_same_state(self, program: StaticProgram | DynamicProgram) -> None:
@@ -153,33 +153,33 @@ class Run:
         """Return the dataset of the run. opened: function that opens a dataset of this kind. Raises RequestError if the
         dataset was replaced by another one."""
         name = f"the dataset on which {self.path} was started"
-        return open_remembered(self.config["dataset"], self.path, "data", name, opened)
+        return open_dataset_entry(self.config["dataset"], self.path, "data", name, opened)
 
     def held_out(self, opened: Callable[[Path], AnyStore]) -> AnyStore | None:
         """Return the held-out dataset, or None. opened: function that opens a dataset of this kind."""
         entry = self.config["settings"].get("held_out")
         name = f"the held-out dataset of {self.path}"
-        return open_remembered(entry, self.path, "held-out", name, opened) if entry else None
+        return open_dataset_entry(entry, self.path, "held-out", name, opened) if entry else None
 
     @property
     def dataset_path(self) -> Path:
         """Return the path of the dataset, or its last known path."""
-        return place_of(self.config["dataset"], self.path)
+        return dataset_location(self.config["dataset"], self.path)
 
     def move_datasets(self, data: Path | None, held_out: Path | None) -> None:
         """Record new paths of the datasets, None for unchanged ones. Raises RequestError if other datasets are at these
         paths."""
         settings, self._dataset_at = self.config["settings"], None
-        before = list(entries_of(self.config))
+        before = list(config_dataset_entries(self.config))
         if data:
-            self.config["dataset"] = moved(self.config["dataset"], self.path, data)
+            self.config["dataset"] = moved_entry(self.config["dataset"], self.path, data)
         if held_out:
             if not settings.get("held_out"):
                 raise RequestError(
                     f"--held-out {held_out}: {self.path} has no held-out dataset", "Leave --held-out out."
                 )
-            settings["held_out"] = moved(settings["held_out"], self.path, held_out)
-        if before != entries_of(self.config):
+            settings["held_out"] = moved_entry(settings["held_out"], self.path, held_out)
+        if before != config_dataset_entries(self.config):
             write_json(self.path / CONFIG, self.config)
 
     def set_iterations(self, iterations: int) -> None:
@@ -192,11 +192,11 @@ class Run:
         write_json(self.path / CONFIG, self.config)
 
     @contextmanager
-    def locked(self) -> Iterator[list[Removed]]:
-        """Hold the lock of the run; see the function `locked`."""
-        with locked(self.path) as removed:
-            self._lock = inode(self.path / LOCK)
-            for place in scratches(self.path):
+    def locked(self) -> Iterator[list[RemovedPath]]:
+        """Hold the lock of the run; see the function `run_lock`."""
+        with run_lock(self.path) as removed:
+            self._lock = file_identity(self.path / LOCK)
+            for place in scratch_directories(self.path):
                 note_place(place, self.path, self.config["id"])
             self.refer_to_datasets()
             try:
@@ -209,7 +209,7 @@ class Run:
 
         Called before anything is written, as another run may now be at this path.
         """
-        if self._lock and inode(self.path / LOCK) != self._lock:
+        if self._lock and file_identity(self.path / LOCK) != self._lock:
             raise WorkFailed(
                 f"{self.path} was removed, moved or replaced while this command used it",
                 "The files that are there now were not changed. Check them with `ooc info`, or train a new run.",
@@ -227,21 +227,21 @@ class Run:
 
     def refer_to_datasets(self) -> None:
         """Record in the datasets that this run needs the dataset generation with which it started."""
-        for entry in entries_of(self.config):
+        for entry in config_dataset_entries(self.config):
             if "id" in self.config and not self.config["state_removed"]:
-                refer(place_of(entry, self.path), entry["identity"], self.path, self.config["id"])
+                record_reference(dataset_location(entry, self.path), entry["identity"], self.path, self.config["id"])
 
     def settings(self, holds: Any) -> dict[str, Any]:
         """Return the settings of the observer. Raises WorkFailed if they do not match `holds`, a TypedDict."""
         require_fit(self.path / CONFIG, self.config["settings"], holds)
         return self.config["settings"]
 
-    def remove_state(self) -> list[Removed]:
+    def remove_state(self) -> list[RemovedPath]:
         """Delete the state and the scratch directory. The run must be locked, and cannot be continued afterwards."""
-        places, state = scratches(self.path), self.path / STATE
+        places, state = scratch_directories(self.path), self.path / STATE
         self.config["state_removed"] = True
         write_json(self.path / CONFIG, self.config)
-        removed = [remove(state)] if state.exists() else []
+        removed = [remove_path(state)] if state.exists() else []
         return removed + [gone for place in places for gone in remove_scratch(place)]
 
     def remove_if_new(self) -> None:
@@ -249,9 +249,9 @@ class Run:
         replaced. The run must be locked."""
         if self.is_new and not (self.path / PREVIOUS).exists() and not committed(self.scratch / STATE):
             self.require_in_place()
-            for place in scratches(self.path):
+            for place in scratch_directories(self.path):
                 remove_scratch(place)
-            remove(self.path)
+            remove_path(self.path)
 
     def log(self, message: str) -> None:
         """Add a line to log.txt."""
@@ -268,7 +268,7 @@ class Run:
         warning."""
         found, damaged = self.read_metrics()
         for number in damaged:
-            stderr.warn(f"{self.path / METRICS}, line {number} is damaged and ignored")
+            stderr.print_warning(f"{self.path / METRICS}, line {number} is damaged and ignored")
         return found
 
     def read_metrics(self) -> tuple[list[dict[str, Any]], list[int]]:
@@ -278,7 +278,7 @@ class Run:
         for number, line in enumerate(lines, 1):
             if not line.endswith(b"\n"):
                 continue
-            values = values_of(line)
+            values = parse_metrics_line(line)
             if values is not None:
                 found.append(values)
             else:
@@ -293,7 +293,7 @@ class Run:
         """Drop the lines of iterations after `iterations`, which were not committed and will be repeated."""
         self.require_in_place()
         kept = [line for line in self.metrics() if line["iteration"] <= iterations]
-        with publish(self.path / METRICS) as beside:
+        with publish_file(self.path / METRICS) as beside:
             beside.write_text("".join(map(metrics_line, kept)), encoding="utf-8")
 
     def add_metrics(self, line: dict[str, Any]) -> dict[str, Any]:
@@ -330,7 +330,7 @@ class RunInUse(RequestError):
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[list[Removed]]:
+def run_lock(path: Path) -> Iterator[list[RemovedPath]]:
     """Hold the lock of a run directory; yields the leftovers of killed processes, which have been deleted.
 
     Raises RunInUse if another process holds the lock. The lock of a killed process is released.
@@ -345,7 +345,7 @@ def locked(path: Path) -> Iterator[list[Removed]]:
             raise RunInUse(
                 f"{path} is in use by process {holder}", "Wait until the process has ended, or stop it."
             ) from None
-        if inode(descriptor) != inode(path / LOCK):
+        if file_identity(descriptor) != file_identity(path / LOCK):
             raise RequestError(
                 f"{path} was just removed or replaced by another process",
                 "Check the run with `ooc info`, then try again.",
@@ -353,8 +353,8 @@ def locked(path: Path) -> Iterator[list[Removed]]:
         with disk_errors(path):
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        slices = [place / SLICES for place in (path, *scratches(path))]
-        yield remove_leftovers(path) + [remove(place) for place in slices if place.exists()]
+        slices = [place / SLICES for place in (path, *scratch_directories(path))]
+        yield remove_leftovers(path) + [remove_path(place) for place in slices if place.exists()]
     finally:
         os.close(descriptor)
 
@@ -368,12 +368,12 @@ def _version(path: Path) -> tuple[int, ...] | None:
     return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def scratches(path: Path) -> list[Path]:
+def scratch_directories(path: Path) -> list[Path]:
     """Return the scratch directories that a run, or each of several chains, owns."""
     places = []
     for file in (*path.glob(CONFIG), *path.glob(f"*/{CONFIG}")):
         with suppress(OocError):  # damaged configurations are reported when they are read
             config = Run(file.parent).config
-            if config["scratch"] and owned(Path(config["scratch"]), file.parent, config.get("id")):
+            if config["scratch"] and owns_scratch(Path(config["scratch"]), file.parent, config.get("id")):
                 places.append(Path(config["scratch"]))
     return places

@@ -20,7 +20,7 @@ class DatasetEntry(TypedDict):
     relative: NotRequired[Annotated[str, Meta(min_length=1, pattern=NO_NUL)]]
 
 
-class Settings(TypedDict):
+class RunSettings(TypedDict):
     """Settings of the ring, and observer settings that all models share."""
 
     held_out: NotRequired[DatasetEntry | None]
@@ -28,13 +28,13 @@ class Settings(TypedDict):
     on_node: NotRequired[bool]
 
 
-class HeldOutSettings(TypedDict):
+class HeldOutObserverSettings(TypedDict):
     """Settings of an observer that evaluates on held-out data."""
 
     held_out: DatasetEntry | None
 
 
-class Config(TypedDict):
+class RunConfig(TypedDict):
     """Contents of config.json."""
 
     id: NotRequired[Annotated[str, Meta(pattern=RUN_ID)]]
@@ -46,7 +46,7 @@ class Config(TypedDict):
     iterations: Count
     evaluate_every: Annotated[int, Meta(ge=1, lt=1 << 53)]
     extended_at: Count
-    settings: Settings
+    settings: RunSettings
     scratch: Annotated[str, Meta(min_length=1, pattern=NO_NUL)] | None
     finished: bool
     state_removed: bool

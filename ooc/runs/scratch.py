@@ -19,7 +19,7 @@ from typing import Annotated, TypedDict
 from msgspec import Meta
 
 from blocks.errors import OocError, RequestError, WorkFailed
-from blocks.files import Removed, disk_errors, remove
+from blocks.files import RemovedPath, disk_errors, remove_path
 from blocks.json_files import read_json, write_json
 from blocks.schemas import NO_NUL
 from ooc.state.slice_file import SLICES
@@ -29,11 +29,11 @@ OWNER = "owner.json"
 STATE = "state"
 
 
-class ScratchGone(WorkFailed):
+class ScratchMissing(WorkFailed):
     """Raised when a scratch directory is missing, perhaps because its disk is not mounted."""
 
 
-class Owner(TypedDict):
+class ScratchOwner(TypedDict):
     """Contents of owner.json: the run that owns a scratch directory."""
 
     id: str
@@ -61,16 +61,16 @@ def new_scratch(parent: Path | None, run: Path, identity: str) -> Iterator[str |
 
 
 def require_owned(place: Path, run: Path, identity: str | None) -> None:
-    """Raise RequestError unless a run owns a scratch directory, and ScratchGone if the directory is missing.
+    """Raise RequestError unless a run owns a scratch directory, and ScratchMissing if the directory is missing.
 
     A run that was moved keeps its scratch directory unless there is still a run at the old path.
     """
     if not place.exists():
-        raise ScratchGone(
+        raise ScratchMissing(
             f"{place}, the --scratch directory of {run}, is missing, and with it the state of the training",
             "Mount the directory again, or train again with --overwrite.",
         )
-    owner = read_json(place / OWNER, what="a scratch directory of `ooc train`", schema=SCHEMA, holds=Owner)
+    owner = read_json(place / OWNER, what="a scratch directory of `ooc train`", schema=SCHEMA, holds=ScratchOwner)
     if owner["id"] != identity:
         raise RequestError(
             f"{place}, the --scratch directory of {run}, belongs to another run, {owner['run']}",
@@ -83,7 +83,7 @@ def require_owned(place: Path, run: Path, identity: str | None) -> None:
         )
 
 
-def owned(place: Path, run: Path, identity: str | None) -> bool:
+def owns_scratch(place: Path, run: Path, identity: str | None) -> bool:
     """Return whether a run owns a scratch directory; see `require_owned`."""
     with suppress(OocError):
         require_owned(place, run, identity)
@@ -97,9 +97,9 @@ def note_place(place: Path, run: Path, identity: str) -> None:
         write_json(place / OWNER, {"schema": SCHEMA, "id": identity, "run": str(run.resolve())})
 
 
-def remove_scratch(place: Path) -> list[Removed]:
+def remove_scratch(place: Path) -> list[RemovedPath]:
     """Delete a run's state in its scratch directory, and then the directory if it is empty."""
-    removed = [remove(place / name) for name in (STATE, SLICES, OWNER) if (place / name).exists()]
+    removed = [remove_path(place / name) for name in (STATE, SLICES, OWNER) if (place / name).exists()]
     with suppress(OSError):
         place.rmdir()
     return removed

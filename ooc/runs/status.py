@@ -11,12 +11,12 @@ from typing import Any
 
 from blocks.errors import OocError, RequestError
 from blocks.kinds import open_any
-from blocks.store import Store
-from ooc.runs.beginning import beginning_problem
+from blocks.stored_dataset import StoredDataset
 from ooc.runs.run import METRICS, Run, file_sizes
-from ooc.runs.scratch import ScratchGone
-from ooc.state.generations import Generations, committed, committed_local_state
-from ooc.state.layout import Layout
+from ooc.runs.scratch import ScratchMissing
+from ooc.runs.start_command import start_command_problem
+from ooc.state.cell_layout import CellLayout
+from ooc.state.generations import StateGenerations, committed, committed_local_state
 
 _MOST_VALUES = 8  # values shown of a long list
 _MOST_LETTERS, _SHOWN_LETTERS = 60, 16  # of a string; more letters than the former are not all shown
@@ -42,7 +42,7 @@ def describe_run(run: Run) -> dict[str, Any]:
     }
 
 
-def told(facts: dict[str, Any]) -> Iterator[str]:
+def status_lines(facts: dict[str, Any]) -> Iterator[str]:
     """Yield the facts about a run as lines of text."""
     iterations = facts["iterations"]
     yield f"run         {facts['path']}"
@@ -80,13 +80,13 @@ def run_problems(run: Run) -> Iterator[tuple[str, str]]:
     """
     goes_on = f"Continue from the newest undamaged state, if there is one, with: ooc resume {run.path}"
     yield from ((f"{run.path / METRICS}, line {number}: damaged", goes_on) for number in run.read_metrics()[1])
-    if problem := beginning_problem(run.path):
+    if problem := start_command_problem(run.path):
         yield problem, goes_on
     if run.config["state_removed"]:
         return
     try:
         dataset, state = run.dataset(open_any), run.scratch / "state"
-    except (RequestError, ScratchGone) as error:
+    except (RequestError, ScratchMissing) as error:
         yield f"the state of {run.path}: {error.what}", ""
         return
     except OocError as error:  # the dataset is damaged
@@ -98,7 +98,7 @@ def run_problems(run: Run) -> Iterator[tuple[str, str]]:
         yield error.what, error.remedy or goes_on
 
 
-def _state_problems(run: Path, state: Path, dataset: Store) -> list[str]:
+def _state_problems(run: Path, state: Path, dataset: StoredDataset) -> list[str]:
     """Return the problems of the committed state. If a training replaces the state meanwhile, the new state is
     checked."""
     found, entries = [f"{run}: no state was saved yet"], None
@@ -106,7 +106,7 @@ def _state_problems(run: Path, state: Path, dataset: Store) -> list[str]:
         entries = newest
         try:
             if local := committed_local_state(state):
-                found = list(Generations(state, dataset, Layout(dataset.cells, local)).problems())
+                found = list(StateGenerations(state, dataset, CellLayout(dataset.cells, local)).problems())
         except OocError as error:
             found = [error.what]
         if not found:

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from blocks.bounds import require_below
+from blocks.bounds_checks import require_below
 from blocks.errors import WorkFailed
 from blocks.files import disk_errors
-from ooc.state.direct_io import DirectFile
-from ooc.state.layout import Layout
+from ooc.state.cell_layout import CellLayout
+from ooc.state.direct_io import DirectIoFile
 
 
 class CellFile:
     """A file of local state, read and written tile by tile; each tile has a checksum."""
 
-    def __init__(self, path: Path, layout: Layout, *, header: dict[str, Any] | None = None) -> None:
+    def __init__(self, path: Path, layout: CellLayout, *, header: dict[str, Any] | None = None) -> None:
         """Open a file for reading or, given a header, create it with all bytes allocated, for all tiles to be
         written."""
         self.path = path
@@ -38,7 +38,7 @@ class CellFile:
                 self._file = os.open(path, os.O_RDONLY)
                 whole = os.fstat(self._file).st_size == self._table_at + table_bytes
                 table = os.pread(self._file, table_bytes, self._table_at) if whole else b""
-            self._tiles = DirectFile(path, os.O_RDONLY if header is None else os.O_WRONLY)
+            self._tiles = DirectIoFile(path, os.O_RDONLY if header is None else os.O_WRONLY)
         if len(table) < table_bytes:
             self.close()
             raise WorkFailed(f"{path} is damaged: its size does not match its cells")

@@ -14,7 +14,7 @@ PAGE = 4096  # bytes: offsets, sizes and memory addresses are multiples of the p
 _UNWRITTEN = 64 << 20  # maximum bytes waiting in the page cache where direct I/O is not supported
 
 
-class DirectFile:
+class DirectIoFile:
     """An existing file that is read into and written from page-aligned memory, such as a mapping, in whole pages.
 
     Requests of a few megabytes are fastest, as each request costs about 40 microseconds of processor time on a virtual

@@ -2,7 +2,7 @@
 
     state/manifest.json   the newest generation and the one before: cursor, counters, checksums. The commit point
     state/000007.json     entry of one generation, for the case that the manifest is lost
-    state/000007.cells    local state after a header, tile by tile (see Layout), then the tiles' checksums
+    state/000007.cells    local state after a header, tile by tile (see CellLayout), then the tiles' checksums
     state/000007.h5       primary shared arrays of the program
 
 The files of a generation are written next to the committed ones and synced; they become valid when the manifest names
@@ -24,17 +24,17 @@ import numpy as np
 from msgspec import Meta, convert
 
 from blocks import stderr
-from blocks.arrays import Pieces, open_arrays, write_arrays
+from blocks.arrays import ArrayPieces, open_arrays, write_arrays
+from blocks.directory_sync import fsync_directory
 from blocks.errors import OocError, WorkFailed
-from blocks.files import Removed, disk_errors, remove, remove_leftovers
+from blocks.files import RemovedPath, disk_errors, remove_leftovers, remove_path
 from blocks.json_files import read_json, write_json
-from blocks.schemas import ArrayFile, Count
-from blocks.store import Store, check_file
-from blocks.synced import sync_directory
+from blocks.schemas import ArrayFileEntry, Count
+from blocks.stored_dataset import StoredDataset, check_file
 from ooc.program import LocalState
 from ooc.state.cell_file import CellFile
+from ooc.state.cell_layout import CellLayout
 from ooc.state.direct_io import PAGE
-from ooc.state.layout import Layout
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
@@ -46,7 +46,7 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 
 @dataclass
-class Cursor:
+class TrainingCursor:
     """Progress of a generation: `phase` phases of iteration `iteration` (counted from 0) are done. Also holds the
     counters so far.
     """
@@ -72,28 +72,32 @@ class Cursor:
         self.seconds[purpose] = self.seconds.get(purpose, 0.0) + seconds
 
 
-class Generation(TypedDict):
+class GenerationEntry(TypedDict):
     """Manifest entry of a generation."""
 
     generation: Annotated[int, Meta(ge=1, lt=1 << 53)]
-    cursor: Cursor
+    cursor: TrainingCursor
     cells: str
-    arrays: ArrayFile
+    arrays: ArrayFileEntry
 
 
-class State(TypedDict):
+class StateManifest(TypedDict):
     """Contents of the manifest."""
 
-    newest: Generation
-    before: Generation | None
+    newest: GenerationEntry
+    before: GenerationEntry | None
 
 
-class Generations:
+class StateGenerations:
     """The state directory of a run. The constructor only reads; to write, as training does, open it with `to_write`.
     Attributes: `directory`; `warnings` about dropped generations."""
 
     def __init__(
-        self, directory: Path, dataset: Store, layout: Layout, before_commit: Callable[[], object] = lambda: None
+        self,
+        directory: Path,
+        dataset: StoredDataset,
+        layout: CellLayout,
+        before_commit: Callable[[], object] = lambda: None,
     ) -> None:
         self.directory = directory
         self._before_commit = before_commit  # raises an error if a commit is not allowed
@@ -105,8 +109,12 @@ class Generations:
 
     @classmethod
     def to_write(
-        cls, directory: Path, dataset: Store, layout: Layout, before_commit: Callable[[], object] = lambda: None
-    ) -> Generations:
+        cls,
+        directory: Path,
+        dataset: StoredDataset,
+        layout: CellLayout,
+        before_commit: Callable[[], object] = lambda: None,
+    ) -> StateGenerations:
         """Open a state directory for writing, create it if needed, and delete uncommitted files."""
         with disk_errors(directory):
             directory.mkdir(exist_ok=True)
@@ -121,14 +129,14 @@ class Generations:
         return bool(self._entries)
 
     @property
-    def cursor(self) -> Cursor:
+    def cursor(self) -> TrainingCursor:
         """Return the cursor of the newest generation."""
-        return convert(self._entries[0]["cursor"], Cursor)
+        return convert(self._entries[0]["cursor"], TrainingCursor)
 
     @property
-    def cursors(self) -> list[Cursor]:
+    def cursors(self) -> list[TrainingCursor]:
         """Return the cursors of all kept generations, the newest first."""
-        return [convert(entry["cursor"], Cursor) for entry in self._entries]
+        return [convert(entry["cursor"], TrainingCursor) for entry in self._entries]
 
     def open(self, number: int = 0) -> CellFile:
         """Open the cells of a generation, 0 for the newest. Raises WorkFailed if the table of checksums is damaged."""
@@ -176,7 +184,7 @@ class Generations:
         copies = [f"{entry['generation']:06}.json" for entry in self._entries]  # earlier versions did not write these
         for name in [MANIFEST, *(copy for copy in copies if (self.directory / copy).exists())]:
             try:
-                holds = State if name == MANIFEST else Generation
+                holds = StateManifest if name == MANIFEST else GenerationEntry
                 read_json(self.directory / name, what="the state of a run", schema=SCHEMA, holds=holds, sealed=True)
             except OocError as error:
                 yield error.what
@@ -210,14 +218,14 @@ class Generations:
 
     def _warn(self, warning: str) -> None:
         self.warnings.append(warning)
-        stderr.warn(warning)
+        stderr.print_warning(warning)
 
     def _not_there(self) -> str | None:
         """Return a message if the files of the manifest's newest generation are missing but those of other generations
         exist."""
         with suppress(OocError):
             path = self.directory / MANIFEST
-            manifest = read_json(path, what="the state of a run", schema=SCHEMA, holds=State, sealed=True)
+            manifest = read_json(path, what="the state of a run", schema=SCHEMA, holds=StateManifest, sealed=True)
             if self._entries and manifest["newest"]["generation"] != self._entries[0]["generation"]:
                 return f"{path} names generation {manifest['newest']['generation']}, whose files are missing"
         return None
@@ -235,14 +243,14 @@ class Generations:
     def _cells(self, generation: int) -> Path:
         return self.directory / f"{generation:06}.cells"
 
-    def commit(self, cells: CellFile, arrays: Mapping[str, np.ndarray | Pieces], cursor: Cursor) -> None:
+    def commit(self, cells: CellFile, arrays: Mapping[str, np.ndarray | ArrayPieces], cursor: TrainingCursor) -> None:
         """Commit the generation whose cells were written as the newest, keep the previous one, and delete older
         ones."""
         self._before_commit()
         generation = self._next()
         table = cells.seal()
         entry = write_arrays(self.directory, f"{generation:06}.h5", arrays)
-        sync_directory(self.directory)
+        fsync_directory(self.directory)
         newest = {"generation": generation, "cursor": asdict(cursor), "cells": table, "arrays": entry}
         described = {"schema": SCHEMA, "dataset": self._dataset.identity, **newest}
         write_json(self.directory / f"{generation:06}.json", described)
@@ -282,11 +290,11 @@ def committed_local_state(directory: Path) -> LocalState | None:
     return local
 
 
-def remove_uncommitted(directory: Path, *, but: Path | None = None) -> list[Removed]:
+def remove_uncommitted(directory: Path, *, but: Path | None = None) -> list[RemovedPath]:
     """Delete files of uncommitted or outdated generations. The caller must hold the lock of the run."""
     kept = {f"{entry['generation']:06}" for entry in committed(directory)}
     strays = [file for file in directory.glob("[0-9]*.*") if file.stem not in kept and file != but]
-    return remove_leftovers(directory, exclusive=True) + [remove(stray) for stray in strays]
+    return remove_leftovers(directory, exclusive=True) + [remove_path(stray) for stray in strays]
 
 
 def committed(directory: Path) -> list[dict[str, Any]]:
@@ -299,7 +307,7 @@ def committed(directory: Path) -> list[dict[str, Any]]:
     path = directory / MANIFEST
     try:
         manifest = (
-            read_json(path, what="the state of a run", schema=SCHEMA, holds=State, sealed=True)
+            read_json(path, what="the state of a run", schema=SCHEMA, holds=StateManifest, sealed=True)
             if path.exists()
             else None
         )
@@ -342,5 +350,5 @@ def _descriptions(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield the descriptions of the generations, newest first, without damaged ones."""
     for path in sorted(directory.glob("[0-9]*.json"), reverse=True):
         with suppress(WorkFailed):
-            entry = read_json(path, what="a generation of a run", schema=SCHEMA, holds=Generation, sealed=True)
+            entry = read_json(path, what="a generation of a run", schema=SCHEMA, holds=GenerationEntry, sealed=True)
             yield {name: entry[name] for name in ("generation", "cursor", "cells", "arrays")}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from blocks.errors import RequestError
 from ooc.stochastic.elements import KINDS
-from ooc.stochastic.functions import check_functions
+from ooc.stochastic.program_functions import check_functions
 from ooc.stochastic.variable_arrays import check_variable
 
 if TYPE_CHECKING:

@@ -11,27 +11,35 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from blocks.corpus.dataset import Dataset
-from blocks.errors import Diverged, WorkFailed
+from blocks.errors import ModelDiverged, WorkFailed
 from ooc import user_functions
 from ooc.program import Arrays, Job
 from ooc.rng import stream_key
 from ooc.stochastic import element_loops
-from ooc.stochastic.combination import Gathered, combine, gather, gather_and_combine
-from ooc.stochastic.degrees import DegreeChoice, total
-from ooc.stochastic.elements import KINDS, Visits, elements_of, tiny_block
-from ooc.stochastic.functions import only_adds
-from ooc.stochastic.tasks import Combine, Gather, HeldOutLosses, Keep, Process, Restore, RestoreLocal
+from ooc.stochastic.elements import KINDS, ElementVisits, element_arrays, tiny_block
+from ooc.stochastic.parallelism_degree import ParallelismChoice, exact_sum
+from ooc.stochastic.program_functions import only_adds
+from ooc.stochastic.tasks import (
+    CombineVariables,
+    ComputeHeldOutLosses,
+    GatherVariables,
+    ProcessElements,
+    RestoreLocalVariables,
+    RestoreVariables,
+    SaveVariables,
+)
 from ooc.stochastic.variable_arrays import (
-    gathered_of,
+    gathered_variable,
     make_queue,
-    slots_of,
+    slot_variable,
     sole_variable,
-    spare,
+    spare_name,
     unchanged_variable,
-    variable_of,
+    variable_slots,
 )
 from ooc.stochastic.variables import FULL, KEPT, LOST, SCALE, STATE, WEIGHTS, Queue, begin, place_of
-from ooc.workers.mapped_units import kept
+from ooc.stochastic.worker_combination import GatheredVariable, combine, gather, gather_and_combine
+from ooc.workers.mapped_units import cached_units
 
 if TYPE_CHECKING:
     from ooc.stochastic.program import StochasticProgram
@@ -41,12 +49,12 @@ class ElementRange(NamedTuple):
     """Elements of one block, and the local variables of all elements and entries of the block."""
 
     block: int
-    visits: Visits
+    visits: ElementVisits
     local: Any
     kept: tuple[np.ndarray, ...]
 
 
-class Done(NamedTuple):
+class ElementTaskResult(NamedTuple):
     """Answer to a task. finite: whether the variables that the task set are finite."""
 
     seconds: float
@@ -64,14 +72,14 @@ class ElementJobs:
         self._sole = program.most == 1 and only_adds(program)
         dataset = program.dataset
         copies = isinstance(dataset, Dataset)  # the words of documents, which are in memory
-        cached = lru_cache(maxsize=2) if copies else partial(kept, dataset=dataset)
-        self._block = cached(lambda number: elements_of(dataset.block(number)))
+        cached = lru_cache(maxsize=2) if copies else partial(cached_units, dataset=dataset)
+        self._block = cached(lambda number: element_arrays(dataset.block(number)))
 
-    def _names(self) -> element_loops.DeclaredNames:
+    def _names(self) -> element_loops.DeclaredVariableNames:
         program = self._program
         per = {kind: [name for name, x in program.locals.items() if x.per == kind] for kind in ("element", "entry")}
         numbers = {name: number for number, (name, x) in enumerate(program.declared.items()) if x.delayed}
-        return element_loops.DeclaredNames(
+        return element_loops.DeclaredVariableNames(
             elements=KINDS[type(program.dataset)],
             maps=program.functions,
             variables=list(program.declared),
@@ -83,40 +91,45 @@ class ElementJobs:
         )
 
     def do(self, job: Job) -> Any:
-        """Run a job; returns `Done`, or the values of a function."""
+        """Run a job; returns `ElementTaskResult`, or the values of a function."""
         program, arrays = self._program, job.shared
         if job.phase in program.functions:
             return self._values(job)
         trial = job.phase == program.trial.name
-        choice = DegreeChoice(*arrays["choice"].tolist())
+        choice = ParallelismChoice(*arrays["choice"].tolist())
         task = program.stages.of(job.phase, choice)[job.stage][job.part]
         began, finite = time.perf_counter(), True
-        if isinstance(task, Keep | Restore):
+        if isinstance(task, SaveVariables | RestoreVariables):
             self._copy(task, arrays)
-        elif isinstance(task, RestoreLocal):
+        elif isinstance(task, RestoreLocalVariables):
             self._copy_local(task, arrays, back=True)
         elif trial:
             self._try(task, arrays, choice.passes)
-        elif isinstance(task, HeldOutLosses):
+        elif isinstance(task, ComputeHeldOutLosses):
             self._test(task, arrays, choice.passes)
-        elif isinstance(task, Gather):
+        elif isinstance(task, GatherVariables):
             self._gather(task, arrays)
-        elif isinstance(task, Combine):
+        elif isinstance(task, CombineVariables):
             finite = self._combine(task, arrays)
         else:
             if program.may_undo(task.degree):
                 self._copy_local(task, arrays)
             self.process(task, arrays, choice.passes)
-        return Done(time.perf_counter() - began, finite)
+        return ElementTaskResult(time.perf_counter() - began, finite)
 
-    def _try(self, task: Process | Gather | Combine | HeldOutLosses, arrays: Arrays, passes: int) -> None:
+    def _try(
+        self,
+        task: ProcessElements | GatherVariables | CombineVariables | ComputeHeldOutLosses,
+        arrays: Arrays,
+        passes: int,
+    ) -> None:
         """Run a task of a trial on copies of the variables; local variables are restored afterwards."""
-        tried = {**arrays, **{name: arrays[spare(name)] for name in self._program.declared}}
-        if isinstance(task, HeldOutLosses):
+        tried = {**arrays, **{name: arrays[spare_name(name)] for name in self._program.declared}}
+        if isinstance(task, ComputeHeldOutLosses):
             self._test(task, tried, passes)
-        elif isinstance(task, Gather):
+        elif isinstance(task, GatherVariables):
             self._gather(task, tried)
-        elif isinstance(task, Combine):
+        elif isinstance(task, CombineVariables):
             for name in self._program.declared:
                 self._set(name, tried, share_of(len(tried[name]), task), task, trial=True)
         else:
@@ -124,7 +137,7 @@ class ElementJobs:
             self.process(task, tried, passes, trial=True)
             self._copy_local(task, arrays, back=True)
 
-    def process(self, task: Process, arrays: Arrays, passes: int, *, trial: bool = False) -> None:
+    def process(self, task: ProcessElements, arrays: Arrays, passes: int, *, trial: bool = False) -> None:
         """Process the elements of one worker. passes: number of earlier passes."""
         program, queue = self._program, make_queue(self._program.delays)
         shared = self._shared(arrays, task.slot, queue, in_place=is_alone(task.degree, trial))
@@ -136,9 +149,9 @@ class ElementJobs:
             if at >= 0:
                 self._report(at, queue)
 
-    def _gather(self, task: Gather, arrays: Arrays) -> None:
+    def _gather(self, task: GatherVariables, arrays: Arrays) -> None:
         for name in self._program.declared:
-            gathered, slots = gathered_of(name, arrays), slots_of(name, arrays, task.workers)
+            gathered, slots = gathered_variable(name, arrays), variable_slots(name, arrays, task.workers)
             rows = share_of(len(gathered.sums), task)
             if task.begins:
                 for array in gathered:
@@ -148,9 +161,9 @@ class ElementJobs:
                 before = 0.0 if task.begins else arrays[f"{name}.weighed"]
                 arrays[f"{name}.weighed"][:] = before + slots.states[:, WEIGHTS].sum()
 
-    def _combine(self, task: Combine, arrays: Arrays) -> bool:
-        """Combine a share of the variables; returns whether it is finite. Raises Diverged if it is not finite and the
-        pass cannot be undone."""
+    def _combine(self, task: CombineVariables, arrays: Arrays) -> bool:
+        """Combine a share of the variables; returns whether it is finite. Raises ModelDiverged if it is not finite and
+        the pass cannot be undone."""
         finite = True
         for name in self._program.declared:
             rows = share_of(len(arrays[name]), task)
@@ -159,23 +172,23 @@ class ElementJobs:
                 continue
             finite = False
             if not self._program.may_undo(task.degree):
-                raise Diverged(
+                raise ModelDiverged(
                     f"the training diverged: `{name}` of {type(self._program).__name__} is no longer finite",
                     "Train a new run with smaller steps, or a smaller --parallelism.",
                 )
         return finite
 
-    def _copy(self, task: Keep | Restore, arrays: Arrays) -> None:
+    def _copy(self, task: SaveVariables | RestoreVariables, arrays: Arrays) -> None:
         """Save or restore a share of the shared variables."""
         for name in self._program.committed:
-            now, before = arrays[name], arrays[spare(name)]
+            now, before = arrays[name], arrays[spare_name(name)]
             rows = slice(*share_of(len(now), task))
-            if isinstance(task, Keep):
+            if isinstance(task, SaveVariables):
                 before[rows] = now[rows]
             else:
                 now[rows] = before[rows]
 
-    def _copy_local(self, task: Process | RestoreLocal, arrays: Arrays, *, back: bool = False) -> None:
+    def _copy_local(self, task: ProcessElements | RestoreLocalVariables, arrays: Arrays, *, back: bool = False) -> None:
         """Save or restore the local variables of a range of elements."""
         program = self._program
         if not program.restored:
@@ -184,13 +197,15 @@ class ElementJobs:
         per = {f"local.{name}": local.per for name, local in program.locals.items()}
         for name in program.restored:
             mine = slice(*bounds[per.get(name, "element")])
-            now, before = arrays[name][mine], arrays[spare(name)][mine]
+            now, before = arrays[name][mine], arrays[spare_name(name)][mine]
             if back:
                 now[:] = before
             else:
                 before[:] = now
 
-    def _set(self, name: str, arrays: Arrays, rows: tuple[int, int], task: Combine, *, trial: bool = False) -> None:
+    def _set(
+        self, name: str, arrays: Arrays, rows: tuple[int, int], task: CombineVariables, *, trial: bool = False
+    ) -> None:
         """Set rows of a variable, and of its mean if it has one, to the combined value. A trial leaves the mean
         unchanged."""
         if self._sole:
@@ -200,13 +215,15 @@ class ElementJobs:
         mean = none if trial else arrays.get(f"{name}.mean", none)
         how = task.degree, self._accumulates, base, mean
         if not task.workers:
-            combine(gathered_of(name, arrays), base, rows, *how)
+            combine(gathered_variable(name, arrays), base, rows, *how)
             return
         alone = is_alone(task.degree, trial)
-        slots = slots_of(name, arrays, task.workers, in_place=alone)
+        slots = variable_slots(name, arrays, task.workers, in_place=alone)
         if alone and not mean.size and slots.states[0, SCALE] == slots.states[0, KEPT] == 1.0:
             return  # the value is already in place
-        row = Gathered(*(np.zeros((min(len(array), 1), array.shape[1])) for array in gathered_of(name, arrays)))
+        row = GatheredVariable(
+            *(np.zeros((min(len(array), 1), array.shape[1])) for array in gathered_variable(name, arrays))
+        )
         gather_and_combine(slots, rows, self._late_times(task.degree), row, base, *how)
         if task.share == 0:
             arrays[f"{name}.weighed"][:] = slots.states[:, WEIGHTS].sum()
@@ -219,16 +236,16 @@ class ElementJobs:
         """Return the additional weight of a delayed addition in a combination."""
         return 0 if self._accumulates else degree - 1
 
-    def _test(self, task: HeldOutLosses, arrays: Arrays, passes: int) -> None:
+    def _test(self, task: ComputeHeldOutLosses, arrays: Arrays, passes: int) -> None:
         shared = self._unchanged({name: arrays[name] for name in self._program.declared})
         stretches = self._stretches(task.first, task.last, arrays, passes)
-        loss = total(total(self._map("loss", shared, stretch)) for stretch in stretches)
+        loss = exact_sum(exact_sum(self._map("loss", shared, stretch)) for stretch in stretches)
         arrays["tests"][:, task.place] = loss, task.last - task.first
 
     def _values(self, job: Job) -> np.ndarray:
         shared = self._unchanged({name: job.shared[name] for name in self._program.declared})
         first = int(self._program.first_elements[job.unit])
-        passes = DegreeChoice(*job.shared["choice"].tolist()).passes
+        passes = ParallelismChoice(*job.shared["choice"].tolist()).passes
         stretches = self._stretches(first + job.first, first + job.last, job.shared, passes)
         return np.concatenate([self._map(job.phase, shared, stretch) for stretch in stretches] or [np.empty(0)])
 
@@ -236,12 +253,12 @@ class ElementJobs:
         """Yield the values of a function for another dataset of the same kind, with local variables of 0."""
         program, shared = self._program, self._unchanged(arrays)
         for number in range(dataset.block_count):
-            block = elements_of(dataset.block(number))
+            block = element_arrays(dataset.block(number))
             elements = block.offsets.size - 1
             counts = {"element": elements, "entry": int(block.offsets[-1])}
             kept = {name: x.spec(counts[x.per]).zeros() for name, x in program.locals.items() if x.per in counts}
             found = np.empty(elements)
-            visits = Visits(0, elements, 0, 0, stream_key(program.seed))
+            visits = ElementVisits(0, elements, 0, 0, stream_key(program.seed))
             getattr(self._loops, f"{name}_elements")(block, visits, shared, self._local(kept), found)
             yield found
 
@@ -259,7 +276,7 @@ class ElementJobs:
             variables = [sole_variable(each, arrays[name], number, queue) for number, (name, each) in declared]
         else:
             variables = [
-                variable_of(name, each, arrays, number, slot, queue, in_place=in_place)
+                slot_variable(name, each, arrays, number, slot, queue, in_place=in_place)
                 for number, (name, each) in declared
             ]
             for variable in variables:
@@ -283,7 +300,7 @@ class ElementJobs:
         key = stream_key(program.seed, passes, machine)
         while first < last:
             place, end = int(starts[block]), int(starts[block + 1])
-            visits = Visits(first - place, min(last, end) - place, place + before, passes, key)
+            visits = ElementVisits(first - place, min(last, end) - place, place + before, passes, key)
             mine = {"element": slice(place, end), "entry": slice(int(entries[block]), int(entries[block + 1]))}
             locals_ = program.locals.items()
             kept = {name: arrays[f"local.{name}"][mine[x.per]] for name, x in locals_ if x.per in mine}
@@ -324,19 +341,19 @@ class ElementJobs:
         }
         kept = {name: arrays[f"local.{name}"][:0] for name, x in program.locals.items() if x.per != "work"}
         stretch = ElementRange(
-            0, Visits(0, 0, 0, 0, stream_key(program.seed)), self._local(kept), self._delayed(arrays)
+            0, ElementVisits(0, 0, 0, 0, stream_key(program.seed)), self._local(kept), self._delayed(arrays)
         )
         shared = self._shared(arrays, 0, queue)
         block = tiny_block(program.dataset)
-        with user_functions.reported(type(program), ("process", *program.functions)):
+        with user_functions.report_user_errors(type(program), ("process", *program.functions)):
             self._loops.process_elements(block, stretch.visits, 1, shared, stretch.local, queue, stretch.kept)
             for name in program.functions:
                 loop = getattr(self._loops, f"{name}_elements")
                 loop(block, stretch.visits, self._unchanged(arrays), stretch.local, np.empty(0))
         for name in program.declared:
-            gather(slots_of(name, arrays, 0), (0, 0), 0, gathered_of(name, arrays))
+            gather(variable_slots(name, arrays, 0), (0, 0), 0, gathered_variable(name, arrays))
             for workers in (0, 1):
-                self._set(name, arrays, (0, 0), Combine(1, 2, 1, workers))
+                self._set(name, arrays, (0, 0), CombineVariables(1, 2, 1, workers))
 
     def _local(self, kept: Arrays) -> Any:
         """Return `local` with the variables of all elements of a block."""
@@ -355,7 +372,7 @@ def is_finite(numbers: np.ndarray) -> bool:
         return math.isfinite(float(numbers.sum(dtype=np.float64)))
 
 
-def share_of(rows: int, task: Gather | Combine | Keep | Restore) -> tuple[int, int]:
+def share_of(rows: int, task: GatherVariables | CombineVariables | SaveVariables | RestoreVariables) -> tuple[int, int]:
     """Return the first row of a task's share, and the row after the last one."""
     return rows * task.share // task.shares, rows * (task.share + 1) // task.shares
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ooc.user_modules import loops_module, owner, types_module
+from ooc.user_modules import defining_class, loops_module, types_module
 
 
-class DeclaredNames(NamedTuple):
+class DeclaredVariableNames(NamedTuple):
     """Names that a program declares.
 
     elements: class of the dataset's elements. maps: functions other than `process`. constants, variables: fields of
@@ -93,7 +93,7 @@ def {name}_elements(block, visits, shared, local, found):
 '''
 
 
-def load(program: Any, names: DeclaredNames) -> ModuleType:
+def load(program: Any, names: DeclaredVariableNames) -> ModuleType:
     """Return the module with a program's loops: `Shared`, `Local`, `process_elements`, and a loop for each map."""
     types = types_module(
         {
@@ -102,10 +102,10 @@ def load(program: Any, names: DeclaredNames) -> ModuleType:
         }
     )
     functions = {name: getattr(type(program), name) for name in ("process", *names.maps)}
-    return loops_module(source(owner(type(program), functions), names, types), functions)
+    return loops_module(source(defining_class(type(program), functions), names, types), functions)
 
 
-def source(program: type, names: DeclaredNames, types: str) -> str:
+def source(program: type, names: DeclaredVariableNames, types: str) -> str:
     """Return the source of the module. types: name of the module that defines `Shared` and `Local`."""
     element_at = f"{names.elements.__name__.lower()}_at"
     places = [f"local.{name}[element]" for name in names.by_element]

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined_kernel, kernel
-from blocks.corpus.dataset import Block, Dataset
-from blocks.ratings.matrix import Matrix, RowBlock
+from blocks.corpus.dataset import Dataset, TokenBlock
+from blocks.ratings.matrix import Matrix, MatrixRowBlock
 from blocks.samples.samples import SampleBlock, Samples
-from blocks.store import Store
+from blocks.stored_dataset import StoredDataset
 from ooc import rng
 
 
@@ -48,7 +48,7 @@ class Document(NamedTuple):
     words: np.ndarray
 
 
-class Visits(NamedTuple):
+class ElementVisits(NamedTuple):
     """A visit to some elements of a block. first, last: bounds (last exclusive) of the elements within the block.
     place: index of the block's first element among all elements. visit: number of earlier visits. key: uint64, key of
     the stream of the elements' keys.
@@ -61,20 +61,20 @@ class Visits(NamedTuple):
     key: np.uint64
 
 
-class Texts(NamedTuple):
+class DocumentsBlock(NamedTuple):
     """The D documents of a block. offsets: int64 (D+1,). words: uint32 (N,), rank of each token's word."""
 
     offsets: np.ndarray
     words: np.ndarray
 
 
-KINDS: dict[type[Store], Any] = {Matrix: Row, Samples: Sample, Dataset: Document}
+KINDS: dict[type[StoredDataset], Any] = {Matrix: Row, Samples: Sample, Dataset: Document}
 
 
 @inlined_kernel
 def key_of(visits, element):
     """Return the key of the random stream for a visit of an element."""
-    return rng.bits(visits.key, np.uint64(visits.place + element))
+    return rng.random_bits(visits.key, np.uint64(visits.place + element))
 
 
 @inlined_kernel
@@ -106,16 +106,16 @@ def document_at(block, element, visits):
     return Document(visits.place + element, visits.visit, key_of(visits, element), block.words[mine])
 
 
-def elements_of(block: RowBlock | SampleBlock | Block) -> Any:
+def element_arrays(block: MatrixRowBlock | SampleBlock | TokenBlock) -> Any:
     """Return the arrays of a block that loops over elements read."""
-    if isinstance(block, Block):
-        return Texts(block.offsets, token_words(*block[1:]))
+    if isinstance(block, TokenBlock):
+        return DocumentsBlock(block.offsets, token_words(*block[1:]))
     return block
 
 
 @kernel
 def token_words(offsets, positions, words, word_offsets):
-    """Return the words of a block's tokens in document order, uint32 (N,). See `blocks.corpus.dataset.Block`."""
+    """Return the words of a block's tokens in document order, uint32 (N,). See `blocks.corpus.dataset.TokenBlock`."""
     by_word = np.empty(positions.size, np.uint32)
     for w in range(words.size):
         by_word[word_offsets[w] : word_offsets[w + 1]] = words[w]
@@ -125,30 +125,30 @@ def token_words(offsets, positions, words, word_offsets):
     return found
 
 
-def entry_bounds(dataset: Store) -> np.ndarray:
+def entry_bounds(dataset: StoredDataset) -> np.ndarray:
     """Return the first entry or token of each block, followed by their total count, int64 (B+1,)."""
     return np.concatenate(([0], np.cumsum(dataset.index.cells.sum(axis=1))))
 
 
-def elements_of_whole(dataset: Store) -> int:
+def total_elements(dataset: StoredDataset) -> int:
     """Return the number of elements in all shards."""
     return dataset.manifest["shard"]["whole"][dataset.counted]
 
 
-def elements_before(dataset: Store) -> int | None:
+def elements_before(dataset: StoredDataset) -> int | None:
     """Return the number of elements in the shards before this one; None if this shard is not a contiguous range of the
     elements of the whole dataset."""
     return dataset.manifest["shard"].get("first")
 
 
-def tiny_block(dataset: Store) -> Any:
-    """Return the result of `elements_of` for a block without elements, with which loops are compiled."""
+def tiny_block(dataset: StoredDataset) -> Any:
+    """Return the result of `element_arrays` for a block without elements, with which loops are compiled."""
     offsets, columns, values = np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32)
     numbers, labels = np.empty(0, np.uint64), np.empty(0)
     for array in (offsets, columns, values, numbers, labels):
         array.setflags(write=False)  # read-only like mapped files, as numba distinguishes these types
     if isinstance(dataset, Dataset):
-        return Texts(offsets, np.empty(0, np.uint32))
+        return DocumentsBlock(offsets, np.empty(0, np.uint32))
     if isinstance(dataset, Samples):
         return SampleBlock(numbers, labels, offsets, columns, values)
-    return RowBlock(columns, offsets, columns, values)
+    return MatrixRowBlock(columns, offsets, columns, values)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from blocks import memory
-from blocks.control_groups import cores
+from blocks.control_groups import core_count
 from blocks.files import temporary_directory
-from blocks.store import Store
+from blocks.stored_dataset import StoredDataset
 from ooc.engine import StaticEngine
 from ooc.plan.memory_plan import make_plan
-from ooc.state.generations import Generations
-from ooc.state.layout import Layout
+from ooc.state.cell_layout import CellLayout
+from ooc.state.generations import StateGenerations
 from ooc.stochastic.program import StochasticProgram
 from ooc.stochastic.variables import KEPT, SCALE, unpacked
 from ooc.workers.worker import ProgramSpec
@@ -31,17 +31,17 @@ class StochasticEngine(StaticEngine):
     """
 
     def __init__(
-        self, dataset: Store, spec: ProgramSpec, *, workers: int | None = None, memory_bytes: int | None = None
+        self, dataset: StoredDataset, spec: ProgramSpec, *, workers: int | None = None, memory_bytes: int | None = None
     ) -> None:
         program = spec.build(dataset)
         assert isinstance(program, StochasticProgram)
-        budget = memory_bytes or int(_SHARE * memory.available())
-        plan = make_plan(dataset, program, workers or cores(), budget)
+        budget = memory_bytes or int(_SHARE * memory.available_memory())
+        plan = make_plan(dataset, program, workers or core_count(), budget)
         self._directory = ExitStack()
         place = self._directory.enter_context(temporary_directory())
         try:
-            layout = Layout(dataset.cells, program.local_state())
-            generations = Generations.to_write(place / "state", dataset, layout)
+            layout = CellLayout(dataset.cells, program.local_state())
+            generations = StateGenerations.to_write(place / "state", dataset, layout)
             super().__init__(dataset, spec, generations, plan)
             self.start()
         except BaseException:

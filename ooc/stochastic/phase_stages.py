@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ooc.program import Phase
-from ooc.stochastic.degrees import MADE, TO_UNDO, DegreeChoice, fewer, group_sizes
+from ooc.stochastic.parallelism_degree import MADE, TO_UNDO, ParallelismChoice, group_sizes, next_smaller_degree
 from ooc.stochastic.tasks import Stage, check_stage, cut, keep_stages, pass_stages, trial_stages, undo_stages
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class PhaseStages:
         self._program = program
 
     @lru_cache(maxsize=4)  # noqa: B019, a program lives as long as its process
-    def rounds(self, phase: str, choice: DegreeChoice) -> list[list[Stage]]:
+    def rounds(self, phase: str, choice: ParallelismChoice) -> list[list[Stage]]:
         """Return the stages of each round of a phase."""
         program = self._program
         if phase == program.check.name:
@@ -44,7 +44,7 @@ class PhaseStages:
             first = undo_stages(bounds, TESTS, program.shares)
         return [*first, *rounds, [check_stage(program.elements, TESTS)]]
 
-    def of(self, phase: str, choice: DegreeChoice) -> list[Stage]:
+    def of(self, phase: str, choice: ParallelismChoice) -> list[Stage]:
         """Return the stages of a phase."""
         return [stage for stages in self.rounds(phase, choice) for stage in stages]
 
@@ -54,7 +54,7 @@ class PhaseStages:
         yield program.passes
         degree = program.most // program.machines
         while degree > 1:
-            degree = fewer(degree, program.most // program.machines)
+            degree = next_smaller_degree(degree, program.most // program.machines)
             yield program.passes
 
     def groups(self, degree: int) -> list[int]:

@@ -2,9 +2,9 @@
 
 A program defines `process(element, weight, shared, local)`. Each of m workers starts from the shared variables and
 processes a share of the elements, with m times the weight of each element. At the end of each round, the results of all
-workers are combined with equation 9 (see `ooc.stochastic.combination`). m is a property of the run; processes run
-workers as they become free. On a ring of R machines, each machine has m / R workers for the elements of its shard, and
-results are summed over all machines.
+workers are combined with equation 9 (see `ooc.stochastic.worker_combination`). m is a property of the run; processes
+run workers as they become free. On a ring of R machines, each machine has m / R workers for the elements of its shard,
+and results are summed over all machines.
 """
 
 from __future__ import annotations
@@ -19,16 +19,25 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.npz import write_npz
-from ooc.fields import Field, fields_of, options_of, set_options
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
+from ooc.program_fields import Field, program_fields, program_options, set_options
 from ooc.stochastic.checks import check_declared, check_sizes
-from ooc.stochastic.combination import Gathered
-from ooc.stochastic.degrees import MADE, TO_MAKE, DegreeChoice, choose, fewer, is_worse, total, undone
-from ooc.stochastic.elements import elements_before, elements_of_whole, entry_bounds
+from ooc.stochastic.elements import elements_before, entry_bounds, total_elements
+from ooc.stochastic.parallelism_degree import (
+    MADE,
+    TO_MAKE,
+    ParallelismChoice,
+    choose_degree,
+    exact_sum,
+    is_worse,
+    next_smaller_degree,
+    undone_choice,
+)
 from ooc.stochastic.phase_stages import TESTS, PhaseStages
-from ooc.stochastic.tasks import Combine, Gather, HeldOutLosses, Process, cut
-from ooc.stochastic.variable_arrays import Shared, committed_specs, slot_specs, spare
+from ooc.stochastic.tasks import CombineVariables, ComputeHeldOutLosses, GatherVariables, ProcessElements, cut
+from ooc.stochastic.variable_arrays import Shared, committed_specs, slot_specs, spare_name
 from ooc.stochastic.variables import unpacked
+from ooc.stochastic.worker_combination import GatheredVariable
 from ooc.workers.shared_arrays import ArraySpec
 
 AUTO = "auto"
@@ -62,10 +71,10 @@ class StochasticProgram(StaticProgram):
     """Base class of stochastic programs, which define `shared_variables`, `process` and optional methods.
 
     parallelism: number of workers, or "auto" to choose up to `most_parallelism` by trials, and fewer after a pass that
-    increased the loss (see `ooc.stochastic.degrees`); "auto" requires `loss`. sync_per_pass: number of rounds in a
-    pass. strategy: "reweight"; or, for comparison, "average" or "accumulate", where elements have weight 1 and the
-    workers' changes are averaged or summed. on_ring: whether the dataset is a shard that is trained together with all
-    other shards.
+    increased the loss (see `ooc.stochastic.parallelism_degree`); "auto" requires `loss`. sync_per_pass: number of
+    rounds in a pass. strategy: "reweight"; or, for comparison, "average" or "accumulate", where elements have weight 1
+    and the workers' changes are averaged or summed. on_ring: whether the dataset is a shard that is trained together
+    with all other shards.
     """
 
     start = Phase("start", "grid", writes=False)
@@ -105,14 +114,14 @@ class StochasticProgram(StaticProgram):
         check_declared(self)
         self.first_elements, self.first_entries = dataset.block_bounds, entry_bounds(dataset)
         self.elements = int(self.first_elements[-1])
-        self.everywhere = elements_of_whole(dataset) if on_ring else self.elements
+        self.everywhere = total_elements(dataset) if on_ring else self.elements
         self.before = elements_before(dataset) if on_ring else 0
         check_sizes(self)
         self.stages = PhaseStages(self)
         self.initial = (self.start, self.check) if self.adaptive else (self.start,)
         self.phases = (self.trial, *self.stages.attempts()) if self.adaptive else (self.passes,)
         self.reading_phases = tuple(Phase(name, "block", writes=False) for name in self.functions)
-        self._choice = DegreeChoice(self.first_degree)  # choice for the current phase, in the coordinator
+        self._choice = ParallelismChoice(self.first_degree)  # choice for the current phase, in the coordinator
         self._stage = 0  # index of the stage of this phase that ends next
         self._losses: list[float] = []  # losses of groups in a trial
         self._finite = True  # whether all variables are finite after a pass
@@ -128,7 +137,7 @@ class StochasticProgram(StaticProgram):
         return {name: Shared(spec.shape, str(spec.dtype)) for name, spec in specs.items()}
 
     def _fields(self, *kinds: str) -> dict[str, Field]:
-        return {name: field for name, field in fields_of(type(self)).items() if field.per in kinds}
+        return {name: field for name, field in program_fields(type(self)).items() if field.per in kinds}
 
     def local_variables(self) -> dict[str, Local]:
         """Return the local variables by name. They start at 0. Default: the fields that are per row or work arrays."""
@@ -140,7 +149,7 @@ class StochasticProgram(StaticProgram):
 
     def constants(self) -> dict[str, Any]:
         """Return the constants in `shared`: numbers and read-only arrays. Default: the numeric options."""
-        values = {name: getattr(self, name) for name in options_of(type(self))}
+        values = {name: getattr(self, name) for name in program_options(type(self))}
         return {name: value for name, value in values.items() if isinstance(value, int | float)}
 
     def first_values(self) -> dict[str, Any]:
@@ -190,14 +199,14 @@ class StochasticProgram(StaticProgram):
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         specs = {
-            "choice": ArraySpec((len(DegreeChoice._fields),), "int64"),
+            "choice": ArraySpec((len(ParallelismChoice._fields),), "int64"),
             "times": ArraySpec((len(TIMES),), "float64"),
         }
         for name, declared in self.declared.items():
             specs |= committed_specs(name, declared) | slot_specs(name, declared, self.slots)
         specs |= self.local_specs()
         if self.adaptive:
-            specs |= {spare(name): specs[name] for name in (*self.committed, *self.restored)}
+            specs |= {spare_name(name): specs[name] for name in (*self.committed, *self.restored)}
             specs["tried"] = ArraySpec((_GROUPS, 2), "float64")
             specs["tests"] = ArraySpec((2, TESTS), "float64")  # losses, and element counts, in the current stage
             specs["checked"] = ArraySpec((2, TESTS), "float64")  # losses of the sample at the start and after the pass
@@ -224,7 +233,7 @@ class StochasticProgram(StaticProgram):
         per = {f"local.{name}": local.per for name, local in self.locals.items()}
         specs = self.local_specs()
         pieces = {name: sizes[per.get(name, "element")] * math.prod(spec.shape[1:]) for name, spec in specs.items()}
-        return pieces | ({spare(name): pieces[name] for name in self.restored} if self.adaptive else {})
+        return pieces | ({spare_name(name): pieces[name] for name in self.restored} if self.adaptive else {})
 
     def entry(self, element: int) -> int:
         """Return the index of an element's first entry among all entries."""
@@ -248,7 +257,7 @@ class StochasticProgram(StaticProgram):
         return 2 * self.rounds * sum(gathered)
 
     def _gathered_names(self) -> list[str]:
-        return [f"{name}.{field}" for name in self.declared for field in (*Gathered._fields, "weighed")]
+        return [f"{name}.{field}" for name in self.declared for field in (*GatheredVariable._fields, "weighed")]
 
     # The engine's calls
 
@@ -264,13 +273,13 @@ class StochasticProgram(StaticProgram):
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
         if phase is self.start:
-            shared["choice"][:] = DegreeChoice(self.first_degree)
+            shared["choice"][:] = ParallelismChoice(self.first_degree)
             for name, values in self.first_values().items():
                 unpacked(self.declared[name].shape, shared[name])[...] = values
         if phase is self.phases[0]:
             shared["times"][:] = 0
             shared["choice"][-1] = TO_MAKE
-        self._choice = DegreeChoice(*shared["choice"].tolist())
+        self._choice = ParallelismChoice(*shared["choice"].tolist())
         self._stage, self._losses, self._finite = 0, [], True
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
@@ -284,9 +293,9 @@ class StochasticProgram(StaticProgram):
 
     def partial_sums(self, phase: Phase, unit: int, stage: int, shared: Arrays) -> Sequence[np.ndarray]:
         first = self.stages.of(phase.name, self._choice)[stage][0]
-        if isinstance(first, HeldOutLosses):
+        if isinstance(first, ComputeHeldOutLosses):
             return [shared["tests"]]
-        if isinstance(first, Gather) and first.ends:
+        if isinstance(first, GatherVariables) and first.ends:
             return [shared[name] for name in self._gathered_names()]
         return []
 
@@ -303,13 +312,13 @@ class StochasticProgram(StaticProgram):
         self._stage += 1
         seconds = [done.seconds for done in answers]
         self._finite = self._finite and all(done.finite for done in answers)
-        if isinstance(first, Process):
+        if isinstance(first, ProcessElements):
             shared["times"][:2] += np.mean(seconds), np.max(seconds) - np.mean(seconds)
-        elif isinstance(first, HeldOutLosses):
-            self._losses.append(total(shared["tests"][0]) / shared["tests"][1].sum())
+        elif isinstance(first, ComputeHeldOutLosses):
+            self._losses.append(exact_sum(shared["tests"][0]) / shared["tests"][1].sum())
         else:
             shared["times"][2] += max(seconds)
-        if isinstance(first, Combine) and phase is self.passes:
+        if isinstance(first, CombineVariables) and phase is self.passes:
             for name in (name for name, declared in self.declared.items() if declared.averaged):
                 shared[f"{name}.weights"] += shared[f"{name}.weighed"]
         if self._stage == len(stages):
@@ -325,10 +334,10 @@ class StochasticProgram(StaticProgram):
             groups = self.stages.groups(choice.degree)
             shared["tried"][:] = 0
             shared["tried"][: len(groups)] = np.column_stack((groups, self._losses))
-            shared["choice"][:] = choose(choice, groups, self._losses)
+            shared["choice"][:] = choose_degree(choice, groups, self._losses)
         elif self.may_undo(choice.degree) and (not self._finite or is_worse(*shared["checked"], *shared["tests"])):
-            degree = fewer(choice.degree // self.machines, self.most // self.machines) * self.machines
-            shared["choice"][:] = undone(choice, degree)
+            degree = next_smaller_degree(choice.degree // self.machines, self.most // self.machines) * self.machines
+            shared["choice"][:] = undone_choice(choice, degree)
         else:
             shared["choice"][:] = choice._replace(passes=choice.passes + 1, status=MADE)
             if self.adaptive:
@@ -342,7 +351,7 @@ class StochasticProgram(StaticProgram):
         told: dict[str, float] = {}
         if self.adaptive:
             told = {f"held_out_loss_of_{int(degree)}": loss for degree, loss in shared["tried"].tolist() if degree}
-            told["undone_passes"] = DegreeChoice(*shared["choice"].tolist()).undone
+            told["undone_passes"] = ParallelismChoice(*shared["choice"].tolist()).undone
         times = dict(zip(TIMES, shared["times"].tolist(), strict=True))
         means = {name: total / self.everywhere for name, total in sums.items()}
         return {**means, "parallelism": int(shared["choice"][0]), **told, **times}
@@ -350,7 +359,7 @@ class StochasticProgram(StaticProgram):
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
         if "loss" not in self.functions:
             return {}
-        return {"objective": total(map(total, self.values("loss", sweep)))}
+        return {"objective": exact_sum(map(exact_sum, self.values("loss", sweep)))}
 
     def values(self, name: str, sweep: Sweep) -> Iterator[np.ndarray]:
         """Return the values of a function (`loss` or one of `maps`) for all elements, part by part, float64."""

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 
-class Process(NamedTuple):
+class ProcessElements(NamedTuple):
     """Process the elements from `first` to `last` (exclusive), each with a weight, as the worker in a slot."""
 
     first: int
@@ -21,7 +21,7 @@ class Process(NamedTuple):
     degree: int
 
 
-class Gather(NamedTuple):
+class GatherVariables(NamedTuple):
     """Sum a share of all variables over the workers in the first slots.
 
     share, shares: index of the share, and number of shares. workers: number of slots. begins, ends: whether this is the
@@ -36,7 +36,7 @@ class Gather(NamedTuple):
     degree: int
 
 
-class Combine(NamedTuple):
+class CombineVariables(NamedTuple):
     """Set a share of all variables to the combination of all `degree` workers.
 
     workers: number of workers, if all of them are in the first slots; 0 if their results were gathered.
@@ -48,7 +48,7 @@ class Combine(NamedTuple):
     workers: int = 0
 
 
-class Keep(NamedTuple):
+class SaveVariables(NamedTuple):
     """Copy a share of the shared variables, so that a pass can be undone, or so that a group in a trial can change the
     copy.
     """
@@ -57,21 +57,21 @@ class Keep(NamedTuple):
     shares: int
 
 
-class Restore(NamedTuple):
+class RestoreVariables(NamedTuple):
     """Restore a share of the shared variables to their values before the pass."""
 
     share: int
     shares: int
 
 
-class RestoreLocal(NamedTuple):
+class RestoreLocalVariables(NamedTuple):
     """Restore the local variables of the elements from `first` to `last` (exclusive)."""
 
     first: int
     last: int
 
 
-class HeldOutLosses(NamedTuple):
+class ComputeHeldOutLosses(NamedTuple):
     """Compute the losses of the elements from `first` to `last` (exclusive); in a trial, with a group's variables.
 
     place: index of the job within the stage.
@@ -82,7 +82,15 @@ class HeldOutLosses(NamedTuple):
     last: int
 
 
-Task = Process | Gather | Combine | Keep | Restore | RestoreLocal | HeldOutLosses
+Task = (
+    ProcessElements
+    | GatherVariables
+    | CombineVariables
+    | SaveVariables
+    | RestoreVariables
+    | RestoreLocalVariables
+    | ComputeHeldOutLosses
+)
 Stage = Sequence[Task]
 
 
@@ -96,15 +104,15 @@ def synchronised(bounds: Sequence[int], degree: int, slots: int, shares: int) ->
     their combination. degree: number of workers on all machines."""
     here = len(bounds) - 1
     if here == degree <= slots:
-        yield [Process(first, last, slot, degree) for slot, (first, last) in enumerate(pairwise(bounds))]
-        yield [Combine(share, shares, degree, here) for share in range(shares)]
+        yield [ProcessElements(first, last, slot, degree) for slot, (first, last) in enumerate(pairwise(bounds))]
+        yield [CombineVariables(share, shares, degree, here) for share in range(shares)]
         return
     for before in range(0, here, slots):
         batch = list(pairwise(bounds[before : before + slots + 1]))
-        yield [Process(first, last, slot, degree) for slot, (first, last) in enumerate(batch)]
+        yield [ProcessElements(first, last, slot, degree) for slot, (first, last) in enumerate(batch)]
         ends = before + slots >= here
-        yield [Gather(share, shares, len(batch), before == 0, ends, degree) for share in range(shares)]
-    yield [Combine(share, shares, degree) for share in range(shares)]
+        yield [GatherVariables(share, shares, len(batch), before == 0, ends, degree) for share in range(shares)]
+    yield [CombineVariables(share, shares, degree) for share in range(shares)]
 
 
 def pass_stages(rounds: Sequence[Sequence[int]], degree: int, slots: int, shares: int) -> list[list[Stage]]:
@@ -121,7 +129,9 @@ def check_stage(elements: int, tests: int) -> Stage:
     """Return the stage that computes the losses of a fixed sample of evenly spaced elements."""
     runs = enumerate(pairwise(cut(0, elements, tests)))
     size = sample_size(elements)
-    return [HeldOutLosses(place, first, first - (first - last) * size // elements) for place, (first, last) in runs]
+    return [
+        ComputeHeldOutLosses(place, first, first - (first - last) * size // elements) for place, (first, last) in runs
+    ]
 
 
 def trial_stages(
@@ -134,7 +144,9 @@ def trial_stages(
     """
     held_out = elements - min(sample_size(elements), elements // 2)
     pieces = [(min(first, held_out), min(last, held_out)) for first, last in pairwise(cut(0, elements, rounds))]
-    test: Stage = [HeldOutLosses(place, *run) for place, run in enumerate(pairwise(cut(held_out, elements, tests)))]
+    test: Stage = [
+        ComputeHeldOutLosses(place, *run) for place, run in enumerate(pairwise(cut(held_out, elements, tests)))
+    ]
     begin, stages = 0, []
     for size in groups:
         end = begin + size // machines
@@ -149,12 +161,12 @@ def trial_stages(
 
 def keep_stages(shares: int) -> list[Stage]:
     """Return the stages that save the shared variables."""
-    return [[Keep(share, shares) for share in range(shares)]]
+    return [[SaveVariables(share, shares) for share in range(shares)]]
 
 
 def undo_stages(bounds: Sequence[int], pieces: int, shares: int) -> list[list[Stage]]:
     """Return the stages that undo a pass. bounds: bounds of the pieces of local variables that are restored one after
     the other."""
     pairs = [pairwise(cut(first, last, pieces)) for first, last in pairwise(bounds)]
-    local: list[list[Stage]] = [[[RestoreLocal(*pair) for pair in piece]] for piece in pairs]
-    return [*local, [[Restore(share, shares) for share in range(shares)]]]
+    local: list[list[Stage]] = [[[RestoreLocalVariables(*pair) for pair in piece]] for piece in pairs]
+    return [*local, [[RestoreVariables(share, shares) for share in range(shares)]]]

@@ -9,9 +9,9 @@ import numpy as np
 
 from blocks.errors import RequestError
 from ooc.program import Arrays
-from ooc.stochastic.combination import Gathered, Slots
 from ooc.stochastic.operators import FIXED_KINDS, KINDS, SOLE_KINDS
 from ooc.stochastic.variables import STATE, PlainVariable, Queue, WorkerVariable, storage
+from ooc.stochastic.worker_combination import GatheredVariable, VariableSlots
 from ooc.workers.shared_arrays import ArraySpec
 
 _TYPES = ("float64", "float32")
@@ -44,7 +44,7 @@ def committed_specs(name: str, declared: Shared) -> dict[str, ArraySpec]:
     return specs
 
 
-def spare(name: str) -> str:
+def spare_name(name: str) -> str:
     """Return the name of a variable's spare array, which holds its value from before a pass, or the result of a group
     in a trial."""
     return f"{name}.spare"
@@ -66,24 +66,24 @@ def slot_specs(name: str, declared: Shared, slots: int) -> dict[str, ArraySpec]:
     }
 
 
-def slots_of(name: str, arrays: Arrays, count: int, *, in_place: bool = False) -> Slots:
+def variable_slots(name: str, arrays: Arrays, count: int, *, in_place: bool = False) -> VariableSlots:
     """Return the workers' copies of a variable in the first `count` slots. in_place: whether there is only one worker,
     which changes v itself."""
-    slots = Slots(*(arrays[f"{name}.{field}"][:count] for field in Slots._fields))
+    slots = VariableSlots(*(arrays[f"{name}.{field}"][:count] for field in VariableSlots._fields))
     return slots._replace(values=arrays[name][None]) if in_place else slots
 
 
-def gathered_of(name: str, arrays: Arrays) -> Gathered:
+def gathered_variable(name: str, arrays: Arrays) -> GatheredVariable:
     """Return the arrays with the sums of a variable over workers."""
-    return Gathered(*(arrays[f"{name}.{field}"] for field in Gathered._fields))
+    return GatheredVariable(*(arrays[f"{name}.{field}"] for field in GatheredVariable._fields))
 
 
-def variable_of(
+def slot_variable(
     name: str, declared: Shared, arrays: Arrays, number: int, slot: int, queue: Queue, *, in_place: bool = False
 ) -> Any:
     """Return a variable of the worker in a slot, as seen by `process`. in_place: whether this is the only worker, which
     changes v itself."""
-    values, late, past, stamps, epochs, states = (arrays[f"{name}.{field}"][slot] for field in Slots._fields)
+    values, late, past, stamps, epochs, states = (arrays[f"{name}.{field}"][slot] for field in VariableSlots._fields)
     base, places = arrays[name], math.prod(declared.shape)
     values = base if in_place else values
     return KINDS[len(declared.shape)](

@@ -9,25 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from blocks.in_process import InProcess
-from blocks.store import Store
-from blocks.workers import Workers
+from blocks.in_process import InProcessWorker
+from blocks.stored_dataset import StoredDataset
+from blocks.workers import WorkerPool
 from ooc.program import Phase, StaticProgram
-from ooc.state.passes import Loaded, Pass
 from ooc.state.slice_file import SliceFile
-from ooc.workers.engine_options import Switches
+from ooc.state.unit_passes import LoadedUnit, UnitPass
+from ooc.workers.engine_options import EngineOptions
 from ooc.workers.stopwatch import Stopwatch
-from ooc.workers.work_queue import Claims
-from ooc.workers.worker import OVERLAPPING, Message, all_phases, unit_parts
+from ooc.workers.work_queue import WorkQueue
+from ooc.workers.worker import OVERLAPPING, StageMessage, all_phases, unit_parts
 
 Schedule = Callable[[Phase, int], Sequence[Sequence[int]]]  # returns the stages of a unit, each a list of parts
 _AHEAD = 8  # minimum number of units queued, so that no worker is idle while another one processes a long part
 
 
-class Scheduler:
+class StageScheduler:
     """Protocol of functions that return the stages of a unit."""
 
-    def __init__(self, dataset: Store, program: StaticProgram, switches: Switches) -> None:
+    def __init__(self, dataset: StoredDataset, program: StaticProgram, switches: EngineOptions) -> None:
         self._dataset, self._program, self._switches = dataset, program, switches
         self._part_counts: dict[tuple[str, int], int] = {}
 
@@ -45,7 +45,7 @@ class Scheduler:
         return self._part_counts[key]
 
 
-class Dispatcher:
+class WorkerDispatcher:
     """The coordinator's side of the workers of a static engine.
 
     slices: file of the program's sliced arrays, written back when the program says so; None if they are in memory.
@@ -54,11 +54,11 @@ class Dispatcher:
     def __init__(
         self,
         program: StaticProgram,
-        scheduler: Scheduler,
-        workers: Workers | InProcess,
-        claims: Claims,
+        scheduler: StageScheduler,
+        workers: WorkerPool | InProcessWorker,
+        claims: WorkQueue,
         slices: SliceFile | None,
-        switches: Switches,
+        switches: EngineOptions,
         watch: Stopwatch,
     ) -> None:
         self._program, self._schedule, self._workers, self._claims = program, scheduler, workers, claims
@@ -74,7 +74,7 @@ class Dispatcher:
             expected -= sum(1 for _ in self._workers.receive())
 
     def stages(
-        self, phase: Phase, units: Pass, iteration: int, sum_up: Callable[[Phase, int, int], object]
+        self, phase: Phase, units: UnitPass, iteration: int, sum_up: Callable[[Phase, int, int], object]
     ) -> Iterator[list[Any]]:
         """Process units one after the other, stage by stage; yields the answers of each stage in the order of its
         parts.
@@ -98,7 +98,7 @@ class Dispatcher:
             units.release(loaded)
 
     def _overlapping(
-        self, phase: Phase, loaded: Loaded, stages: Sequence[Sequence[int]], iteration: int
+        self, phase: Phase, loaded: LoadedUnit, stages: Sequence[Sequence[int]], iteration: int
     ) -> Iterator[list[Any]]:
         """Process overlapping stages, up to the first stage after which slices are written; yields the answers of each
         stage."""
@@ -110,7 +110,7 @@ class Dispatcher:
             for stage in range(first, last):
                 yield list(islice(answers, len(stages[stage])))
 
-    def walk(self, phase: Phase, units: Pass, iteration: int, schedule: Schedule | None = None) -> Iterator[Any]:
+    def walk(self, phase: Phase, units: UnitPass, iteration: int, schedule: Schedule | None = None) -> Iterator[Any]:
         """Process all parts of units as they are loaded, until the phase is over; yields answers in the order of units
         and parts.
 
@@ -118,7 +118,7 @@ class Dispatcher:
         """
         schedule = schedule or self._schedule
         self._claims.clear()
-        told: dict[int, Loaded] = {}
+        told: dict[int, LoadedUnit] = {}
         missing: dict[int, int] = {}  # number of answers still expected for each queued unit
         answers: dict[int, dict[int, Any]] = {}  # answers of units that were not yielded yet
         order, following = units.order, 0  # index in `order` of the unit whose answers are yielded next
@@ -148,7 +148,7 @@ class Dispatcher:
                 yield from (parts[part] for part in sorted(parts))
                 following += 1
 
-    def _wait(self, units: Pass) -> None:
+    def _wait(self, units: UnitPass) -> None:
         """Wait until more units of a streamed pass are in memory."""
         assert units.wake
         with self._watch.rather(units.waits_for):
@@ -163,7 +163,7 @@ class Dispatcher:
     def _writes_slice(self, phase: Phase, stage: int) -> bool:
         return bool(self._slices) and self._program.writes_slice(phase, stage)
 
-    def _deal(self, message: Message) -> list[Any]:
+    def _deal(self, message: StageMessage) -> list[Any]:
         """Process a stage; returns the answers of its parts in the order of its schedule."""
         self._claims.clear()
         missing = self._tell([message])[message.unit]
@@ -174,7 +174,7 @@ class Dispatcher:
                 missing -= 1
         return [answers[part] for part in message.parts]
 
-    def _tell(self, messages: Sequence[Message]) -> dict[int, int]:
+    def _tell(self, messages: Sequence[StageMessage]) -> dict[int, int]:
         """Queue the messages of all units for every worker, starting at a different unit for each worker; returns the
         number of answers expected per unit.
 
@@ -189,15 +189,17 @@ class Dispatcher:
                     self._workers.send(worker, message)
         return {unit: often * len(self._workers) for unit, often in times.items()}
 
-    def _receive(self, wake: Connection | None = None) -> Iterator[tuple[int, Message, dict[int, Any]]]:
+    def _receive(self, wake: Connection | None = None) -> Iterator[tuple[int, StageMessage, dict[int, Any]]]:
         """Yield, for each answer that has arrived, the worker, the message that it answers, and the answers of the
         claimed parts."""
         return self._workers.receive(wake=wake, progress=self._claims.taken)
 
-    def _message(self, phase: Phase, iteration: int, loaded: Loaded, stage: int, parts: Sequence[Any]) -> Message:
+    def _message(
+        self, phase: Phase, iteration: int, loaded: LoadedUnit, stage: int, parts: Sequence[Any]
+    ) -> StageMessage:
         number = self._phases.index(phase)
         most = 1 if self._only_reads(phase) else len(parts) + 1
-        return Message(number, iteration, loaded.unit, stage, parts, most, loaded.buffer, loaded.slot)
+        return StageMessage(number, iteration, loaded.unit, stage, parts, most, loaded.buffer, loaded.slot)
 
     def _only_reads(self, phase: Phase) -> bool:
         """Return whether a phase serves the objective or the export, whose answers may be large."""

@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 
 from blocks.errors import WorkFailed
-from ooc.plan.memory_plan import Plan
+from ooc.plan.memory_plan import MemoryPlan
 from ooc.program import Phase, StaticProgram
 from ooc.ring.rotating_slices import RotatingSlices
 from ooc.state.cell_file import CellFile
-from ooc.state.layout import Layout
-from ooc.state.passes import Pass, ResidentPass, ResidentState, StreamedPass
+from ooc.state.cell_layout import CellLayout
 from ooc.state.slice_file import SliceFile
-from ooc.workers.dispatch import Scheduler
-from ooc.workers.engine_options import Switches
+from ooc.state.unit_passes import ResidentPass, ResidentState, StreamedPass, UnitPass
+from ooc.workers.dispatch import StageScheduler
+from ooc.workers.engine_options import EngineOptions
 from ooc.workers.shared_arrays import ArraySpec, SharedArrays
 from ooc.workers.start_arrays import StartArrays
-from ooc.workers.work_queue import CLAIMED, DONE, Claims, claims_spec, done_spec
+from ooc.workers.work_queue import CLAIMED, DONE, WorkQueue, claims_spec, done_spec
 from ooc.workers.worker import STOOD_STILL, delta_name, own_arrays
 
 
@@ -37,10 +37,10 @@ class EngineArrays:
     def __init__(
         self,
         program: StaticProgram,
-        layout: Layout,
-        plan: Plan,
-        switches: Switches,
-        scheduler: Scheduler,
+        layout: CellLayout,
+        plan: MemoryPlan,
+        switches: EngineOptions,
+        scheduler: StageScheduler,
         rotation: RotatingSlices | None,
         slice_directory: Path,
     ) -> None:
@@ -63,7 +63,7 @@ class EngineArrays:
             rotation.attach(self.shared)
         everywhere = {**self.shared, **self.start, **(self.slices.arrays if self.slices else {})}
         self.arrays = {name: everywhere[name] for name in program.shared_arrays()}
-        self.claims = Claims(self.shared)
+        self.claims = WorkQueue(self.shared)
         self.resident = ResidentState(layout, self.shared) if plan.resident else None
         self.deltas = [
             {name: self.shared[delta_name(worker, name)] for name in program.delta_arrays()}
@@ -71,7 +71,7 @@ class EngineArrays:
         ]
         self._stood_still = [self.shared[delta_name(worker, STOOD_STILL)] for worker in range(plan.workers)]
 
-    def _specs(self, switches: Switches, scheduler: Scheduler) -> dict[str, ArraySpec]:
+    def _specs(self, switches: EngineOptions, scheduler: StageScheduler) -> dict[str, ArraySpec]:
         specs = self._plan.buffer_specs(self._layout) | self._program.shared_arrays()
         queues = self._plan.workers if switches.own_queues else 1
         specs[CLAIMED] = claims_spec(max(map(self._layout.units, ("block", "slice"))), queues)
@@ -114,7 +114,7 @@ class EngineArrays:
             stood_still[:] = 0.0
         return max(mean, 0.0)  # clocks may differ slightly
 
-    def cells(self, phase: Phase, source: CellFile | None, target: CellFile | None, *order: Any) -> Pass:
+    def cells(self, phase: Phase, source: CellFile | None, target: CellFile | None, *order: Any) -> UnitPass:
         """Return the pass of a phase over local state. order: order of the units and bell of the pass, if not the
         defaults."""
         if self.resident:

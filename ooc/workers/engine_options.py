@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Switches:
+class EngineOptions:
     """Options of the static engine.
 
     macro: workers wait for each other at the end of a phase or stage; otherwise after each unit. heaviest_first: parts

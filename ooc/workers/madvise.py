@@ -25,12 +25,12 @@ class MappedFile(mmap.mmap):
     descriptor: int
 
 
-def ask_for(part: np.ndarray) -> None:
+def read_ahead(part: np.ndarray) -> None:
     """Make the kernel read a part of a mapped array in the background."""
     _advise(part, getattr(mmap, "MADV_WILLNEED", 0))
 
 
-def ask_for_runs(array: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
+def read_ahead_runs(array: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
     """Make the kernel read ranges along the first axis of a mapped array, and small gaps between the ranges. begins,
     ends: int64 (R,), ascending."""
     whole, first = _file_of(array)
@@ -44,7 +44,7 @@ def ask_for_runs(array: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> Non
             whole.madvise(advice, at, min(_AT_ONCE, end - at))
 
 
-def say_order(array: np.ndarray, *, streamed: bool) -> None:
+def advise_order(array: np.ndarray, *, streamed: bool) -> None:
     """Tell the kernel whether a mapped array will be read sequentially (with huge pages, if possible) or at random.
 
     In random order, only requested or touched pages are read.
@@ -56,7 +56,7 @@ def say_order(array: np.ndarray, *, streamed: bool) -> None:
                 whole.madvise(getattr(mmap, f"MADV_{name}"))
 
 
-def populate(part: np.ndarray) -> None:
+def populate_pages(part: np.ndarray) -> None:
     """Map all pages of a mapped array at once, for writing if possible, which is cheaper than page faults one by one
     (needs Linux 5.14)."""
     if sys.platform == "linux":
@@ -64,7 +64,7 @@ def populate(part: np.ndarray) -> None:
             _advise(part, _POPULATE_WRITE if part.flags.writeable else _POPULATE_READ)
 
 
-def unmap(part: np.ndarray) -> None:
+def unmap_pages(part: np.ndarray) -> None:
     """Unmap the pages of a mapped array until they are touched again, without losing data.
 
     Unmapped pages are cheaper to write and can be dropped.
@@ -72,7 +72,7 @@ def unmap(part: np.ndarray) -> None:
     _advise(part, getattr(mmap, "MADV_DONTNEED", 0))
 
 
-def drop(part: np.ndarray) -> None:
+def drop_pages(part: np.ndarray) -> None:
     """Make the kernel drop pages of a mapped array that are neither mapped nor dirty."""
     if (place := _pages(part)) and hasattr(os, "posix_fadvise") and isinstance(place[0], MappedFile):
         whole, begin, size = place

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any
 
-from blocks.store import Store
+from blocks.stored_dataset import StoredDataset
 
 # Bytes of blocks and slices that a worker keeps mapped. Mapping them again in each iteration costs 1.4 us per page,
 # 5 percent of the time of an assignment in k-means. The pages are clean pages of files, which the kernel can drop.
@@ -14,7 +14,7 @@ _MAPPED = 64 << 20
 _NEWEST = 4
 
 
-def kept(load: Callable[..., Any], dataset: Store) -> Callable[..., Any]:
+def cached_units(load: Callable[..., Any], dataset: StoredDataset) -> Callable[..., Any]:
     """Return the function `load`, which maps a block or a slice, with a cache of `_MAPPED` bytes.
 
     The first units stay in the cache, as a pass goes through all units in turn: a cache of the newest ones alone would

@@ -30,7 +30,7 @@ def done_spec(stages: Sequence[Sequence[int]]) -> ArraySpec:
     return ArraySpec((len(stages) or 1, 1 + max((part for parts in stages for part in parts), default=0)), "uint8")
 
 
-class Claims:
+class WorkQueue:
     """Claimed parts of each unit; every process has its own object over the same arrays.
 
     There is one queue for all workers, or one for each worker, with parts distributed round-robin. coordinator: process

@@ -17,17 +17,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from blocks.control_groups import cores
-from blocks.errors import Interrupted, RequestError, WorkFailed, in_parameters, reworded
+from blocks.control_groups import core_count
+from blocks.errors import Interrupted, RequestError, WorkFailed, in_parameters, reword_error
 from blocks.memory import parse_size
-from samplers.estimators.tables import Names
+from samplers.estimators.feature_tables import Names
 from samplers.options import Options
 
 _SEEDS = 1 << 31
 _TOLD = 5  # maximum number of names in a message
 
 
-class NotFitted(ValueError, AttributeError):
+class NotFittedEstimator(ValueError, AttributeError):
     """The estimator is not fitted; a subclass of scikit-learn's NotFittedError if scikit-learn is imported."""
 
 
@@ -144,7 +144,7 @@ class Transformer(Estimator):
 def _not_fitted_class() -> type[Exception]:
     """Return scikit-learn's NotFittedError if scikit-learn is imported; code that catches it has imported it."""
     exceptions = sys.modules.get("sklearn.exceptions")
-    return exceptions.NotFittedError if exceptions else NotFitted
+    return exceptions.NotFittedError if exceptions else NotFittedEstimator
 
 
 def convergence_warning() -> type[Warning]:
@@ -166,7 +166,7 @@ def _of_names(fitted: list[str], given: list[str]) -> str:
     return "\n".join(told) + "\n"
 
 
-def seed_of(random_state: Any) -> int:
+def random_seed(random_state: Any) -> int:
     """Return the seed given by a random_state: an integer, a NumPy generator (which advances), or None for a random
     seed.
     """
@@ -176,10 +176,10 @@ def seed_of(random_state: Any) -> int:
         return int(random_state.integers(_SEEDS))
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(_SEEDS))
-    return whole("random_state", random_state, 0)
+    return integer_parameter("random_state", random_state, 0)
 
 
-def whole(name: str, value: Any, least: int) -> int:
+def integer_parameter(name: str, value: Any, least: int) -> int:
     """Return a parameter that must be an integer. Raises RequestError for other values."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")
@@ -192,7 +192,7 @@ def job_count(n_jobs: int | None) -> int:
         return 1
     if n_jobs == 0 or isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer):
         raise RequestError(f"n_jobs must be an integer other than 0 (-1 for all cores), got {n_jobs!r}")
-    return int(n_jobs) if n_jobs > 0 else max(cores() + 1 + int(n_jobs), 1)
+    return int(n_jobs) if n_jobs > 0 else max(core_count() + 1 + int(n_jobs), 1)
 
 
 def byte_count(memory: str | float | None) -> int | None:
@@ -206,14 +206,14 @@ def byte_count(memory: str | float | None) -> int | None:
     return int(memory)
 
 
-def combined(callbacks: Callable | Sequence[Callable] | None) -> Callable[[dict[str, Any]], bool]:
+def combine_callbacks(callbacks: Callable | Sequence[Callable] | None) -> Callable[[dict[str, Any]], bool]:
     """Return a function that calls all callbacks and returns whether any of them returned true."""
     several = [] if callbacks is None else [callbacks] if callable(callbacks) else list(callbacks)
     return lambda line: sum(bool(callback(line)) for callback in several) > 0
 
 
 @contextmanager
-def told_as(names: Mapping[str, str]) -> Iterator[None]:
+def reword_errors(names: Mapping[str, str]) -> Iterator[None]:
     """Reword errors of the context with `in_parameters`, and raise KeyboardInterrupt for an interrupted training.
 
     Remedies that mention resuming are dropped, since there is no run to resume.
@@ -222,9 +222,9 @@ def told_as(names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except RequestError as error:
-        raise reworded(error, to_parameters) from None
+        raise reword_error(error, to_parameters) from None
     except WorkFailed as error:
         told = WorkFailed(error.what, "" if "resume" in error.remedy else error.remedy)
-        raise reworded(told, to_parameters) from error
+        raise reword_error(told, to_parameters) from error
     except Interrupted as error:
         raise KeyboardInterrupt(error.what) from None

@@ -9,26 +9,26 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from blocks.errors import RequestError
+from samplers.estimators.feature_tables import is_path
 from samplers.estimators.lasso import ElasticNet
 from samplers.estimators.linear import LinearEstimator
 from samplers.estimators.logistic import LogisticRegression
-from samplers.estimators.paths import (
+from samplers.estimators.penalty_paths import (
     ClassModels,
-    Fold,
+    FoldWeights,
+    cross_validation_folds,
+    dense_path,
     fold_errors,
-    folds_of,
-    models_of,
-    path_of,
+    path_models,
     penalties,
     total_weight,
 )
-from samplers.estimators.tables import is_path
 from samplers.regression.data.features import BlockFeatures
-from samplers.regression.path.cross_validation import RULES, Validation, validate
-from samplers.regression.solver.sparse_regression import Moments
+from samplers.regression.path.cross_validation import RULES, CrossValidationErrors, validate
+from samplers.regression.solver.sparse_regression import ColumnMoments
 
 
-class Validated(NamedTuple):
+class CrossValidatedPath(NamedTuple):
     """A path for one l1_ratio. errors: float64 (N, K), errors for N penalties and K folds."""
 
     l1_ratio: float
@@ -36,7 +36,7 @@ class Validated(NamedTuple):
     lambdas: np.ndarray
     models: list[ClassModels]
     errors: np.ndarray
-    validation: Validation
+    validation: CrossValidationErrors
     constant: np.ndarray  # int64, indices of the columns that are left out
 
     def chosen(self, rule: str) -> int:
@@ -44,7 +44,7 @@ class Validated(NamedTuple):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _CrossValidated(LinearEstimator):
+class _CrossValidatedEstimator(LinearEstimator):
     """Base class of the estimators that choose a penalty by cross-validation.
 
     Parameters
@@ -92,7 +92,7 @@ class _CrossValidated(LinearEstimator):
         weights: np.ndarray | None,
         grid: tuple[str, Any, float | None],
         given: tuple[Any, Any, Any],
-    ) -> tuple[Validated, int]:
+    ) -> tuple[CrossValidatedPath, int]:
         """Return the path of the best l1_ratio, and the index of the chosen penalty; sets the common attributes.
 
         grid: name and value of the parameter that has the penalties, and the factor from alphas to lambdas.
@@ -101,7 +101,7 @@ class _CrossValidated(LinearEstimator):
             raise RequestError(f"rule must be one of {', '.join(RULES)}, got {self.rule!r}")
         every = np.ones(features.rows) if weights is None else weights
         classes = y if loss in ("logistic", "multinomial") else None
-        folds = folds_of(self.cv, every, classes, self.random_state, given)
+        folds = cross_validation_folds(self.cv, every, classes, self.random_state, given)
         if classes is not None:
             _require_classes(classes, folds)
         ratios = self.l1_ratio if np.ndim(self.l1_ratio) else [self.l1_ratio]  # type: ignore[attr-defined]
@@ -122,10 +122,10 @@ class _CrossValidated(LinearEstimator):
         loss: str,
         weights: np.ndarray | None,
         grid: tuple[str, Any, float | None],
-        folds: list[Fold],
-        moments: list[Moments],
+        folds: list[FoldWeights],
+        moments: list[ColumnMoments],
         ratio: float,
-    ) -> Validated:
+    ) -> CrossValidatedPath:
         """Solve the path on all rows and on the training rows of each fold. moments: moments of all rows, then of the
         rows of each fold.
         """
@@ -133,7 +133,7 @@ class _CrossValidated(LinearEstimator):
         name, values, total = grid
         lambdas = penalties(name, values, self.eps, whole, total)
         self.null_loss_ = whole.nothing.objective
-        models = models_of(whole, lambdas, self.tol, self.max_iter)
+        models = path_models(whole, lambdas, self.tol, self.max_iter)
         rounds = max(whole.limit.taken, 1)
         problem = partial(self._path_problem, features, y, loss, ratio)
         errors = np.array(
@@ -143,23 +143,23 @@ class _CrossValidated(LinearEstimator):
             ]
         ).T
         validation = validate(errors, np.array([fold.held_out.sum() for fold in folds]))
-        return Validated(ratio, rounds, lambdas, models, errors, validation, whole.constant)
+        return CrossValidatedPath(ratio, rounds, lambdas, models, errors, validation, whole.constant)
 
     @property
     def coef_path_(self) -> np.ndarray:
         """Return the coefficients for each penalty, float64 (p, N); for K > 2 classes (K, p, N)."""
         self._require_fitted()
-        return path_of(np.empty(0), self._models, self._columns).coefs
+        return dense_path(np.empty(0), self._models, self._columns).coefs
 
     @property
     def intercept_path_(self) -> np.ndarray:
         """Return the intercept for each penalty, float64 (N,); for K > 2 classes (K, N)."""
         self._require_fitted()
-        return path_of(np.empty(0), self._models, self._columns).intercepts
+        return dense_path(np.empty(0), self._models, self._columns).intercepts
 
     def _model(self, place: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the coefficients, float64 (p,) or (K, p), and the intercepts, () or (K,), for one penalty."""
-        found = path_of(np.empty(0), self._models[place : place + 1], self._columns)
+        found = dense_path(np.empty(0), self._models[place : place + 1], self._columns)
         return found.coefs[..., 0], found.intercepts[..., 0]
 
 
@@ -168,7 +168,7 @@ def _rows_of(X: Any, y: np.ndarray) -> Any:
     return y if is_path(X) else X
 
 
-def _require_classes(classes: np.ndarray, folds: list[Fold]) -> None:
+def _require_classes(classes: np.ndarray, folds: list[FoldWeights]) -> None:
     """Raise RequestError unless the training rows of each fold have all classes."""
     count = np.unique(classes).size
     for number, fold in enumerate(folds):
@@ -180,7 +180,7 @@ def _require_classes(classes: np.ndarray, folds: list[Fold]) -> None:
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class AlphaCV(_CrossValidated, ElasticNet):
+class AlphaCrossValidation(_CrossValidatedEstimator, ElasticNet):
     """Base class of the estimators that choose alpha by cross-validation.
 
     Parameters
@@ -227,7 +227,7 @@ class AlphaCV(_CrossValidated, ElasticNet):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class ElasticNetCV(AlphaCV):
+class ElasticNetCV(AlphaCrossValidation):
     """`ElasticNet` with alpha, and l1_ratio if it is a list, chosen by cross-validation.
 
     Parameters
@@ -288,7 +288,7 @@ class LassoCV(ElasticNetCV):
 
 
 @dataclass(eq=False, repr=False)
-class LogisticRegressionCV(_CrossValidated, LogisticRegression):
+class LogisticRegressionCV(_CrossValidatedEstimator, LogisticRegression):
     """`LogisticRegression` with C, and l1_ratio if it is a list, chosen by cross-validation.
 
     For the training rows of a fold, C is divided by their fraction of all rows, so that the penalty relative to the

@@ -16,19 +16,19 @@ import xxhash
 from blocks.errors import RequestError
 from blocks.ratings.from_memory import write_matrix
 from blocks.ratings.matrix import Matrix
-from samplers.estimators.base import told_as, whole
-from samplers.estimators.by_run import RunEstimator, options_of, parameters_of
-from samplers.estimators.ids import places_among
-from samplers.estimators.known_values import KnownValues, columns_of, is_columns, known_rows, read_known
+from samplers.estimators.base import integer_parameter, reword_errors
+from samplers.estimators.feature_tables import CsrRows, is_path, read_table
+from samplers.estimators.known_values import KnownMatrixValues, is_columns, known_rows, rating_triples, read_known
 from samplers.estimators.parameters import checked_parameters
-from samplers.estimators.tables import CsrRows, is_path, read_table
-from samplers.estimators.triples import refuse_triples
+from samplers.estimators.rating_ids import places_among
+from samplers.estimators.rating_triples import refuse_triples
+from samplers.estimators.run_estimator import RunEstimator, estimator_parameters, training_options
 from samplers.factorization.model import Factorization, FactorModel
 from samplers.factorization.options import FactorizationOptions
 from samplers.factorization.predictions import predict_pairs
 from samplers.factorization.ranking_metrics import rank_rated
-from samplers.factorization.rated_items import RatedItems, by_user
-from samplers.factorization.recommendation import candidates, fold_in, recommend, users_of
+from samplers.factorization.rated_items import RatedItems, group_by_user
+from samplers.factorization.recommendation import candidates, fold_in, memory_users, recommend
 from samplers.factorization.training import train
 from samplers.models import open_factors
 
@@ -69,7 +69,7 @@ class MatrixFactorization(RunEstimator):
     evaluate_every : int
         Number of iterations between evaluations of the objective.
     n_jobs, memory, random_state, verbose, warm_start, callbacks
-        See `samplers.estimators.by_run.RunEstimator`.
+        See `samplers.estimators.run_estimator.RunEstimator`.
 
     Attributes
     ----------
@@ -144,13 +144,16 @@ class MatrixFactorization(RunEstimator):
         else:
             names = data.rows, data.columns
         begin = partial(self._train, data, parameters)
-        with told_as(parameters_of(FactorizationOptions)), self._trained_run(begin, _identity(data)) as run:
+        with (
+            reword_errors(estimator_parameters(FactorizationOptions)),
+            self._trained_run(begin, _identity(data)) as run,
+        ):
             feature_names = None if isinstance(data, Matrix) else data.names
             return self._take(FactorModel(run.path / "model"), *names, feature_names)
 
     def _train(
         self,
-        data: Matrix | KnownValues,
+        data: Matrix | KnownMatrixValues,
         parameters: dict[str, Any],
         directory: Path,
         seed: int,
@@ -160,7 +163,7 @@ class MatrixFactorization(RunEstimator):
         if not isinstance(data, Matrix):
             names = [list(map(str, range(side.size))) for side in (data.rows, data.columns)]
             data = write_matrix(directory / "data", data.entries, *names, seed=seed)
-        options = options_of(FactorizationOptions, parameters, iterations=iterations, seed=seed)
+        options = training_options(FactorizationOptions, parameters, iterations=iterations, seed=seed)
         train(data.path, directory / "run", options, **how)
 
     def _take(
@@ -221,7 +224,7 @@ class MatrixFactorization(RunEstimator):
             products = solved[:, 1:] @ self.model_.columns.factors.T.astype(np.float64)
             return self.model_.mean + solved[:, :1] + self.model_.columns.biases + products
         self._require_fitted()
-        users, items, _ = columns_of(X[:2])
+        users, items, _ = rating_triples(X[:2])
         rows, columns = places_among(self.rows_, users, "users"), places_among(self.columns_, items, "items")
         if (rows < 0).any() or (columns < 0).any():
             warnings.warn(_unknown(users[rows < 0], items[columns < 0], rows.size), UserWarning, stacklevel=2)
@@ -234,7 +237,7 @@ class MatrixFactorization(RunEstimator):
                 "with implicit=True the model predicts preferences, not values", "Use `recommend` or `predict`."
             )
         if is_columns(X):
-            errors = self.predict(X[:2]) - columns_of(X)[2]
+            errors = self.predict(X[:2]) - rating_triples(X)[2]
         else:
             self._refuse_triples(X, "score")
             known = self._rows(X)
@@ -254,7 +257,7 @@ class MatrixFactorization(RunEstimator):
         best first.
         """
         rated = RatedItems(*self._rows(X))
-        users = users_of(self.model_, rated, np.arange(rated.offsets.size - 1), whole("top", top, 1))
+        users = memory_users(self.model_, rated, np.arange(rated.offsets.size - 1), integer_parameter("top", top, 1))
         choices = recommend(self.model_, users, top, candidates(self.model_), exclude_seen=True)
         return [self.columns_[items[items >= 0]] for _, best in choices for items in best.items]
 
@@ -285,7 +288,7 @@ class MatrixFactorization(RunEstimator):
         """
         self._require_fitted()
         known, held_out = (self._rated(X) for X in (train, test))
-        return dict(rank_rated(self.model_, known, held_out, whole("top", top, 1), threshold))
+        return dict(rank_rated(self.model_, known, held_out, integer_parameter("top", top, 1), threshold))
 
     def _rated(self, X: Any) -> RatedItems:
         """Return values of the rows of the training; values of other rows or columns are left out, with a warning."""
@@ -297,13 +300,13 @@ class MatrixFactorization(RunEstimator):
                     "Give all rows of the training, or a tuple of (row names, column names, values).",
                 )
             return RatedItems(*known)
-        users, items, values = columns_of(X)
+        users, items, values = rating_triples(X)
         rows, columns = places_among(self.rows_, users, "users"), places_among(self.columns_, items, "items")
         there = (rows >= 0) & (columns >= 0)
         if unknown := int(np.count_nonzero(~there)):
             said = f"{unknown:,} of {there.size:,} values of users or items that the training did not have are left out"
             warnings.warn(said, UserWarning, stacklevel=4)
-        return by_user(self.rows_.size, rows[there], columns[there], values[there])
+        return group_by_user(self.rows_.size, rows[there], columns[there], values[there])
 
     def _rows(self, X: Any) -> CsrRows:
         """Return the known values of a table with the columns seen in training."""
@@ -333,7 +336,7 @@ def _unknown(users: np.ndarray, items: np.ndarray, rows: int) -> str:
     return f"{what}: their predictions are the mean plus the bias of the known side"
 
 
-def _identity(data: Matrix | KnownValues) -> str:
+def _identity(data: Matrix | KnownMatrixValues) -> str:
     if isinstance(data, Matrix):
         return data.identity
     content = xxhash.xxh3_128()

@@ -8,12 +8,12 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.ratings.matrix import LARGEST
-from blocks.ratings.writer import Entries
-from samplers.estimators.ids import read_ids
-from samplers.estimators.tables import CsrRows, FeatureTable, Names, read_table
+from blocks.ratings.matrix_writer import Entries
+from samplers.estimators.feature_tables import CsrRows, FeatureTable, Names, read_table
+from samplers.estimators.rating_ids import read_ids
 
 
-class KnownValues(NamedTuple):
+class KnownMatrixValues(NamedTuple):
     """N known values of a matrix. rows, columns: names in ascending order, or 0, 1, ... if there are no names."""
 
     entries: Entries  # in any order
@@ -27,28 +27,28 @@ def is_columns(X: Any) -> bool:
     return isinstance(X, tuple) and len(X) in (2, 3)
 
 
-def read_known(X: Any, *, counts: bool) -> KnownValues:
+def read_known(X: Any, *, counts: bool) -> KnownMatrixValues:
     """Return the known values of X: the entries of a sparse matrix, the values of an array or data frame that are not
     NaN, or columns of ratings.
 
     counts: values are counts of events, at least 0, where 0 means unknown. Raises RequestError if X is invalid.
     """
     if is_columns(X):
-        rows, columns, values = columns_of(X)
+        rows, columns, values = rating_triples(X)
         if counts:
             _check_counts(values)
         (row_names, rows), (column_names, columns) = (
             np.unique(names, return_inverse=True) for names in (rows, columns)
         )
-        return KnownValues(_entries(rows, columns, values), row_names, column_names, None)
+        return KnownMatrixValues(_entries(rows, columns, values), row_names, column_names, None)
     table = read_table(X, missing=True)
     offsets, columns, values = known_rows(table, counts=counts)
     rows = np.repeat(np.arange(table.rows), np.diff(offsets))
     numbers = np.arange(table.rows), np.arange(table.columns)
-    return KnownValues(_entries(rows, columns, values), *numbers, table.names)
+    return KnownMatrixValues(_entries(rows, columns, values), *numbers, table.names)
 
 
-def columns_of(X: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def rating_triples(X: tuple[Any, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return row names, column names and values, all (N,)."""
     rows, columns = read_ids(X[0], "users"), read_ids(X[1], "items")
     values = _numbers(X[2]) if len(X) == 3 else np.ones(rows.size)

@@ -26,7 +26,7 @@ def _names_or_numbers(y: np.ndarray) -> np.ndarray:
     return y.astype(np.float64)
 
 
-def classes_of(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def class_indices(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted classes (at least two), and the class index of each row, int64 (n,). Raises RequestError if y
     is invalid.
     """

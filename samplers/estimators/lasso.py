@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from samplers.estimators.linear import LinearEstimator
-from samplers.estimators.paths import Path, models_of, path_of, penalties, total_weight
+from samplers.estimators.penalty_paths import PenaltyPath, dense_path, path_models, penalties, total_weight
 from samplers.estimators.targets import read_numbers, read_weights
 from samplers.regression.data.features import BlockFeatures
 
@@ -66,7 +66,9 @@ class ElasticNet(LinearEstimator):
         features, y = self._read(X, y)
         return features, read_numbers(y, features.rows), read_weights(sample_weight, features.rows)
 
-    def path(self, X: Any, y: Any = None, *, alphas: Any = 100, eps: float = 1e-3, sample_weight: Any = None) -> Path:
+    def path(
+        self, X: Any, y: Any = None, *, alphas: Any = 100, eps: float = 1e-3, sample_weight: Any = None
+    ) -> PenaltyPath:
         """Compute the regularization path for descending alphas, each started from the previous solution.
 
         Parameters
@@ -88,7 +90,7 @@ class ElasticNet(LinearEstimator):
         problem = self._problem(features, numbers, self._loss, self._one_l1_ratio(), weights)
         total = total_weight(features.rows, weights)
         lambdas = penalties("alphas", alphas, eps, problem, total)
-        return path_of(lambdas / total, models_of(problem, lambdas, self.tol, self.max_iter), features.count)
+        return dense_path(lambdas / total, path_models(problem, lambdas, self.tol, self.max_iter), features.count)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return X b + intercept, float64 (n,)."""

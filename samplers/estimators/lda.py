@@ -18,23 +18,23 @@ from blocks.corpus.dataset import Dataset
 from blocks.corpus.from_memory import write_corpus
 from blocks.errors import RequestError
 from ooc.rng import stream_key
-from samplers.estimators.base import byte_count, job_count, told_as
-from samplers.estimators.by_run import options_of, parameters_of
-from samplers.estimators.documents import DOCUMENTS
+from samplers.estimators.base import byte_count, job_count, reword_errors
+from samplers.estimators.document_inputs import DOCUMENTS
+from samplers.estimators.feature_tables import dataset_path, is_path
 from samplers.estimators.parameters import checked_parameters
-from samplers.estimators.tables import dataset_path, is_path
+from samplers.estimators.run_estimator import estimator_parameters, training_options
 from samplers.estimators.token_memory import budget_of, folding_threads, require_memory_to_fit
 from samplers.estimators.topic_outputs import TopicOutputs
-from samplers.estimators.word_counts import WordCounts, read_documents, rules_of
+from samplers.estimators.word_counts import WordCounts, read_documents, vectorizer_rules
 from samplers.lda.options import LdaOptions
 from samplers.lda.training import train
 from samplers.models import open_model
 from samplers.topics import fold_in
-from samplers.topics.document_parts import Documents
-from samplers.topics.document_sources import DocumentsInMemory, DocumentsOfDataset
+from samplers.topics.document_parts import DocumentPart
+from samplers.topics.document_sources import DatasetDocuments, InMemoryDocuments
 from samplers.topics.infer_kernels import infer_documents
 from samplers.topics.inference import inferred_arrays, model_topics
-from samplers.topics.model import Model, TopicModel
+from samplers.topics.model import SavedTopicModel, TopicModel
 
 
 @dataclass(eq=False, repr=False)
@@ -86,7 +86,7 @@ class LatentDirichletAllocation(TopicOutputs):
     min_npmi : float, optional
         Minimum normalised pointwise mutual information of an n-gram.
     n_jobs, memory, random_state, verbose, warm_start, callbacks
-        See `samplers.estimators.by_run.RunEstimator`.
+        See `samplers.estimators.run_estimator.RunEstimator`.
 
     Attributes
     ----------
@@ -158,9 +158,9 @@ class LatentDirichletAllocation(TopicOutputs):
         parameters = checked_parameters(self)
         data = Dataset(dataset_path(X, DOCUMENTS)) if is_path(X) else _read(X, parameters)
         begin = partial(self._train, data, parameters)
-        with told_as(parameters_of(LdaOptions)), self._trained_run(begin, _identity(data)) as run:
+        with reword_errors(estimator_parameters(LdaOptions)), self._trained_run(begin, _identity(data)) as run:
             names = data.vocabulary() if isinstance(data, Dataset) else data.names
-            return self._take(Model(run.path / "model").in_memory(), names)
+            return self._take(SavedTopicModel(run.path / "model").in_memory(), names)
 
     def _train(
         self,
@@ -176,7 +176,7 @@ class LatentDirichletAllocation(TopicOutputs):
             data = write_corpus(directory / "data", data.offsets, words, data.vocabulary, seed=seed)
             del words
         files = _prior_files(parameters, directory)
-        options = options_of(LdaOptions, parameters, iterations=iterations, seed=seed, **files)
+        options = training_options(LdaOptions, parameters, iterations=iterations, seed=seed, **files)
         train(data.path, directory / "run", options, **how)
 
     def _take(self, model: TopicModel, names: Sequence[str] | None) -> Self:
@@ -251,13 +251,13 @@ class LatentDirichletAllocation(TopicOutputs):
 
     def _infer(
         self,
-        documents: DocumentsOfDataset | DocumentsInMemory,
+        documents: DatasetDocuments | InMemoryDocuments,
         topics: fold_in.FoldInModel,
         arrays: dict[str, np.ndarray],
     ) -> None:
         found = inferred_arrays(arrays, topics)
 
-        def infer(some: Documents) -> None:
+        def infer(some: DocumentPart) -> None:
             infer_documents(some.offsets, some.ranks, documents.word_ids, topics, found, some.numbers)
 
         self._deal(infer, documents)
@@ -268,7 +268,7 @@ class LatentDirichletAllocation(TopicOutputs):
         """
         documents, topics = self._documents(X), model_topics(self.model_)
 
-        def predict(some: Documents) -> tuple[float, int]:
+        def predict(some: DocumentPart) -> tuple[float, int]:
             of_part = some.offsets, some.ranks, documents.word_ids, topics, some.numbers
             likelihoods, predicted = fold_in.completion_likelihood(*of_part, stream_key(0))
             return math.fsum(likelihoods), int(predicted.sum())
@@ -284,7 +284,7 @@ class LatentDirichletAllocation(TopicOutputs):
         """Return exp(-score)."""
         return math.exp(-self.score(X))
 
-    def _documents(self, X: Any) -> DocumentsOfDataset | DocumentsInMemory:
+    def _documents(self, X: Any) -> DatasetDocuments | InMemoryDocuments:
         self._require_fitted()
         if is_path(X):
             dataset = Dataset(dataset_path(X, DOCUMENTS))
@@ -293,15 +293,15 @@ class LatentDirichletAllocation(TopicOutputs):
                     f"{dataset.path} and the model have different vocabularies",
                     "Ingest the documents again with --vocab-from and the dataset passed to fit.",
                 )
-            return DocumentsOfDataset(dataset)
+            return DatasetDocuments(dataset)
         names = getattr(self, "feature_names_in_", None)
-        rules, _ = rules_of(checked_parameters(self))
+        rules, _ = vectorizer_rules(checked_parameters(self))
         given = read_documents(X, rules, vocabulary=() if names is None else names.tolist())
         words = "Give texts, lists of tokens, or counts with a column for each word of vocabulary_, in its order."
         self._check_features(given.size, given.names, "" if names is None else words)
-        return DocumentsInMemory(given)
+        return InMemoryDocuments(given)
 
-    def _deal(self, work: Callable[[Documents], Any], documents: DocumentsOfDataset | DocumentsInMemory) -> list[Any]:
+    def _deal(self, work: Callable[[DocumentPart], Any], documents: DatasetDocuments | InMemoryDocuments) -> list[Any]:
         """Return the results of `work` for all parts of the documents, in order."""
         threads = folding_threads(documents.largest, job_count(self.n_jobs), budget_of(byte_count(self.memory)))
         with ThreadPoolExecutor(threads) as pool:
@@ -312,7 +312,7 @@ def _read(X: Any, parameters: dict[str, Any]) -> WordCounts:
     """Return the documents to fit, whose tokens must fit in memory."""
     budget = budget_of(parameters["memory"])
     room = partial(require_memory_to_fit, longest=0, budget=budget)
-    read = read_documents(X, *rules_of(parameters), room=room)
+    read = read_documents(X, *vectorizer_rules(parameters), room=room)
     if not read.offsets[-1]:
         raise RequestError("X has no tokens: all counts are 0", "Give documents with words.")
     require_memory_to_fit(int(read.offsets[-1]), read.longest, budget)

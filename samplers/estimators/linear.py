@@ -11,21 +11,21 @@ import numpy as np
 from blocks.design.design import Design
 from blocks.errors import RequestError
 from samplers.estimators.base import Estimator, convergence_warning, job_count
+from samplers.estimators.feature_tables import FeatureTable, dataset_path, is_path, products, read_table
 from samplers.estimators.parameters import checked_parameters
-from samplers.estimators.paths import Problem
-from samplers.estimators.tables import FeatureTable, dataset_path, is_path, products, read_table
+from samplers.estimators.penalty_paths import Problem
 from samplers.estimators.targets import read_factors
 from samplers.regression.data.features import BlockFeatures, block_columns, features_of_matrix
-from samplers.regression.linear_algebra.vectors import inner
-from samplers.regression.solver.limit import Limit
+from samplers.regression.linear_algebra.vectors import inner_product
+from samplers.regression.solver.solver_limit import SolverLimit
 from samplers.regression.solver.sparse_regression import (
-    Moments,
+    ColumnMoments,
     SparseRegression,
+    constant_columns_warning,
     needed_moments,
-    scores_of,
-    told_of_constant,
+    row_scores,
 )
-from samplers.regression.solver.working_sets import Solution
+from samplers.regression.solver.working_sets import RegressionSolution
 from samplers.regression.threads.thread_pool import ThreadPool
 
 
@@ -124,7 +124,7 @@ class LinearEstimator(Estimator):
         self._note_constant(problem.constant)
         nothing = problem.regression.nothing()
         self.null_loss_ = nothing.fit.loss
-        found, limit, target = nothing, Limit(self.max_iter), self.tol * nothing.fit.loss
+        found, limit, target = nothing, SolverLimit(self.max_iter), self.tol * nothing.fit.loss
         problem.regression.limit = limit
         if lam < nothing.lam:
             found = problem.regression.best(lam, self._start(problem, nothing), target)
@@ -136,7 +136,7 @@ class LinearEstimator(Estimator):
         model = problem.model(found)
         return model.coefficients, model.intercept
 
-    def _moments(self, features: BlockFeatures, weights: np.ndarray | None) -> Moments:
+    def _moments(self, features: BlockFeatures, weights: np.ndarray | None) -> ColumnMoments:
         return needed_moments(features, weights, intercept=self.fit_intercept, standardize=self.standardize)
 
     def _problem(
@@ -146,7 +146,7 @@ class LinearEstimator(Estimator):
         loss: str,
         share: float,
         weights: np.ndarray | None,
-        moments: Moments | None = None,
+        moments: ColumnMoments | None = None,
     ) -> SparseRegression:
         """Return the regression problem for y, float64 (n,), with the parameters of the estimator."""
         options = self._problem_options(features, share, weights, moments)
@@ -159,13 +159,13 @@ class LinearEstimator(Estimator):
         loss: str,
         share: float,
         weights: np.ndarray | None,
-        moments: Moments | None = None,
+        moments: ColumnMoments | None = None,
     ) -> Problem:
         """Return the regression of a path; for "multinomial" y has the class of each row, int64 (n,)."""
         return self._problem(features, y, loss, share, weights, moments)
 
     def _problem_options(
-        self, features: BlockFeatures, share: float, weights: np.ndarray | None, moments: Moments | None
+        self, features: BlockFeatures, share: float, weights: np.ndarray | None, moments: ColumnMoments | None
     ) -> dict[str, Any]:
         return {
             "weights": weights,
@@ -189,9 +189,9 @@ class LinearEstimator(Estimator):
     def _note_constant(self, constant: np.ndarray) -> None:
         self.constant_features_ = constant
         if constant.size:
-            warnings.warn(told_of_constant(self._names_of(constant)), UserWarning, stacklevel=4)
+            warnings.warn(constant_columns_warning(self._names_of(constant)), UserWarning, stacklevel=4)
 
-    def _told_of_gap(self, gap: float, limit: Limit) -> str:
+    def _told_of_gap(self, gap: float, limit: SolverLimit) -> str:
         share = gap / self.null_loss_
         what = f"did not converge: the duality gap is {gap:.3g}, {share:.1e} of the null loss, above tol={self.tol:g}"
         if limit.reached:
@@ -203,7 +203,7 @@ class LinearEstimator(Estimator):
         names = getattr(self, "feature_names_in_", None)
         return [repr(names[column]) if names is not None else str(column) for column in columns.tolist()]
 
-    def _start(self, problem: SparseRegression, nothing: Solution) -> Solution:
+    def _start(self, problem: SparseRegression, nothing: RegressionSolution) -> RegressionSolution:
         """Return the solver's starting point."""
         before = getattr(self, "coef_", None)
         if not self.warm_start or before is None or before.size != problem.regression.features.count:
@@ -212,9 +212,9 @@ class LinearEstimator(Estimator):
         coefficients[problem.unpenalised] = 0.0  # these are recomputed
         if self.positive:
             coefficients = np.maximum(coefficients, 0.0)
-        fit = problem.loss.fit(scores_of(problem.regression.features, coefficients), nothing.fit.free)
+        fit = problem.loss.fit(row_scores(problem.regression.features, coefficients), nothing.fit.free)
         support = np.flatnonzero(coefficients)
-        return Solution(nothing.lam, support, coefficients[support], fit, fit.loss, np.inf)
+        return RegressionSolution(nothing.lam, support, coefficients[support], fit, fit.loss, np.inf)
 
     def _scores(self, X: Any, coefficients: np.ndarray) -> np.ndarray:
         """Return X B', float64 (n, K), for coefficients B, float64 (K, p)."""
@@ -223,8 +223,8 @@ class LinearEstimator(Estimator):
             design = Design(dataset_path(X))
             self._check_features(design.columns, None)
             features, lacking = _of_design(design, job_count(self.n_jobs)), design.offsets
-            found = np.stack([scores_of(features, each) for each in coefficients], axis=1)
-            return found if lacking is None else found + [inner(lacking, each) for each in coefficients]
+            found = np.stack([row_scores(features, each) for each in coefficients], axis=1)
+            return found if lacking is None else found + [inner_product(lacking, each) for each in coefficients]
         table = read_table(X)
         self._check_features(table.columns, table.names)
         return products(table, coefficients)

@@ -10,14 +10,14 @@ import numpy as np
 
 from blocks.errors import RequestError
 from samplers.estimators.base import convergence_warning
-from samplers.estimators.labels import accuracy, classes_of
+from samplers.estimators.labels import accuracy, class_indices
 from samplers.estimators.linear import LinearEstimator
-from samplers.estimators.paths import Path, Problem, models_of, path_of, penalties
+from samplers.estimators.penalty_paths import PenaltyPath, Problem, dense_path, path_models, penalties
 from samplers.estimators.targets import class_weights, read_target, read_weights
 from samplers.regression.data.features import BlockFeatures
-from samplers.regression.solver.limit import Limit
 from samplers.regression.solver.multinomial import MultinomialRegression
-from samplers.regression.solver.sparse_regression import Moments
+from samplers.regression.solver.solver_limit import SolverLimit
+from samplers.regression.solver.sparse_regression import ColumnMoments
 
 
 @dataclass(eq=False, repr=False)
@@ -89,7 +89,7 @@ class LogisticRegression(LinearEstimator):
         features, y = self._read(X, y)
         y = read_target(y, features.rows)
         weights = read_weights(sample_weight, features.rows)
-        self.classes_, labels = classes_of(y)
+        self.classes_, labels = class_indices(y)
         if (by_class := class_weights(self.class_weight, self.classes_, labels)) is not None:
             weights = by_class if weights is None else by_class * weights
         if weights is not None and (used := np.unique(labels[weights > 0]).size) < self.classes_.size:
@@ -101,7 +101,7 @@ class LogisticRegression(LinearEstimator):
     def _fit_classes(self, features: BlockFeatures, labels: np.ndarray, weights: np.ndarray | None) -> Self:
         problem, lam = self._class_problem(features, labels, self._one_l1_ratio(), weights), 1 / self.C
         self._note_constant(problem.constant)
-        self.null_loss_, problem.limit = problem.nothing.objective, Limit(self.max_iter * self.classes_.size)
+        self.null_loss_, problem.limit = problem.nothing.objective, SolverLimit(self.max_iter * self.classes_.size)
         target = self.tol * self.null_loss_
         found = problem.nothing
         if lam < problem.largest:
@@ -124,7 +124,7 @@ class LogisticRegression(LinearEstimator):
         labels: np.ndarray,
         share: float,
         weights: np.ndarray | None,
-        moments: Moments | None = None,
+        moments: ColumnMoments | None = None,
     ) -> MultinomialRegression:
         """Return the regression of labels, int64 (n,), of more than two classes."""
         if self.positive:
@@ -141,7 +141,7 @@ class LogisticRegression(LinearEstimator):
         loss: str,
         share: float,
         weights: np.ndarray | None,
-        moments: Moments | None = None,
+        moments: ColumnMoments | None = None,
     ) -> Problem:
         if loss == "multinomial":
             return self._class_problem(features, y, share, weights, moments)
@@ -151,7 +151,9 @@ class LogisticRegression(LinearEstimator):
     def _loss(self) -> str:
         return "logistic" if self.classes_.size == 2 else "multinomial"
 
-    def path(self, X: Any, y: Any = None, *, Cs: Any = 100, eps: float = 1e-3, sample_weight: Any = None) -> Path:
+    def path(
+        self, X: Any, y: Any = None, *, Cs: Any = 100, eps: float = 1e-3, sample_weight: Any = None
+    ) -> PenaltyPath:
         """Compute the regularization path for ascending Cs, each started from the previous solution.
 
         Parameters
@@ -172,7 +174,7 @@ class LogisticRegression(LinearEstimator):
         features, labels, weights = self._read_classes(X, y, sample_weight)
         problem = self._path_problem(features, labels, self._loss, self._one_l1_ratio(), weights)
         lambdas = penalties("Cs", Cs, eps, problem, None)
-        return path_of(1 / lambdas, models_of(problem, lambdas, self.tol, self.max_iter), features.count)
+        return dense_path(1 / lambdas, path_models(problem, lambdas, self.tol, self.max_iter), features.count)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores, float64 (n, K); with two classes (n,), positive for the second class."""

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from blocks.errors import RequestError
-from samplers.estimators.base import Estimator, byte_count, job_count, whole
+from samplers.estimators.base import Estimator, byte_count, integer_parameter, job_count
 from samplers.options import Options, described
 
 Rule = Callable[[str, Any], Any]
@@ -47,7 +47,7 @@ def _option_rules(options: type[Options]) -> dict[str, Rule]:
         if each.type is bool:
             found[each.parameter] = _flag
         elif each.type is int:
-            found[each.parameter] = partial(whole, least=least)
+            found[each.parameter] = partial(integer_parameter, least=least)
         elif each.type is float:
             found[each.parameter] = _number
         elif each.option.choices:
@@ -127,13 +127,13 @@ def _ngrams(name: str, value: Any) -> tuple[int, int]:
     """Return (1, n)."""
     if not isinstance(value, Sequence) or len(value) != 2 or value[0] != 1:
         raise RequestError(f"{name} must be (1, n) for n-grams of 1 to n words, got {value!r}")
-    return 1, whole(name, value[1], least=1)
+    return 1, integer_parameter(name, value[1], least=1)
 
 
 def _documents(name: str, value: Any) -> int | float:
     """Return a number of documents, or a fraction of all documents."""
     if isinstance(value, Integral) and not isinstance(value, bool):
-        return whole(name, value, least=0)
+        return integer_parameter(name, value, least=0)
     return _number(name, value, zero=True, most=1.0)
 
 
@@ -152,7 +152,7 @@ def _functions(name: str, value: Any) -> Any:
 
 def _workers(name: str, value: Any, least: int) -> int | str:
     """Return a number of parallel learners, or "auto"."""
-    return value if isinstance(value, str) and value == "auto" else whole(name, value, least)
+    return value if isinstance(value, str) and value == "auto" else integer_parameter(name, value, least)
 
 
 def _seed(name: str, value: Any) -> Any:
@@ -161,7 +161,7 @@ def _seed(name: str, value: Any) -> Any:
 
 
 _positive, _from_0 = _number, partial(_number, zero=True)
-_from_1 = partial(whole, least=1)
+_from_1 = partial(integer_parameter, least=1)
 _RULES: dict[str, Rule] = {
     "C": _positive,
     "alpha": _positive,

@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from blocks.errors import RequestError
-from samplers.estimators.cross_validation import AlphaCV
+from samplers.estimators.cross_validation import AlphaCrossValidation
 from samplers.estimators.lasso import ElasticNet
 from samplers.estimators.targets import read_numbers, read_weights
 from samplers.regression.losses.poisson import mean_counts, poisson_deviances, require_counts
@@ -72,7 +72,7 @@ class PoissonRegressor(ElasticNet):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PoissonRegressorCV(AlphaCV, PoissonRegressor):
+class PoissonRegressorCV(AlphaCrossValidation, PoissonRegressor):
     """`PoissonRegressor` with alpha, and l1_ratio if it is a list, chosen by cross-validation.
 
     Parameters

@@ -10,10 +10,10 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.samples.samples import SampleBlock
-from samplers.estimators.base import Estimator, seed_of
-from samplers.estimators.labels import accuracy, classes_of, labels_among
+from samplers.estimators.base import Estimator, random_seed
+from samplers.estimators.feature_tables import CsrRows, FeatureTable, products, read_table
+from samplers.estimators.labels import accuracy, class_indices, labels_among
 from samplers.estimators.parameters import checked_parameters
-from samplers.estimators.tables import CsrRows, FeatureTable, products, read_table
 from samplers.estimators.targets import read_target, read_weights
 from samplers.regression.options import SoftmaxOptions
 from samplers.regression.softmax.in_memory import SoftmaxInMemory
@@ -86,7 +86,7 @@ class SoftmaxRegression(Estimator):
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model from scratch, or continue if warm_start. Raises RequestError if an argument is invalid."""
         table, target, weights = self._read(X, y, sample_weight)
-        classes, labels = classes_of(target)
+        classes, labels = class_indices(target)
         if np.unique(labels[weights > 0]).size < 2:
             raise RequestError("y must have 2 classes among the rows whose sample_weight is above 0, got 1")
         goes_on = self.warm_start and hasattr(self, "_training") and np.array_equal(self.classes_, classes)
@@ -94,7 +94,7 @@ class SoftmaxRegression(Estimator):
             self._check_features(table.columns, table.names)
         else:
             self._begin(table, classes)
-        block, random = _block(table, labels), np.random.default_rng(seed_of(self.random_state))
+        block, random = _block(table, labels), np.random.default_rng(random_seed(self.random_state))
         for _ in range(self.max_iter):
             order = random.permutation(table.rows) if self.shuffle else np.arange(table.rows)
             self._training.train(block, order, weights)
@@ -113,7 +113,7 @@ class SoftmaxRegression(Estimator):
         elif classes is None:
             raise RequestError("classes must be passed on the first call to partial_fit.")
         else:
-            self._begin(table, classes_of(np.asarray(classes))[0])
+            self._begin(table, class_indices(np.asarray(classes))[0])
             self.n_iter_ = 0
         self._training.train(_block(table, labels_among(target, self.classes_)), np.arange(table.rows), weights)
         self.n_iter_ += 1

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from blocks.corpus.partition import BLOCK_TOKENS
 from blocks.errors import RequestError
-from blocks.memory import available
-from samplers.preparation import MEMORY_SHARE
+from blocks.memory import available_memory
+from samplers.training_preparation import MEMORY_SHARE
 
 _PROCESS = 180_000_000  # resident bytes of a process without tokens
 _LEAST = _PROCESS + 10_000_000  # approximate minimum of a training, which reports the error
@@ -18,7 +18,7 @@ _FOLDED_IN = 13  # bytes per token of the documents that threads are processing
 
 def budget_of(memory: int | None) -> int:
     """Return the memory limit in bytes, by default a fraction of the available memory."""
-    return int(MEMORY_SHARE * available()) if memory is None else memory
+    return int(MEMORY_SHARE * available_memory()) if memory is None else memory
 
 
 def require_memory_to_fit(tokens: int, longest: int, budget: int) -> None:

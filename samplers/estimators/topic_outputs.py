@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from blocks.files import publish_directory
-from blocks.given_tables import values_of
-from samplers.estimators.base import told_as, whole
-from samplers.estimators.by_run import RunEstimator
-from samplers.topics.compare import compare_groups
-from samplers.topics.effects import Effects
+from blocks.given_tables import column_values
+from samplers.estimators.base import integer_parameter, reword_errors
+from samplers.estimators.run_estimator import RunEstimator
+from samplers.topics.effects import TopicEffects
+from samplers.topics.group_comparison import compare_groups
 from samplers.topics.mixtures import publish_trained
 from samplers.topics.model import TopicModel, write_topic_model
-from samplers.topics.prevalence import Comparison
-from samplers.topics.regress import regress_on
+from samplers.topics.prevalence import PrevalenceComparison
 from samplers.topics.results import describe_topics
+from samplers.topics.topic_regression import regress_on
 
 _SHOWN = 20  # maximum number of topics in the HTML of an estimator
 
@@ -26,7 +26,7 @@ class TopicOutputs(RunEstimator):
 
     model_: TopicModel
 
-    def compare(self, groups: Any, level: float = 0.95) -> Comparison:
+    def compare(self, groups: Any, level: float = 0.95) -> PrevalenceComparison:
         """Return the prevalence of topics in groups of the training documents, with intervals and differences.
 
         Parameters
@@ -39,7 +39,7 @@ class TopicOutputs(RunEstimator):
 
         Returns
         -------
-        samplers.topics.prevalence.Comparison
+        samplers.topics.prevalence.PrevalenceComparison
             Arrays (groups, topics), and ``rows()``. The method is described in `samplers.topics.prevalence`.
 
         Raises
@@ -48,9 +48,9 @@ class TopicOutputs(RunEstimator):
             If `groups` does not have a value for each document.
         """
         self._require_fitted()
-        return compare_groups(self.model_, values_of(groups), level=level)
+        return compare_groups(self.model_, column_values(groups), level=level)
 
-    def regress(self, columns: Any, level: float = 0.95) -> Effects:
+    def regress(self, columns: Any, level: float = 0.95) -> TopicEffects:
         """Return a linear regression of the shares of topics in the training documents on several columns.
 
         Parameters
@@ -63,7 +63,7 @@ class TopicOutputs(RunEstimator):
 
         Returns
         -------
-        samplers.topics.effects.Effects
+        samplers.topics.effects.TopicEffects
             Arrays (terms, topics). The method is described in `samplers.topics.effects`.
 
         Raises
@@ -95,7 +95,7 @@ class TopicOutputs(RunEstimator):
             If the ranking is unknown.
         """
         self._require_fitted()
-        return _topic_records(self.model_, whole("top", top, 1), ranking)
+        return _topic_records(self.model_, integer_parameter("top", top, 1), ranking)
 
     def _repr_html_(self) -> str:
         """Return the estimator and, once fitted, its largest topics, for notebooks."""
@@ -107,10 +107,10 @@ class TopicOutputs(RunEstimator):
         RequestError if a library is missing (``pip install "ooc[report]"``).
         """
         self._require_fitted()
-        from samplers.report.of_estimators import write_report
+        from samplers.report.estimator_report import write_report
 
         facts = {"options": self.get_params(), "program": type(self).__name__}
-        with told_as({}):
+        with reword_errors({}):
             comparison = None if groups is None else self.compare(groups)
             write_report(self.model_, Path(path), facts, getattr(self, "history_", []), comparison)
 
@@ -122,7 +122,7 @@ class TopicOutputs(RunEstimator):
         self._require_fitted()
         from samplers.interchange.formats import export_model
 
-        with told_as({}):
+        with reword_errors({}):
             export_model(self.model_, Path(path), format, top=top, overwrite=overwrite)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -130,7 +130,7 @@ class TopicOutputs(RunEstimator):
         if the path exists and `overwrite` is False.
         """
         self._require_fitted()
-        with told_as({}), publish_directory(Path(path), overwrite=overwrite) as directory:
+        with reword_errors({}), publish_directory(Path(path), overwrite=overwrite) as directory:
             write_topic_model(directory, self.model_)
 
     def write_doc_topic(self, path: str | Path, *, top: int | None = None, spread: bool = False) -> None:
@@ -139,7 +139,7 @@ class TopicOutputs(RunEstimator):
         largest topics of each document. spread: also write posterior standard deviations.
         """
         self._require_fitted()
-        with told_as({}):
+        with reword_errors({}):
             publish_trained(self.model_, Path(path), top, spread=spread)
 
 

@@ -10,19 +10,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.arrow_frames import from_arrow
-from blocks.corpus.advice import advice_on
 from blocks.corpus.partition import DROPPED
-from blocks.corpus.rules import SEGMENT_PATTERN, TOKEN_PATTERN, Rules, checked_rules
 from blocks.corpus.stop_words import read_stop_words
-from blocks.corpus.tokens import Tokenizer
-from blocks.corpus.vocabulary import NO_FILTERS, Filters, require_ngrams, select
+from blocks.corpus.tokenization_rules import SEGMENT_PATTERN, TOKEN_PATTERN, TokenizationRules, checked_rules
+from blocks.corpus.tokenizer import Tokenizer
+from blocks.corpus.vocabulary import NO_FILTERS, WordFilters, require_ngrams, select_words
+from blocks.corpus.vocabulary_advice import vocabulary_advice
 from blocks.errors import RequestError, in_parameters
-from blocks.ingestion.counts import WordCounter
-from blocks.ingestion.names import Merged
+from blocks.ingestion.name_merging import MergedNames
+from blocks.ingestion.word_counter import WordCounter
 from blocks.plurals import count_of
-from samplers.estimators.base import told_as
-from samplers.estimators.documents import DOCUMENTS, checked_documents, require_counts, require_one_line, texts_of
-from samplers.estimators.tables import CsrRows, FeatureTable, Names, read_table
+from samplers.estimators.base import reword_errors
+from samplers.estimators.document_inputs import (
+    DOCUMENTS,
+    checked_documents,
+    document_texts,
+    require_counts,
+    require_one_line,
+)
+from samplers.estimators.feature_tables import CsrRows, FeatureTable, Names, read_table
 
 _MOST = 1 << 32  # maximum number of tokens in a document
 _BATCH = 1 << 12  # number of documents that are tokenized together
@@ -58,8 +64,8 @@ class WordCounts(NamedTuple):
 
 def read_documents(
     X: Any,
-    rules: Rules,
-    filters: Filters = NO_FILTERS,
+    rules: TokenizationRules,
+    filters: WordFilters = NO_FILTERS,
     vocabulary: Sequence[str] | None = None,
     room: Callable[[int], None] | None = None,
 ) -> WordCounts:
@@ -71,7 +77,7 @@ def read_documents(
     Raises RequestError if X is invalid.
     """
     X = from_arrow(X)
-    if (documents := texts_of(X)) is None:
+    if (documents := document_texts(X)) is None:
         require_counts(X)
         return _of_table(read_table(X))
     if vocabulary is not None and not vocabulary:
@@ -82,26 +88,26 @@ def read_documents(
     return _of_texts(documents, rules, filters, vocabulary, room or (lambda tokens: None))
 
 
-def rules_of(parameters: dict[str, Any]) -> tuple[Rules, Filters]:
+def vectorizer_rules(parameters: dict[str, Any]) -> tuple[TokenizationRules, WordFilters]:
     """Return tokenization rules and word filters from parameters of `LatentDirichletAllocation`. Raises RequestError if
     a parameter is invalid.
     """
     stop_words, segment, (_, ngrams) = (parameters[name] for name in ("stop_words", "segment", "ngram_range"))
     pattern = parameters["token_pattern"] or (SEGMENT_PATTERN if segment else TOKEN_PATTERN)
-    filters = Filters(*(parameters[name] for name in ("min_df", "max_df", "max_features", "min_npmi")))
-    with told_as({"ngrams": "ngram_range"}):
+    filters = WordFilters(*(parameters[name] for name in ("min_df", "max_df", "max_features", "min_npmi")))
+    with reword_errors({"ngrams": "ngram_range"}):
         if stop_words is None or isinstance(stop_words, str):
             stop_words = read_stop_words(stop_words or "none")
         listed = tuple(sorted(set(stop_words)))
-        rules = checked_rules(Rules(pattern, parameters["lowercase"], listed, ngrams, segment))
+        rules = checked_rules(TokenizationRules(pattern, parameters["lowercase"], listed, ngrams, segment))
         require_ngrams(filters, rules)
     return rules, filters
 
 
 def _of_texts(
     documents: Iterable[Any],
-    rules: Rules,
-    filters: Filters,
+    rules: TokenizationRules,
+    filters: WordFilters,
     vocabulary: Sequence[str] | None,
     room: Callable[[int], None],
 ) -> WordCounts:
@@ -127,7 +133,7 @@ def _of_texts(
 
 
 def _selected(
-    terms: list[str], counts: WordCounter, filters: Filters, ids: np.ndarray, lengths: np.ndarray
+    terms: list[str], counts: WordCounter, filters: WordFilters, ids: np.ndarray, lengths: np.ndarray
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Apply the filters.
 
@@ -135,15 +141,15 @@ def _selected(
     tokens in each document.
     """
     tokens, documents = counts.tokens[: len(terms)], counts.documents[: len(terms)]
-    with told_as({"max_vocab": "max_features"}):
-        kept, _ = select(Merged(terms, tokens, documents, {}), lengths.size, filters, in_order=False)
+    with reword_errors({"max_vocab": "max_features"}):
+        kept, _ = select_words(MergedNames(terms, tokens, documents, {}), lengths.size, filters, in_order=False)
     if not kept.size:
         raise RequestError(
             f"min_df, max_df and max_features keep none of the {len(terms)} words of X",
             "Decrease min_df or increase max_df.",
         )
     words = [terms[term] for term in kept.tolist()]
-    for line in advice_on(words, tokens[kept]):
+    for line in vocabulary_advice(words, tokens[kept]):
         warnings.warn(in_parameters(line), stacklevel=2)
     place_of = np.full(len(terms), DROPPED, np.uint32)
     place_of[kept] = np.arange(kept.size, dtype=np.uint32)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from blocks.files import temporary_directory
 
 
-class Workspace:
+class TemporaryWorkspace:
     """A temporary directory that is removed with this object, or when the process ends.
 
     It is on disk, where its files stay in the page cache if there is memory: a tmpfs such as /dev/shm may be read-only

@@ -19,12 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.factorization.rows import dot, penalty_of
+from samplers.factorization.row_kernels import dot, row_penalty
 
 SMALL = 1e-20  # squared norm of b - A w below which further steps gain nothing
 
 
-class Confidences(NamedTuple):
+class ImplicitConfidences(NamedTuple):
     """Confidences of counts. alpha: float32, 0 for ratings. unknown: float32, confidence of unknown entries: 1, or less
     after scaling.
     """
@@ -33,7 +33,7 @@ class Confidences(NamedTuple):
     unknown: np.float32 = np.float32(1.0)
 
 
-RATINGS = Confidences(np.float32(0.0))
+RATINGS = ImplicitConfidences(np.float32(0.0))
 
 
 class ConjugateGradientScratch(NamedTuple):
@@ -95,13 +95,13 @@ def solve_rows(offsets, columns, values, mean, confidences, gram, rows, others, 
 
     offsets: int64 (D+1,), start of each row's entries in columns uint32 (N,) and values float32 (N,). confidences:
     Confidences. rows: float32 (D, R), updated; others: float32 (I, R), indexed by `columns`. fixed: index of the factor
-    that is not changed, or -1. penalty: `samplers.factorization.rows.RowPenalty`. Padding stays 0.
+    that is not changed, or -1. penalty: `samplers.factorization.row_kernels.RowPenalty`. Padding stays 0.
     """
     total = 0.0
     left, direction, image = work.left, work.direction, work.image
     for d in range(offsets.size - 1):
         mine, of_mine = columns[offsets[d] : offsets[d + 1]], values[offsets[d] : offsets[d + 1]]
-        row, regularization = rows[d], penalty_of(penalty, max(mine.size, 1))
+        row, regularization = rows[d], row_penalty(penalty, max(mine.size, 1))
         multiply(gram, regularization, row, image)
         if fixed >= 0:  # of the first two places, the one that is not fixed is the bias
             image[1 - fixed] *= penalty.of_biases

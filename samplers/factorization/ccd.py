@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.factorization.rows import find_residuals, penalty_of
+from samplers.factorization.row_kernels import find_residuals, row_penalty
 from samplers.factorization.simd import LANE
 
 
@@ -53,14 +53,14 @@ def sweep_rows(offsets, columns, values, mean, rows, others, used, fixed, penalt
 
     offsets: int64 (D+1,), start of each row's entries in columns uint32 (N,) and values float32 (N,). rows: float32 (D,
     R), updated; others: float32 (I, R), indexed by `columns`. used: indices of the factors in use. fixed: index of the
-    factor that is not changed, or -1. penalty: `samplers.factorization.rows.RowPenalty`. least: float32, lower bound of
-    all factors.
+    factor that is not changed, or -1. penalty: `samplers.factorization.row_kernels.RowPenalty`. least: float32, lower
+    bound of all factors.
     """
     total = 0.0
     for d in range(offsets.size - 1):
         mine = columns[offsets[d] : offsets[d + 1]]
         row, residuals = rows[d], work.residuals[: mine.size]
-        regularization = penalty_of(penalty, max(mine.size, 1))  # factors of rows without entries go to 0
+        regularization = row_penalty(penalty, max(mine.size, 1))  # factors of rows without entries go to 0
         total += find_residuals(mine, values[offsets[d] : offsets[d + 1]], mean, row, others, residuals)
         for first in range(0, used, LANE):
             for j in range(mine.size):

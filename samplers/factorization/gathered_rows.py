@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from blocks.ratings.matrix import RowBlock
-from blocks.spool import NumberSpool
+from blocks.number_spool import NumberSpool
+from blocks.ratings.matrix import MatrixRowBlock
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
 from samplers.external_sort import lines_in_order
-from samplers.factorization.model import Trained, place_of_line, trained_columns
+from samplers.factorization.model import TrainedFactors, place_of_line, trained_columns
 from samplers.gathered_names import gather_names, names_of_block
 
 
@@ -47,7 +47,7 @@ class GatheredRows(StaticProgram):
             return self._rows(job, job.data)
         return super().update(job)
 
-    def _rows(self, job: Job, block: RowBlock) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _rows(self, job: Job, block: MatrixRowBlock) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return, for the rows of a part, their indices in the whole dataset, uint64 (n,), entries, int64 (n,), and
         factors, float32.
         """
@@ -65,7 +65,7 @@ class GatheredRows(StaticProgram):
         lines = lines_in_order(text, place_of_line(names, names.size))
         self.write(directory, rows, columns, row_names=lines)
 
-    def _gathered_rows(self, sweep: Sweep, directory: Path, names: int) -> Trained:
+    def _gathered_rows(self, sweep: Sweep, directory: Path, names: int) -> TrainedFactors:
         """Return all rows with entries, in order of arrival."""
         with ExitStack() as stack:
             spools = [stack.enter_context(NumberSpool(directory, dtype)) for dtype in ("uint64", "int64", "float32")]
@@ -73,4 +73,4 @@ class GatheredRows(StaticProgram):
                 for spool, numbers in zip(spools, answer, strict=True):
                     spool.add(numbers)
             numbers, entries = (spool.mapped(-1) for spool in spools[:2])
-            return Trained(spools[2].mapped(-1, self.width), entries, place_of_line(numbers, names))
+            return TrainedFactors(spools[2].mapped(-1, self.width), entries, place_of_line(numbers, names))

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.memory import available
-from blocks.ratings.matrix import Matrix, RowBlock
+from blocks.memory import available_memory
+from blocks.ratings.matrix import Matrix, MatrixRowBlock
 from ooc.program import Arrays, Job, Phase
-from ooc.workers.madvise import ask_for, drop, populate, unmap
+from ooc.workers.madvise import drop_pages, populate_pages, read_ahead, unmap_pages
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.factorization import sgd
-from samplers.factorization.program import SIDES, FactorizationProgram, silent
+from samplers.factorization.program import SIDES, FactorizationProgram, silence_overflow
 
 _STRATA = 4, 8  # minimum and maximum number of strata into which columns are divided, if there are enough slices
 # minimum number of columns per stratum, if possible: the fewer columns, the more often two rows share one
@@ -69,11 +69,11 @@ class GradientDescent(FactorizationProgram):
         super().start_factors(job)
         np.abs(self.mine(job), out=self.mine(job))
 
-    def steps(self, fixed: int, *, first_pass: bool) -> sgd.Steps:
-        """Return the parameters of the steps. fixed: see `sgd.Steps`, if there are biases: 1 if the rows of ratings are
-        those of the matrix, 0 if they are its columns.
+    def steps(self, fixed: int, *, first_pass: bool) -> sgd.SgdStepParameters:
+        """Return the parameters of the steps. fixed: see `sgd.SgdStepParameters`, if there are biases: 1 if the rows of
+        ratings are those of the matrix, 0 if they are its columns.
         """
-        return sgd.Steps(
+        return sgd.SgdStepParameters(
             mean=np.float32(self.mean),
             rate=np.float32(self.rate * math.sqrt(_FIRST_SQUARES * self.scale)),
             regularization=self.penalty.regularization,
@@ -115,8 +115,8 @@ class StochasticGradient(GradientDescent):
         sizes = 8 * index.cells.sum(axis=1) + 4 * self.width * np.diff(index.block_bounds)
         self.rounds = rounds(sizes.size, min(max(_LEAST_TOGETHER, _MOST_BYTES // int(sizes.max())), self.strata))
         blocks = sum(entry["bytes"] for entry in dataset.manifest["blocks"])
-        self._passing = blocks + 4 * self.width * dataset.rows > available()
-        self._round, self._blocks = -1, dict[int, RowBlock]()
+        self._passing = blocks + 4 * self.width * dataset.rows > available_memory()
+        self._round, self._blocks = -1, dict[int, MatrixRowBlock]()
 
     def shared_arrays(self) -> dict[str, ArraySpec]:
         return super().shared_arrays() | {
@@ -140,7 +140,7 @@ class StochasticGradient(GradientDescent):
     def warm_up(self) -> None:
         super().warm_up()
         ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
-        block = RowBlock(zero, ends, zero, one)
+        block = MatrixRowBlock(zero, ends, zero, one)
         for array in block:
             array.setflags(write=False)
         shared = {name: np.ones((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
@@ -198,37 +198,37 @@ class StochasticGradient(GradientDescent):
         if number != self._round:
             self._round, self._blocks = number, {}
             if passing:
-                unmap(self._rows_of(rows, *self.rounds[(number - 1) % count :][:2]))
+                unmap_pages(self._rows_of(rows, *self.rounds[(number - 1) % count :][:2]))
         if passing and block not in self._blocks:
-            populate(self._block(block).columns)
-            populate(self._block(block).values)
-            populate(self._rows_of(rows, block, block + 1))
+            populate_pages(self._block(block).columns)
+            populate_pages(self._block(block).values)
+            populate_pages(self._rows_of(rows, block, block + 1))
         if turn == min(2, self.strata - 1):
             following = (block + last - first) % self.dataset.block_count
             self.dataset.ask_for_block(following)
-            ask_for(self._rows_of(rows, following, following + 1))
+            read_ahead(self._rows_of(rows, following, following + 1))
         if passing and turn == 1:
             begin, end = self.rounds[(number - 1) % count :][:2]
             if begin + block - first < end:
                 self.dataset.drop_block(begin + block - first)
             if block == first:
-                drop(self._rows_of(rows, *self.rounds[(number - 2) % count :][:2]))
+                drop_pages(self._rows_of(rows, *self.rounds[(number - 2) % count :][:2]))
 
     def _rows_of(self, rows: np.ndarray, first: int, last: int) -> np.ndarray:
         """Return the range of rows of some blocks."""
         bounds = self.dataset.index.block_bounds
         return rows[bounds[first] : bounds[last]]
 
-    def _block(self, number: int) -> RowBlock:
+    def _block(self, number: int) -> MatrixRowBlock:
         if number not in self._blocks:
             self._blocks[number] = self.dataset.block(number)
         return self._blocks[number]
 
     def _sweep(
-        self, block: RowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, first_pass: bool
+        self, block: MatrixRowBlock, mine: slice, bounds: list[int], shared: Arrays, *, rewound: bool, first_pass: bool
     ) -> float:
         """Take the steps for the ratings in a cell: rows `mine`, columns with ranks between `bounds`."""
-        ratings = sgd.Ratings(block.offsets[1:], block.columns, block.values, shared["following"][mine])
+        ratings = sgd.RatingRows(block.offsets[1:], block.columns, block.values, shared["following"][mine])
         if rewound:
             sgd.rewind(ratings, block.offsets, bounds[0])
         steps = self.steps(1, first_pass=first_pass)
@@ -295,7 +295,7 @@ class DataParallelGradient(StochasticGradient):
         mine = slice(*self.dataset.index.block_bounds[job.part : job.part + 2].tolist())
         bounds, first = [0, self.dataset.columns], job.stream[0] == 0
         loss = self._sweep(self._block(job.part), mine, bounds, shared, rewound=True, first_pass=first)
-        with silent():
+        with silence_overflow():
             return loss, *(after - array for after, array in zip(replica, before, strict=True))
 
     def aggregate(
@@ -306,6 +306,6 @@ class DataParallelGradient(StochasticGradient):
         losses, *changes = zip(*answers, strict=True)
         sums = super().aggregate(phase, shared, deltas, losses)
         for name, change in zip(("columns", "column_squares"), changes, strict=True):
-            with silent():
+            with silence_overflow():
                 shared[name] += sum(change) / np.float32(len(answers) if self.combine == "mean" else 1)
         return sums

@@ -21,16 +21,16 @@ from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 import numpy as np
 from msgspec import Meta
 
-from blocks.arrays import Float32, Int64, Pieces, write_arrays
-from blocks.bounds import require, require_below
-from blocks.errors import Diverged
-from blocks.files import publish
+from blocks.arrays import ArrayPieces, Float32, Int64, write_arrays
+from blocks.bounds_checks import require_below, require_valid
+from blocks.errors import ModelDiverged
+from blocks.files import publish_file
 from blocks.ratings.matrix import Matrix
-from blocks.schemas import ArrayFile, File
-from blocks.store import read_lines
-from samplers.external_sort import RowsInOrder
-from samplers.factorization.rows import BIASES
-from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
+from blocks.schemas import ArrayFileEntry, FileEntry
+from blocks.stored_dataset import read_lines
+from samplers.external_sort import ReorderedRows
+from samplers.factorization.row_kernels import BIASES
+from samplers.model_files import ModelManifest, SavedModel, file_entry, write_manifest
 
 KIND = "matrix factorization"
 _RUN = 1 << 20  # number of values written at a time
@@ -111,9 +111,9 @@ class FoldInSolver(TypedDict):
 class FactorFiles(TypedDict):
     """Manifest entries for the files of a factorization."""
 
-    factors: ArrayFile
-    rows: File
-    columns: File
+    factors: ArrayFileEntry
+    rows: FileEntry
+    columns: FileEntry
 
 
 class FactorManifest(ModelManifest):
@@ -126,27 +126,29 @@ class FactorManifest(ModelManifest):
     files: FactorFiles
 
 
-class FactorModel(ModelFiles, Factorization):
+class FactorModel(SavedModel, Factorization):
     """A factorization opened for reading; its arrays are mapped."""
 
     kind = KIND
     holds = FactorManifest
 
     def __init__(self, path: Path) -> None:
-        ModelFiles.__init__(self, path)
+        SavedModel.__init__(self, path)
         told, arrays = self.manifest, self.map("factors", Factors)
         sides = []
         for side in ("row", "column"):
             factors, biases, entries = (arrays[f"{side}_{name}"] for name in ("factors", "biases", "entries"))
             fits = factors.size == biases.size * told["rank"] and entries.size == biases.size
-            require(fits, path / told["files"]["factors"]["file"], f"its arrays have different numbers of {side}s")
+            require_valid(
+                fits, path / told["files"]["factors"]["file"], f"its arrays have different numbers of {side}s"
+            )
             names = path / told["files"][f"{side}s"]["file"]
             sides.append(Side(names, factors.reshape(-1, told["rank"]), biases, entries))
         Factorization.__init__(self, told["mean"], told["biases"], told["solver"], *sides)
 
 
-class Trained(NamedTuple):
-    """Trained rows or columns, in the layout of `samplers.factorization.rows`.
+class TrainedFactors(NamedTuple):
+    """Trained rows or columns, in the layout of `samplers.factorization.row_kernels`.
 
     factors: float32 (n, width), rows by position or columns by rank. entries: int64 (n,). order: int64 (names,),
     position or rank of each name, or -1. unit: unit of the factors; the unit of biases is the product of both sides'
@@ -159,22 +161,22 @@ class Trained(NamedTuple):
     unit: float = 1.0
 
 
-def trained_rows(dataset: Matrix, factors: np.ndarray) -> Trained:
+def trained_rows(dataset: Matrix, factors: np.ndarray) -> TrainedFactors:
     entries = np.concatenate([np.diff(dataset.block(number).offsets) for number in range(dataset.block_count)])
-    return Trained(factors, entries, row_order(dataset))
+    return TrainedFactors(factors, entries, row_order(dataset))
 
 
-def trained_columns(dataset: Matrix, factors: np.ndarray) -> Trained:
+def trained_columns(dataset: Matrix, factors: np.ndarray) -> TrainedFactors:
     entries = np.asarray(dataset.whole.column_entries)
-    return Trained(factors, entries, place_of_line(dataset.index.column_ids, dataset.columns))
+    return TrainedFactors(factors, entries, place_of_line(dataset.index.column_ids, dataset.columns))
 
 
 def write_factors(
     directory: Path,
     dataset: Matrix,
     *,
-    rows: Trained,
-    columns: Trained,
+    rows: TrainedFactors,
+    columns: TrainedFactors,
     biases: bool,
     rank: int,
     mean: float,
@@ -186,15 +188,15 @@ def write_factors(
     row_names: contents of rows.txt in pieces, if the names are not those of `dataset` but of the whole dataset of which
     it is a shard.
     """
-    arrays: dict[str, np.ndarray | Pieces] = {}
+    arrays: dict[str, np.ndarray | ArrayPieces] = {}
     with ExitStack() as stack:
         for bias, (side, trained) in enumerate((("row", rows), ("column", columns))):
             factors, entries, order, unit = trained
             first = BIASES if biases else 0
             order[entries[order] == 0] = -1  # where order is -1, the last row's entries do not matter
             starts = np.arange(len(factors) + 1) * factors.shape[1]
-            ordered = stack.enter_context(RowsInOrder(directory, factors.reshape(-1), starts, order))
-            arrays[f"{side}_factors"] = Pieces(
+            ordered = stack.enter_context(ReorderedRows(directory, factors.reshape(-1), starts, order))
+            arrays[f"{side}_factors"] = ArrayPieces(
                 "float32", order.size * rank, _factors(ordered, order, first, rank, unit)
             )
             own_biases = factors[:, bias].copy() if biases else np.zeros(len(factors), np.float32)  # contiguous
@@ -203,7 +205,7 @@ def write_factors(
         files = {"factors": write_arrays(directory, "factors.h5", arrays)}
     for name, entry in dataset.manifest["texts"].items():
         path = directory / f"{name}.txt"
-        with publish(path) as beside:
+        with publish_file(path) as beside:
             if name == "rows" and row_names is not None:
                 with beside.open("wb") as file:
                     file.writelines(row_names)
@@ -242,15 +244,15 @@ def _in_order(numbers: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def natural(numbers: np.ndarray, unit: float) -> np.ndarray:
-    """Convert numbers, float32 (n,), from a unit to 1; raises Diverged if not all are finite."""
+    """Convert numbers, float32 (n,), from a unit to 1; raises ModelDiverged if not all are finite."""
     with np.errstate(over="ignore"):
         found = numbers if unit == 1 else numbers * np.float32(unit)
     if not np.isfinite(found).all():
-        raise Diverged("the model diverged: factors or biases are not finite; no model is written")
+        raise ModelDiverged("the model diverged: factors or biases are not finite; no model is written")
     return found
 
 
-def _factors(ordered: RowsInOrder, order: np.ndarray, first: int, rank: int, unit: float) -> Iterator[np.ndarray]:
+def _factors(ordered: ReorderedRows, order: np.ndarray, first: int, rank: int, unit: float) -> Iterator[np.ndarray]:
     """Yield `rank` numbers, starting at `first`, of each row in the given order, some rows at a time; 0 where `order`
     is -1.
     """

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.ratings.chunks import BLANKS, RatingsInput
-from blocks.ratings.formats import FormatOptions
+from blocks.ratings.formats import RatingsFormatOptions
+from blocks.ratings.input_chunks import BLANKS, RatingsInput
 from blocks.ratings.matrix import LARGEST
-from blocks.ratings.reader import RatingNames, Reader
-from blocks.sources import Opening, Source, whole_line
+from blocks.ratings.rating_parser import RatingsParser, UserOrItemNames
+from blocks.text_inputs import InputOpenOptions, TextInput, last_line_end
 from samplers.factorization.model import Factorization
-from samplers.factorization.rated_items import RatedItems, by_user
+from samplers.factorization.rated_items import RatedItems, group_by_user
 
 
 class NewRatings(NamedTuple):
@@ -32,9 +32,9 @@ def read_new_ratings(model: Factorization, path: str) -> NewRatings:
 
     Raises RequestError for a bad line, and if nothing can be learned from the file.
     """
-    reader, numbers = Reader(-LARGEST, LARGEST, skip=False), dict[str, int]()
+    reader, numbers = RatingsParser(-LARGEST, LARGEST, skip=False), dict[str, int]()
     parts = [(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))]
-    for chunk in RatingsInput(path, FormatOptions(), Opening(None), count()).chunks:
+    for chunk in RatingsInput(path, RatingsFormatOptions(), InputOpenOptions(None), count()).chunks:
         found = reader.read(chunk)
         users = np.array([numbers.setdefault(name, len(numbers)) for name in names_of(found.users)], np.int64)
         items = np.array([model.columns.places.get(name, -1) for name in names_of(found.items)], np.int64)
@@ -45,7 +45,7 @@ def read_new_ratings(model: Factorization, path: str) -> NewRatings:
         what = "none of its items was in the training" if items.size else "no ratings found"
         raise RequestError(f"{path}: {what}", "Items must be spelled as in the ratings of the training.")
     require_counts(model, float(values.min()), path)
-    rated = by_user(len(numbers), users[known], items[known], values[known].astype(np.float32))
+    rated = group_by_user(len(numbers), users[known], items[known], values[known].astype(np.float32))
     return NewRatings(list(numbers), rated, int(np.count_nonzero(~known)))
 
 
@@ -58,7 +58,7 @@ def require_counts(model: Factorization, lowest: float, where: object) -> None:
         )
 
 
-def names_of(found: RatingNames) -> list[str]:
+def names_of(found: UserOrItemNames) -> list[str]:
     """Return the name of each rating's user or item."""
     names = found.joined[:-1].decode().split("\n")[:-1]
     return names if found.places is None else [names[place] for place in found.places.tolist()]
@@ -73,7 +73,7 @@ class ListedItems(NamedTuple):
 
 def read_items(model: Factorization, path: str) -> ListedItems:
     """Read a file with an item name on each line. Raises RequestError if the model has none of the items."""
-    text = b"".join(data for _, data in Source(path).chunks(whole_line)).decode("utf-8", "replace")
+    text = b"".join(data for _, data in TextInput(path).chunks(last_line_end)).decode("utf-8", "replace")
     names = {line.strip(BLANKS) for line in text.split("\n")} - {""}
     found = sorted(model.columns.places[name] for name in names if name in model.columns.places)
     if not found:

@@ -11,7 +11,7 @@ from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
 from ooc.engine import StaticEngine
 from ooc.runs.run import Run
-from ooc.runs.schemas import HeldOutSettings
+from ooc.runs.schemas import HeldOutObserverSettings
 from ooc.training import publish_model
 from samplers.factorization.model import row_order
 from samplers.factorization.program import SIDES, FactorizationProgram
@@ -42,7 +42,7 @@ class FactorizationObserver:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        run.settings(HeldOutSettings)
+        run.settings(HeldOutObserverSettings)
         self._held_out = run.held_out(Matrix)
         self._order = row_order(run.dataset(Matrix)) if self._held_out else np.empty(0, np.int64)
 

@@ -8,16 +8,16 @@ from typing import NamedTuple, TextIO
 
 import numpy as np
 
-from blocks.ratings.chunks import RatingsInput
-from blocks.ratings.formats import FormatOptions
-from blocks.ratings.reader import Reader
-from blocks.sources import Opening
+from blocks.ratings.formats import RatingsFormatOptions
+from blocks.ratings.input_chunks import RatingsInput
+from blocks.ratings.rating_parser import RatingsParser
+from blocks.text_inputs import InputOpenOptions
 from samplers.factorization.model import Factorization, FactorModel, Side
 from samplers.factorization.new_ratings import names_of
 from samplers.factorization.rating_errors import predictions
 
 
-class Pairs(NamedTuple):
+class PredictedPairCounts(NamedTuple):
     """Number of pairs, and of pairs with an unknown user, an unknown item, or either."""
 
     all: int
@@ -27,8 +27,8 @@ class Pairs(NamedTuple):
 
 
 def predict_file(
-    model: FactorModel, pairs: str, out: TextIO, written: FormatOptions, encoding: str | None = None
-) -> Pairs:
+    model: FactorModel, pairs: str, out: TextIO, written: RatingsFormatOptions, encoding: str | None = None
+) -> PredictedPairCounts:
     """Write a line with user, item and prediction for each pair; returns the counts.
 
     pairs: path of a file in a format of `ooc ingest ratings`. written: format of the file; if its rating column is
@@ -36,8 +36,8 @@ def predict_file(
     """
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])
-    reader, done = Reader(-np.inf, np.inf, skip=False), np.zeros(4, np.int64)
-    for chunk in RatingsInput(pairs, written, Opening(encoding), count()).chunks:
+    reader, done = RatingsParser(-np.inf, np.inf, skip=False), np.zeros(4, np.int64)
+    for chunk in RatingsInput(pairs, written, InputOpenOptions(encoding), count()).chunks:
         found = reader.read(chunk)
         users, items = (names_of(side) for side in (found.users, found.items))
         rows, columns = _places(model.rows, users), _places(model.columns, items)
@@ -45,7 +45,7 @@ def predict_file(
         writer.writerows(zip(users, items, (f"{score:.6g}" for score in scores.tolist()), strict=True))
         no_user, no_item = rows < 0, columns < 0
         done += [rows.size, *(int(some.sum()) for some in (no_user, no_item, no_user | no_item))]
-    return Pairs(*done.tolist())
+    return PredictedPairCounts(*done.tolist())
 
 
 def predict_pairs(model: Factorization, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -9,8 +9,8 @@ over the known entries. With the penalty "entry", n is the number of known entri
 others, AAIM 2008); with "row", n is 1 (STRADS supplement, equation 2).
 
 Factors and biases are stored in two shared arrays, rows by position and columns by rank, in the layout of
-`samplers.factorization.rows`. Both are primary state, and may be kept in a file. Each row is written by one job only,
-while no other job reads it.
+`samplers.factorization.row_kernels`. Both are primary state, and may be kept in a file. Each row is written by one job
+only, while no other job reads it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from blocks.errors import Diverged, RequestError
-from blocks.ratings.matrix import LARGEST, PART_ENTRIES, ColumnSlice, Matrix, RowBlock
+from blocks.errors import ModelDiverged, RequestError
+from blocks.ratings.matrix import LARGEST, PART_ENTRIES, Matrix, MatrixColumnSlice, MatrixRowBlock
 from ooc.program import Arrays, Job, Phase, StaticProgram, Sweep
-from ooc.ring.packets import Passage
+from ooc.ring.packet_slots import PartInTransit
 from ooc.rng import stream_key
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.factorization.model import Trained, export_bytes, trained_columns, trained_rows, write_factors
-from samplers.factorization.rating_units import check_unit, entries_in_unit, rows_in_unit, size_of
-from samplers.factorization.rows import BIASES, RowPenalty, draw_factors, squared_errors
+from samplers.factorization.model import TrainedFactors, export_bytes, trained_columns, trained_rows, write_factors
+from samplers.factorization.rating_units import check_unit, entries_in_unit, rating_size, rows_in_unit
+from samplers.factorization.row_kernels import BIASES, RowPenalty, draw_factors, squared_errors
 from samplers.factorization.simd import LANE
 
 SIDES = ("rows", "columns")
@@ -79,7 +79,7 @@ class FactorizationProgram(StaticProgram):
             raise RequestError(f"--penalty: unknown penalty {penalty!r}", f"Choose one of: {', '.join(PENALTIES)}.")
         self.rank, self.seed, self.regularization = rank, seed, np.float32(regularization)
         self.biases, mean = biases, dataset.whole.mean if center else 0.0
-        self.size = size_of(dataset.whole, mean)
+        self.size = rating_size(dataset.whole, mean)
         self.unit, self.mean = unit, mean / unit
         # unit of products of factors
         self.scale = self.size / self.unit if self.unit != 1 else dataset.whole.deviation or 1.0
@@ -132,7 +132,7 @@ class FactorizationProgram(StaticProgram):
         types.
         """
         ends, zero, one = np.array([0, 1]), np.zeros(1, np.uint32), np.ones(1, np.float32)
-        row, column = RowBlock(zero, ends, zero, one), ColumnSlice(ends, zero, one)
+        row, column = MatrixRowBlock(zero, ends, zero, one), MatrixColumnSlice(ends, zero, one)
         for array in (*row, *column):
             array.setflags(write=False)  # read-only like mapped files, as numba distinguishes these types
         shared = self.tiny_arrays()
@@ -148,7 +148,7 @@ class FactorizationProgram(StaticProgram):
         """Return shared arrays for one row and one column, for `warm_up`."""
         return {name: np.zeros((1, *spec.shape[1:]), spec.dtype) for name, spec in self.shared_arrays().items()}
 
-    def tiny_passage(self, phase: Phase) -> Passage | None:
+    def tiny_passage(self, phase: Phase) -> PartInTransit | None:
         """Return a slice in transit with one column, for `warm_up`, in phases with rotating slices."""
         return None
 
@@ -166,7 +166,7 @@ class FactorizationProgram(StaticProgram):
 
     def start_factors(self, job: Job) -> None:
         """Draw small random factors; factors that start at 0 would never change."""
-        mine, side = self.mine(job), SIDES.index("rows" if isinstance(job.data, RowBlock) else "columns")
+        mine, side = self.mine(job), SIDES.index("rows" if isinstance(job.data, MatrixRowBlock) else "columns")
         key, spread = stream_key(self.seed, side), self.spreads[side] * math.sqrt(self.scale / self.rank)
         draw_factors(mine[:, self.first : self.used], self.numbers(job), key, np.float32(spread))
         if self.biases:
@@ -189,7 +189,7 @@ class FactorizationProgram(StaticProgram):
         row.
         """
         weights = np.maximum(entries, 1) if self.penalty.per_entry else np.ones(len(entries))
-        with silent():
+        with silence_overflow():
             squares = self._squares(factors)
             if self.unit != 1:
                 of_biases = self._squares(factors[:, : self.first])
@@ -205,7 +205,7 @@ class FactorizationProgram(StaticProgram):
         """Return the line numbers, in rows.txt or columns.txt of the whole dataset, of the rows or columns of a part:
         integers (n,).
         """
-        if not isinstance(job.data, RowBlock):
+        if not isinstance(job.data, MatrixRowBlock):
             return self.dataset.index.column_ids[job.within(self.dataset.index.slice_bounds)]
         lines = job.data.rows[job.first : job.last]
         return self.dataset.originals()[lines] if self.dataset.shards > 1 else lines
@@ -213,17 +213,17 @@ class FactorizationProgram(StaticProgram):
     def mine(self, job: Job) -> np.ndarray:
         """Return the factors of the rows or columns in a part: float32 (n, width)."""
         index = self.dataset.index
-        if isinstance(job.data, RowBlock):
+        if isinstance(job.data, MatrixRowBlock):
             return job.shared["rows"][job.within(index.block_bounds)]
         return job.shared["columns"][job.within(index.slice_bounds)]
 
     def others(self, job: Job) -> np.ndarray:
         """Return the factors of the opposite side, columns for rows and rows for columns: float32 (n, width)."""
-        return job.shared["columns" if isinstance(job.data, RowBlock) else "rows"]
+        return job.shared["columns" if isinstance(job.data, MatrixRowBlock) else "rows"]
 
     def fixed(self, job: Job) -> int:
         """Return the index of the factor that is fixed to 1 in a part, or -1."""
-        return int(isinstance(job.data, RowBlock)) if self.biases else -1
+        return int(isinstance(job.data, MatrixRowBlock)) if self.biases else -1
 
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
@@ -233,14 +233,14 @@ class FactorizationProgram(StaticProgram):
         return self.finite({"squared_error": math.fsum(answers) * self.unit**2 / self.passes})
 
     def finite(self, sums: dict[str, float]) -> dict[str, float]:
-        """Return sums over the entries; raises Diverged unless all are finite."""
+        """Return sums over the entries; raises ModelDiverged unless all are finite."""
         if not all(map(math.isfinite, sums.values())):
             raise self.diverged()
         return sums
 
-    def diverged(self) -> Diverged:
+    def diverged(self) -> ModelDiverged:
         """Return the error for infinite or NaN factors."""
-        return Diverged(
+        return ModelDiverged(
             f"{self.option}: the training diverged: factors are no longer finite; {self.cause()}", self.remedy()
         )
 
@@ -294,7 +294,7 @@ class FactorizationProgram(StaticProgram):
         rows, columns = trained_rows(self.dataset, shared["rows"]), trained_columns(self.dataset, shared["columns"])
         self.write(directory, rows, columns)
 
-    def write(self, directory: Path, rows: Trained, columns: Trained, **more: Any) -> None:
+    def write(self, directory: Path, rows: TrainedFactors, columns: TrainedFactors, **more: Any) -> None:
         """Write a model; see `write_factors`."""
         unit = math.sqrt(self.unit)
         try:
@@ -309,7 +309,7 @@ class FactorizationProgram(StaticProgram):
                 solver=self.solver(),
                 **more,
             )
-        except Diverged:
+        except ModelDiverged:
             raise self.diverged() from None
 
     def solver(self) -> dict[str, Any]:
@@ -323,7 +323,7 @@ class FactorizationProgram(StaticProgram):
         }
 
 
-def silent() -> np.errstate:
+def silence_overflow() -> np.errstate:
     """Silence NumPy warnings where the training may diverge; `MatrixFactorization.finite` raises the error."""
     return np.errstate(over="ignore", invalid="ignore")
 

@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.ratings.matrix import LARGEST, Matrix, RowBlock
+from blocks.ratings.matrix import LARGEST, Matrix, MatrixRowBlock
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.workers.shared_arrays import ArraySpec
 from ooc.workers.worker import ProgramSpec
 from samplers.factorization import als, ccd
 from samplers.factorization.options import FactorizationOptions
-from samplers.factorization.program import FactorizationProgram, silent
-from samplers.factorization.rating_units import unit_of
-from samplers.factorization.rows import LEAST
+from samplers.factorization.program import FactorizationProgram, silence_overflow
+from samplers.factorization.rating_units import rating_unit
+from samplers.factorization.row_kernels import LEAST
 from samplers.factorization.simd import LANE
 from samplers.options import takers
 from samplers.programs import target
@@ -134,8 +134,8 @@ class ImplicitFeedback(AlternatingLeastSquares):
                 "Leave out user-item pairs without a count when you ingest.",
             )
         self.alpha, self.scale = np.float32(alpha), 1.0
-        self.divisor = max(unit_of(alpha * self.size), 1.0)
-        self.confidences = als.Confidences(np.float32(alpha / self.divisor), np.float32(1 / self.divisor))
+        self.divisor = max(rating_unit(alpha * self.size), 1.0)
+        self.confidences = als.ImplicitConfidences(np.float32(alpha / self.divisor), np.float32(1 / self.divisor))
         self.penalty = self.penalty._replace(regularization=np.float32(self.regularization / self.divisor))
 
     def cause(self) -> str:
@@ -177,7 +177,7 @@ class ImplicitFeedback(AlternatingLeastSquares):
 
     def _of_unit(self, job: Job) -> np.ndarray:
         """Return the factors of all rows of a block, or of all columns of a slice."""
-        by_row = isinstance(job.data, RowBlock)
+        by_row = isinstance(job.data, MatrixRowBlock)
         bounds = self.dataset.index.block_bounds if by_row else self.dataset.index.slice_bounds
         return job.shared["rows" if by_row else "columns"][slice(*bounds[job.unit : job.unit + 2].tolist())]
 
@@ -185,13 +185,13 @@ class ImplicitFeedback(AlternatingLeastSquares):
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
     ) -> dict[str, float]:
         if phase in (self.row_products, self.column_products):
-            with silent():
+            with silence_overflow():
                 shared["products"][:] = np.sum(answers, axis=0) / self.divisor
             return {}
         return super().aggregate(phase, shared, deltas, answers)
 
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
-        with silent():
+        with silence_overflow():
             products = (np.sum(list(sweep(phase)), axis=0) for phase in (self.row_products, self.column_products))
             everywhere = float(np.sum(np.multiply(*products)))
         known, penalties = map(_sum_of, zip(*sweep(self.known_terms), strict=True))
@@ -215,7 +215,7 @@ def _sum_of(terms: Iterable[float]) -> float:
 def products(factors: np.ndarray) -> np.ndarray:
     """Return the sum of the outer products of rows, float32 (n, R), with themselves: float64 (R, R)."""
     total = np.zeros((factors.shape[1],) * 2)
-    with silent():
+    with silence_overflow():
         for first in range(0, len(factors), _CHUNK):
             some = factors[first : first + _CHUNK]
             total += some.T @ some

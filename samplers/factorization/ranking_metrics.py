@@ -23,8 +23,8 @@ from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
 from samplers.factorization.model import Factorization, row_order
 from samplers.factorization.rated_items import RatedItems, read_rated
-from samplers.factorization.recommendation import Users, candidates, known_users
-from samplers.factorization.top_items import Candidates
+from samplers.factorization.recommendation import UserBatch, candidates, known_users
+from samplers.factorization.top_items import CandidateItems
 
 
 class RankingMetrics(TypedDict):
@@ -37,7 +37,7 @@ class RankingMetrics(TypedDict):
     coverage: float
 
 
-class Rankings(TypedDict):
+class RankingMetricsComparison(TypedDict):
     """Metrics of a model, and of recommending the items with the most ratings in the training to every user.
 
     top: T. users: number of users with relevant items.
@@ -49,10 +49,10 @@ class Rankings(TypedDict):
     popularity: RankingMetrics
 
 
-class _Sums:
+class _RankingMetricSums:
     """Sums of metrics over users. chosen: items to recommend. top: T. items: number of all items."""
 
-    def __init__(self, chosen: Candidates, top: int, items: int) -> None:
+    def __init__(self, chosen: CandidateItems, top: int, items: int) -> None:
         self._chosen, self._top = chosen, top
         self._sums, self._covered = np.zeros(4), np.zeros(items, bool)
 
@@ -80,7 +80,7 @@ class _Sums:
 
 def rank_held_out(
     model: Factorization, trained_on: Matrix, held_out: Matrix, top: int, threshold: float | None
-) -> Rankings:
+) -> RankingMetricsComparison:
     """Return the metrics of recommendations for the users of a dataset; see `ranking_metrics`.
 
     trained_on: ratings of the training. held_out: ratings with the same names of users and items.
@@ -94,7 +94,7 @@ def rank_held_out(
 
 def rank_rated(
     model: Factorization, train: RatedItems, test: RatedItems, top: int, threshold: float | None
-) -> Rankings:
+) -> RankingMetricsComparison:
     """Return the metrics of recommendations for the users with ratings in `test`; see `ranking_metrics`.
 
     train, test: ratings of all users of the model.
@@ -106,8 +106,8 @@ def rank_rated(
 
 
 def ranking_metrics(
-    model: Factorization, batches: Iterable[tuple[Users, RatedItems]], top: int, threshold: float | None
-) -> Rankings:
+    model: Factorization, batches: Iterable[tuple[UserBatch, RatedItems]], top: int, threshold: float | None
+) -> RankingMetricsComparison:
     """Return the metrics of recommendations for users.
 
     batches: users with the items they have seen, and their held-out ratings. top: T. threshold: lowest rating of a
@@ -115,8 +115,8 @@ def ranking_metrics(
     """
     items, users = len(model.columns), 0
     chosen, ratings = candidates(model), np.asarray(model.columns.entries, np.float32)
-    popular = Candidates(np.empty((items, 0), np.float32), ratings, chosen.items)
-    of_model, of_popularity = (_Sums(each, top, items) for each in (chosen, popular))
+    popular = CandidateItems(np.empty((items, 0), np.float32), ratings, chosen.items)
+    of_model, of_popularity = (_RankingMetricSums(each, top, items) for each in (chosen, popular))
     for some, held_out in batches:
         assert some.seen is not None
         relevant = _relevant(held_out, some.seen, threshold)

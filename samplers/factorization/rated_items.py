@@ -51,7 +51,7 @@ def offsets_of(counts: np.ndarray) -> np.ndarray:
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
-def by_user(count: int, users: np.ndarray, items: np.ndarray, values: np.ndarray) -> RatedItems:
+def group_by_user(count: int, users: np.ndarray, items: np.ndarray, values: np.ndarray) -> RatedItems:
     """Return ratings, given in any order, of `count` users; of several ratings of an item by a user, the last counts.
 
     users, items: integers (N,). values: float (N,).

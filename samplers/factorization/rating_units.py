@@ -15,19 +15,19 @@ from itertools import pairwise
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.ratings.matrix import PART_ENTRIES, RowBlock, WholeMatrix
-from blocks.store import parts
+from blocks.ratings.matrix import PART_ENTRIES, MatrixRowBlock, WholeMatrixStatistics
+from blocks.stored_dataset import range_parts
 
 ORDINARY = 1 / 32, 1024.0  # sizes of ratings for which the unit is 1
 _MOST_POWER = 63  # float32 holds 4^63 and 4^-63
 
 
-def size_of(values: WholeMatrix, mean: float) -> float:
+def rating_size(values: WholeMatrixStatistics, mean: float) -> float:
     """Return the root mean square of ratings minus a mean."""
     return math.hypot(values.deviation, values.mean - mean)
 
 
-def unit_of(size: float) -> float:
+def rating_unit(size: float) -> float:
     """Return the unit for ratings of a size; in this unit, the size is from 1 to 4."""
     if size == 0 or ORDINARY[0] <= size <= ORDINARY[1]:
         return 1.0
@@ -36,8 +36,8 @@ def unit_of(size: float) -> float:
 
 
 def check_unit(unit: float) -> None:
-    """Raise RequestError unless a unit is a possible result of `unit_of`."""
-    if unit != 1 and not (0 < unit < math.inf and unit == unit_of(unit)):
+    """Raise RequestError unless a unit is a possible result of `rating_unit`."""
+    if unit != 1 and not (0 < unit < math.inf and unit == rating_unit(unit)):
         raise RequestError(f"unit must be 1 or a power of 4, got {unit:g}", "Train a new run.")
 
 
@@ -61,9 +61,9 @@ def entries_in_unit(
     return moved, others[mine], in_unit(values[mine], unit)
 
 
-def rows_in_unit(block: RowBlock, unit: float) -> Iterator[RowBlock]:
+def rows_in_unit(block: MatrixRowBlock, unit: float) -> Iterator[MatrixRowBlock]:
     """Yield the rows of a block with values in a unit: all at once if the unit is 1, else some at a time."""
-    bounds = [0, block.rows.size] if unit == 1 else parts(block.offsets, PART_ENTRIES).tolist()
+    bounds = [0, block.rows.size] if unit == 1 else range_parts(block.offsets, PART_ENTRIES).tolist()
     for first, last in pairwise(bounds):
         entries = entries_in_unit(block.offsets[first : last + 1], block.columns, block.values, unit)
-        yield RowBlock(block.rows[first:last], *entries)
+        yield MatrixRowBlock(block.rows[first:last], *entries)

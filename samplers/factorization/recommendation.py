@@ -9,20 +9,20 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
+from blocks.number_spool import NumberSpool
 from blocks.ratings.matrix import Matrix
-from blocks.spool import NumberSpool
-from samplers.external_sort import RowsInOrder
+from samplers.external_sort import ReorderedRows
 from samplers.factorization.model import Factorization, FactorModel, row_order
 from samplers.factorization.new_ratings import require_counts
 from samplers.factorization.rated_items import RatedItems, read_rated
-from samplers.factorization.top_items import Candidates, TopItems
+from samplers.factorization.top_items import CandidateItems, TopItems
 
 _NUMBERS = 1 << 22  # factors, ratings or recommended items that are held at a time
 _SWEEPS = 200  # maximum number of sweeps for nonnegative factors
 _LEAST_PENALTY = 1e-10  # relative to the trace, for a direct solution, which at rank 64 takes a 16th of the time
 
 
-class Users(NamedTuple):
+class UserBatch(NamedTuple):
     """Some users.
 
     numbers: int64 (n,), position of each user among those that were asked for. factors: float (n, R). biases: float
@@ -35,7 +35,9 @@ class Users(NamedTuple):
     seen: RatedItems | None
 
 
-def known_users(model: Factorization, users: np.ndarray, top: int, trained_on: Matrix | None = None) -> Iterator[Users]:
+def known_users(
+    model: Factorization, users: np.ndarray, top: int, trained_on: Matrix | None = None
+) -> Iterator[UserBatch]:
     """Yield users of the training in batches, in the order in which the ratings of the training are stored.
 
     users: int64 (n,), indices of their names. top: number of items that each user gets. trained_on: ratings of the
@@ -46,7 +48,7 @@ def known_users(model: Factorization, users: np.ndarray, top: int, trained_on: M
     for some in _batches(order, model, top, trained_on):
         seen = read_rated(trained_on, places[some]) if trained_on else None
         lines = users[some]
-        yield Users(some, model.rows.factors[lines], model.rows.biases[lines], seen)
+        yield UserBatch(some, model.rows.factors[lines], model.rows.biases[lines], seen)
 
 
 def require_trained_on(model: FactorModel, ratings: Matrix) -> None:
@@ -58,7 +60,7 @@ def require_trained_on(model: FactorModel, ratings: Matrix) -> None:
         )
 
 
-def later_users(model: Factorization, ratings: Matrix, users: np.ndarray, top: int) -> Iterator[Users]:
+def later_users(model: Factorization, ratings: Matrix, users: np.ndarray, top: int) -> Iterator[UserBatch]:
     """Yield users of other ratings in batches, with factors solved for from these ratings.
 
     ratings: ratings of the model's items, from `ooc ingest ratings --items-from`. users: int64 (n,), indices of their
@@ -75,7 +77,7 @@ def later_users(model: Factorization, ratings: Matrix, users: np.ndarray, top: i
         yield folded_in(model, some, read_rated(ratings, places[some]))
 
 
-def users_of(model: Factorization, rated: RatedItems, users: np.ndarray, top: int) -> Iterator[Users]:
+def memory_users(model: Factorization, rated: RatedItems, users: np.ndarray, top: int) -> Iterator[UserBatch]:
     """Yield users of ratings in memory in batches, with factors solved for from these ratings.
 
     users: int64 (n,), some of the users of `rated`. top: see `known_users`.
@@ -84,12 +86,12 @@ def users_of(model: Factorization, rated: RatedItems, users: np.ndarray, top: in
         yield folded_in(model, some, rated.of(users[some]))
 
 
-def folded_in(model: Factorization, numbers: np.ndarray, rated: RatedItems) -> Users:
-    """Return users with factors solved for from their ratings. numbers: see `Users`."""
+def folded_in(model: Factorization, numbers: np.ndarray, rated: RatedItems) -> UserBatch:
+    """Return users with factors solved for from their ratings. numbers: see `UserBatch`."""
     solved = np.empty((numbers.size, 1 + model.rank))
     for user, (first, last) in enumerate(zip(rated.offsets[:-1], rated.offsets[1:], strict=True)):
         solved[user] = fold_in(model, rated.items[first:last], rated.values[first:last])
-    return Users(numbers, solved[:, 1:], solved[:, 0], rated)
+    return UserBatch(numbers, solved[:, 1:], solved[:, 0], rated)
 
 
 def _batches(order: np.ndarray, model: Factorization, top: int, ratings: Matrix | None) -> Iterator[np.ndarray]:
@@ -138,7 +140,7 @@ def _nonnegative(system: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return found
 
 
-def candidates(model: Factorization, items: np.ndarray | None = None) -> Candidates:
+def candidates(model: Factorization, items: np.ndarray | None = None) -> CandidateItems:
     """Return the items that can be recommended: those with ratings in the training.
 
     items: int64, indices of the items to choose from, None for all.
@@ -146,11 +148,11 @@ def candidates(model: Factorization, items: np.ndarray | None = None) -> Candida
     wanted = np.ones(len(model.columns), bool) if items is None else np.zeros(len(model.columns), bool)
     wanted[slice(None) if items is None else items] = True
     rated = np.flatnonzero(wanted & (np.asarray(model.columns.entries) > 0))
-    return Candidates(model.columns.factors, model.columns.biases, rated)
+    return CandidateItems(model.columns.factors, model.columns.biases, rated)
 
 
 def recommend(
-    model: Factorization, batches: Iterable[Users], top: int, chosen: Candidates, *, exclude_seen: bool
+    model: Factorization, batches: Iterable[UserBatch], top: int, chosen: CandidateItems, *, exclude_seen: bool
 ) -> Iterator[tuple[np.ndarray, TopItems]]:
     """Yield the numbers of some users, int64 (n,), and the items with the highest predictions for them; scores are
     predictions.
@@ -175,7 +177,7 @@ def in_order(
             done += numbers.size
             spool.add(np.hstack([best.items.astype(np.uint32), best.scores.view(np.uint32)]))
         stored = spool.mapped(-1)
-    with RowsInOrder(scratch, stored, 2 * top * np.arange(count + 1), place) as ordered:
+    with ReorderedRows(scratch, stored, 2 * top * np.arange(count + 1), place) as ordered:
         for first, _, run in ordered.runs():
             items, scores = np.hsplit(run.reshape(-1, 2 * top), 2)
             yield first, TopItems(items.astype(np.int32), np.ascontiguousarray(scores).view(np.float32))
@@ -189,7 +191,7 @@ def similar_items(model: Factorization, items: np.ndarray, top: int) -> Iterator
     factors = model.columns.factors
     lengths = np.sqrt(np.einsum("ij,ij->i", factors, factors))
     scale = np.float32(1.0) / np.maximum(lengths, np.finfo(np.float32).tiny)
-    chosen = Candidates(factors, np.zeros(lengths.size, np.float32), np.flatnonzero(lengths > 0), scale)
+    chosen = CandidateItems(factors, np.zeros(lengths.size, np.float32), np.flatnonzero(lengths > 0), scale)
     for some in _batches(items, model, top, None):
         itself = RatedItems(np.arange(some.size + 1), some, np.ones(some.size))
         yield some, chosen.best(factors[some] * scale[some, None], top, itself)

@@ -25,7 +25,7 @@ from samplers.factorization.programs import AlternatingLeastSquares, CoordinateD
 from samplers.factorization.simd import LANE
 
 
-class StagedColumns(GatheredRows, FactorizationProgram):
+class StagedColumnPhases(GatheredRows, FactorizationProgram):
     """Mixin: all rows as on one machine; then all columns, one slice at a time, in stages that end with a sum over the
     ring.
 
@@ -75,7 +75,7 @@ class StagedColumns(GatheredRows, FactorizationProgram):
         return self.dataset.whole.column_entries[job.within(self.dataset.index.slice_bounds)]
 
 
-class RingDescent(StagedColumns, CoordinateDescent):
+class RingDescent(StagedColumnPhases, CoordinateDescent):
     """Coordinate descent on a ring, with a stage for each factor and a final stage; see
     `samplers.factorization.shared_descent`."""
 
@@ -116,7 +116,7 @@ class RingDescent(StagedColumns, CoordinateDescent):
         return errors
 
 
-class RingLeastSquares(StagedColumns, AlternatingLeastSquares):
+class RingLeastSquares(StagedColumnPhases, AlternatingLeastSquares):
     """Least squares on a ring: one stage for each conjugate gradient step, and two further stages; see
     `samplers.factorization.shared_squares`.
     """
@@ -151,5 +151,5 @@ class RingImplicitFeedback(RingLeastSquares, ImplicitFeedback):
     machines.
     """
 
-    phases: Sequence[Phase] = (*ImplicitFeedback.phases[:3], StagedColumns.column_stages)
+    phases: Sequence[Phase] = (*ImplicitFeedback.phases[:3], StagedColumnPhases.column_stages)
     reading_phases: Sequence[Phase] = (*ImplicitFeedback.reading_phases, *GatheredRows.exported)

@@ -15,17 +15,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.ratings.matrix import Matrix, RowBlock
-from blocks.spool import NumberSpool
+from blocks.number_spool import NumberSpool
+from blocks.ratings.matrix import Matrix, MatrixRowBlock
 from ooc.program import Arrays, Job, Phase, Sweep
-from ooc.ring.packets import Passage
+from ooc.ring.packet_slots import PartInTransit
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.factorization import sgd
 from samplers.factorization.gathered_rows import GatheredRows
 from samplers.factorization.gradient_programs import GradientDescent
 from samplers.factorization.program import FactorizationProgram
 from samplers.factorization.rating_units import in_unit
-from samplers.factorization.rows import squared_errors
+from samplers.factorization.row_kernels import squared_errors
 
 
 class ColumnsInTransit(NamedTuple):
@@ -73,11 +73,11 @@ class RingGradient(GatheredRows, GradientDescent):
     def scratch_bytes(self) -> int:
         return super().scratch_bytes() + 8 * int(np.diff(self.dataset.index.slice_bounds).max())
 
-    def tiny_passage(self, phase: Phase) -> Passage | None:
+    def tiny_passage(self, phase: Phase) -> PartInTransit | None:
         if not phase.travels:
             return None
         arrived, leaving = np.zeros((2, self._column_bytes), np.uint8)
-        return Passage(arrived, leaving, np.zeros(1, np.int64))
+        return PartInTransit(arrived, leaving, np.zeros(1, np.int64))
 
     def begin(self, phase: Phase, shared: Arrays) -> None:
         if phase is self.initial[0]:
@@ -93,7 +93,7 @@ class RingGradient(GatheredRows, GradientDescent):
         return ColumnsInTransit(factors.reshape(-1, self.width), numbers[factors.size :].reshape(-1, 2))
 
     def mine(self, job: Job) -> np.ndarray:
-        if isinstance(job.data, RowBlock):
+        if isinstance(job.data, MatrixRowBlock):
             return super().mine(job)
         assert job.passage
         made = job.phase == self.column_factors.name
@@ -132,7 +132,7 @@ class RingGradient(GatheredRows, GradientDescent):
         band = (job.part + job.stage) % bands
         first, last = rows * band // bands, rows * (band + 1) // bands
         offsets, others, values = job.entries()
-        ratings = sgd.Ratings(offsets[1:], others, values, np.empty(len(factors), np.int64))
+        ratings = sgd.RatingRows(offsets[1:], others, values, np.empty(len(factors), np.int64))
         sgd.rewind(ratings, offsets, first)
         squares_of_both = squares, job.shared["row_squares"]
         steps = self.steps(0, first_pass=job.stream[0] == 0)

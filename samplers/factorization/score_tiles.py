@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from blocks.compiled import inlined, unmanaged_kernel
-from blocks.control_groups import cores
+from blocks.control_groups import core_count
 from samplers.factorization.simd import LANE, fused, load, spread, store
 
 USERS = 128  # users in a tile
@@ -44,7 +44,7 @@ class ItemTiles:
         size = len(factors)
         users = np.zeros((_padded(size, _TOGETHER), factors.shape[1] + 1), np.float32)
         users[:size, :-1], users[:size, -1] = factors, 1.0
-        with ThreadPoolExecutor(cores()) as pool:
+        with ThreadPoolExecutor(core_count()) as pool:
             for first in range(0, self._items.size, ITEMS):
                 tile, count = self._tile(first), min(ITEMS, self._items.size - first)
 

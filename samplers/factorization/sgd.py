@@ -6,9 +6,9 @@ for one rating a_ui, with e = a_ui - w_u . h_i, goes along e * h_i - lambda * w_
 Learning rates are adapted per row, with two numbers per row (Chin, Zhuang, Juan and Lin, PAKDD 2015): the rate of a row
 is the initial rate divided by the root of the sum of the mean squares of its gradients so far. The sum is kept
 separately for the first `LEADING` places and for the others: the leading places include the biases (see
-`samplers.factorization.rows`), whose gradients are so large that the other places would take too short steps. The first
-pass updates only the leading places, which learn the averages of rows and columns: the large errors of this pass would
-spoil the sums of the other places.
+`samplers.factorization.row_kernels`), whose gradients are so large that the other places would take too short steps.
+The first pass updates only the leading places, which learn the averages of rows and columns: the large errors of this
+pass would spoil the sums of the other places.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROWS_AHEAD = 16
 LEADING = LANE  # number of leading places of a row, whose squares are summed separately; LIBMF's 8 are no better
 
 
-class Ratings(NamedTuple):
+class RatingRows(NamedTuple):
     """Entries of D rows. ends: int64 (D,), end of each row in columns uint32 (N,) and values float32 (N,). following:
     int64 (D,), start of the next slice's entries.
     """
@@ -45,13 +45,13 @@ def rewind(ratings, offsets, first):
         ratings.following[d] = offsets[d] + np.searchsorted(columns, np.uint32(first))
 
 
-class Steps(NamedTuple):
+class SgdStepParameters(NamedTuple):
     """Parameters of steps.
 
     mean, rate, regularization: float32. shares: float32 (2, 2), for rows and others, factors of the squared gradients
     of leading and other places. fixed: index of the constant 1 in rows, next to the bias; -1 without biases.
     leading_only: use only the leading places. scaling: float32, factor from ratings to the unit of training. of_biases:
-    float32, see `samplers.factorization.rows.RowPenalty`.
+    float32, see `samplers.factorization.row_kernels.RowPenalty`.
     """
 
     mean: np.float32

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.factorization.rows import find_residuals, penalty_of
+from samplers.factorization.row_kernels import find_residuals, row_penalty
 from samplers.factorization.simd import LANE
 
 
@@ -57,11 +57,11 @@ def descend(offsets, residuals, tile, sums, rows, place, biased, entries, penalt
 
     sums: float64 (D, 2), over the entries on all machines. entries: int64 (D,), number of these entries. place: index
     of the factor, `biased` if it is a bias; the tile has the factors of the other side. penalty:
-    `samplers.factorization.rows.RowPenalty`. least: float32, lower bound of factors.
+    `samplers.factorization.row_kernels.RowPenalty`. least: float32, lower bound of factors.
     """
     of_entries = tile[place % LANE]
     for d in range(offsets.size - 1):
-        regularization = np.float64(penalty_of(penalty, max(entries[d], 1)))
+        regularization = np.float64(row_penalty(penalty, max(entries[d], 1)))
         if biased:
             regularization *= penalty.of_biases
         factor = rows[d, place]

@@ -11,7 +11,7 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from samplers.factorization.als import SMALL, add, add_errors, add_products, multiply
-from samplers.factorization.rows import dot, penalty_of
+from samplers.factorization.row_kernels import dot, row_penalty
 
 
 @reordered_kernel
@@ -20,8 +20,8 @@ def open_rows(offsets, columns, values, mean, confidences, gram, rows, others, s
     residuals.
 
     offsets: int64 (D+1,), start of each row's entries in columns uint32 (N,) and values float32 (N,). confidences:
-    `als.Confidences`. gram: float32 (R, R), part of G, or (0, 0) for 0. rows: float32 (D, R). others: float32 (I, R),
-    indexed by `columns`.
+    `als.ImplicitConfidences`. gram: float32 (R, R), part of G, or (0, 0) for 0. rows: float32 (D, R). others: float32
+    (I, R), indexed by `columns`.
     """
     total = 0.0
     for d in range(offsets.size - 1):
@@ -51,10 +51,11 @@ def begin(sums, rows, left, directions, entries, fixed, penalty):
     """Set the residual b - A w (`left`) and the first direction, float32 (D, R) both.
 
     sums: result of `open_rows`, summed over all machines. entries: int64 (D,), number of entries of each row on all
-    machines. fixed: index of the factor that is not changed, or -1. penalty: `samplers.factorization.rows.RowPenalty`.
+    machines. fixed: index of the factor that is not changed, or -1. penalty:
+    `samplers.factorization.row_kernels.RowPenalty`.
     """
     for d in range(entries.size):
-        regularization = penalty_of(penalty, max(entries[d], 1))
+        regularization = row_penalty(penalty, max(entries[d], 1))
         for k in range(rows.shape[1]):
             left[d, k] = sums[d, k] - regularization * rows[d, k]
         if fixed >= 0:  # of the first two places, the one that is not fixed is the bias
@@ -76,7 +77,7 @@ def step(sums, rows, left, directions, entries, fixed, penalty):
         image, before = sums[d], dot(left[d], left[d])
         if before <= SMALL:
             continue
-        regularization = penalty_of(penalty, max(entries[d], 1))
+        regularization = row_penalty(penalty, max(entries[d], 1))
         add(image, regularization, directions[d])
         if fixed >= 0:
             image[1 - fixed] += (penalty.of_biases - np.float32(1.0)) * regularization * directions[d, 1 - fixed]

@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 
 from blocks.compiled import inlined_kernel, unmanaged_kernel
-from blocks.errors import Diverged, RequestError
+from blocks.errors import ModelDiverged, RequestError
 from blocks.ratings.matrix import Matrix
 from ooc.program import Arrays, Job, Sweep
 from ooc.stochastic.program import Local, StochasticProgram
 from ooc.stochastic.variable_arrays import Shared
 from samplers.factorization.gathered_rows import GatheredRows
-from samplers.factorization.model import Trained, export_bytes, trained_columns, trained_rows, write_factors
+from samplers.factorization.model import TrainedFactors, export_bytes, trained_columns, trained_rows, write_factors
 from samplers.factorization.program import MOST_PENALTY, MOST_RANK
 from samplers.factorization.rating_units import check_unit, rows_in_unit
-from samplers.factorization.rows import squared_errors
+from samplers.factorization.row_kernels import squared_errors
 from samplers.factorization.simd import LANE
 
 _LEAST = np.float32(1e-12)  # lower bound of a sum of squares
@@ -137,12 +137,12 @@ class SplashFactorization(StochasticProgram):
     def update(self, job: Job) -> Any:
         try:
             return super().update(job)
-        except Diverged:
+        except ModelDiverged:
             raise self.diverged() from None
 
-    def diverged(self) -> Diverged:
+    def diverged(self) -> ModelDiverged:
         """Return the error for infinite or NaN factors."""
-        return Diverged(
+        return ModelDiverged(
             f"--method splash: the training diverged: factors are no longer finite; --rate is {self.rate:g}",
             "Train a new run with a smaller --rate, or with ratings divided by their standard deviation.",
         )
@@ -182,7 +182,7 @@ class SplashFactorization(StochasticProgram):
         rows, columns = shared["local.user"], shared["items"]
         self.write(directory, trained_rows(self.dataset, rows), trained_columns(self.dataset, columns))
 
-    def write(self, directory: Path, rows: Trained, columns: Trained, **more: Any) -> None:
+    def write(self, directory: Path, rows: TrainedFactors, columns: TrainedFactors, **more: Any) -> None:
         """Write a model; see `write_factors`."""
         try:
             write_factors(
@@ -196,11 +196,11 @@ class SplashFactorization(StochasticProgram):
                 solver={"regularization": self.regularization, "per_entry": False, "alpha": 0.0, "nonnegative": False},
                 **more,
             )
-        except Diverged:
+        except ModelDiverged:
             raise self.diverged() from None
 
 
-class RingSplash(GatheredRows, SplashFactorization):
+class RingSplashFactorization(GatheredRows, SplashFactorization):
     """Splash on a ring of machines, each with some of the users; every machine has all items."""
 
     def __init__(self, dataset: Matrix, **options: Any) -> None:

@@ -31,7 +31,7 @@ class TopItems(NamedTuple):
             yield list(zip(items[there].tolist(), scores[there].tolist(), strict=True))
 
 
-class Candidates:
+class CandidateItems:
     """Items that can be recommended.
 
     factors: float32 (I, R) of all items. biases: float32 (I,). items: int64 (C,), indices of the candidates, ascending.

@@ -9,8 +9,8 @@ from typing import Any
 from blocks.errors import RequestError
 from blocks.ratings.matrix import Matrix
 from ooc.ring.ring import Ring
+from ooc.runs.dataset_entries import dataset_entry
 from ooc.runs.new_run import create_run
-from ooc.runs.remembered import entry_of
 from ooc.slurm import node_directory
 from ooc.state.generations import GENERATIONS
 from ooc.training import Callback
@@ -18,12 +18,12 @@ from ooc.workers.worker import ProgramSpec
 from samplers.factorization.observer import FactorizationObserver, check_held_out_ratings
 from samplers.factorization.options import FactorizationOptions
 from samplers.factorization.programs import factorization_spec
-from samplers.factorization.rating_units import size_of, unit_of
-from samplers.factorization.rows import BIASES
+from samplers.factorization.rating_units import rating_size, rating_unit
+from samplers.factorization.row_kernels import BIASES
 from samplers.factorization.simd import LANE
-from samplers.options import Resources, by_keywords, check_machines, of_several, takers
-from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
-from samplers.ring_checks import check_apart, check_processors, check_shards
+from samplers.options import TrainingResources, by_keywords, check_machines, of_several, takers
+from samplers.ring_checks import check_paths_differ, check_processors, check_shards
+from samplers.training_preparation import check_dataset, check_limits, plan_training, train_planned
 
 DEFAULT_REGULARIZATION = 0.03  # per rating, for ratings with deviation about 1
 DEFAULT_ROW_REGULARIZATION = 1.0  # per user and item
@@ -34,7 +34,7 @@ def train(
     data: Path,
     path: Path,
     options: FactorizationOptions,
-    resources: Resources,
+    resources: TrainingResources,
     ring: Ring | None = None,
     callback: Callback | None = None,
 ) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def train(
     if ring:
         check_shards(ring, matrix)
         check_processors(ring, spec)
-        check_apart(ring, path)
+        check_paths_differ(ring, path)
         settings |= {"staleness": 0, "on_node": resources.on_node}  # no value is stale
     spec = _in_unit(spec, matrix, implicit=options.implicit)
     plan = plan_training(matrix, spec, resources)
@@ -117,12 +117,12 @@ def _method(options: FactorizationOptions) -> str:
 def _in_unit(spec: ProgramSpec, matrix: Matrix, *, implicit: bool) -> ProgramSpec:
     """Return the program with the unit for these ratings, if the unit is not 1; for counts the unit is 1."""
     centered = spec.options.get("center", True) and not spec.options.get("nonnegative")
-    size = size_of(matrix.whole, matrix.whole.mean if centered else 0.0)
+    size = rating_size(matrix.whole, matrix.whole.mean if centered else 0.0)
     if not math.isfinite(size):
         raise RequestError(
             f"{matrix.path} has a value that is not finite", "Ingest the ratings again without this value."
         )
-    unit = 1.0 if implicit else unit_of(size)
+    unit = 1.0 if implicit else rating_unit(size)
     return spec if unit == 1 else spec._replace(options=spec.options | {"unit": unit})
 
 
@@ -131,4 +131,4 @@ def _held_out(path: Path, matrix: Matrix) -> dict[str, str]:
     held_out = Matrix(path)
     check_held_out_ratings(held_out, matrix)
     check_dataset(held_out)
-    return entry_of(held_out)
+    return dataset_entry(held_out)

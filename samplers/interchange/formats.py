@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from blocks.errors import RequestError
 from blocks.files import disk_errors, is_free, publish_directory, require_new
-from blocks.outputs import output, require_free
+from blocks.outputs import publish_output, require_free
 from ooc.runs.run import CONFIG
 from samplers.factorization.model import Factorization
 from samplers.interchange.gensim_models import read_gensim, write_gensim
@@ -22,11 +22,11 @@ from samplers.model_files import MANIFEST
 from samplers.models import open_any_model
 from samplers.regression.model import RegressionModel
 from samplers.regression.softmax.model import SoftmaxModel
-from samplers.topics.assignments import Assignments, read_assignments
 from samplers.topics.document_files import check_format, suffix_of
 from samplers.topics.mixtures import write_trained
 from samplers.topics.model import TopicModel, write_topic_model
 from samplers.topics.results import export_npz
+from samplers.topics.token_topics import TokenTopics, read_assignments
 from samplers.topics.word_topics import check_table_format, write_trained_words
 
 _TOPICS, _FACTORS = (TopicModel,), (Factorization,)
@@ -134,12 +134,12 @@ def _write(form: ExportFormat, model: Any, out: Path, name: str, more: dict[str,
         )
     if form.mixtures or form.words:
         more = {"suffix": suffix_of(out), **more}
-    with disk_errors(out), publish_directory(out) if form.directory else output(out) as beside:
+    with disk_errors(out), publish_directory(out) if form.directory else publish_output(out) as beside:
         form.write(model, beside, **more)
         return sum(file.stat().st_size for file in (beside.iterdir() if form.directory else [beside]))
 
 
-def _tokens(run: Path) -> Assignments | None:
+def _tokens(run: Path) -> TokenTopics | None:
     """Return the topics of the tokens, or None if the run no longer has its state."""
     return read_assignments(run) if (run / CONFIG).exists() else None
 

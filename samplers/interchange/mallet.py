@@ -22,16 +22,16 @@ import numpy as np
 
 from blocks.errors import RequestError
 from samplers.interchange.topic_counts import model_of_tokens
-from samplers.topics.assignments import Assignments
 from samplers.topics.model import TopicModel
 from samplers.topics.results import top_entries
+from samplers.topics.token_topics import TokenTopics
 
 _HEADER = "#doc source pos typeindex type topic"
 _KEYS = 20  # top words per topic
 _BLANKS = re.compile(r"\s+")
 
 
-def write_mallet(model: TopicModel, directory: Path, tokens: Assignments | None) -> None:
+def write_mallet(model: TopicModel, directory: Path, tokens: TokenTopics | None) -> None:
     """Write all files to an empty directory; files about tokens are only written if tokens are given."""
     names = [_BLANKS.sub("_", name) for name in _names(model)]
     write_keys(model, directory / "topic-keys.txt")
@@ -75,13 +75,13 @@ def _doc_topics(model: TopicModel, names: list[str]) -> Iterator[str]:
         yield "\t".join([str(document), name, *map("{:.6g}".format, shares / shares.sum())]) + "\n"
 
 
-def _documents(tokens: Assignments) -> Iterator[tuple[list[int], list[int]]]:
+def _documents(tokens: TokenTopics) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the words and topics of each document's tokens."""
     for first, last in pairwise(tokens.offsets.tolist()):
         yield tokens.words[first:last].tolist(), tokens.topics[first:last].tolist()
 
 
-def _write_state(file: gzip.GzipFile, tokens: Assignments, names: list[str], words: Sequence[str]) -> None:
+def _write_state(file: gzip.GzipFile, tokens: TokenTopics, names: list[str], words: Sequence[str]) -> None:
     alpha = "".join(f"{value!r} " for value in tokens.alpha.tolist())
     file.write(f"{_HEADER}\n#alpha : {alpha}\n#beta : {tokens.beta!r}\n".encode())
     numbers: dict[int, int] = {}

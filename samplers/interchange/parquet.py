@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.store import parts
+from blocks.stored_dataset import range_parts
 from samplers.factorization.model import Factorization, Side
 from samplers.topics.labels import label_list
 from samplers.topics.model import TopicModel, additions_at, row_numbers
@@ -91,7 +91,7 @@ def _of_documents(model: TopicModel) -> Iterator[dict[str, Any]]:
     """Yield the rows of documents in batches, at least one."""
     names = model.document_names()
     ends = model.documents.offsets + np.arange(model.documents.offsets.size)  # one row per document besides its topics
-    for first, last in list(pairwise(parts(ends, _RUN).tolist())) or [(0, 0)]:
+    for first, last in list(pairwise(range_parts(ends, _RUN).tolist())) or [(0, 0)]:
         rows, columns = _mixtures(model, first, last)
         numbers = (first + rows).tolist()
         yield {"document": [names[row] if names else str(row + 1) for row in numbers], **columns}

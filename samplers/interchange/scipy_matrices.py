@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from blocks.npz import write_npz
-from blocks.store import write_lines
+from blocks.stored_dataset import write_lines
 from samplers.topics.model import TopicModel
 
 

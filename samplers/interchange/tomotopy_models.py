@@ -9,8 +9,8 @@ import numpy as np
 
 from blocks.errors import RequestError, WorkFailed
 from samplers.interchange.topic_counts import model_of_tokens
-from samplers.topics.assignments import Assignments
 from samplers.topics.model import TopicModel
+from samplers.topics.token_topics import TokenTopics
 
 _MOST_TOPICS = (1 << 15) - 1
 _UNKNOWN = "tomotopy {} saves models in a format that this version of ooc does not know"
@@ -58,7 +58,7 @@ def read_tomotopy(path: Path) -> TopicModel:
         raise RequestError(f"{path} is not a full model saved by tomotopy's LDAModel.save: {error}") from None
 
 
-def to_tomotopy(model: TopicModel, tokens: Assignments) -> Any:
+def to_tomotopy(model: TopicModel, tokens: TokenTopics) -> Any:
     """Return an `LDAModel` whose tokens have the topics of a state; documents without tokens are left out.
 
     tomotopy has no function that sets topics. So a model of the same documents is saved, the topics in its file are
@@ -83,7 +83,7 @@ def to_tomotopy(model: TopicModel, tokens: Assignments) -> Any:
     return changed
 
 
-def write_tomotopy(model: TopicModel, path: Path, tokens: Assignments | None) -> None:
+def write_tomotopy(model: TopicModel, path: Path, tokens: TokenTopics | None) -> None:
     """Save an `LDAModel` for further training or inference. Raises RequestError if there are no tokens."""
     if tokens is None:
         raise RequestError(
@@ -93,7 +93,7 @@ def write_tomotopy(model: TopicModel, path: Path, tokens: Assignments | None) ->
     path.write_bytes(to_tomotopy(model, tokens).saves(full=True))
 
 
-def _by_word(found: Any, tokens: Assignments, filled: list[int]) -> list[np.ndarray]:
+def _by_word(found: Any, tokens: TokenTopics, filled: list[int]) -> list[np.ndarray]:
     """Return the topics of each document, int16, in the order of tomotopy's word ids."""
     ordered = []
     for document, number in zip(found.docs, filled, strict=True):

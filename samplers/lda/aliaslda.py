@@ -17,19 +17,19 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import inlined, unmanaged_kernel
-from ooc.rng import bits, uniform
-from samplers.lda.documents import clear_document, first_above, open_document, put_back, take_out
-from samplers.lda.rows import decrease, increase, row_count
+from ooc.rng import random_bits, uniform
+from samplers.lda.document_kernels import add_token, clear_document, first_above, open_document, remove_token
 from samplers.lda.word_tables import choose_word_entry, make_smoothing, make_table, settle_word
+from samplers.lda.word_topic_rows import decrease, increase, row_count
 
 
 @unmanaged_kernel
 def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in_place, key):
     """Sample the tokens of a cell and return how many changed topic.
 
-    See `samplers.lda.documents` for the other arguments. word_tables: the tables of all words or, in place, space for
-    a single table, which is rebuilt for every token in O(K). scratch: TableScratch. alpha: float64 (K,). steps: number
-    of proposals per token. key: key of the random stream; 3 draws per proposal.
+    See `samplers.lda.document_kernels` for the other arguments. word_tables: the tables of all words or, in place,
+    space for a single table, which is rebuilt for every token in O(K). scratch: TableScratch. alpha: float64 (K,).
+    steps: number of proposals per token. key: key of the random stream; 3 draws per proposal.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary, cumulated = counts[:5]
@@ -43,7 +43,7 @@ def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in
         size = open_document(token_topics, offsets[d], offsets[d + 1], topics, present, places)
         for token in range(first, last):
             old, word = np.int64(token_topics[token]), words[token]
-            size = take_out(topics, present, places, size, summary, old)
+            size = remove_token(topics, present, places, size, summary, old)
             if in_place:
                 decrease(rows, word, old)
                 for k in range(alpha.size):
@@ -62,7 +62,7 @@ def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in
                 if x < of_document:
                     proposed = np.int64(present[min(first_above(cumulated, 0, size, x), size - 1)])
                 else:
-                    stream = bits(key, draw + np.uint64(1))
+                    stream = random_bits(key, draw + np.uint64(1))
                     chosen = choose_word_entry(word_tables, place, mass, smoothing_mass, stream)
                     proposed = settle_word(word_tables, place, chosen, own, own_count, stream)
                 importance_proposed = importance(topics, summary, weights, alpha, proposed)
@@ -71,7 +71,7 @@ def sample_cell(cell, rows, word_tables, scratch, counts, alpha, beta, steps, in
                 draw += np.uint64(3)
             if in_place:
                 increase(rows, word, new)
-            size = put_back(topics, present, places, size, summary, new)
+            size = add_token(topics, present, places, size, summary, new)
             token_topics[token] = new
             state[cell.base + positions[token], 0] = new
             changed += new != old

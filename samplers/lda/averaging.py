@@ -25,8 +25,8 @@ from blocks.files import publish_directory, temporary_name
 from ooc.engine import StaticEngine
 from ooc.runs.run import Run
 from ooc.training import publish_export
-from samplers.lda.hyperparameters import COUNT, Histogram, add_histograms
-from samplers.topics.model import Model, TopicCountRows, write_model
+from samplers.lda.hyperparameters import COUNT, ValueHistogram, add_histograms
+from samplers.topics.model import SavedTopicModel, TopicCountRows, write_model
 
 _CHUNK = 1 << 20  # entries, of all states together, that are pooled at a time
 
@@ -97,7 +97,7 @@ def publish_average(run: Run, dataset: Dataset, iteration: int) -> None:
     wanted = states_until(iteration, run.config["settings"]["average"], run.config["evaluate_every"])
     if all(state_path(run.path, each).exists() for each in wanted):
         with publish_directory(run.path / "model", overwrite=True) as directory:
-            pool_models([Model(state_path(run.path, each)) for each in wanted], wanted, dataset, directory)
+            pool_models([SavedTopicModel(state_path(run.path, each)) for each in wanted], wanted, dataset, directory)
     elif not _is_average(run.path / "model", wanted):
         raise WorkFailed(
             f"{run.path}: the model is damaged or missing, and the states that were averaged have been removed",
@@ -111,7 +111,7 @@ def publish_average(run: Run, dataset: Dataset, iteration: int) -> None:
 def _is_average(path: Path, wanted: list[int]) -> bool:
     if not path.exists():
         return False
-    model = Model(path)
+    model = SavedTopicModel(path)
     return model.averaged == wanted and not list(model.problems())
 
 
@@ -122,7 +122,7 @@ def _remove(path: Path) -> None:
     shutil.rmtree(gone)
 
 
-def pool_models(models: Sequence[Model], averaged: Sequence[int], dataset: Dataset, directory: Path) -> None:
+def pool_models(models: Sequence[SavedTopicModel], averaged: Sequence[int], dataset: Dataset, directory: Path) -> None:
     """Write the average of models of one dataset (a whole dataset or a shard of it) to an empty directory."""
     of_whole: dict[str, Any] = {}
     beta, prior = float(sum(model.beta for model in models)), models[0].prior
@@ -165,12 +165,12 @@ def pool_rows(rows: Sequence[TopicCountRows], chunk: int = _CHUNK) -> Iterator[A
         yield sizes.astype(np.uint32), packed
 
 
-def _entries(rows: TopicCountRows, first: int, last: int) -> Histogram:
+def _entries(rows: TopicCountRows, first: int, last: int) -> ValueHistogram:
     """Return the entries of a range of rows: row << 32 | topic, with rows counted from 0, and their counts."""
     offsets = rows.offsets[first : last + 1]
     places = np.repeat(np.arange(last - first, dtype=np.uint64), np.diff(offsets))
     found = slice(offsets[0], offsets[-1])
-    return Histogram(
+    return ValueHistogram(
         places << np.uint64(32) | rows.topics[found].astype(np.uint64),
         rows.counts[found].astype(np.int64 if rows.counts.dtype.kind == "u" else np.float64),
     )

@@ -25,15 +25,15 @@ from blocks.corpus.dataset import Dataset
 from blocks.errors import Interrupted, RequestError, WorkFailed
 from blocks.files import publish_directory
 from blocks.json_files import write_json
-from ooc.runs.beginning import note_beginning, resumes
 from ooc.runs.chains import CHAINS, chain_paths, read_chains, write_chains
 from ooc.runs.new_run import replacing, run_config
-from ooc.runs.previous import drop_previous, keep_model
+from ooc.runs.replaced_run import drop_previous, keep_model
 from ooc.runs.resumption import require_same
-from ooc.runs.run import CONFIG, METRICS, Run, locked
+from ooc.runs.run import CONFIG, METRICS, Run, run_lock
 from ooc.runs.scratch import new_scratch
+from ooc.runs.start_command import may_resume, write_start_command
 from ooc.workers.worker import ProgramSpec
-from samplers.lda.convergence import evaluations, measure
+from samplers.lda.convergence import convergence_metric, evaluations
 
 LEAST = 4  # minimum number of evaluations of each chain in the second half of training
 
@@ -82,7 +82,7 @@ def create_chains(
     """Create a run directory for each chain, with consecutive seeds. scratch, files, configured: see `create_run`."""
     ids = [uuid.uuid4().hex for _ in range(chains)]
     names = [path / f"chain-{number + 1}" for number in range(chains)]
-    if resumes() and (path / CHAINS).exists():
+    if may_resume() and (path / CHAINS).exists():
         _require_same_chains(path, dataset, spec, chains, configured)
         return
     with ExitStack() as stack:
@@ -98,7 +98,7 @@ def create_chains(
             for name, content in files.items():
                 write_json(chain / name, content)
         write_chains(directory, chains, configured["iterations"])
-        note_beginning(directory)
+        write_start_command(directory)
         keep_model(path, directory)
 
 
@@ -135,7 +135,7 @@ def train_chains(
     train: function that trains one chain, given its run directory, number of iterations and remaining seconds.
     """
     deadline = time.monotonic() + max_time if max_time else None
-    with locked(path):
+    with run_lock(path):
         config = read_chains(path)
         for chain in chain_paths(path):
             if is_done(chain, config["iterations"]):
@@ -168,7 +168,7 @@ def compare(path: Path) -> dict[str, Any]:
     config = runs[0].config
     values = [evaluations(lines, config["evaluate_every"], config["iterations"] // 2) for lines in metrics]
     r_hat = split_r_hat(np.array(values))
-    field = measure(metrics[0])
+    field = convergence_metric(metrics[0])
     best = max(range(len(runs)), key=lambda chain: metrics[chain][-1][field])
     return {"r_hat": r_hat if math.isfinite(r_hat) else None, "best": runs[best].path.name}
 

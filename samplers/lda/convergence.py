@@ -25,17 +25,17 @@ def check_convergence(iterations: int, every: int) -> None:
         )
 
 
-def measure(lines: Sequence[dict[str, Any]]) -> str:
+def convergence_metric(lines: Sequence[dict[str, Any]]) -> str:
     """Return the metric that convergence is judged by: held-out likelihood if available, else joint likelihood."""
     return HELD_OUT if any(HELD_OUT in line for line in lines) else JOINT
 
 
 def evaluations(lines: Sequence[dict[str, Any]], every: int, after: int = 0) -> list[float]:
-    """Return the values of `measure` at iterations above `after` that are multiples of `every`.
+    """Return the values of `convergence_metric` at iterations above `after` that are multiples of `every`.
 
     Other iterations are left out: they are the final evaluations of shorter trainings.
     """
-    field = measure(lines)
+    field = convergence_metric(lines)
     return [
         line[field] for line in lines if field in line and line["iteration"] % every == 0 and line["iteration"] > after
     ]

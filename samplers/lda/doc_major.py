@@ -19,14 +19,21 @@ from typing import Any
 
 import numpy as np
 
-from blocks.corpus.dataset import Block, Dataset, Slice
+from blocks.corpus.dataset import Dataset, TokenBlock, WordSlice
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.lda.documents import Cell, Counts, aggregate_words, count_words, find_words, lay_out
-from samplers.lda.program import Lda, tokens_of_words, topic_type
-from samplers.lda.rows import Rows, row_layout, row_sizes
+from samplers.lda.document_kernels import (
+    DocumentCell,
+    DocumentCountsScratch,
+    aggregate_words,
+    count_words,
+    find_words,
+    order_tokens,
+)
+from samplers.lda.program import LdaProgram, tokens_of_words, topic_type
 from samplers.lda.start_from_model import StartsFromModel
+from samplers.lda.word_topic_rows import WordTopicRows, row_layout, row_sizes
 
 _NOTHING = np.empty(0, np.int64), np.empty(0, np.int64)  # topics whose counts changed, and the changes
 _TAPERED = [4] * 2 + [2] * 2 + [1] * 4  # relative sizes of the last parts of a block; all other parts have size 8
@@ -39,7 +46,7 @@ def is_small(topics: int, vocabulary_size: int) -> bool:
     return 4 * topics * vocabulary_size <= SMALL
 
 
-class DocMajor(StartsFromModel):
+class DocumentMajorLda(StartsFromModel):
     """Base class of document-by-document samplers; subclasses add `sample_cell`.
 
     update: one of UPDATES. Attribute `opening`: number of stages of a block before its first step. The first looks up
@@ -55,7 +62,7 @@ class DocMajor(StartsFromModel):
 
     documents = Phase("document", "block", staged=True)
     word_counts = Phase("counts of words", "slice", writes=False)
-    reading_phases: Sequence[Phase] = (*Lda.reading_phases, word_counts)
+    reading_phases: Sequence[Phase] = (*LdaProgram.reading_phases, word_counts)
 
     def __init__(self, dataset: Dataset, *, update: str = "delayed", **options: Any) -> None:
         super().__init__(dataset, **options)
@@ -70,8 +77,8 @@ class DocMajor(StartsFromModel):
         self.layout = row_layout(self.word_tokens(), self.topics, all_dense=self.whole_blocks)
         self.opening = 1 if self.whole_blocks or update in ("data-parallel", "immediate") else 2
         self._cells = dataset.index.cells
-        self._block: Callable[[int], Block] = lru_cache(maxsize=2)(dataset.block)
-        self._counts: Counts | None = None
+        self._block: Callable[[int], TokenBlock] = lru_cache(maxsize=2)(dataset.block)
+        self._counts: DocumentCountsScratch | None = None
 
     def word_tokens(self) -> np.ndarray:
         """Return the number of tokens counted in the row of each word, int64 (V,)."""
@@ -107,9 +114,11 @@ class DocMajor(StartsFromModel):
         slice_, step = divmod(stage - self.opening, len(self.steps()))
         return slice_, self.steps()[step]
 
-    def rows(self, shared: Arrays) -> Rows:
+    def rows(self, shared: Arrays) -> WordTopicRows:
         """Return the rows of all words."""
-        return Rows(self.topics, self.layout.masks, self.layout.starts, shared["dense_rows"], shared["row_tables"])
+        return WordTopicRows(
+            self.topics, self.layout.masks, self.layout.starts, shared["dense_rows"], shared["row_tables"]
+        )
 
     def own_bytes(self) -> int:
         return super().own_bytes() + 2 * (self.layout.masks.nbytes + self.layout.starts.nbytes)
@@ -133,10 +142,10 @@ class DocMajor(StartsFromModel):
         }
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> DocumentCountsScratch:
         """Return the working memory of this worker."""
         if self._counts is None:
-            self._counts = Counts(**{name: spec.zeros() for name, spec in self._count_specs().items()})
+            self._counts = DocumentCountsScratch(**{name: spec.zeros() for name, spec in self._count_specs().items()})
         return self._counts
 
     def steps(self) -> tuple[str, ...]:
@@ -156,7 +165,7 @@ class DocMajor(StartsFromModel):
         if self.whole_blocks and unit:
             opening = [range(0)]  # the block was opened when the block before it was aggregated
         cells = [1] if self.whole_blocks else self.dataset.index.cells[unit]
-        steps = [far_apart(taper(parts).size - 1) if step == "sample" else range(parts) for step in self.steps()]
+        steps = [far_apart_order(taper(parts).size - 1) if step == "sample" else range(parts) for step in self.steps()]
         return [*opening, *(order if tokens else () for tokens in cells for order in steps)]
 
     def restore(self, sweep: Sweep, shared: Arrays) -> None:
@@ -164,7 +173,7 @@ class DocMajor(StartsFromModel):
         for _ in sweep(self.word_counts):
             pass
 
-    def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
+    def update_words(self, job: Job, slice_: WordSlice, key: np.uint64) -> Any:
         if job.phase != self.word_counts.name:
             return super().update_words(job, slice_, key)
         first = self.first_word(job)
@@ -175,7 +184,7 @@ class DocMajor(StartsFromModel):
     def rows_counted(self, job: Job, words: np.ndarray) -> None:
         """Update what a sampler derives from rows, after the rows of some words were recounted (a hook)."""
 
-    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+    def update_documents(self, job: Job, block: TokenBlock, key: np.uint64) -> Any:
         if job.phase != self.documents.name:
             return super().update_documents(job, block, key)
         if job.stage < self.opening:
@@ -201,7 +210,7 @@ class DocMajor(StartsFromModel):
         topics = np.flatnonzero(moved)
         return changed, topics, moved[topics]
 
-    def find_words(self, job: Job, block: Block, mine: slice) -> None:
+    def find_words(self, job: Job, block: TokenBlock, mine: slice) -> None:
         """Set the word at each position of some of a block's words."""
         offsets = block.word_offsets[mine.start : mine.stop + 1]
         find_words(block.words[mine], offsets, job.shared["position_words"])
@@ -210,13 +219,13 @@ class DocMajor(StartsFromModel):
         """Update what a sampler derives from the rows of a block's words, before the block's first token is sampled
         (a hook)."""
 
-    def _lay_out(self, job: Job, block: Block, bounds: np.ndarray) -> None:
+    def _lay_out(self, job: Job, block: TokenBlock, bounds: np.ndarray) -> None:
         mine = slice(int(block.offsets[bounds[0]]), int(block.offsets[bounds[1]]))
         topics, words = job.shared["token_topics"][mine], job.shared["token_words"][mine]
         base, counted = int(job.bases[job.unit]), job.shared["counted_topics"]
-        lay_out(job.state, base, block.positions[mine], job.shared["position_words"], topics, words, counted)
+        order_tokens(job.state, base, block.positions[mine], job.shared["position_words"], topics, words, counted)
 
-    def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
+    def do_step(self, step: str, job: Job, block: TokenBlock, slice_: int, key: np.uint64) -> int:
         """Execute one step of sampling a cell with frozen rows, for one part of its documents or words."""
         if step == "sample":
             marks = taper(job.bounds.size - 1)[job.part : job.part + 2] * block.positions.size
@@ -229,7 +238,7 @@ class DocMajor(StartsFromModel):
             self._open_next(job, block.words, mine)
         return 0
 
-    def _open_words(self, job: Job, block: Block, mine: slice) -> None:
+    def _open_words(self, job: Job, block: TokenBlock, mine: slice) -> None:
         self.find_words(job, block, mine)
         self.words_found(job, block.words[mine])
 
@@ -240,7 +249,7 @@ class DocMajor(StartsFromModel):
         first, last = np.searchsorted(following.words, [ends[mine.start] if job.part else 0, ends[mine.stop]])
         self._open_words(job, following, slice(first, last))
 
-    def words_of_part(self, job: Job, block: Block, slice_: int) -> slice:
+    def words_of_part(self, job: Job, block: TokenBlock, slice_: int) -> slice:
         """Return this job's share of a cell's words, as a slice of `block.words`."""
         first, last = self._cell_positions(job.unit, slice_)
         share = job.share(last - first)
@@ -252,13 +261,13 @@ class DocMajor(StartsFromModel):
             return 0, int(ends[-1])
         return int(ends[slice_ - 1]) if slice_ else 0, int(ends[slice_])
 
-    def _sample(self, job: Job, block: Block, bounds: np.ndarray, slice_: int | None, key: np.uint64) -> int:
+    def _sample(self, job: Job, block: TokenBlock, bounds: np.ndarray, slice_: int | None, key: np.uint64) -> int:
         """Sample the tokens of the documents between two bounds, in one slice or in all; returns how many changed
         topic."""
         if self.opening == 1:
             self._lay_out(job, block, bounds)
         first, last = (0, block.positions.size) if slice_ is None else self._cell_positions(job.unit, slice_)
-        cell = Cell(
+        cell = DocumentCell(
             block.offsets[bounds[0] : bounds[1] + 1],
             job.shared["token_topics"],
             job.shared["token_words"],
@@ -273,7 +282,7 @@ class DocMajor(StartsFromModel):
         job.delta["topic_counts"] += np.rint(self.counts.summary - job.shared["summary"]).astype(np.int64)
         return changed
 
-    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+    def sample_cell(self, job: Job, cell: DocumentCell, key: np.uint64) -> int:
         """Sample the tokens of a cell and return how many changed topic."""
         raise NotImplementedError
 
@@ -298,7 +307,7 @@ def taper(parts: int) -> np.ndarray:
 
 
 @cache
-def far_apart(parts: int) -> Sequence[int]:
+def far_apart_order(parts: int) -> Sequence[int]:
     """Return an order of tapered parts in which consecutive parts are far apart, except for the small parts at the end.
 
     Workers on neighbouring documents share cache lines of the state. Bit-reversed order works for any number of workers

@@ -9,7 +9,7 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.files import checksum
-from ooc.ring.relay import from_rank_0
+from ooc.ring.message_relay import from_rank_0
 from ooc.ring.ring import Ring
 from samplers.lda.options import LdaOptions
 from samplers.model_files import MANIFEST

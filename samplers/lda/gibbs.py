@@ -9,17 +9,17 @@ import numpy as np
 
 from blocks.compiled import inlined, unmanaged_kernel
 from ooc.rng import uniform
-from samplers.lda.documents import clear_document, count_document, first_above
-from samplers.lda.rows import decrease, increase, nonzeros
+from samplers.lda.document_kernels import clear_document, count_document, first_above
 from samplers.lda.word_prior import add_to, reset
+from samplers.lda.word_topic_rows import decrease, increase, nonzeros
 
 
 @unmanaged_kernel
 def sample_cell(cell, rows, counts, alpha, beta, in_place, key, word_prior=None):
     """Sample the tokens of a cell and return how many changed topic.
 
-    See `samplers.lda.documents` for the other arguments. alpha: float64 (K,). key: key of the random stream; one draw
-    per token. word_prior: `samplers.lda.word_prior.WordPrior`, or None.
+    See `samplers.lda.document_kernels` for the other arguments. alpha: float64 (K,). key: key of the random stream; one
+    draw per token. word_prior: `samplers.lda.word_prior.WordPrior`, or None.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, summary = counts.topics, counts.summary

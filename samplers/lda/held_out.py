@@ -12,7 +12,7 @@ from blocks.errors import RequestError
 from blocks.files import temporary_name
 from ooc.engine import StaticEngine
 from samplers.topics.inference import check_predictable, evaluate
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 FIELD = "held_out_log_likelihood_per_token"
 
@@ -29,18 +29,18 @@ def check_held_out(held_out: Dataset, dataset: Dataset) -> None:
 
 
 @contextmanager
-def present_model(engine: StaticEngine, run: Path) -> Iterator[Model | None]:
+def present_model(engine: StaticEngine, run: Path) -> Iterator[SavedTopicModel | None]:
     """Yield the model of the engine's current state, in a temporary directory; None on all ranks but rank 0."""
     directory = temporary_name(run / "present")
     directory.mkdir()
     try:
         engine.export(directory)
-        yield Model(directory) if engine.is_first else None
+        yield SavedTopicModel(directory) if engine.is_first else None
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def held_out_likelihood(model: Model, held_out: Dataset, workers: int) -> dict[str, float]:
+def held_out_likelihood(model: SavedTopicModel, held_out: Dataset, workers: int) -> dict[str, float]:
     """Return the predictive log-likelihood per token by document completion, as `samplers.topics.inference.evaluate`
     does."""
     found = evaluate(model, held_out, workers=workers, quiet=True)

@@ -33,14 +33,14 @@ COUNT = np.uint64(0xFFFFFFFF)
 _MERGE_AT = 1 << 20  # number of values that are buffered before they are merged
 
 
-class Histogram(NamedTuple):
+class ValueHistogram(NamedTuple):
     """Distinct values, uint64 (n,), ascending, and their multiplicities, int64 (n,), or weights, float64."""
 
     values: np.ndarray
     times: np.ndarray
 
 
-class Observed(NamedTuple):
+class DirichletMultinomialCounts(NamedTuple):
     """Counts drawn from a Dirichlet-multinomial distribution, as int64 histograms.
 
     starts: (P+1,), start of each parameter's distinct counts in `counts`, (n,), whose multiplicities are `times`, (n,).
@@ -54,26 +54,26 @@ class Observed(NamedTuple):
     total_times: np.ndarray
 
 
-class Bounds(NamedTuple):
+class PriorWeightBounds(NamedTuple):
     """Bounds of each weight of an estimated prior."""
 
     least: float
     most: float
 
-    def including(self, weights: np.ndarray) -> Bounds:
+    def including(self, weights: np.ndarray) -> PriorWeightBounds:
         """Return the bounds, widened to include the weights given to a training."""
-        return Bounds(min(self.least, float(weights.min())), max(self.most, float(weights.max())))
+        return PriorWeightBounds(min(self.least, float(weights.min())), max(self.most, float(weights.max())))
 
 
-def alpha_bounds(topics: int) -> Bounds:
+def alpha_bounds(topics: int) -> PriorWeightBounds:
     """Return the bounds of alpha. The minimum depends on K in the same way as the default alpha."""
-    return Bounds(LEAST_ALPHA / topics, MOST_ALPHA)
+    return PriorWeightBounds(LEAST_ALPHA / topics, MOST_ALPHA)
 
 
-BETA_BOUNDS = Bounds(LEAST_BETA, MOST_BETA)
+BETA_BOUNDS = PriorWeightBounds(LEAST_BETA, MOST_BETA)
 
 
-def bounds_met(name: str, weights: np.ndarray, bounds: Bounds) -> dict[str, str]:
+def bounds_met(name: str, weights: np.ndarray, bounds: PriorWeightBounds) -> dict[str, str]:
     """Return a message for each bound that a weight of a prior, float64 (P,), has reached, keyed by bound."""
     found = {}
     for which, bound in (("smallest", bounds.least), ("largest", bounds.most)):
@@ -83,26 +83,26 @@ def bounds_met(name: str, weights: np.ndarray, bounds: Bounds) -> dict[str, str]
     return found
 
 
-def histogram(values: np.ndarray) -> Histogram:
+def histogram(values: np.ndarray) -> ValueHistogram:
     """Return the histogram of values, uint64 (n,)."""
     found, times = np.unique(values, return_counts=True)
-    return Histogram(found, times.astype(np.int64))
+    return ValueHistogram(found, times.astype(np.int64))
 
 
-def add_histograms(histograms: list[Histogram]) -> Histogram:
+def add_histograms(histograms: list[ValueHistogram]) -> ValueHistogram:
     """Return the sum of several histograms."""
     values = np.concatenate([part.values for part in histograms])
     times = np.concatenate([part.times for part in histograms])
     found, places = np.unique(values, return_inverse=True)
     summed = np.zeros(found.size, times.dtype)
     np.add.at(summed, places, times)
-    return Histogram(found, summed)
+    return ValueHistogram(found, summed)
 
 
-def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
+def merge_histograms(histograms: Iterable[ValueHistogram]) -> ValueHistogram:
     """Return the sum of histograms given one by one; memory grows only with the number of distinct values."""
-    merged = Histogram(np.empty(0, np.uint64), np.empty(0, np.int64))
-    waiting: list[Histogram] = []
+    merged = ValueHistogram(np.empty(0, np.uint64), np.empty(0, np.int64))
+    waiting: list[ValueHistogram] = []
     for part in histograms:
         waiting.append(part)
         if sum(other.values.size for other in waiting) > max(_MERGE_AT, merged.values.size):
@@ -110,10 +110,10 @@ def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
     return add_histograms([merged, *waiting])
 
 
-def observed_documents(rows: Histogram, lengths: Histogram, topics: int) -> Observed:
+def observed_documents(rows: ValueHistogram, lengths: ValueHistogram, topics: int) -> DirichletMultinomialCounts:
     """Return the data for estimating alpha: a histogram of topic << 32 | n_kd, and one of the document lengths."""
     starts = np.searchsorted(rows.values, np.arange(topics + 1, dtype=np.uint64) << np.uint64(32))
-    return Observed(
+    return DirichletMultinomialCounts(
         starts.astype(np.int64),
         (rows.values & COUNT).astype(np.int64),
         rows.times,
@@ -122,10 +122,10 @@ def observed_documents(rows: Histogram, lengths: Histogram, topics: int) -> Obse
     )
 
 
-def observed_words(counts: Histogram, topic_counts: np.ndarray) -> Observed:
+def observed_words(counts: ValueHistogram, topic_counts: np.ndarray) -> DirichletMultinomialCounts:
     """Return the data for estimating beta: a histogram of n_kw over words and topics, and n_k, int64 (K,)."""
     totals = histogram(topic_counts.astype(np.uint64))
-    return Observed(
+    return DirichletMultinomialCounts(
         np.array([0, counts.values.size]),
         counts.values.astype(np.int64),
         counts.times,
@@ -174,7 +174,9 @@ def improve_prior(prior, outcomes, observed, bounds):
     return largest
 
 
-def fit_prior(prior: np.ndarray, outcomes: int, observed: Observed, bounds: Bounds) -> np.ndarray:
+def fit_prior(
+    prior: np.ndarray, outcomes: int, observed: DirichletMultinomialCounts, bounds: PriorWeightBounds
+) -> np.ndarray:
     """Return the prior to which the fixed-point iteration from `prior` converges, after at most MOST_ROUNDS steps of
     `improve_prior`."""
     fitted = np.array(prior, np.float64)

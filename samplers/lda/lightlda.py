@@ -19,26 +19,32 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel, unmanaged_kernel
-from ooc.rng import bits, uniform
+from ooc.rng import random_bits, uniform
 from ooc.workers.intrinsics import prefetch
-from samplers.lda.documents import Cell, Counts, clear_document, count_document, first_above
-from samplers.lda.groups import Prior, draw_prior
-from samplers.lda.rows import Rows, decrease, increase, prefetch_row, row_count
-from samplers.lda.word_tables import WordTables, choose_word_entry, make_smoothing, make_table, settle_word
+from samplers.lda.document_kernels import (
+    DocumentCell,
+    DocumentCountsScratch,
+    clear_document,
+    count_document,
+    first_above,
+)
+from samplers.lda.token_kernels import GroupPrior, draw_prior
+from samplers.lda.word_tables import WordAliasTables, choose_word_entry, make_smoothing, make_table, settle_word
+from samplers.lda.word_topic_rows import WordTopicRows, decrease, increase, prefetch_row, row_count
 
 PROPOSALS = ("cycle", "word", "doc")
 CYCLE, WORD, DOCUMENT = range(3)
 BATCH = 64
 
 
-class Chain(NamedTuple):
+class LightLdaArguments(NamedTuple):
     """Arguments of the kernels that sample single tokens; see `sample_cell`."""
 
-    cell: Cell
-    rows: Rows
-    tables: WordTables
-    counts: Counts
-    prior: Prior
+    cell: DocumentCell
+    rows: WordTopicRows
+    tables: WordAliasTables
+    counts: DocumentCountsScratch
+    prior: GroupPrior
     alpha: np.ndarray
     beta: float
     proposal: int
@@ -46,7 +52,7 @@ class Chain(NamedTuple):
     key: np.uint64
 
 
-class Batch(NamedTuple):
+class ProposalBatch(NamedTuple):
     """Proposals for the next tokens of a document, and the counts n_kw that their acceptance needs.
 
     Proposals are drawn and counts looked up for many tokens at once, so that many memory reads overlap. This is
@@ -68,17 +74,17 @@ class Batch(NamedTuple):
 def sample_cell(cell, rows, word_tables, scratch, counts, prior, alpha, beta, proposal, steps, in_place, key):
     """Sample the tokens of a cell and return how many changed topic.
 
-    See `samplers.lda.documents` for the other arguments. word_tables: the tables of all words or, in place, space for
-    a single table, which is rebuilt for every token in O(K). scratch: TableScratch. prior: prior of the topics in a
-    document; alpha: the same prior as float64 (K,). proposal: CYCLE, WORD or DOCUMENT. steps: number of word proposals,
-    document proposals, or pairs of both, per token. key: key of the random stream; 4 draws per step.
+    See `samplers.lda.document_kernels` for the other arguments. word_tables: the tables of all words or, in place,
+    space for a single table, which is rebuilt for every token in O(K). scratch: TableScratch. prior: prior of the
+    topics in a document; alpha: the same prior as float64 (K,). proposal: CYCLE, WORD or DOCUMENT. steps: number of
+    word proposals, document proposals, or pairs of both, per token. key: key of the random stream; 4 draws per step.
     """
     size = 1 if in_place else BATCH
     topics, own_counts = np.empty(size, np.int64), np.empty(size, np.int64)
     word, word_counts = np.empty((size, steps), np.int64), np.empty((size, steps), np.int64)
     document, document_counts = np.empty((size, steps), np.int64), np.empty((size, steps), np.int64)
-    batch = Batch(topics, own_counts, word, word_counts, document, document_counts)
-    chain = Chain(cell, rows, word_tables, counts, prior, alpha, beta, proposal, in_place, key)
+    batch = ProposalBatch(topics, own_counts, word, word_counts, document, document_counts)
+    chain = LightLdaArguments(cell, rows, word_tables, counts, prior, alpha, beta, proposal, in_place, key)
     return sample_documents(chain, batch, scratch)
 
 
@@ -134,7 +140,7 @@ def propose(chain, batch, document, first, after, draw):
         for step in range(steps):
             n = draw + np.uint64(4 * (i * steps + step))
             if chain.proposal != DOCUMENT:
-                batch.word[i, step] = choose_word_entry(tables, place, mass, smoothing_mass, bits(chain.key, n))
+                batch.word[i, step] = choose_word_entry(tables, place, mass, smoothing_mass, random_bits(chain.key, n))
                 prefetch(tables.entries, batch.word[i, step])
             if chain.proposal != WORD:
                 u = uniform(chain.key, n + np.uint64(2))
@@ -146,7 +152,7 @@ def propose(chain, batch, document, first, after, draw):
         batch.counts[i] = row_count(rows, words[first + i], batch.topics[i])
         if chain.proposal != DOCUMENT:
             for step in range(steps):
-                stream = bits(chain.key, draw + np.uint64(4 * (i * steps + step)))
+                stream = random_bits(chain.key, draw + np.uint64(4 * (i * steps + step)))
                 batch.word[i, step] = settle_word(tables, place, batch.word[i, step], own, batch.counts[i], stream)
                 prefetch_row(rows, words[first + i], batch.word[i, step])
     for i in range(after - first):

@@ -9,15 +9,15 @@ from msgspec import Meta
 from blocks.corpus.dataset import Dataset
 from ooc.engine import StaticEngine
 from ooc.runs.run import Run
-from ooc.runs.schemas import HeldOutSettings
+from ooc.runs.schemas import HeldOutObserverSettings
 from ooc.training import publish_model
 from samplers.lda.averaging import keep_state, publish_average
 from samplers.lda.convergence import evaluations, has_converged
 from samplers.lda.held_out import held_out_likelihood, present_model
-from samplers.lda.program import Lda
+from samplers.lda.program import LdaProgram
 
 
-class LdaSettings(HeldOutSettings):
+class LdaSettings(HeldOutObserverSettings):
     """Settings of the observer."""
 
     stop_when_converged: bool
@@ -50,7 +50,7 @@ class LdaObserver:
 
     def _log_bounds(self, engine: StaticEngine, iteration: int) -> None:
         """Log, once per bound, in log.txt that an estimated prior has reached a bound."""
-        if not isinstance(engine.program, Lda):
+        if not isinstance(engine.program, LdaProgram):
             return
         for bound, message in engine.program.bounds_met(iteration, engine.arrays).items():
             if bound not in self._bounds_logged:

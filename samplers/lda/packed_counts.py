@@ -80,7 +80,7 @@ def read_size(data, at):
     return size | np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
 
 
-def room(frequencies: np.ndarray, topics: int) -> int:
+def max_packed_bytes(frequencies: np.ndarray, topics: int) -> int:
     """Return the maximum number of bytes of the rows of words with the given frequencies, int64 (W,)."""
     entries = np.minimum(frequencies, topics)
     steps, counts = (
@@ -103,7 +103,7 @@ def random_bytes(frequencies: np.ndarray, topics: int) -> int:
     return int((entries * (1.0 + large)).sum() + SIZE_BYTES * frequencies.size)
 
 
-def sharpened(iteration: int) -> float:
+def sharpened_bytes(iteration: int) -> float:
     """Return the bytes of rows in an iteration (counted from 1) relative to `random_bytes`.
 
     A power law fitted to two-phase sampling. Measured: at most a fifth too high or an eighth too low

@@ -14,7 +14,7 @@ import numpy as np
 from blocks import stderr
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
-from ooc.ring.relay import from_rank_0
+from ooc.ring.message_relay import from_rank_0
 from ooc.ring.ring import Ring
 from samplers.lda.options import LdaOptions
 from samplers.lda.program import LEAST_PRIOR, MOST_PRIOR
@@ -25,7 +25,7 @@ DEFAULT_SEED_WEIGHT = 1.0
 _SHOWN = 10  # unknown words that a message names
 
 
-class ChosenPrior(NamedTuple):
+class ChosenWordPrior(NamedTuple):
     """Prior of words in topics. beta: weight of all pairs that are not listed. pairs: text of `pack_pairs`, or None for
     no pairs. labels: labels of topics by number."""
 
@@ -34,7 +34,7 @@ class ChosenPrior(NamedTuple):
     labels: dict[int, str]
 
 
-def choose_prior(options: LdaOptions, beta: float, dataset: Dataset, ring: Ring | None) -> ChosenPrior:
+def choose_prior(options: LdaOptions, beta: float, dataset: Dataset, ring: Ring | None) -> ChosenWordPrior:
     """Return the prior that the options ask for; on several machines, rank 0 has the files. Raises RequestError, on all
     ranks, if a file or an option is invalid."""
     if options.seed_weight is not None and options.seed_words is None:
@@ -42,12 +42,12 @@ def choose_prior(options: LdaOptions, beta: float, dataset: Dataset, ring: Ring 
     if options.seed_weight is not None and not 0.0 < options.seed_weight <= MOST_PRIOR:
         raise RequestError(f"--seed-weight must be above 0 and at most {MOST_PRIOR:g}, got {options.seed_weight:g}")
     if options.topic_word_prior is None and options.seed_words is None:
-        return ChosenPrior(beta, None, {})
+        return ChosenWordPrior(beta, None, {})
     beta, pairs, labels = from_rank_0(ring, lambda: _read(options, beta, dataset))
-    return ChosenPrior(beta, pairs, {int(topic): label for topic, label in labels.items()})
+    return ChosenWordPrior(beta, pairs, {int(topic): label for topic, label in labels.items()})
 
 
-def _read(options: LdaOptions, beta: float, dataset: Dataset) -> ChosenPrior:
+def _read(options: LdaOptions, beta: float, dataset: Dataset) -> ChosenWordPrior:
     weights: dict[tuple[int, int], float] = {}
     table, labels = None, {}
     if options.topic_word_prior is not None:
@@ -67,10 +67,10 @@ def _read(options: LdaOptions, beta: float, dataset: Dataset) -> ChosenPrior:
             "Give beta to the rare words.",
         )
     check_pairs(words, topics, values, size=options.topics, vocabulary=dataset.vocabulary())
-    return ChosenPrior(beta, pack_pairs(words, topics, values), labels)
+    return ChosenWordPrior(beta, pack_pairs(words, topics, values), labels)
 
 
-class Table(NamedTuple):
+class WordPriorTable(NamedTuple):
     """Weights of listed pairs: words and topics, int64 (n,), and weights, float64 (n,); beta of all others."""
 
     beta: float
@@ -79,7 +79,7 @@ class Table(NamedTuple):
     weights: np.ndarray
 
 
-def read_table(path: Path, options: LdaOptions, beta: float, dataset: Dataset) -> Table:
+def read_table(path: Path, options: LdaOptions, beta: float, dataset: Dataset) -> WordPriorTable:
     """Return the weights in a file: an .npz file with an array (K, V) or a CSR matrix, or a CSV file of topic, word and
     weight. Raises RequestError."""
     if path.suffix == ".npz":
@@ -98,10 +98,10 @@ def read_table(path: Path, options: LdaOptions, beta: float, dataset: Dataset) -
             f"Weights must be 0, or from {LEAST_PRIOR:g} to {MOST_PRIOR:g}.",
         )
     keep = table.weights != table.beta
-    return Table(table.beta, *(array[keep] for array in table[1:]))
+    return WordPriorTable(table.beta, *(array[keep] for array in table[1:]))
 
 
-def _read_npz(path: Path, options: LdaOptions, beta: float, size: int) -> Table:
+def _read_npz(path: Path, options: LdaOptions, beta: float, size: int) -> WordPriorTable:
     try:
         with np.load(path, allow_pickle=False) as content:
             arrays = {name: content[name] for name in content.files}
@@ -120,7 +120,7 @@ def _read_npz(path: Path, options: LdaOptions, beta: float, size: int) -> Table:
         if sizes.size != options.topics or (sizes < 0).any() or sizes.sum() != arrays["indices"].size:
             raise RequestError(f"{path} is not a valid CSR matrix", "Save it with scipy.sparse.save_npz.")
         topics = np.repeat(np.arange(options.topics), sizes)
-        return Table(beta, arrays["indices"].astype(np.int64), topics, arrays["data"].astype(np.float64))
+        return WordPriorTable(beta, arrays["indices"].astype(np.int64), topics, arrays["data"].astype(np.float64))
     if len(arrays) != 1:
         raise RequestError(f"{path} has {len(arrays)} arrays; expected one", "Save the prior as the only array.")
     (prior,) = arrays.values()
@@ -131,7 +131,7 @@ def _read_npz(path: Path, options: LdaOptions, beta: float, size: int) -> Table:
         found, times = np.unique(prior[prior > 0], return_counts=True)
         beta = float(found[times.argmax()])
     topics, words = np.nonzero(prior != beta)
-    return Table(beta, words, topics, prior[topics, words].astype(np.float64))
+    return WordPriorTable(beta, words, topics, prior[topics, words].astype(np.float64))
 
 
 def _require_shape(path: Path, shape: tuple[int, ...], expected: tuple[int, int]) -> None:
@@ -142,7 +142,7 @@ def _require_shape(path: Path, shape: tuple[int, ...], expected: tuple[int, int]
         )
 
 
-def _read_csv(path: Path, beta: float, dataset: Dataset) -> Table:
+def _read_csv(path: Path, beta: float, dataset: Dataset) -> WordPriorTable:
     rows = [(number, row) for number, row in _csv_rows(path)]
     if rows and not rows[0][1][0].isdecimal():
         rows = rows[1:]  # header
@@ -166,7 +166,7 @@ def _read_csv(path: Path, beta: float, dataset: Dataset) -> Table:
     if not kept:
         raise RequestError(f"{path} lists no word of the vocabulary", "Give words as they are in vocabulary.txt.")
     words, topics, values = zip(*kept, strict=True)
-    return Table(beta, np.array(words), np.array(topics), np.array(values))
+    return WordPriorTable(beta, np.array(words), np.array(topics), np.array(values))
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -186,7 +186,7 @@ def _known(path: Path, words: Sequence[str], dataset: Dataset) -> dict[str, int]
     known = {word: number for number, word in enumerate(dataset.vocabulary()) if word in wanted}
     if unknown := [word for word in wanted if word not in known]:
         more = f" and {len(unknown) - _SHOWN:,} more" if len(unknown) > _SHOWN else ""
-        stderr.warn(f"{path}: not in the vocabulary, so left out: {', '.join(unknown[:_SHOWN])}{more}")
+        stderr.print_warning(f"{path}: not in the vocabulary, so left out: {', '.join(unknown[:_SHOWN])}{more}")
     return known
 
 

@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from blocks.alias import alias_table
-from blocks.corpus.dataset import Block, Dataset, Slice
+from blocks.alias_table import alias_table
+from blocks.corpus.dataset import Dataset, TokenBlock, WordSlice
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, LocalState, Phase, StaticProgram, Sweep
-from ooc.ring.packets import Passage
+from ooc.ring.packet_slots import PartInTransit
 from ooc.rng import stream_key
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.lda import groups, hyperparameters
+from samplers.lda import hyperparameters, token_kernels
 from samplers.lda import word_prior as word_priors
 from samplers.topics.model import live_topics, write_model
 
@@ -37,7 +37,7 @@ def topic_type(topics: int) -> str:
     return "uint8" if topics <= 1 << 8 else "uint16" if topics <= 1 << 16 else "uint32"
 
 
-class Lda(StaticProgram):
+class LdaProgram(StaticProgram):
     """Base class of LDA programs; subclasses add `phases` and their updates.
 
     topics: K. alpha: one value for all topics, or one per topic. beta: prior of words. seed: seed of all random
@@ -90,7 +90,7 @@ class Lda(StaticProgram):
         if word_prior is not None:
             self.own_prior = word_priors.word_prior(word_prior, dataset.index.word_ids, topics, beta)
             self.prior_masses = self.prior_masses + word_priors.added_by_topic(self.own_prior)
-        self._scratch: groups.Scratch | None = None
+        self._scratch: token_kernels.GroupScratch | None = None
 
     def local_state(self) -> LocalState:
         return LocalState(topic_type(self.topics), self.columns, self.topics)
@@ -116,16 +116,16 @@ class Lda(StaticProgram):
         """Return the names of the shared arrays that are as large as the model."""
         return self.sliced_arrays()
 
-    def document_prior(self, shared: Arrays) -> groups.Prior:
+    def document_prior(self, shared: Arrays) -> token_kernels.GroupPrior:
         """Return alpha, the prior of the topics in a document."""
         alpha = shared["alpha"]
         if alpha.size == 1:
-            return groups.symmetric_prior(self.topics, float(alpha[0]))
-        return groups.weighted_prior(alpha, shared["alpha_cut"], shared["alpha_alias"])
+            return token_kernels.symmetric_prior(self.topics, float(alpha[0]))
+        return token_kernels.weighted_prior(alpha, shared["alpha_cut"], shared["alpha_alias"])
 
-    def word_prior(self, shared: Arrays) -> groups.Prior:
+    def word_prior(self, shared: Arrays) -> token_kernels.GroupPrior:
         """Return beta, the prior of the topics of words without a prior of their own, the same for all topics."""
-        return groups.symmetric_prior(self.topics, float(shared["beta"][0]))
+        return token_kernels.symmetric_prior(self.topics, float(shared["beta"][0]))
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
         return {"topic_counts": ArraySpec((self.topics,), "int64")}
@@ -158,11 +158,11 @@ class Lda(StaticProgram):
             "counts": ArraySpec((self.topics,), "int32"),
         }
 
-    def make_scratch(self, tokens: int) -> groups.Scratch:
-        return groups.Scratch(**{name: spec.zeros() for name, spec in self._scratch_specs(tokens).items()})
+    def make_scratch(self, tokens: int) -> token_kernels.GroupScratch:
+        return token_kernels.GroupScratch(**{name: spec.zeros() for name, spec in self._scratch_specs(tokens).items()})
 
     @property
-    def scratch(self) -> groups.Scratch:
+    def scratch(self) -> token_kernels.GroupScratch:
         """Return the working memory of this worker."""
         if self._scratch is None:
             self._scratch = self.make_scratch(self.largest_group())
@@ -192,7 +192,7 @@ class Lda(StaticProgram):
         observed = hyperparameters.observed_words(hyperparameters.histogram(np.ones(1, np.uint64)), np.ones(1))
         hyperparameters.fit_prior(np.ones(1), 2, observed, self.beta_bounds)
 
-    def tiny_passage(self, phase: Phase, state: np.ndarray) -> Passage | None:
+    def tiny_passage(self, phase: Phase, state: np.ndarray) -> PartInTransit | None:
         """Return the slice in transit for the corpus of `warm_up`, in phases with rotating slices."""
         return None
 
@@ -216,7 +216,7 @@ class Lda(StaticProgram):
 
     def adapt(self, censuses: Sequence[Sequence[np.ndarray]], shared: Arrays) -> None:
         rows, lengths, counts = (
-            hyperparameters.merge_histograms(hyperparameters.Histogram(*each[at : at + 2]) for each in censuses)
+            hyperparameters.merge_histograms(hyperparameters.ValueHistogram(*each[at : at + 2]) for each in censuses)
             for at in (0, 2, 4)
         )
         documents = hyperparameters.observed_documents(rows, lengths, self.topics)
@@ -251,36 +251,36 @@ class Lda(StaticProgram):
 
     def update(self, job: Job) -> Any:
         key = self.key(job)
-        if isinstance(job.data, Block):
+        if isinstance(job.data, TokenBlock):
             return self.update_documents(job, job.data, key)
         return self.update_words(job, job.data, key)
 
-    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+    def update_documents(self, job: Job, block: TokenBlock, key: np.uint64) -> Any:
         """Run one part of a block-outer phase on its documents: initialize, sample, evaluate or export their topics."""
         where = tokens_of_documents(job, block)
-        if job.phase == Lda.initial[0].name:
-            tokens = groups.initial_topics(*where, self.topics, job.delta["topic_counts"], key)
+        if job.phase == LdaProgram.initial[0].name:
+            tokens = token_kernels.initial_topics(*where, self.topics, job.delta["topic_counts"], key)
             word_priors.draw_anew(where, block, self.own_prior, job.delta["topic_counts"], key)
             return tokens
         if job.phase == self.document_likelihood.name:
-            return groups.document_likelihood(*where, self.scratch, self.document_prior(job.shared))
+            return token_kernels.document_likelihood(*where, self.scratch, self.document_prior(job.shared))
         if job.phase == self.document_rows.name:
-            return groups.document_rows(*where, self.scratch, self.topics)
+            return token_kernels.document_rows(*where, self.scratch, self.topics)
         if job.phase == self.document_histograms.name:
-            rows = groups.document_rows(*where, self.scratch, self.topics)[1]
+            rows = token_kernels.document_rows(*where, self.scratch, self.topics)[1]
             lengths = np.diff(block.offsets[job.first : job.last + 1])
             return hyperparameters.histogram(rows), hyperparameters.histogram(lengths.astype(np.uint64))
         return self.sample_documents(job, block, key)
 
-    def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
+    def update_words(self, job: Job, slice_: WordSlice, key: np.uint64) -> Any:
         """Run one part of a slice-outer phase on its words: sample, evaluate or export their topics."""
         where, own_prior = tokens_of_words(job, slice_), self.own_prior_of(job)
         if job.phase == self.word_likelihood.name:
             return word_priors.word_likelihood(*where, self.scratch, self.word_prior(job.shared), own_prior)
         if job.phase == self.word_rows.name:
-            return word_priors.rows_of_model(groups.word_rows(*where, self.scratch, self.topics), own_prior)
+            return word_priors.rows_of_model(token_kernels.word_rows(*where, self.scratch, self.topics), own_prior)
         if job.phase == self.word_histograms.name:
-            rows = groups.word_rows(*where, self.scratch, self.topics)[1]
+            rows = token_kernels.word_rows(*where, self.scratch, self.topics)[1]
             return hyperparameters.histogram(rows & hyperparameters.COUNT)
         return self.sample_words(job, slice_, key)
 
@@ -292,11 +292,11 @@ class Lda(StaticProgram):
         """Return the word prior of the words of a job's part of a slice, and of those after them."""
         return self.own_prior.from_word(self.first_word(job)) if self.own_prior else None
 
-    def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
+    def sample_documents(self, job: Job, block: TokenBlock, key: np.uint64) -> int:
         """Run one part of the sampler's block-outer phase and return how many tokens changed topic."""
         raise NotImplementedError
 
-    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
+    def sample_words(self, job: Job, slice_: WordSlice, key: np.uint64) -> int:
         """Run one part of the sampler's slice-outer phase and return how many tokens changed topic."""
         raise NotImplementedError
 
@@ -357,25 +357,25 @@ class Lda(StaticProgram):
         )
 
 
-def tiny_data() -> tuple[Block, Slice]:
+def tiny_data() -> tuple[TokenBlock, WordSlice]:
     """Return a corpus of one token."""
     zero, ends = np.zeros(1, np.uint32), np.array([0, 1])
-    block = Block(np.zeros(1, np.uint64), ends, zero, zero, ends)
-    slice_ = Slice(ends, zero, zero, np.ones(1, np.uint32), ends)
+    block = TokenBlock(np.zeros(1, np.uint64), ends, zero, zero, ends)
+    slice_ = WordSlice(ends, zero, zero, np.ones(1, np.uint32), ends)
     for array in (*block, *slice_):
         array.setflags(write=False)  # mapped files are read-only, which is a different type to numba
     return block, slice_
 
 
-def tokens_of_documents(job: Job, block: Block) -> tuple[Any, ...]:
+def tokens_of_documents(job: Job, block: TokenBlock) -> tuple[Any, ...]:
     """Return the arrays that locate the tokens of a part's documents: state, base, offsets and positions (see
-    `samplers.lda.groups`).
+    `samplers.lda.token_kernels`).
     """
     return job.state, job.bases[job.unit], block.offsets[job.first : job.last + 1], block.positions
 
 
-def tokens_of_words(job: Job, slice_: Slice) -> tuple[Any, ...]:
-    """Return the arrays that locate the tokens of a part's words: state, bases and runs (see `samplers.lda.groups`)."""
+def tokens_of_words(job: Job, slice_: WordSlice) -> tuple[Any, ...]:
+    """Return arrays that locate the tokens of a part's words: state, bases, runs; see `samplers.lda.token_kernels`."""
     run_offsets = slice_.run_offsets[job.first : job.last + 1]
     return job.state, job.bases, run_offsets, slice_.blocks, slice_.starts, slice_.lengths
 

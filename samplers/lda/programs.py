@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from blocks.corpus.dataset import Block, Dataset, Slice
+from blocks.corpus.dataset import Dataset, TokenBlock, WordSlice
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase
 from ooc.workers.shared_arrays import ArraySpec
 from ooc.workers.worker import ProgramSpec
 from samplers.lda import aliaslda, gibbs, lightlda, sparse_gibbs, sparselda, two_phase
-from samplers.lda.doc_major import DocMajor, is_small
-from samplers.lda.documents import Cell
+from samplers.lda.doc_major import DocumentMajorLda, is_small
+from samplers.lda.document_kernels import DocumentCell
 from samplers.lda.options import LdaOptions
 from samplers.lda.program import tokens_of_documents, tokens_of_words
-from samplers.lda.running_mean import RunningMean
+from samplers.lda.running_mean import RunningMeanLda
 from samplers.lda.start_from_model import StartsFromModel
-from samplers.lda.table_major import TableMajor
+from samplers.lda.table_major import AliasTableLda
 from samplers.lda.topic_tree import AT_ONCE
 from samplers.options import described, takers
 from samplers.programs import target
@@ -56,21 +56,21 @@ class TwoPhase(StartsFromModel):
         largest = self.largest_group()
         return self.topics if max(most_frequent, largest) > min(largest, two_phase.MOST_COUNTED) else 1
 
-    def sample_documents(self, job: Job, block: Block, key: np.uint64) -> int:
+    def sample_documents(self, job: Job, block: TokenBlock, key: np.uint64) -> int:
         tokens, prior = tokens_of_documents(job, block), self.document_prior(job.shared)
         return two_phase.document_phase(*tokens, self.scratch, prior, self._totals(job), key)
 
-    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
+    def sample_words(self, job: Job, slice_: WordSlice, key: np.uint64) -> int:
         tokens, prior = tokens_of_words(job, slice_), self.word_prior(job.shared)
         return two_phase.word_phase(*tokens, self.scratch, prior, self._totals(job), key, self.own_prior_of(job))
 
-    def _totals(self, job: Job) -> two_phase.Totals:
+    def _totals(self, job: Job) -> two_phase.TopicTotals:
         topics = job.delta["totals"]
         if topics["summary"][0] == 0:  # this worker's first job of the phase
             topics["summary"] = job.shared["summary"]
         if self._large is None:
             self._large = np.zeros(self._large_topics(), two_phase.COUNT)
-        return two_phase.Totals(topics, job.delta["topic_counts"], self._large)
+        return two_phase.TopicTotals(topics, job.delta["topic_counts"], self._large)
 
     def aggregate(
         self, phase: Phase, shared: Arrays, deltas: Sequence[Arrays], answers: Sequence[Any]
@@ -80,15 +80,15 @@ class TwoPhase(StartsFromModel):
         return super().aggregate(phase, shared, deltas, answers)
 
 
-class Gibbs(DocMajor):
+class Gibbs(DocumentMajorLda):
     """Reference: Gibbs sampling with dense conditionals, O(K) per token. See `samplers.lda.gibbs`."""
 
-    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+    def sample_cell(self, job: Job, cell: DocumentCell, key: np.uint64) -> int:
         priors = self.priors(job.shared)
         return gibbs.sample_cell(cell, self.rows(job.shared), self.counts, *priors, self.in_place, key, self.own_prior)
 
 
-class SparseGibbs(RunningMean):
+class SparseGibbs(RunningMeanLda):
     """Gibbs sampling with exact conditionals, O(K_d) per token. See `samplers.lda.sparse_gibbs`.
 
     start: "scvb0", "random", or None. None means scvb0 if `update` is "delayed" and the model is small, else random.
@@ -112,7 +112,7 @@ class SparseGibbs(RunningMean):
         if self.whole_blocks:
             self._sum_rests(job, words)
 
-    def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
+    def do_step(self, step: str, job: Job, block: TokenBlock, slice_: int, key: np.uint64) -> int:
         if step != "rests":
             return super().do_step(step, job, block, slice_, key)
         self._sum_rests(job, block.words[self.words_of_part(job, block, slice_)])
@@ -126,23 +126,23 @@ class SparseGibbs(RunningMean):
         priors, summary, rests = self.priors(job.shared), job.shared["summary"], job.shared["rests"]
         sparse_gibbs.sum_rests(self.rows(job.shared), words, self.counts, *priors, summary, rests, self.own_prior)
 
-    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+    def sample_cell(self, job: Job, cell: DocumentCell, key: np.uint64) -> int:
         priors, rests = self.priors(job.shared), job.shared["rests"]
         return sparse_gibbs.sample_cell(
             cell, self.rows(job.shared), rests, self.counts, *priors, self.in_place, key, self.own_prior
         )
 
 
-class SparseLda(DocMajor):
+class SparseLda(DocumentMajorLda):
     """SparseLDA, O(K_d + K_w) per token. See `samplers.lda.sparselda`."""
 
-    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+    def sample_cell(self, job: Job, cell: DocumentCell, key: np.uint64) -> int:
         return sparselda.sample_cell(
             cell, self.rows(job.shared), self.counts, *self.priors(job.shared), self.in_place, key
         )
 
 
-class AliasLda(TableMajor):
+class AliasLda(AliasTableLda):
     """AliasLDA, O(K_d) per token. See `samplers.lda.aliaslda`. mh_steps: number of proposals per token."""
 
     def __init__(self, *args: Any, mh_steps: int = 2, **options: Any) -> None:
@@ -152,7 +152,7 @@ class AliasLda(TableMajor):
     def table_weights(self, shared: Arrays) -> np.ndarray:
         return shared["alpha"] / shared["summary"]
 
-    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+    def sample_cell(self, job: Job, cell: DocumentCell, key: np.uint64) -> int:
         return aliaslda.sample_cell(
             cell,
             self.rows(job.shared),
@@ -166,7 +166,7 @@ class AliasLda(TableMajor):
         )
 
 
-class LightLda(TableMajor):
+class LightLda(AliasTableLda):
     """LightLDA, O(1) per token. See `samplers.lda.lightlda`.
 
     mh_steps: number of proposals per token, of each kind if `proposal` is "cycle".
@@ -184,7 +184,7 @@ class LightLda(TableMajor):
     def table_weights(self, shared: Arrays) -> np.ndarray:
         return 1.0 / shared["summary"]
 
-    def sample_cell(self, job: Job, cell: Cell, key: np.uint64) -> int:
+    def sample_cell(self, job: Job, cell: DocumentCell, key: np.uint64) -> int:
         return lightlda.sample_cell(
             cell,
             self.rows(job.shared),

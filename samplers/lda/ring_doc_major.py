@@ -17,20 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from blocks.corpus.dataset import Block, Slice
+from blocks.corpus.dataset import TokenBlock, WordSlice
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.lda import travelling_rows
-from samplers.lda.doc_major import DocMajor
-from samplers.lda.documents import find_words, lay_out
+from samplers.lda import rotating_rows
+from samplers.lda.doc_major import DocumentMajorLda
+from samplers.lda.document_kernels import find_words, order_tokens
 from samplers.lda.program import tiny_data, topic_type
 from samplers.lda.ring_program import RingLda
-from samplers.lda.rows import DENSE, row_sizes
+from samplers.lda.word_topic_rows import DENSE, row_sizes
 
 _OPEN = "open"  # the first step: record the topics under which the rows count the tokens of a cell
 
 
-class RingDocMajor(RingLda, DocMajor):
+class RingDocumentMajorLda(RingLda, DocumentMajorLda):
     """Mixin for a `samplers.lda.doc_major` program in mode delayed, listed before it in the bases. Rows are kept for
     one slice at a time."""
 
@@ -97,7 +97,7 @@ class RingDocMajor(RingLda, DocMajor):
     def _steps(self) -> tuple[str, ...]:
         return (_OPEN, *self.steps())
 
-    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+    def update_documents(self, job: Job, block: TokenBlock, key: np.uint64) -> Any:
         if job.phase != self.laid_out.name:
             return super().update_documents(job, block, key)
         words = np.empty(block.positions.size, np.uint32)
@@ -105,7 +105,7 @@ class RingDocMajor(RingLda, DocMajor):
         mine = self._of_block(job.shared, job.unit)
         counted = np.empty(words.size, mine["token_topics"].dtype)
         topics, base = mine["token_topics"], int(job.bases[job.unit])
-        lay_out(job.state, base, block.positions, words, topics, mine["token_words"], counted)
+        order_tokens(job.state, base, block.positions, words, topics, mine["token_words"], counted)
         return 0
 
     def _of_block(self, shared: Arrays, block: int) -> dict[str, np.ndarray]:
@@ -113,18 +113,18 @@ class RingDocMajor(RingLda, DocMajor):
         mine = slice(self._begins[block], self._begins[block + 1])
         return {name: shared[name][mine] for name in ("token_topics", "token_words")}
 
-    def sample_words(self, job: Job, slice_: Slice, key: np.uint64) -> int:
+    def sample_words(self, job: Job, slice_: WordSlice, key: np.uint64) -> int:
         """Run one stage of a slice: unpack its rows, do one step on one of its cells, or pack the rows."""
         assert job.passage
         arrived, leaving, left = job.passage
         first, rows = int(self.dataset.index.slice_bounds[job.unit]) + job.first, self.rows(job.shared)
         if job.stage == 0:
-            travelling_rows.load_rows(arrived, rows, first, job.last - job.first)
+            rotating_rows.load_rows(arrived, rows, first, job.last - job.first)
             return 0
         block, step = divmod(job.stage - 1, len(self._steps()))
         if block == len(self._cells):
             self.slice_sampled(job, first)
-            left[0] = travelling_rows.pack_rows(rows, first, job.last - job.first, self.counts, leaving, self.work)
+            left[0] = rotating_rows.pack_rows(rows, first, job.last - job.first, self.counts, leaving, self.work)
             return 0
         cell = replace(job, unit=block, shared={**job.shared, **self._of_block(job.shared, block)})
         return self.do_step(self._steps()[step], cell, self._block(block), job.unit, key)
@@ -132,7 +132,7 @@ class RingDocMajor(RingLda, DocMajor):
     def slice_sampled(self, job: Job, first: int) -> None:
         """Use the rows of a part's words, from `first` on, when all of their tokens here are sampled (a hook)."""
 
-    def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
+    def do_step(self, step: str, job: Job, block: TokenBlock, slice_: int, key: np.uint64) -> int:
         if step == "sample":
             mine = job.share(block.positions.size)
             return self._sample(job, block, np.searchsorted(block.offsets, [mine.start, mine.stop]), slice_, key)

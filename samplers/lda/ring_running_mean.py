@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 
 from blocks.compiled import kernel
-from blocks.corpus.dataset import Slice
+from blocks.corpus.dataset import WordSlice
 from ooc.program import Arrays, Job, Phase, Sweep
-from ooc.ring.rotation_schedule import resting
+from ooc.ring.rotation_schedule import resting_slices
 from samplers.lda.doc_major import is_small
 from samplers.lda.gathered_documents import GatheredDocuments
-from samplers.lda.program import Lda
-from samplers.lda.ring_doc_major import RingDocMajor
-from samplers.lda.rows import Rows, nonzeros
-from samplers.lda.running_mean import DECAY, LEAST_COUNT, RunningMean, mean_rows, mean_totals
+from samplers.lda.program import LdaProgram
+from samplers.lda.ring_doc_major import RingDocumentMajorLda
+from samplers.lda.running_mean import DECAY, LEAST_COUNT, RunningMeanLda, mean_rows, mean_totals
 from samplers.lda.word_prior import rows_of_model
+from samplers.lda.word_topic_rows import WordTopicRows, nonzeros
 
 
 def kept(since: int, iteration: int) -> float:
@@ -36,7 +36,7 @@ def kept(since: int, iteration: int) -> float:
     return math.prod((since + i) / (iteration + i) for i in range(DECAY + 1))
 
 
-class RingRunningMean(RingDocMajor, RunningMean):
+class RingRunningMeanLda(RingDocumentMajorLda, RunningMeanLda):
     """Mixin for samplers on a ring, listed before the sampler's program in the bases.
 
     running_mean: whether the model is the mean, if the rows of all words are small enough; else it is the last state.
@@ -49,7 +49,7 @@ class RingRunningMean(RingDocMajor, RunningMean):
         self.has_mean = running_mean and is_small(self.topics, self.dataset.vocabulary_size)
         if self.has_mean:
             self.reading_phases = (*self.reading_phases, self.mean_parts)
-            documents = GatheredDocuments.document_names, Lda.document_rows, GatheredDocuments.document_numbers
+            documents = GatheredDocuments.document_names, LdaProgram.document_rows, GatheredDocuments.document_numbers
             self.exported = (self.mean_parts, *documents)
 
     def export_bytes(self) -> int:
@@ -61,7 +61,7 @@ class RingRunningMean(RingDocMajor, RunningMean):
         if self.has_mean:
             one = np.zeros((1, self.topics), np.float32)
             layout = self.layout.masks[:1], self.layout.starts[:1]
-            rows = Rows(self.topics, *layout, np.zeros(1, np.int32), np.zeros(1, np.int64))
+            rows = WordTopicRows(self.topics, *layout, np.zeros(1, np.int32), np.zeros(1, np.int64))
             take_in_rows(rows, 0, self.counts, one[:0], 1.0, 1.0)
             add_rows(*mean_rows(one, 1.0), 1.0, one)
 
@@ -76,9 +76,9 @@ class RingRunningMean(RingDocMajor, RunningMean):
 
     def _rests(self, slice_: int, iteration: int) -> bool:
         """Return whether the trip of a slice in an iteration, counted from 1, ended at this machine."""
-        return slice_ in resting(self.dataset.slice_count, self.dataset.shards, self.dataset.shard, iteration)
+        return slice_ in resting_slices(self.dataset.slice_count, self.dataset.shards, self.dataset.shard, iteration)
 
-    def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
+    def update_words(self, job: Job, slice_: WordSlice, key: np.uint64) -> Any:
         if job.phase != self.mean_parts.name:
             return super().update_words(job, slice_, key)
         iteration, machines = job.stream[0], self.dataset.shards
@@ -110,8 +110,9 @@ class RingRunningMean(RingDocMajor, RunningMean):
 def take_in_rows(rows, first, counts, means, keep, rate):
     """Update the means of words with their rows: means = keep * means + rate * n.
 
-    rows: `samplers.lda.rows.Rows`. first: rank of the first word. counts: `samplers.lda.documents.Counts`, whose
-    `row_topics` and `row_counts` are overwritten. means: float32 (W, K).
+    rows: `samplers.lda.word_topic_rows.WordTopicRows`. first: rank of the first word. counts:
+    `samplers.lda.document_kernels.DocumentCountsScratch`, whose `row_topics` and `row_counts` are overwritten. means:
+    float32 (W, K).
     """
     kept_share, share = np.float32(keep), np.float32(rate)
     for w in range(means.shape[0]):

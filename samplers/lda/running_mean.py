@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 
 from blocks.compiled import kernel, unmanaged_kernel
-from blocks.corpus.dataset import Block, Slice
+from blocks.corpus.dataset import TokenBlock, WordSlice
 from ooc.program import Arrays, Job, Phase, Sweep
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.lda.doc_major import DocMajor
+from samplers.lda.doc_major import DocumentMajorLda
 from samplers.lda.word_prior import rows_of_model
 
 DECAY = 2
 LEAST_COUNT = 0.01  # smaller counts, remainders of old states, are dropped from the rows of a model
 
 
-class RunningMean(DocMajor):
+class RunningMeanLda(DocumentMajorLda):
     """Mixin for samplers that process whole blocks; subclasses add `sample_cell`.
 
     running_mean: whether the model is the mean, if rows are small enough for whole blocks; else it is the last state.
@@ -64,7 +64,7 @@ class RunningMean(DocMajor):
         ends = phase is self.documents and unit == self.dataset.block_count - 1
         return [*stages, range(parts)] if ends and self.has_mean else stages
 
-    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+    def update_documents(self, job: Job, block: TokenBlock, key: np.uint64) -> Any:
         last = self.opening + len(self.steps())
         if not self.has_mean or job.phase != self.documents.name or job.stage < last:
             return super().update_documents(job, block, key)
@@ -74,7 +74,7 @@ class RunningMean(DocMajor):
         take_in(job.shared["dense_rows"][mine], job.shared["mean_rows"][mine], rate)
         return 0
 
-    def update_words(self, job: Job, slice_: Slice, key: np.uint64) -> Any:
+    def update_words(self, job: Job, slice_: WordSlice, key: np.uint64) -> Any:
         if job.phase != self.word_rows.name or not self.has_mean:
             return super().update_words(job, slice_, key)
         first = self.first_word(job)
@@ -102,7 +102,7 @@ def take_in(rows, means, rate):
 
 @kernel
 def mean_rows(means, least):
-    """Return the rows of words, float32 (W, K), in the form of `samplers.lda.groups.word_rows`, with the bits of
+    """Return the rows of words, float32 (W, K), in the form of `samplers.lda.token_kernels.word_rows`, with the bits of
     float32 as counts. least: minimum of a count in the rows."""
     bits = means.view(np.uint32)
     sizes = np.zeros(means.shape[0], np.uint32)

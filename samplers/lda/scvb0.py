@@ -39,14 +39,14 @@ import numpy as np
 
 from blocks.compiled import inlined, kernel, unmanaged_kernel
 from ooc.rng import uniform
-from samplers.lda.folding import NO_ROW, different_words, fold, new_memory, store_mixture
-from samplers.lda.groups import draw_prior
+from samplers.lda.start_fold_in import NO_ROW, different_words, fold, new_memory, store_mixture
+from samplers.lda.token_kernels import draw_prior
 from samplers.lda.topic_tree import place_of_topic, topic_of_entry
 
 _LEAST_TOTAL = np.float32(1e-30)  # minimum sum of gammas that is used as a divisor
 
 
-class Mixtures(NamedTuple):
+class DocumentMixtures(NamedTuple):
     """Expected topic counts n_kd of the documents of a block.
 
     sizes: uint32 (D,), number of topics of document d. topics: topic type (N,) and counts: float32 (N,), a document's
@@ -146,7 +146,7 @@ def _without_own(gamma, own, count, alpha):
     return gamma * ((max(count - gamma * own, np.float32(0.0)) + alpha) / (count + alpha))
 
 
-class Scratch(NamedTuple):
+class Scvb0Scratch(NamedTuple):
     """Working memory of `count_words`, for K topics at the depth that is learned, and K_0 topics at depth 0.
 
     expected: float32 (K,), 0 between words. seen: int64 (K+1,), starts with the topics that are not 0. gammas: float32
@@ -159,9 +159,9 @@ class Scratch(NamedTuple):
     ancestors: np.ndarray
 
 
-def new_scratch(topics: int, first_topics: int) -> Scratch:
+def new_scratch(topics: int, first_topics: int) -> Scvb0Scratch:
     seen, gammas = np.zeros(topics + 1, np.int64), np.zeros(topics + 1, np.float32)
-    return Scratch(np.zeros(topics, np.float32), seen, gammas, np.zeros(first_topics, np.int64))
+    return Scvb0Scratch(np.zeros(topics, np.float32), seen, gammas, np.zeros(first_topics, np.int64))
 
 
 @unmanaged_kernel

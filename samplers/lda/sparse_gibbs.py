@@ -24,9 +24,9 @@ import numpy as np
 from blocks.compiled import inlined, reordered_kernel, unmanaged_kernel
 from ooc.rng import uniform
 from ooc.workers.intrinsics import prefetch
-from samplers.lda.documents import clear_document, first_above, open_document, put_back, take_out
-from samplers.lda.rows import DENSE, decrease, increase, nonzeros, prefetch_row, row_count
+from samplers.lda.document_kernels import add_token, clear_document, first_above, open_document, remove_token
 from samplers.lda.word_prior import addition, close_prior, open_prior
+from samplers.lda.word_topic_rows import DENSE, decrease, increase, nonzeros, prefetch_row, row_count
 
 _AHEAD = 4  # number of tokens ahead whose rows are prefetched
 _STRETCH = 64  # topics of a dense row that are summed at once
@@ -36,9 +36,9 @@ _STRETCH = 64  # topics of a dense row that are summed at once
 def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key, word_prior=None):
     """Sample the tokens of a cell and return how many changed topic.
 
-    See `samplers.lda.documents` for the other arguments. rests: float64 (V,), result of `sum_rests` for each word;
-    unused in place. alpha: float64 (K,). key: key of the random stream; 2 draws per token. word_prior: WordPrior, or
-    None.
+    See `samplers.lda.document_kernels` for the other arguments. rests: float64 (V,), result of `sum_rests` for each
+    word; unused in place. alpha: float64 (K,). key: key of the random stream; 2 draws per token. word_prior: WordPrior,
+    or None.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary, cumulated = counts[:5]
@@ -56,7 +56,7 @@ def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key, word_prio
             of_document[present[i]] = topics[present[i]] * scales[present[i]]
         for token in range(first, last):
             old, word = np.int64(token_topics[token]), words[token]
-            size = take_out(topics, present, places, size, summary, old)
+            size = remove_token(topics, present, places, size, summary, old)
             scale = scales[old]
             own = word_prior, open_prior(word_prior, word)
             if in_place:
@@ -77,7 +77,7 @@ def sample_cell(cell, rows, rests, counts, alpha, beta, in_place, key, word_prio
             else:
                 new = draw_rest(rows, word, counts, alpha, beta, uniform(key, draw + np.uint64(1)) * rest, own)
             close_prior(word_prior, word)
-            size = put_back(topics, present, places, size, summary, new)
+            size = add_token(topics, present, places, size, summary, new)
             if in_place:
                 increase(rows, word, new)
                 scales[new] = 1.0 / summary[new]

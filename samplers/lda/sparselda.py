@@ -16,16 +16,16 @@ import numpy as np
 
 from blocks.compiled import inlined, unmanaged_kernel
 from ooc.rng import uniform
-from samplers.lda.documents import clear_document, first_above, open_document, put_back, take_out
-from samplers.lda.rows import decrease, increase, nonzeros
+from samplers.lda.document_kernels import add_token, clear_document, first_above, open_document, remove_token
+from samplers.lda.word_topic_rows import decrease, increase, nonzeros
 
 
 @unmanaged_kernel
 def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
     """Sample the tokens of a cell and return how many changed topic.
 
-    See `samplers.lda.documents` for the other arguments. alpha: float64 (K,). key: key of the random stream; one draw
-    per token.
+    See `samplers.lda.document_kernels` for the other arguments. alpha: float64 (K,). key: key of the random stream; one
+    draw per token.
     """
     offsets, token_topics, words, positions, state = cell.offsets, cell.topics, cell.words, cell.positions, cell.state
     topics, present, places, summary = counts.topics, counts.present, counts.places, counts.summary
@@ -45,7 +45,7 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
         for token in range(first, last):
             old, word = np.int64(token_topics[token]), words[token]
             smoothing, document = add_terms(-beta, topics, summary, alpha, old, smoothing, document)
-            size = take_out(topics, present, places, size, summary, old)
+            size = remove_token(topics, present, places, size, summary, old)
             smoothing, document = add_terms(beta, topics, summary, alpha, old, smoothing, document)
             coefficients[old] = (topics[old] + alpha[old]) / summary[old]
             if in_place:
@@ -63,7 +63,7 @@ def sample_cell(cell, rows, counts, alpha, beta, in_place, key):
                 new = draw_smoothing(summary, alpha, beta, x - of_word - document)
 
             smoothing, document = add_terms(-beta, topics, summary, alpha, new, smoothing, document)
-            size = put_back(topics, present, places, size, summary, new)
+            size = add_token(topics, present, places, size, summary, new)
             smoothing, document = add_terms(beta, topics, summary, alpha, new, smoothing, document)
             coefficients[new] = (topics[new] + alpha[new]) / summary[new]
             if in_place:

@@ -178,7 +178,7 @@ class SplashLda(StochasticProgram):
             yield sizes_of(words, len(some)), topics.astype(np.uint64) << np.uint64(32) | exact.view(np.uint32)
 
 
-class RingSplash(GatheredDocuments, SplashLda):
+class RingSplashLda(GatheredDocuments, SplashLda):
     """Splash on a ring of machines, each with some of the documents and with the counts of all words. parallelism: one
     worker per machine by default."""
 

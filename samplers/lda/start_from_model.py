@@ -12,23 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from blocks.corpus.dataset import Block, Dataset
+from blocks.corpus.dataset import Dataset, TokenBlock
 from blocks.errors import RequestError
 from blocks.files import checksum
 from ooc.program import Arrays, Job, Phase
 from ooc.workers.madvise import write_back
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.lda.documents import find_words
-from samplers.lda.folding import NO_ROW
-from samplers.lda.warm_start import DRAW, WarmStart
+from samplers.lda.document_kernels import find_words
+from samplers.lda.start_fold_in import NO_ROW
+from samplers.lda.warm_start import DRAW, LearnedStartLda
 from samplers.model_files import MANIFEST
-from samplers.topics.model import Model, TopicCountRows
+from samplers.topics.model import SavedTopicModel, TopicCountRows
 
 TAKE = Phase("taking topics", "block", writes=False, staged=True, alone=True)
 _WORD_BYTES = 250  # memory for matching a word: its text twice, in lists and in a dictionary
 
 
-class StartsFromModel(WarmStart):
+class StartsFromModel(LearnedStartLda):
     """Base class of samplers whose initial topics are learned, or drawn from the topics of an earlier model.
 
     earlier: path of the model, checksum of its manifest, and number of words.
@@ -66,7 +66,7 @@ class StartsFromModel(WarmStart):
             return super().schedule(phase, unit, parts)
         return [range(1)] if unit == 0 else []  # a stage of no work, after which `aggregate` is called
 
-    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+    def update_documents(self, job: Job, block: TokenBlock, key: np.uint64) -> Any:
         return None if job.phase == TAKE.name else super().update_documents(job, block, key)
 
     def aggregate(
@@ -76,7 +76,7 @@ class StartsFromModel(WarmStart):
             self._take(_open(self._earlier), shared)
         return super().aggregate(phase, shared, deltas, answers)
 
-    def _take(self, model: Model, shared: Arrays) -> None:
+    def _take(self, model: SavedTopicModel, shared: Arrays) -> None:
         """Set the expected counts to the counts of the earlier model, without the additions of its word prior."""
         shared["expected_totals"][:] = model.topic_tokens / model.states
         of_word, has_row = self._words_of(model), self._row_of != NO_ROW
@@ -93,13 +93,13 @@ class StartsFromModel(WarmStart):
         if self._prior:
             self._prior.add(shared, 1.0)
 
-    def _words_of(self, model: Model) -> np.ndarray:
+    def _words_of(self, model: SavedTopicModel) -> np.ndarray:
         """Return the index in the model's vocabulary of the word at each rank, int64 (V,), or -1."""
         places = {word: index for index, word in enumerate(model.vocabulary())}
         found = np.array([places.get(word, -1) for word in self.dataset.vocabulary()], np.int64)
         return found[self.dataset.index.word_ids]
 
-    def _find_rows(self, job: Job, block: Block) -> None:
+    def _find_rows(self, job: Job, block: TokenBlock) -> None:
         if not self._earlier:
             super()._find_rows(job, block)
             return
@@ -108,7 +108,7 @@ class StartsFromModel(WarmStart):
         find_words(job.shared["known_rows"][block.words[mine]], offsets, job.shared["position_rows"])
 
 
-def _open(earlier: Mapping[str, Any]) -> Model:
+def _open(earlier: Mapping[str, Any]) -> SavedTopicModel:
     """Open the earlier model of a run. Raises RequestError if it is missing or has changed."""
     path = Path(earlier["path"])
     if not (path / MANIFEST).is_file() or checksum(path / MANIFEST) != earlier["checksum"]:
@@ -116,7 +116,7 @@ def _open(earlier: Mapping[str, Any]) -> Model:
             f"{path}: the model from which this run starts was moved or has changed since",
             "Train a new run with --from.",
         )
-    return Model(path)
+    return SavedTopicModel(path)
 
 
 def _add_counts(rows: np.ndarray, words: np.ndarray, counts: TopicCountRows, factor: float) -> None:

@@ -11,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from blocks.corpus.dataset import Block, Dataset
+from blocks.corpus.dataset import Dataset, TokenBlock
 from ooc.program import Arrays, Job, Phase
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.lda.doc_major import DocMajor
-from samplers.lda.rows import per_slice
-from samplers.lda.word_tables import TableScratch, WordTables, make_smoothing, make_tables, room_for_tables
+from samplers.lda.doc_major import DocumentMajorLda
+from samplers.lda.word_tables import AliasTableScratch, WordAliasTables, make_smoothing, make_tables, room_for_tables
+from samplers.lda.word_topic_rows import per_slice
 
 
-class TableMajor(DocMajor):
+class AliasTableLda(DocumentMajorLda):
     """Base class of samplers with alias tables; subclasses add `table_weights` and `sample_cell`."""
 
     def __init__(self, dataset: Dataset, **options: Any) -> None:
@@ -32,8 +32,8 @@ class TableMajor(DocMajor):
             before = np.cumsum(self._of_slices) - self._of_slices
             self._table_starts[:-1] -= np.repeat(before, np.diff(dataset.index.slice_bounds))
             self._table_specs["entries"] = ArraySpec((self.topics + int(self._of_slices.max()),), "uint64")
-        self._own_tables: WordTables | None = None
-        self._scratch_of_tables: TableScratch | None = None
+        self._own_tables: WordAliasTables | None = None
+        self._scratch_of_tables: AliasTableScratch | None = None
 
     def table_weights(self, shared: Arrays) -> np.ndarray:
         """Return the weights of the tables for the current summary row, float64 (K,)."""
@@ -57,20 +57,20 @@ class TableMajor(DocMajor):
         return super().scratch_bytes() + own + 20 * (self.topics + 1)
 
     @property
-    def table_scratch(self) -> TableScratch:
+    def table_scratch(self) -> AliasTableScratch:
         """Return this worker's working memory for building a table."""
         if self._scratch_of_tables is None:
             size = self.topics + 1
-            self._scratch_of_tables = TableScratch(np.zeros(size), *(np.zeros(size, np.int32) for _ in range(3)))
+            self._scratch_of_tables = AliasTableScratch(np.zeros(size), *(np.zeros(size, np.int32) for _ in range(3)))
         return self._scratch_of_tables
 
-    def tables(self, shared: Arrays) -> WordTables:
+    def tables(self, shared: Arrays) -> WordAliasTables:
         """Return the tables of all words or, in place, this worker's space for a single table."""
         if not self.in_place:
-            return WordTables(**{name: shared[name] for name in self._table_specs}, starts=self._table_starts)
+            return WordAliasTables(**{name: shared[name] for name in self._table_specs}, starts=self._table_starts)
         if self._own_tables is None:
             arrays = {name: spec.zeros() for name, spec in self._table_specs.items()}
-            self._own_tables = WordTables(**arrays, starts=self._table_starts)
+            self._own_tables = WordAliasTables(**arrays, starts=self._table_starts)
         return self._own_tables
 
     def steps(self) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class TableMajor(DocMajor):
         if self.update_mode == "data-parallel":
             make_tables(self.tables(job.shared), self.rows(job.shared), words, self.table_scratch)
 
-    def do_step(self, step: str, job: Job, block: Block, slice_: int, key: np.uint64) -> int:
+    def do_step(self, step: str, job: Job, block: TokenBlock, slice_: int, key: np.uint64) -> int:
         if step != "tables":
             return super().do_step(step, job, block, slice_, key)
         words = block.words[self.words_of_part(job, block, slice_)]

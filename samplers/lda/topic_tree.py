@@ -34,7 +34,7 @@ _LEAST = 0.5  # minimum expected count of a pair that is kept; more if memory re
 _STEPS, _BINS = 4, 128  # candidates for this minimum: _LEAST times powers of 2 ** (1 / _STEPS)
 
 
-class Tree(NamedTuple):
+class TopicTree(NamedTuple):
     """Arrays of a tree of topics.
 
     bits: uint32, view of the arena. entries: int64 (V+1,), first entry of each word, and the end. rows, links: int64
@@ -73,7 +73,7 @@ def numbers_of_pair(fanout: int) -> int:
 
 
 def split_topics(
-    arena: np.ndarray, tree: Tree, scale: float, first_topics: int, totals: np.ndarray, key: np.uint64
+    arena: np.ndarray, tree: TopicTree, scale: float, first_topics: int, totals: np.ndarray, key: np.uint64
 ) -> None:
     """Split the topics at tree.depth: create the rows of the next depth.
 
@@ -105,12 +105,12 @@ def split_topics(
             write_back(arena[links + LINKS * before : links + LINKS * end])
 
 
-def filled(tree: Tree, depth: int) -> int:
+def filled(tree: TopicTree, depth: int) -> int:
     """Return the end in the arena of the rows of a depth of at least 1."""
     return int(tree.rows[depth] + tree.fanout * tree.sizes[depth])
 
 
-def _bring_together(arena: np.ndarray, tree: Tree, scale: float, topics: int, most: int) -> None:
+def _bring_together(arena: np.ndarray, tree: TopicTree, scale: float, topics: int, most: int) -> None:
     """Replace the dense rows by at most `most` entries."""
     words = min(arena.size // topics, tree.entries.size - 1)
     least, _ = _least_count(arena[: words * topics], scale, most)

@@ -8,10 +8,10 @@ from typing import Any
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
 from ooc.plan.forecast import generation_bytes
-from ooc.ring.relay import gather_values
+from ooc.ring.message_relay import gather_values
 from ooc.ring.ring import Ring
+from ooc.runs.dataset_entries import dataset_entry
 from ooc.runs.new_run import create_run
-from ooc.runs.remembered import entry_of
 from ooc.slurm import node_directory
 from ooc.state.generations import GENERATIONS
 from ooc.training import Callback
@@ -26,11 +26,11 @@ from samplers.lda.options import LdaOptions
 from samplers.lda.prior_sources import choose_prior
 from samplers.lda.program import check_options
 from samplers.lda.programs import TAKES, auto_samplers, initial_topics, sampler_spec
-from samplers.options import Resources, ResumeOptions, by_keywords, check_machines, of_several, takers
-from samplers.preparation import check_dataset, check_limits, fits, plan_training, train_planned
-from samplers.resume import go_on
-from samplers.ring_checks import check_apart, check_processors, check_shards
+from samplers.options import ResumeOptions, TrainingResources, by_keywords, check_machines, of_several, takers
+from samplers.resume import resume_run
+from samplers.ring_checks import check_paths_differ, check_processors, check_shards
 from samplers.topics.labels import label_files
+from samplers.training_preparation import check_dataset, check_limits, fits, plan_training, train_planned
 
 DEFAULT_BETA = 0.05
 DEFAULT_BURN_IN = 20
@@ -50,7 +50,7 @@ def train(
     data: Path,
     path: Path,
     options: LdaOptions,
-    resources: Resources,
+    resources: TrainingResources,
     ring: Ring | None = None,
     callback: Callback | None = None,
 ) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def train(
     if ring:
         check_shards(ring, dataset)
         check_processors(ring, spec)
-        check_apart(ring, path)
+        check_paths_differ(ring, path)
     average = 1 if options.average is None else options.average
     check_average(average, options.iterations, options.evaluate_every, dataset)
     first = ring is None or ring.rank == 0
@@ -104,7 +104,7 @@ def train(
     configured["files"] = label_files(labels) if labels and first else {}
     if options.chains > 1:
         create_chains(path, dataset, spec, options.chains, **configured)
-        return go_on(path, ResumeOptions(), resources)
+        return resume_run(path, ResumeOptions(), resources)
     run = create_run(path, dataset, spec, **configured)
     observer = LdaObserver(run, plan.workers, first=first)
     return train_planned(run, plan, observer, resources, ring, callback)
@@ -155,7 +155,7 @@ def _staleness(options: LdaOptions) -> int:
 
 
 def _spec(
-    options: LdaOptions, priors: dict[str, Any], dataset: Dataset, resources: Resources, ring: Ring | None
+    options: LdaOptions, priors: dict[str, Any], dataset: Dataset, resources: TrainingResources, ring: Ring | None
 ) -> ProgramSpec:
     """Return the program of the sampler.
 
@@ -191,7 +191,7 @@ def _remember(path: Path, dataset: Dataset) -> dict[str, str]:
     held_out = Dataset(path)
     check_held_out(held_out, dataset)
     check_dataset(held_out)
-    return entry_of(held_out)
+    return dataset_entry(held_out)
 
 
 def disk_needed(data: Path, topics: int, sampler: str = "auto", mh_steps: int | None = None) -> int:

@@ -29,11 +29,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from blocks.alias import alias_table
+from blocks.alias_table import alias_table
 from blocks.compiled import inlined, kernel, unmanaged_kernel
-from ooc.rng import bits, uniform
+from ooc.rng import random_bits, uniform
 from ooc.workers.intrinsics import prefetch
-from samplers.lda.groups import draw_prior, gather_word, prior_weight, word_tokens
+from samplers.lda.token_kernels import draw_prior, gather_word, prior_weight, word_tokens
 from samplers.lda.word_prior import prior_of_word
 
 # A worker's data for topic k, in 8 bytes, so that 100,000 topics stay in the caches near the core: n_k + V*beta at
@@ -48,7 +48,7 @@ _MOST_CHANGE = 2**15 - 1
 COLUMN = np.dtype([("cut", "f8"), ("topic", "u4"), ("other", "u4")])
 
 
-class Totals(NamedTuple):
+class TopicTotals(NamedTuple):
     """A worker's data of all topics.
 
     topics: TOTAL (K,). changes: int64 (K,), changes of n_k that are not in `topics`. large: COUNT (K,), all 0 between
@@ -117,7 +117,8 @@ def draw_group(state, base, rows, topics, prior, counted, key, draw, spare=0):
 
 @inlined
 def move_token(totals, changes, old, new):
-    """Record in the changes (see Totals) that a token moves to another topic. Returns whether the topics differ."""
+    """Record in the changes (see TopicTotals) that a token moves to another topic. Returns whether the topics
+    differ."""
     change_count(totals, changes, np.int64(old), -1)
     change_count(totals, changes, np.int64(new), 1)
     return old != new
@@ -145,9 +146,10 @@ def sample_group(state, base, rows, topics, prior, totals, changes, counted, key
 
     state: changed at base + rows[:n]. rows: uint32 or int64 (>= n,), rows of the tokens; from n on, rows of the tokens
     that follow the group, for prefetching. topics: topic type (n,), working memory. prior: Prior. totals, changes:
-    `topics` and `changes` of Totals. counted: `totals`, or COUNT (K,) for more than MOST_COUNTED tokens. key, draw: key
-    `topics` and `changes` of Totals. counted: `totals`, or COUNT (K,) for more than MOST_COUNTED tokens. key, draw: key
-    of the random stream, and index of the first of its 2*M*n draws to use. Returns how many tokens changed topic.
+    `topics` and `changes` of TopicTotals. counted: `totals`, or COUNT (K,) for more than MOST_COUNTED tokens. key,
+    draw: key `topics` and `changes` of TopicTotals. counted: `totals`, or COUNT (K,) for more than MOST_COUNTED tokens.
+    key, draw: key of the random stream, and index of the first of its 2*M*n draws to use. Returns how many tokens
+    changed topic.
     """
     far = prior.topics > _FAR
     proposals = state.shape[1] - 1 - spare
@@ -281,7 +283,7 @@ def draw_run(rows, columns, counts, others, prior, counted, key, draw):
                 topic = draw_other(columns, counts, own, x / others)
                 again = np.uint64(0)
                 while topic < 0:
-                    topic = draw_other(columns, counts, own, uniform(bits(key, draw), again))
+                    topic = draw_other(columns, counts, own, uniform(random_bits(key, draw), again))
                     again += np.uint64(1)
                 rows[i, m] = topic
             draw += np.uint64(1)
@@ -307,7 +309,7 @@ def draw_other(columns, counts, own, u):
 def document_phase(state, base, offsets, positions, scratch, prior, totals, key, spare=0):
     """Sample the documents of a part in order and return how many tokens changed topic.
 
-    state, base, offsets, positions: see `samplers.lda.groups`. Other arrays: see `sample_group`.
+    state, base, offsets, positions: see `samplers.lda.token_kernels`. Other arrays: see `sample_group`.
     """
     changed = 0
     draw = np.uint64(0)
@@ -323,8 +325,8 @@ def document_phase(state, base, offsets, positions, scratch, prior, totals, key,
 def word_phase(state, bases, run_offsets, blocks, starts, lengths, scratch, common, totals, key, word_prior=None):
     """Sample the words of a part in order, each over its tokens in all blocks, and return how many changed topic.
 
-    state, bases, run_offsets, blocks, starts, lengths: see `samplers.lda.groups`. common: prior of words without one of
-    their own in word_prior, a WordPrior of these words or None. Other arrays: see `sample_group`.
+    state, bases, run_offsets, blocks, starts, lengths: see `samplers.lda.token_kernels`. common: prior of words without
+    one of their own in word_prior, a WordPrior of these words or None. Other arrays: see `sample_group`.
     """
     changed = 0
     draw = np.uint64(0)

@@ -20,16 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from blocks.corpus.dataset import Block, Dataset
+from blocks.corpus.dataset import Dataset, TokenBlock
 from blocks.errors import RequestError
 from ooc.program import Arrays, Job, Phase
 from ooc.rng import stream_key
 from ooc.workers.madvise import UNWRITTEN, write_back
 from ooc.workers.shared_arrays import ArraySpec
 from samplers.lda import scvb0, topic_tree
-from samplers.lda.documents import find_words
-from samplers.lda.folding import LIKELY, MOST_LIKELY, NO_ROW, Estimate
-from samplers.lda.program import Lda, tokens_of_documents, topic_type
+from samplers.lda.document_kernels import find_words
+from samplers.lda.program import LdaProgram, tokens_of_documents, topic_type
+from samplers.lda.start_fold_in import LIKELY, MOST_LIKELY, NO_ROW, ExpectedTopicCounts
 from samplers.lda.word_prior import ExpectedPrior, draw_anew
 
 MINIBATCHES = 128  # number of minibatches that a corpus is divided into, within the limits of the next line
@@ -50,7 +50,7 @@ _SPLITS = 1 << 62  # first index of the random streams that split topics, larger
 DRAW = Phase("drawing", "block", staged=True)
 
 
-class WarmStart(Lda):
+class LearnedStartLda(LdaProgram):
     """Base class of samplers whose initial topics are learned; a subclass adds `phases`. start: one of STARTS."""
 
     def __init__(self, dataset: Dataset, *, start: str = "random", **options: Any) -> None:
@@ -102,7 +102,7 @@ class WarmStart(Lda):
         return {
             "expected_rows": ArraySpec((self._arena_size(),), "float32"),
             "expected_totals": ArraySpec((sum(self._sizes),), "float64"),
-            "topic_shares": ArraySpec((sum(self._sizes),), "float32"),  # `shares` of an Estimate
+            "topic_shares": ArraySpec((sum(self._sizes),), "float32"),  # `shares` of an ExpectedTopicCounts
             "topic_alpha": ArraySpec((sum(self._sizes),), "float32"),
             "word_entries": ArraySpec((self._row_frequencies.size + 1,), "int64"),
             "tree_places": ArraySpec((3, len(self._sizes)), "int64"),  # `rows`, `links` and `sizes` of a Tree
@@ -132,7 +132,7 @@ class WarmStart(Lda):
 
     def later_arrays(self) -> Collection[str]:
         """Return the names of the arrays that only the sampler uses, after the initial phases."""
-        return self.shared_arrays().keys() - Lda.shared_arrays(self).keys() - {*self.start_arrays()}
+        return self.shared_arrays().keys() - LdaProgram.shared_arrays(self).keys() - {*self.start_arrays()}
 
     def large_arrays(self) -> Collection[str]:
         return {*super().large_arrays(), *self.filed_arrays()}
@@ -195,7 +195,7 @@ class WarmStart(Lda):
         """Return how many times a phase repeats a block before it goes on to the next block."""
         return 1 if self._depths[phase.name] or phase is DRAW else self._turns
 
-    def update_documents(self, job: Job, block: Block, key: np.uint64) -> Any:
+    def update_documents(self, job: Job, block: TokenBlock, key: np.uint64) -> Any:
         if any(job.phase == phase.name for phase in self._learning):
             return self._learn(job, block, key)
         if job.phase != DRAW.name:
@@ -209,14 +209,14 @@ class WarmStart(Lda):
         draw_anew(tokens_of_documents(job, block), block, self.own_prior, drawn, key)
         return None
 
-    def _find_rows(self, job: Job, block: Block) -> None:
+    def _find_rows(self, job: Job, block: TokenBlock) -> None:
         """Set the row of the word at each position, for this job's share of a block's words."""
         mine = job.share(block.words.size)
         offsets = block.word_offsets[mine.start : mine.stop + 1]
         find_words(self._row_of[block.words[mine]], offsets, job.shared["position_rows"])
 
-    def _learn(self, job: Job, block: Block, key: np.uint64) -> Any:
-        mixtures = scvb0.Mixtures(
+    def _learn(self, job: Job, block: TokenBlock, key: np.uint64) -> Any:
+        mixtures = scvb0.DocumentMixtures(
             job.shared["mixture_sizes"],
             job.shared["mixture_topics"],
             job.shared["mixture_counts"],
@@ -258,7 +258,7 @@ class WarmStart(Lda):
         """Return the maximum number of rows that a worker changes before it writes them back."""
         return max(UNWRITTEN // (4 * self._sizes[0]), 1)
 
-    def _count_words(self, job: Job, block: Block, first: int, last: int, mixtures: scvb0.Mixtures) -> Any:
+    def _count_words(self, job: Job, block: TokenBlock, first: int, last: int, mixtures: scvb0.DocumentMixtures) -> Any:
         """Add the counts of documents to the rows of this job's words; returns topics and the sums of their counts."""
         share = job.share(block.positions.size)
         mine = slice(*np.searchsorted(block.word_offsets[:-1], [share.start, share.stop]))
@@ -278,7 +278,7 @@ class WarmStart(Lda):
             write_back(estimate.rows[changed[0] : changed[1] + 1])
         return _nonzero(totals)
 
-    def _marks(self, rows: np.ndarray, tree: topic_tree.Tree) -> list[int]:
+    def _marks(self, rows: np.ndarray, tree: topic_tree.TopicTree) -> list[int]:
         """Return bounds that divide words into parts whose counts take about UNWRITTEN bytes, or of a single word.
 
         rows: uint32 (n,), rows of the words, or NO_ROW.
@@ -298,17 +298,17 @@ class WarmStart(Lda):
         share, power = self._rates[depth]
         return float(share * (1.0 + share * (shared["estimate"][0] + 1.0)) ** -power)
 
-    def _tree(self, shared: Arrays, depth: int) -> topic_tree.Tree:
+    def _tree(self, shared: Arrays, depth: int) -> topic_tree.TopicTree:
         arena, entries = shared["expected_rows"].view(np.uint32), shared["word_entries"]
         rows, links, sizes = shared["tree_places"]
         topics, descendants = np.cumsum([0, *self._sizes]), self._fanout**depth
-        return topic_tree.Tree(arena, entries, rows, links, sizes, topics, self._fanout, depth, descendants)
+        return topic_tree.TopicTree(arena, entries, rows, links, sizes, topics, self._fanout, depth, descendants)
 
-    def _estimate(self, job: Job) -> Estimate:
+    def _estimate(self, job: Job) -> ExpectedTopicCounts:
         shared, tree = job.shared, self._tree(job.shared, self._depths[job.phase])
         kinds = shared["topic_shares"], shared["topic_alpha"]
         scale, beta = float(shared["estimate"][1]), float(shared["beta"][0])
-        return Estimate(shared["expected_rows"], scale, *kinds, beta, self._sizes[0], tree)
+        return ExpectedTopicCounts(shared["expected_rows"], scale, *kinds, beta, self._sizes[0], tree)
 
     def _set_alpha(self, shared: Arrays) -> None:
         """Set the prior of the topics at all depths; the prior of a topic is the sum over its children."""

@@ -15,15 +15,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.alias import alias_table
+from blocks.alias_table import alias_table
 from blocks.compiled import inlined, inlined_kernel, kernel
-from blocks.corpus.dataset import Block
+from blocks.corpus.dataset import TokenBlock
 from blocks.errors import RequestError
 from ooc.program import Arrays
 from ooc.rng import stream_key, uniform
-from samplers.lda.documents import first_above
-from samplers.lda.folding import NO_ROW
-from samplers.lda.groups import Prior, count_runs, dense_likelihood, gather_word, group_likelihood, word_tokens
+from samplers.lda.document_kernels import first_above
+from samplers.lda.start_fold_in import NO_ROW
+from samplers.lda.token_kernels import (
+    GroupPrior,
+    count_runs,
+    dense_likelihood,
+    gather_word,
+    group_likelihood,
+    word_tokens,
+)
 from samplers.lda.topic_tree import AT_ONCE
 from samplers.topics.model import TopicCountRows
 
@@ -116,11 +123,13 @@ def rows_of_model(
     return found if prior is None else with_additions(*found, floats, prior)
 
 
-def draw_anew(where: tuple[Any, ...], block: Block, prior: WordPrior | None, delta: np.ndarray, key: np.uint64) -> None:
+def draw_anew(
+    where: tuple[Any, ...], block: TokenBlock, prior: WordPrior | None, delta: np.ndarray, key: np.uint64
+) -> None:
     """Draw new topics for the tokens of documents that were drawn topics in which their words cannot occur.
 
-    where: state, base, offsets and positions (`samplers.lda.groups`). key: key of the random stream of the first draws.
-    For the other arguments see `leave_barred`.
+    where: state, base, offsets and positions (`samplers.lda.token_kernels`). key: key of the random stream of the first
+    draws. For the other arguments see `leave_barred`.
     """
     if prior is not None:
         leave_barred(*where, block.words, block.word_offsets, prior, delta, stream_key(int(key), 1))
@@ -225,8 +234,8 @@ def addition(prior, topic):
 
 @kernel
 def prior_of_word(prior, word, common):
-    """Return the prior of the topics in a word's tokens, a Prior: `common`, the symmetric prior, if no pair of the word
-    is listed."""
+    """Return the prior of the topics in a word's tokens, a GroupPrior: `common`, the symmetric prior, if no pair of the
+    word is listed."""
     first, last = prior.starts[word], prior.starts[word + 1]
     if first == last:
         return common
@@ -238,7 +247,7 @@ def prior_of_word(prior, word, common):
     for k in range(weights.size):
         if weights[k] == 0.0 and cut[k] > 0.0:  # rounding of the table: a topic that may not be drawn
             cut[k], alias[k] = 0.0, likeliest
-    return Prior(not common.symmetric, common.topics, weights.sum(), weights, cut, alias)
+    return GroupPrior(not common.symmetric, common.topics, weights.sum(), weights, cut, alias)
 
 
 @inlined

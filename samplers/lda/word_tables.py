@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, unmanaged_kernel
-from ooc.rng import bits, uniform
+from ooc.rng import random_bits, uniform
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.lda.rows import nonzeros
+from samplers.lda.word_topic_rows import nonzeros
 
 _TOPIC_BITS = 20
 _TOPIC = np.uint64((1 << _TOPIC_BITS) - 1)
@@ -27,7 +27,7 @@ _CUT = 1 << 24
 _CERTAIN = _CUT - 1  # stands for probability 1: the alias of such an entry is its own topic
 
 
-class WordTables(NamedTuple):
+class WordAliasTables(NamedTuple):
     """Alias tables of the words in `rows`; the last one is the smoothing table, whose entries come first.
 
     weights: float64 (K,). sizes: int32 (V+1,), number of entries of each table. masses: float64 (V+1,), sum of n_kw *
@@ -42,7 +42,7 @@ class WordTables(NamedTuple):
     starts: np.ndarray
 
 
-class TableScratch(NamedTuple):
+class AliasTableScratch(NamedTuple):
     """Working memory for building a table: float64 (K+1,) and int32 (K+1,) arrays."""
 
     shares: np.ndarray
@@ -154,7 +154,7 @@ def choose_word_entry(tables, place, mass, smoothing_mass, key):
     the word's table. mass: mass of the sparse part without the token itself. smoothing_mass: mass of smoothing."""
     smooth = uniform(key, np.uint64(0)) * (mass + smoothing_mass) >= mass
     source = tables.sizes.size - 1 if smooth else place
-    return choose_entry(tables.starts[source], tables.sizes[source], bits(key, np.uint64(1)))
+    return choose_entry(tables.starts[source], tables.sizes[source], random_bits(key, np.uint64(1)))
 
 
 @inlined
@@ -165,9 +165,9 @@ def settle_word(tables, place, chosen, own, own_count, key):
     this topic is drawn from the table, the draw is repeated with probability 1 / own_count.
     """
     n = np.uint64(1)
-    topic = topic_of(tables.entries[chosen], bits(key, n))
+    topic = topic_of(tables.entries[chosen], random_bits(key, n))
     while (topic == own) & (chosen >= tables.sizes[-1]) & (uniform(key, n + np.uint64(1)) * own_count < 1.0):
         n += np.uint64(2)
-        chosen = choose_entry(tables.starts[place], tables.sizes[place], bits(key, n))
-        topic = topic_of(tables.entries[chosen], bits(key, n))
+        chosen = choose_entry(tables.starts[place], tables.sizes[place], random_bits(key, n))
+        topic = topic_of(tables.entries[chosen], random_bits(key, n))
     return topic

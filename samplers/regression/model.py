@@ -19,13 +19,13 @@ from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 import numpy as np
 
 from blocks.arrays import Float64, Int64, write_arrays
-from blocks.bounds import require, require_below, require_offsets
+from blocks.bounds_checks import require_below, require_offsets, require_valid
 from blocks.design.design import Design
 from blocks.errors import RequestError
-from blocks.files import publish
-from blocks.schemas import ArrayFile, Count, File
-from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
-from samplers.regression.path.cross_validation import RULES, Validation
+from blocks.files import publish_file
+from blocks.schemas import ArrayFileEntry, Count, FileEntry
+from samplers.model_files import ModelManifest, SavedModel, file_entry, write_manifest
+from samplers.regression.path.cross_validation import RULES, CrossValidationErrors
 
 KIND = "sparse regression"
 
@@ -58,8 +58,8 @@ class CoefficientArrays(NamedTuple):
 class RegressionFiles(TypedDict):
     """Manifest entries for the files of a regression."""
 
-    coefficients: ArrayFile
-    columns: NotRequired[File]
+    coefficients: ArrayFileEntry
+    columns: NotRequired[FileEntry]
 
 
 class RegressionManifest(ModelManifest):
@@ -75,7 +75,7 @@ class RegressionManifest(ModelManifest):
     files: RegressionFiles
 
 
-class RegressionModel(ModelFiles):
+class RegressionModel(SavedModel):
     """A regression opened for reading.
 
     Attributes: `loss`, "squared", "logistic" or "poisson"; `classes`, the values of y for 0 and 1; `columns`, the
@@ -98,17 +98,17 @@ class RegressionModel(ModelFiles):
         """Raise WorkFailed unless arrays and manifest are consistent."""
         arrays, lambdas = self.arrays, self.arrays["lambdas"].size
         of_lambdas = ("intercepts", "objectives", "gaps", "held_out_errors", "standard_errors")
-        require(
+        require_valid(
             {arrays[name].size for name in of_lambdas if name in arrays} == {lambdas}, file, f"not of {lambdas} lambdas"
         )
         require_offsets(file, "offsets", arrays["offsets"], lambdas, arrays["columns"].size)
         of_columns = {arrays[name].size for name in ("columns", "coefficients", "means")}
-        require(len(of_columns) == 1, file, "its columns do not have a coefficient and a mean each")
-        require(int(arrays["columns"].min(initial=0)) >= 0, file, "it names a column below 0")
+        require_valid(len(of_columns) == 1, file, "its columns do not have a coefficient and a mean each")
+        require_valid(int(arrays["columns"].min(initial=0)) >= 0, file, "it names a column below 0")
         require_below(file, "columns", arrays["columns"], self.columns)
         numbers = (self.chosen, self.manifest.get("best", 0))
-        require(max(numbers) < lambdas, file, f"lambda {max(numbers)} was chosen of {lambdas}")
-        require(len(self.classes) == (2 if self.loss == "logistic" else 0), file, f"{len(self.classes)} classes")
+        require_valid(max(numbers) < lambdas, file, f"lambda {max(numbers)} was chosen of {lambdas}")
+        require_valid(len(self.classes) == (2 if self.loss == "logistic" else 0), file, f"{len(self.classes)} classes")
 
     def coefficients(self, lam: float | str | None = None) -> Coefficients:
         """Return the coefficients for the lambda whose ratio to `lam` is closest to 1.
@@ -148,7 +148,7 @@ def write_regression(
     classes: list[float],
     arrays: dict[str, np.ndarray],
     constant: np.ndarray,
-    validation: Validation | None,
+    validation: CrossValidationErrors | None,
 ) -> None:
     """Write a model into an empty directory.
 
@@ -165,7 +165,7 @@ def write_regression(
     files = {"coefficients": write_arrays(directory, "coefficients.h5", arrays)}
     if entry := design.manifest["texts"].get("columns"):
         path = directory / "columns.txt"
-        with publish(path) as beside:
+        with publish_file(path) as beside:
             shutil.copyfile(design.path / entry["file"], beside)
         files["columns"] = file_entry(path)
     write_manifest(

@@ -10,8 +10,8 @@ import numpy as np
 from blocks.design.design import Design
 from blocks.errors import RequestError
 from samplers.regression.data.features import block_columns
-from samplers.regression.linear_algebra.columns import combine, gathered
-from samplers.regression.linear_algebra.vectors import inner
+from samplers.regression.linear_algebra.columns import combine, gather_columns
+from samplers.regression.linear_algebra.vectors import inner_product
 from samplers.regression.losses.poisson import mean_counts, poisson_deviances
 from samplers.regression.model import Coefficients, RegressionModel
 
@@ -33,11 +33,11 @@ def score(model: Coefficients, design: Design) -> np.ndarray:
     ends = np.searchsorted(model.columns, design.block_bounds)
     for number in np.flatnonzero(np.diff(ends)).tolist():
         some, first = slice(ends[number], ends[number + 1]), design.block_bounds[number]
-        columns = gathered(block_columns(design, number, means), model.columns[some] - first)
+        columns = gather_columns(block_columns(design, number, means), model.columns[some] - first)
         combine(columns, np.arange(some.stop - some.start), model.values[some], part)
         total += part
     if design.offsets is not None:
-        total += inner(design.offsets[model.columns], model.values)
+        total += inner_product(design.offsets[model.columns], model.values)
     return total
 
 

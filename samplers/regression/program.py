@@ -14,7 +14,7 @@ import numpy as np
 
 from blocks.design.design import Design
 from blocks.design.row_files import read_rows, read_weights
-from blocks.design.row_shards import RowShard
+from blocks.design.row_shards import DesignRowShard
 from blocks.errors import RequestError
 from blocks.files import checksum
 from blocks.schemas import Count
@@ -24,8 +24,8 @@ from samplers.regression.data.design_features import DesignFeatures, design_mome
 from samplers.regression.data.ring_features import RingFeatures
 from samplers.regression.data.ring_moments import ring_moments
 from samplers.regression.path.cross_validation import held_out_weights
-from samplers.regression.solver.limit import Limit
-from samplers.regression.solver.sparse_regression import SparseRegression, shifts_of
+from samplers.regression.solver.solver_limit import SolverLimit
+from samplers.regression.solver.sparse_regression import SparseRegression, column_shifts
 from samplers.regression.solver.working_sets import AHEAD
 
 _OF_COLUMN = 117 + 8 * AHEAD  # bytes that a regression holds per column, of which 8 for each lambda in a pass
@@ -34,7 +34,7 @@ _OF_ROW = 600  # bytes that a regression holds per row
 _NEAR_LABELS = 5  # number of names in a message
 
 
-class RowFile(NamedTuple):
+class RowNumbersFile(NamedTuple):
     """A file of row numbers or weights on which a run depends."""
 
     path: str
@@ -45,11 +45,11 @@ class RowFile(NamedTuple):
 Levels = TypedDict("Levels", {"lambda": float, "ratio": float, "number": Count}, total=False)
 
 
-def row_file(path: Path) -> RowFile:
+def row_file(path: Path) -> RowNumbersFile:
     """Return the entry of a row file. Raises RequestError if the file does not exist."""
     if not path.is_file():
         raise RequestError(f"{path}: there is no such file")
-    return RowFile(str(path.resolve()), checksum(path))
+    return RowNumbersFile(str(path.resolve()), checksum(path))
 
 
 @dataclass(eq=False)
@@ -68,8 +68,8 @@ class RegressionProgram:
     intercept: bool
     standardize: bool
     unpenalized: Sequence[int]  # column indices
-    weights: RowFile | None
-    rows: RowFile | None
+    weights: RowNumbersFile | None
+    rows: RowNumbersFile | None
     folds: int
     seed: int
     positive: bool = False
@@ -168,7 +168,7 @@ class RegressionProgram:
         return found
 
     def build(
-        self, threads: int, room: int, limit: Limit, ring: Ring | None
+        self, threads: int, room: int, limit: SolverLimit, ring: Ring | None
     ) -> tuple[Sequence[DesignFeatures | RingFeatures], list[SparseRegression]]:
         """Return the regression on all rows, followed by a regression on the training rows of each fold, each with its
         own features.
@@ -183,7 +183,7 @@ class RegressionProgram:
             factors[list(self.unpenalized)] = 0.0
         features: list[DesignFeatures | RingFeatures]
         keeps = self.regressions == 1
-        if ring and isinstance(self.design, RowShard):
+        if ring and isinstance(self.design, DesignRowShard):
             all_moments = ring_moments(self.design, weights, ring, threads)
             features = [RingFeatures(self.design, ring, threads, room, keeps=keeps) for _ in weights]
         else:
@@ -193,7 +193,7 @@ class RegressionProgram:
             scaled = [
                 self.loss != "squared"
                 or of_rows is not None
-                or shifts_of(self.design.offsets, moments, intercept=self.intercept) is not None
+                or column_shifts(self.design.offsets, moments, intercept=self.intercept) is not None
                 for of_rows, moments in zip(weights, all_moments, strict=True)
             ]
             features = [DesignFeatures(self.design, *each, limit, keeps=keeps, scaled=one) for one in scaled]

@@ -15,58 +15,58 @@ from blocks.design.design import Design
 from blocks.design.row_shards import shard_or_whole
 from blocks.errors import RequestError
 from blocks.plurals import count_of
-from ooc.dynamic.schedules import Rule, check
-from ooc.loop import Stop, conclude, interruption, run_steps, together, trained
+from ooc.dynamic.selection_rules import SelectionRule, check_rule
 from ooc.ring.ring import Ring
 from ooc.runs.new_run import create_run
 from ooc.runs.run import Run
-from ooc.runs.schemas import Settings
+from ooc.runs.schemas import RunSettings
+from ooc.training_loop import StopRequest, end_training, inform_ranks_of_errors, interruption, run_steps, training_lock
 from ooc.workers.worker import ProgramSpec
-from samplers.options import Resources, by_keywords, check_machines, of_several
-from samplers.preparation import announcement, check_dataset, check_limits
+from samplers.options import TrainingResources, by_keywords, check_machines, of_several
 from samplers.programs import target
 from samplers.regression.data.design_features import known_moments
 from samplers.regression.options import RegressionOptions
-from samplers.regression.path.plan import PathPlan, plan_path
-from samplers.regression.path.training import PathTraining
+from samplers.regression.path.plan import PathMemoryPlan, plan_path
+from samplers.regression.path.training import LambdaPathTraining
 from samplers.regression.program import RegressionProgram, row_file
-from samplers.regression.rounds.solver import MOST_STEPS, rule_of
-from samplers.regression.solver.limit import LimitReached
-from samplers.regression.solver.sparse_regression import shifts_of
+from samplers.regression.rounds.solver import MOST_STEPS, selection_rule
+from samplers.regression.solver.solver_limit import SolverLimitReached
+from samplers.regression.solver.sparse_regression import column_shifts
 from samplers.regression.solver.warm_up import prepare_regression
-from samplers.ring_checks import check_alike, check_apart, check_processors, check_same, check_shards
+from samplers.ring_checks import check_alike, check_paths_differ, check_processors, check_same, check_shards
+from samplers.training_preparation import announcement, check_dataset, check_limits
 
 RHO, PARALLELISM = 0.2, 64  # defaults of rounds
 TARGET = target("regression")
 LENGTH, LEAST = 100, 0.01  # defaults of a path: number of lambdas, and ratio of the last lambda to the first
 
 
-class StoredRule(TypedDict):
-    """A `Rule` of rounds as stored in a run."""
+class StoredSelectionRule(TypedDict):
+    """A `SelectionRule` of rounds as stored in a run."""
 
     schedule: str
     parallelism: int
     rho: float | None
 
 
-class RegressionSettings(Settings):
+class RegressionSettings(RunSettings):
     """Settings of a run with rounds."""
 
-    rounds: NotRequired[StoredRule]
+    rounds: NotRequired[StoredSelectionRule]
 
 
 def train(
-    data: Path, path: Path, options: RegressionOptions, resources: Resources, ring: Ring | None = None
+    data: Path, path: Path, options: RegressionOptions, resources: TrainingResources, ring: Ring | None = None
 ) -> dict[str, Any]:
     """Fit a regression to the design `data` in the new run directory `path`.
 
     The options `level` (a single lambda), `ratio` (a single lambda, relative to lambda_max), or `length` and `least`
     (number of lambdas on a path, and its last lambda relative to lambda_max) are alternatives. `unpenalized` has column
     names, or column indices if columns have no names. `weights` and `rows` are described in `blocks.design.row_files`,
-    `schedule`, `parallelism` and `rho` in `ooc.dynamic.schedules`; without `schedule`, working sets are used. `folds`
-    is the number of cross-validation folds. For the other options see `SparseRegression`. ring: machines that train
-    together, each with its shard and its own run; weights and rows refer to the rows of the whole dataset. Returns the
-    last line of the metrics. Raises RequestError, before anything is written, if an option is invalid.
+    `schedule`, `parallelism` and `rho` in `ooc.dynamic.selection_rules`; without `schedule`, working sets are used.
+    `folds` is the number of cross-validation folds. For the other options see `SparseRegression`. ring: machines that
+    train together, each with its shard and its own run; weights and rows refer to the rows of the whole dataset.
+    Returns the last line of the metrics. Raises RequestError, before anything is written, if an option is invalid.
     """
     if resources.on_node:
         raise RequestError("--scratch node cannot be used for regressions", "Leave --scratch out, or give a directory.")
@@ -80,7 +80,7 @@ def train(
         check_shards(ring, design)
         check_processors(ring, spec)
         check_alike(ring, _shared(given))
-        check_apart(ring, path)
+        check_paths_differ(ring, path)
     program = program_of(spec, design)
     _ = program.y, program.held_out
     rounds = _rounds(program, options)
@@ -131,7 +131,7 @@ def _program_options(options: RegressionOptions, design: Design) -> dict[str, An
     }
 
 
-def resume_regression(run: Run, resources: Resources, ring: Ring | None = None) -> dict[str, Any]:
+def resume_regression(run: Run, resources: TrainingResources, ring: Ring | None = None) -> dict[str, Any]:
     """Resume a run, possibly with other workers or another memory limit."""
     check_limits(run.spec, resources)
     if ring:
@@ -176,19 +176,19 @@ def _rounds(program: RegressionProgram, options: RegressionOptions) -> dict[str,
         )
     rho = RHO if rho is None and schedule == "priority" else rho
     rounds = {"schedule": schedule, "parallelism": PARALLELISM if parallelism is None else parallelism, "rho": rho}
-    check(_rule(program, rounds))  # type: ignore[arg-type]
+    check_rule(_rule(program, rounds))  # type: ignore[arg-type]
     return rounds
 
 
-def _rule(program: RegressionProgram, rounds: dict[str, Any] | None) -> Rule | None:
-    return rule_of(program.design, **rounds, seed=program.seed, centred=program.intercept) if rounds else None
+def _rule(program: RegressionProgram, rounds: dict[str, Any] | None) -> SelectionRule | None:
+    return selection_rule(program.design, **rounds, seed=program.seed, centred=program.intercept) if rounds else None
 
 
-def rule_of_run(run: Run, design: Design) -> Rule | None:
+def rule_of_run(run: Run, design: Design) -> SelectionRule | None:
     """Return the rule of a run's rounds, if it has any."""
     rule = _rule(program_of(run.spec, design), run.settings(RegressionSettings).get("rounds"))
     if rule:
-        check(rule)
+        check_rule(rule)
     return rule
 
 
@@ -242,29 +242,29 @@ def column_numbers(design: Design, names: Sequence[str]) -> list[int]:
 
 
 def follow_path(
-    run: Run, plan: PathPlan, ring: Ring | None = None, *, max_time: float | None, quiet: bool
+    run: Run, plan: PathMemoryPlan, ring: Ring | None = None, *, max_time: float | None, quiet: bool
 ) -> dict[str, Any]:
     """Solve for the remaining lambdas, then write the model.
 
     Returns the last line of the metrics, and the lambda chosen by cross-validation. Raises Interrupted after SIGINT,
     SIGTERM or SIGHUP and TimeOver after max_time, with everything committed.
     """
-    stop = Stop(max_time)
+    stop = StopRequest(max_time)
     design = run.dataset(shard_or_whole if ring else Design)
     program = program_of(run.spec, design)
     if not quiet:
         lambdas = count_of(program.length, "lambda")
         steps = f"path of {lambdas}" if program.length > 1 else lambdas
         folds = f" and {count_of(program.folds, 'fold')}" if program.folds else ""
-        stderr.note(announcement(design, steps + folds, plan.workers, plan.held + plan.room))
+        stderr.print_note(announcement(design, steps + folds, plan.workers, plan.held + plan.room))
     weighted = program.sample_weight is not None or program.folds > 0
-    shifts = shifts_of(design.offsets, known_moments(design), intercept=program.intercept)
+    shifts = column_shifts(design.offsets, known_moments(design), intercept=program.intercept)
     prepare_regression(design, program.loss, weighted=weighted, shifted=shifts is not None)
-    with trained(run, stop), together(ring):
+    with training_lock(run, stop), inform_ranks_of_errors(ring):
         try:
-            with closing(PathTraining(run, program, plan, stop, ring, rule_of_run(run, design))) as path:
+            with closing(LambdaPathTraining(run, program, plan, stop, ring, rule_of_run(run, design))) as path:
                 reason = run_steps(run, path, stop, quiet=quiet)
-        except LimitReached:
+        except SolverLimitReached:
             go_on = f"Continue with: ooc resume {run.path}"
             raise interruption(run, stop.reason(), "before it began", go_on, ring) from None
-    return conclude(run, path, reason, ring) | path.choice()
+    return end_training(run, path, reason, ring) | path.choice()

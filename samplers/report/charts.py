@@ -36,7 +36,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def drawn(**spec: Any) -> dict[str, Any]:
+def chart_specification(**spec: Any) -> dict[str, Any]:
     """Return a Vega-Lite specification that is as wide as the HTML element that contains the chart."""
     return {"width": "container", "height": HEIGHT, "autosize": {"type": "fit-x", "contains": "padding"}, **spec}
 
@@ -54,22 +54,22 @@ def library() -> str:
     return bundle.replace("</script", "<\\/script")
 
 
-def thinned(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def thin_points(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return at most MOST_POINTS evenly spaced points, including the last point."""
     step = -(-len(points) // MOST_POINTS) or 1
     return list(points[::-1][::step])[::-1]
 
 
-def quantity(field: str, title: str, **more: Any) -> dict[str, Any]:
+def number_channel(field: str, title: str, **more: Any) -> dict[str, Any]:
     """Return an encoding channel for a field of numbers."""
     return {"field": field, "type": "quantitative", "title": title, **more}
 
 
-def category(field: str, **more: Any) -> dict[str, Any]:
+def name_channel(field: str, **more: Any) -> dict[str, Any]:
     """Return an encoding channel for a field of names."""
     return {"field": field, "type": "nominal", **more}
 
 
-def values(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def chart_data(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the data of a chart in Vega-Lite's form."""
     return {"values": list(rows)}

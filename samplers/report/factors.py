@@ -8,15 +8,15 @@ import numpy as np
 
 from samplers.factorization.model import FactorModel
 from samplers.factorization.recommendation import similar_items
-from samplers.report.charts import category, drawn, quantity, values
-from samplers.report.section import Section
+from samplers.report.charts import chart_data, chart_specification, name_channel, number_channel
+from samplers.report.section import ReportSection
 
 MOST_ITEMS = 500  # maximum number of items listed, those with the most ratings
 SIMILAR = 10  # similar items listed per item
 _BINS = 40
 
 
-def section(model: FactorModel) -> Section:
+def section(model: FactorModel) -> ReportSection:
     """Return the section of a trained factorization."""
     items = np.argsort(-model.columns.entries, kind="stable")[:MOST_ITEMS]
     names = model.columns.names
@@ -44,7 +44,7 @@ def section(model: FactorModel) -> Section:
     charts = {"strengths": _strengths(model)}
     if model.biased:
         charts["biases"] = _biases(model)
-    return Section("factors", "Factors", data, charts)
+    return ReportSection("factors", "Factors", data, charts)
 
 
 def _strengths(model: FactorModel) -> dict[str, Any]:
@@ -54,14 +54,14 @@ def _strengths(model: FactorModel) -> dict[str, Any]:
     squares = np.linalg.eigvals(products[0] @ products[1]).real
     strengths = np.sqrt(np.sort(np.maximum(squares, 0.0))[::-1])
     told = [{"factor": rank + 1, "strength": strength} for rank, strength in enumerate(strengths.tolist())]
-    return drawn(
+    return chart_specification(
         description="Singular values of the product of the user and item factors",
-        data=values(told),
+        data=chart_data(told),
         mark="bar",
         encoding={
-            "x": category("factor", sort=None, axis={"labels": False, "ticks": False, "title": None}),
-            "y": quantity("strength", "", axis={"title": None}),
-            "tooltip": [category("factor", title="number"), quantity("strength", "value", format=".4~g")],
+            "x": name_channel("factor", sort=None, axis={"labels": False, "ticks": False, "title": None}),
+            "y": number_channel("strength", "", axis={"title": None}),
+            "tooltip": [name_channel("factor", title="number"), number_channel("strength", "value", format=".4~g")],
         },
     )
 
@@ -76,20 +76,20 @@ def _biases(model: FactorModel) -> dict[str, Any]:
             {"of": name, "from": low, "to": high, "share": height / max(biases.size, 1)}
             for height, low, high in zip(heights.tolist(), edges[:-1].tolist(), edges[1:].tolist(), strict=True)
         ]
-    return drawn(
+    return chart_specification(
         description="Distribution of the user and item biases",
-        data=values(told),
+        data=chart_data(told),
         mark={"type": "bar", "opacity": 0.6},
         encoding={
-            "x": quantity("from", "", axis={"title": None, "grid": False}, bin={"binned": True}),
+            "x": number_channel("from", "", axis={"title": None, "grid": False}, bin={"binned": True}),
             "x2": {"field": "to"},
-            "y": quantity("share", "", axis={"title": None, "format": "%"}, stack=None),
-            "color": category("of", title=None),
+            "y": number_channel("share", "", axis={"title": None, "format": "%"}, stack=None),
+            "color": name_channel("of", title=None),
             "tooltip": [
-                category("of", title="biases of"),
-                quantity("from", "from", format=".3~g"),
-                quantity("to", "to", format=".3~g"),
-                quantity("share", "share", format=".2%"),
+                name_channel("of", title="biases of"),
+                number_channel("from", "from", format=".3~g"),
+                number_channel("to", "to", format=".3~g"),
+                number_channel("share", "share", format=".2%"),
             ],
         },
     )

@@ -8,10 +8,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from blocks.dataset_generations import generation_of
 from blocks.errors import OocError, RequestError
-from blocks.generations import generation_of
 from blocks.kinds import open_any
-from blocks.outputs import output
+from blocks.outputs import publish_output
 from ooc.runs.chains import chain_paths, is_chains, read_chains
 from ooc.runs.run import Run
 from ooc.runs.status import value_text
@@ -22,11 +22,11 @@ from samplers.regression import model as regression_model
 from samplers.regression.softmax import model as softmax_model
 from samplers.report import comparison, factors, regression, softmax, topics, training
 from samplers.report.charts import CONFIG, library
-from samplers.report.section import Section
+from samplers.report.section import ReportSection
 from samplers.topics import model
-from samplers.topics.compare import described, training_comparison
+from samplers.topics.group_comparison import comparison_as_json, training_comparison
 
-VIEWS: dict[str, Callable[[Any], Section]] = {  # section function by kind of model
+VIEWS: dict[str, Callable[[Any], ReportSection]] = {  # section function by kind of model
     factor_model.KIND: factors.section,
     regression_model.KIND: regression.section,
     softmax_model.KIND: softmax.section,
@@ -39,8 +39,8 @@ def write_report(path: Path, out: Path, *, by: str | None = None, data: Path | N
     """Write the report of a run or of several chains, and return its size in bytes.
 
     The report of an unfinished run has the learning curves so far. by: column or value by which to compare topics (see
-    `samplers.topics.compare`). data: path of the training dataset, if it has been moved. Raises RequestError if no
-    iteration is finished yet or a library is missing.
+    `samplers.topics.group_comparison`). data: path of the training dataset, if it has been moved. Raises RequestError
+    if no iteration is finished yet or a library is missing.
     """
     require_libraries()
     if not is_chains(path) and (path / MANIFEST).exists():
@@ -61,7 +61,7 @@ def write_report(path: Path, out: Path, *, by: str | None = None, data: Path | N
 def _write_model_report(path: Path, out: Path, by: str | None, data: Path | None) -> int:
     """Write the report of a model directory, such as a view of a run or an imported model."""
     opened = open_any_model(path)
-    if isinstance(opened, model.Model):
+    if isinstance(opened, model.SavedTopicModel):
         sections = [topics.section(opened, data), *([_compared(opened, by, data)] if by else [])]
     elif by or not (view := VIEWS.get(opened.manifest["kind"])):
         raise RequestError(f"{path} has no trained topic model to compare by {by}", "Leave --by out.")
@@ -72,12 +72,12 @@ def _write_model_report(path: Path, out: Path, by: str | None, data: Path | None
     return write_page(out, sections, {**facts, "dataset": data.name if data else "a dataset", "identity": identity})
 
 
-def _compared(opened: model.Model, by: str, data: Path | None) -> Section:
+def _compared(opened: model.SavedTopicModel, by: str, data: Path | None) -> ReportSection:
     found = training_comparison(opened, by, None, 0.95, data)
-    return comparison.section(described(opened, found, largest=comparison.MOST_TOPICS))
+    return comparison.section(comparison_as_json(opened, found, largest=comparison.MOST_TOPICS))
 
 
-def write_page(out: Path, sections: Sequence[Section], facts: Mapping[str, Any]) -> int:
+def write_page(out: Path, sections: Sequence[ReportSection], facts: Mapping[str, Any]) -> int:
     """Write a report page, and return its size in bytes.
 
     facts: name; program, dataset and identity that the model was trained by and on, and version of ooc; options of the
@@ -89,7 +89,7 @@ def write_page(out: Path, sections: Sequence[Section], facts: Mapping[str, Any])
         .get_template("page.html")
         .render(**{**facts, **shown}, sections=sections, library=library(), config_of_charts=CONFIG)
     )
-    with output(out) as beside:
+    with publish_output(out) as beside:
         beside.write_text(page, encoding="utf-8")
         return beside.stat().st_size
 
@@ -128,15 +128,15 @@ def _chosen(path: Path) -> Run:
     return Run(path / (read_chains(path)["best"] or "chain-1"))
 
 
-def _sections(path: Path, chosen: Run, by: str | None, data: Path | None) -> list[Section]:
+def _sections(path: Path, chosen: Run, by: str | None, data: Path | None) -> list[ReportSection]:
     runs = [Run(chain) for chain in chain_paths(path)] if is_chains(path) else [chosen]
-    lines = {run.path.name: [finite(line) for line in found] for run in runs if (found := run.metrics())}
+    lines = {run.path.name: [finite_metrics(line) for line in found] for run in runs if (found := run.metrics())}
     if not lines:
         raise RequestError(f"{path} has no finished iteration yet", f"Continue the run with: ooc resume {path}")
     sections = [training.section(lines, chosen.config["iterations"])]
     if (chosen.path / "model").exists() and not is_own(chosen):
         opened = open_any_model(chosen.path)
-        if isinstance(opened, model.Model):
+        if isinstance(opened, model.SavedTopicModel):
             sections.insert(0, topics.section(opened, data))
             if by:
                 sections.insert(1, _compared(opened, by, data))
@@ -148,7 +148,7 @@ def _sections(path: Path, chosen: Run, by: str | None, data: Path | None) -> lis
     return sections
 
 
-def finite(line: dict[str, Any]) -> dict[str, Any]:
+def finite_metrics(line: dict[str, Any]) -> dict[str, Any]:
     """Return a line of the metrics without NaN and infinite values, which a diverged training has."""
     return {name: value for name, value in line.items() if not isinstance(value, float) or math.isfinite(value)}
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from samplers.regression.model import RegressionModel
-from samplers.report.charts import category, drawn, quantity, values
-from samplers.report.section import Section
+from samplers.report.charts import chart_data, chart_specification, name_channel, number_channel
+from samplers.report.section import ReportSection
 
 MOST_COLUMNS = 20  # columns in the chart of the path: the first to enter the model
 MOST_LISTED = 100  # largest coefficients listed for each lambda
 _LOSSES = {"squared": "least squares", "logistic": "logistic regression", "poisson": "Poisson regression"}
 
 
-def section(model: RegressionModel) -> Section:
+def section(model: RegressionModel) -> ReportSection:
     """Return the section of a solved path or of a single lambda."""
     levels, offsets = np.asarray(model.arrays["lambdas"]), np.asarray(model.arrays["offsets"])
     names = model.column_names()
@@ -45,7 +45,7 @@ def section(model: RegressionModel) -> Section:
     charts["gaps"] = _along(model, "gap", model.arrays["gaps"], "duality gap", logarithmic=True)
     if "held_out_errors" in model.arrays:
         charts["errors"] = _errors(model)
-    return Section("regression", "Coefficients", data, charts)
+    return ReportSection("regression", "Coefficients", data, charts)
 
 
 def _name(column: int, names: list[str] | None, first: int) -> str:
@@ -91,20 +91,20 @@ def _paths(model: RegressionModel, names: list[str] | None, first: int) -> dict[
         "mark": {"type": "line", "point": {"size": 14, "filled": True}},
         "params": [hover],
         "encoding": {
-            "y": quantity("value", "", axis={"title": None}),
-            "color": category("of", legend=None),
+            "y": number_channel("value", "", axis={"title": None}),
+            "color": name_channel("of", legend=None),
             "opacity": {"condition": {"param": "hover", "value": 0.9}, "value": 0.12},
             "tooltip": [
-                category("of", title="column"),
-                quantity("value", "coefficient", format=".5~g"),
-                quantity("lambda", "lambda", format=".4~g"),
+                name_channel("of", title="column"),
+                number_channel("value", "coefficient", format=".5~g"),
+                number_channel("lambda", "lambda", format=".4~g"),
             ],
         },
     }
-    return drawn(
+    return chart_specification(
         description="Coefficients of the columns that enter first, against lambda",
         height=320,
-        data=values(rows),
+        data=chart_data(rows),
         encoding={"x": _lambda()},
         layer=[lines, _mark(model)],
     )
@@ -119,13 +119,15 @@ def _along(model: RegressionModel, name: str, found: Any, told: str, *, logarith
     ]
     scale = {"type": "log"} if logarithmic and (numbers > 0).all() else {"zero": True}
     axis = {"title": None, **({"format": ".1~e"} if logarithmic else {})}
-    shown = [quantity("lambda", "lambda", format=".4~g"), quantity(name, told, format=".4~g")]
+    shown = [number_channel("lambda", "lambda", format=".4~g"), number_channel(name, told, format=".4~g")]
     line = {
         "mark": {"type": "line", "point": {"size": 14, "filled": True, "color": "var(--series-1)"}},
-        "encoding": {"y": quantity(name, "", scale=scale, axis=axis), "tooltip": shown},
+        "encoding": {"y": number_channel(name, "", scale=scale, axis=axis), "tooltip": shown},
     }
     layers = [line, _mark(model)]
-    return drawn(description=f"{told}, against lambda", data=values(rows), encoding={"x": _lambda()}, layer=layers)
+    return chart_specification(
+        description=f"{told}, against lambda", data=chart_data(rows), encoding={"x": _lambda()}, layer=layers
+    )
 
 
 def _errors(model: RegressionModel) -> dict[str, Any]:
@@ -137,16 +139,19 @@ def _errors(model: RegressionModel) -> dict[str, Any]:
     ]
     band = {
         "mark": {"type": "area", "opacity": 0.25},
-        "encoding": {"y": quantity("low", "", scale={"zero": False}, axis={"title": None}), "y2": {"field": "high"}},
+        "encoding": {
+            "y": number_channel("low", "", scale={"zero": False}, axis={"title": None}),
+            "y2": {"field": "high"},
+        },
     }
-    shown = [quantity("lambda", "lambda", format=".4~g"), quantity("error", "error", format=".5~g")]
+    shown = [number_channel("lambda", "lambda", format=".4~g"), number_channel("error", "error", format=".5~g")]
     line = {
         "mark": {"type": "line", "point": {"size": 14, "filled": True, "color": "var(--series-1)"}},
-        "encoding": {"y": quantity("error", ""), "tooltip": shown},
+        "encoding": {"y": number_channel("error", ""), "tooltip": shown},
     }
-    return drawn(
+    return chart_specification(
         description="Cross-validation error, against lambda",
-        data=values(rows),
+        data=chart_data(rows),
         encoding={"x": _lambda()},
         layer=[band, line, _mark(model)],
     )
@@ -155,13 +160,13 @@ def _errors(model: RegressionModel) -> dict[str, Any]:
 def _lambda() -> dict[str, Any]:
     """Return the horizontal axis, on which lambda decreases."""
     axis = {"title": "lambda", "format": ".3~g", "grid": False}
-    return quantity("lambda", "lambda", scale={"type": "log", "reverse": True, "nice": False}, axis=axis)
+    return number_channel("lambda", "lambda", scale={"type": "log", "reverse": True, "nice": False}, axis=axis)
 
 
 def _mark(model: RegressionModel) -> dict[str, Any]:
     """Mark the chosen lambda with a dashed line."""
     return {
-        "data": values([{"lambda": float(model.arrays["lambdas"][model.chosen])}]),
+        "data": chart_data([{"lambda": float(model.arrays["lambdas"][model.chosen])}]),
         "mark": {"type": "rule", "strokeDash": [4, 4], "color": "var(--series-2)"},
         "encoding": {"x": {"field": "lambda", "type": "quantitative"}},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Section(NamedTuple):
+class ReportSection(NamedTuple):
     """A section of the report page.
 
     name: stem of the section's template and script, and its anchor in the page.

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from samplers.regression.softmax.model import SoftmaxModel
-from samplers.report.charts import drawn, quantity, values
-from samplers.report.section import Section
+from samplers.report.charts import chart_data, chart_specification, number_channel
+from samplers.report.section import ReportSection
 
 MOST_LISTED = 30  # largest weights listed per class
 MOST_CLASSES = 1000  # maximum number of classes listed
@@ -19,7 +19,7 @@ _LOSSES = {
 }
 
 
-def section(model: SoftmaxModel) -> Section:
+def section(model: SoftmaxModel) -> ReportSection:
     """Return the section of a trained model.
 
     The softmax does not change if the same number is added to the weights of all classes, so their mean over classes is
@@ -40,7 +40,7 @@ def section(model: SoftmaxModel) -> Section:
         "intercepts": model.arrays["intercepts"][:MOST_CLASSES].tolist(),
         "weights": [_listed(some) for some in weights[:MOST_CLASSES]],
     }
-    return Section("softmax", "Classes", data, {"norms": _norms(weights, labels)})
+    return ReportSection("softmax", "Classes", data, {"norms": _norms(weights, labels)})
 
 
 def _listed(weights: np.ndarray) -> list[tuple[str, float]]:
@@ -55,9 +55,9 @@ def _norms(weights: np.ndarray, labels: list[str]) -> dict[str, Any]:
     rows = [{"class": label, "norm": float(norm)} for label, norm in zip(labels, norms, strict=True)]
     encoding = {
         "x": {"field": "class", "type": "nominal", "sort": None, "axis": {"title": "class", "labelAngle": 0}},
-        "y": quantity("norm", "", axis={"title": None}),
-        "tooltip": [{"field": "class", "type": "nominal"}, quantity("norm", "norm", format=".5~g")],
+        "y": number_channel("norm", "", axis={"title": None}),
+        "tooltip": [{"field": "class", "type": "nominal"}, number_channel("norm", "norm", format=".5~g")],
     }
-    return drawn(
-        description="Euclidean norm of the weights of each class", data=values(rows), mark="bar", encoding=encoding
+    return chart_specification(
+        description="Euclidean norm of the weights of each class", data=chart_data(rows), mark="bar", encoding=encoding
     )

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from samplers.report.charts import category, drawn, quantity, values
-from samplers.topics.hierarchy import average_linkage, tree_of
+from samplers.report.charts import chart_data, chart_specification, name_channel, number_channel
+from samplers.topics.hierarchy import average_linkage, dendrogram_layout
 
 MOST_CORRELATED = 40  # maximum number of topics in the chart of correlations
 MOST_JOINED = 60  # maximum number of topics in the hierarchy
@@ -56,15 +56,21 @@ def _map(topics: list[dict[str, Any]]) -> dict[str, Any]:
     plain = {"axis": {"labels": False, "ticks": False, "title": None, "tickCount": 4}, "scale": {"zero": False}}
     chosen = "datum.slot === chosen"
     encoding = {
-        "x": quantity("x", "", **plain),
-        "y": quantity("y", "", **plain),
-        "tooltip": [quantity("topic", "topic"), quantity("share", "share of tokens", format=".2%"), category("words")],
+        "x": number_channel("x", "", **plain),
+        "y": number_channel("y", "", **plain),
+        "tooltip": [
+            number_channel("topic", "topic"),
+            number_channel("share", "share of tokens", format=".2%"),
+            name_channel("words"),
+        ],
     }
     weight = "length(weights) ? 0.08 + 0.9 * (weights[datum.slot] || 0) : 0.55"
     points = {
         "mark": {"type": "circle", "opacity": 1, "fillOpacity": {"expr": weight}, "cursor": "pointer"},
         "encoding": {
-            "size": quantity("share", "", scale={"range": [min(20, largest / 6), largest], "zero": True}, legend=None),
+            "size": number_channel(
+                "share", "", scale={"range": [min(20, largest / 6), largest], "zero": True}, legend=None
+            ),
             "color": {"condition": {"test": chosen, "value": "var(--series-2)"}, "value": "var(--series-1)"},
             "stroke": {"condition": {"test": chosen, "value": "var(--text)"}, "value": "var(--background)"},
         },
@@ -74,11 +80,11 @@ def _map(topics: list[dict[str, Any]]) -> dict[str, Any]:
         "transform": [{"filter": f"{chosen} || datum.labelled && indexof(datum.near, chosen) < 0"}],
         "encoding": {"text": {"field": "topic"}},
     }
-    return drawn(
+    return chart_specification(
         description="Map of the topics: topics with similar words are close together",
         height=420,
         params=[{"name": "chosen", "value": 0}, {"name": "weights", "value": []}],
-        data=values(rows),
+        data=chart_data(rows),
         encoding=encoding,
         layer=[points, labels],
     )
@@ -107,20 +113,20 @@ def _bars(topics: list[dict[str, Any]], field: str, told: str, factor: float) ->
         if len(rows) <= 100
         else {"labels": False, "ticks": False, "title": None}
     )
-    return drawn(
+    return chart_specification(
         description=f"Topics by {told}",
         height=150,
         params=[{"name": "chosen", "value": 0}],
-        data=values(rows),
+        data=chart_data(rows),
         mark={"type": "bar", "cursor": "pointer"},
         encoding={
-            "x": category("topic", sort=None, axis=labels),
-            "y": quantity("value", "", axis={"title": None}),
+            "x": name_channel("topic", sort=None, axis=labels),
+            "y": number_channel("value", "", axis={"title": None}),
             "color": {
                 "condition": {"test": "datum.slot === chosen", "value": "var(--series-2)"},
                 "value": "var(--series-1)",
             },
-            "tooltip": [category("topic"), quantity("value", told, format=",.4~g"), category("words")],
+            "tooltip": [name_channel("topic"), number_channel("value", told, format=",.4~g"), name_channel("words")],
         },
     )
 
@@ -128,7 +134,7 @@ def _bars(topics: list[dict[str, Any]], field: str, told: str, factor: float) ->
 def _tree(topics: list[dict[str, Any]], distances: np.ndarray) -> dict[str, Any]:
     """Chart the hierarchy of the largest topics."""
     size = min(len(topics), MOST_JOINED)
-    tree = tree_of(average_linkage(distances[:size, :size]))
+    tree = dendrogram_layout(average_linkage(distances[:size, :size]))
     named = _named([topics[slot] for slot in tree.order.tolist()])
     lines = [dict(zip(("x", "y", "x2", "y2"), map(float, line), strict=True)) for line in tree.lines.round(4)]
     leaves = [
@@ -152,29 +158,29 @@ def _tree(topics: list[dict[str, Any]], distances: np.ndarray) -> dict[str, Any]
     axis |= {"tickCount": size, "labelSeparation": 0}
     places = {"scale": {"domain": [size - 0.5, -0.5], "nice": False}}
     rules = {
-        "data": values(lines),
+        "data": chart_data(lines),
         "mark": {"type": "rule", "color": "var(--series-1)", "tooltip": None},
         "encoding": {
-            "x": quantity("x", "Hellinger distance", scale={"domainMin": 0}),
+            "x": number_channel("x", "Hellinger distance", scale={"domainMin": 0}),
             "x2": {"field": "x2"},
-            "y": quantity("y", "", axis=axis, **places),
+            "y": number_channel("y", "", axis=axis, **places),
             "y2": {"field": "y2"},
         },
     }
     points = {
-        "data": values(leaves),
+        "data": chart_data(leaves),
         "mark": {"type": "circle", "size": 60, "opacity": 1, "cursor": "pointer"},
         "encoding": {
-            "x": quantity("x", "Hellinger distance"),
+            "x": number_channel("x", "Hellinger distance"),
             "y": {"field": "y", "type": "quantitative"},
             "color": {
                 "condition": {"test": "datum.slot === chosen", "value": "var(--series-2)"},
                 "value": "var(--series-1)",
             },
-            "tooltip": [category("topic"), category("words")],
+            "tooltip": [name_channel("topic"), name_channel("words")],
         },
     }
-    return drawn(
+    return chart_specification(
         description="Hierarchy of the topics: average linkage of the distances of their words",
         height=17 * size,
         params=[{"name": "chosen", "value": 0}],
@@ -209,14 +215,14 @@ def _correlations(topics: list[dict[str, Any]], correlations: np.ndarray) -> dic
         "labelFontSize": 9,
         **_PARITY,
     }
-    return drawn(
+    return chart_specification(
         description="Correlations of the topic shares over documents",
         height=420,
-        data=values(rows),
+        data=chart_data(rows),
         mark={"type": "rect", "cursor": "pointer"},
         encoding={
-            "x": category("b", sort=names, axis=axis),
-            "y": category("a", sort=names, axis=axis),
+            "x": name_channel("b", sort=names, axis=axis),
+            "y": name_channel("a", sort=names, axis=axis),
             "color": {"condition": {"test": "datum.r > 0", "value": "var(--series-1)"}, "value": "var(--series-2)"},
             "opacity": {
                 "field": "strength",
@@ -224,7 +230,11 @@ def _correlations(topics: list[dict[str, Any]], correlations: np.ndarray) -> dic
                 "legend": None,
                 "scale": {"domain": [0, largest], "range": [0.04, 1]},
             },
-            "tooltip": [category("a", title="topic"), category("b", title="and"), quantity("r", "correlation")],
+            "tooltip": [
+                name_channel("a", title="topic"),
+                name_channel("b", title="and"),
+                number_channel("r", "correlation"),
+            ],
         },
         transform=[{"calculate": "abs(datum.r)", "as": "strength"}],
     )

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from samplers.report.section import Section
+from samplers.report.section import ReportSection
 from samplers.report.topic_charts import MOST_CORRELATED, MOST_JOINED, charts
 from samplers.topics.excerpts import Pieces
 from samplers.topics.labels import labels_of
-from samplers.topics.model import Model, TopicModel, additions_at
-from samplers.topics.relevance import LEVELS, Relevant, relevant_words, word_totals
+from samplers.topics.model import SavedTopicModel, TopicModel, additions_at
+from samplers.topics.relevance import LEVELS, RelevantWords, relevant_words, word_totals
 from samplers.topics.results import top_entries
-from samplers.topics.strongest import add_texts
-from samplers.topics.topic_map import Shares, document_shares, plane, similarities
+from samplers.topics.topic_documents import add_texts
+from samplers.topics.topic_map import TopicShareStatistics, document_shares, plane, similarities
 
 MOST_TOPICS = 500  # maximum number of topics shown, the largest ones
 WORDS, TOP, DOCUMENTS, NEIGHBOURS = 30, 10, 8, 6  # number of words, of top words, and so on shown per topic
@@ -23,7 +23,7 @@ HOLDERS = 8  # topics shown per word
 _DIGITS = 6
 
 
-def section(model: TopicModel, data: Path | None = None) -> Section:
+def section(model: TopicModel, data: Path | None = None) -> ReportSection:
     """Return the section of a trained topic model. data: path of the training dataset, if it has been moved.
 
     A slot is the rank of a topic in descending order of tokens.
@@ -56,7 +56,7 @@ def section(model: TopicModel, data: Path | None = None) -> Section:
         **words,
         "topics": topics,
     }
-    return Section(
+    return ReportSection(
         "topics", "Topics", found, charts(topics, shares.correlations, np.sqrt(np.maximum(1.0 - similar, 0.0)))
     )
 
@@ -83,7 +83,12 @@ def _words(model: TopicModel, slots: np.ndarray, listed: np.ndarray) -> dict[str
 
 
 def _topics(
-    model: TopicModel, order: np.ndarray, relevant: Relevant, listed: np.ndarray, shares: Shares, places: np.ndarray
+    model: TopicModel,
+    order: np.ndarray,
+    relevant: RelevantWords,
+    listed: np.ndarray,
+    shares: TopicShareStatistics,
+    places: np.ndarray,
 ) -> list[dict[str, Any]]:
     """Return, for each topic, its index, size, words (as indices into `listed`), map position and neighbours."""
     tokens = model.topic_tokens
@@ -128,7 +133,7 @@ def _documents(model: TopicModel, order: np.ndarray, data: Path | None) -> list[
     listed: list[dict[str, Any]] = [
         {"topic": k, "documents": [{"document": row} for row in rows[k].tolist() if row >= 0]} for k in topics
     ]
-    if isinstance(model, Model):
+    if isinstance(model, SavedTopicModel):
         add_texts(model, listed, data)
     return [
         [

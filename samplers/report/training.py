@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ooc.runs.curves import objectives, stages
-from samplers.report.charts import category, drawn, quantity, thinned, values
-from samplers.report.section import Section
+from samplers.report.charts import chart_data, chart_specification, name_channel, number_channel, thin_points
+from samplers.report.section import ReportSection
 
 Lines = Sequence[dict[str, Any]]  # lines of metrics.jsonl
 AGAINST = {"iteration": "iterations", "elapsed_s": "seconds", "samples_processed": "samples processed"}
@@ -32,7 +32,7 @@ _PLAIN = {"title": None, "grid": False, "format": "d"}  # axis of iterations
 _SHOWN_LIMIT = 5  # a memory limit above this multiple of the peak is given as text, not drawn
 
 
-def section(runs: Mapping[str, Lines], planned: int) -> Section:
+def section(runs: Mapping[str, Lines], planned: int) -> ReportSection:
     """Return the section of a run or of several chains.
 
     runs: lines of the metrics, keyed by name of the run. planned: number of iterations of each run.
@@ -55,9 +55,9 @@ def section(runs: Mapping[str, Lines], planned: int) -> Section:
         "rate": title(_rate(lines)),
         "memory_note": _memory_note(lines),
         "columns": {name: title(name) for name in ("iteration", "elapsed_s", *names, "memory_bytes")},
-        "rows": thinned(lines)[:: -(-len(thinned(lines)) // _TABLE_ROWS) or 1],
+        "rows": thin_points(lines)[:: -(-len(thin_points(lines)) // _TABLE_ROWS) or 1],
     }
-    return Section("training", "Training", data, charts)
+    return ReportSection("training", "Training", data, charts)
 
 
 def title(name: str) -> str:
@@ -113,20 +113,22 @@ def _curve(runs: Mapping[str, Lines], names: Sequence[str], *, logarithmic: bool
         {"value": line[name], "of": _series(run, name, runs, names), **{field: line.get(field) for field in AGAINST}}
         for run, lines in runs.items()
         for name in names
-        for line in thinned([line for line in lines if name in line])
+        for line in thin_points([line for line in lines if name in line])
     ]
     if not rows:
         return None
     scale: dict[str, Any] = {"type": "log"} if logarithmic else {"zero": False}
-    seen = [quantity(field, told) for field, told in AGAINST.items()]
+    seen = [number_channel(field, told) for field, told in AGAINST.items()]
     encoding: dict[str, Any] = {
-        "x": quantity("place", "", axis={"title": None, "format": "~s", "grid": False}),
-        "y": quantity("value", "", scale=scale, axis={"title": None, **({"format": "~s"} if _large(rows) else {})}),
-        "tooltip": [quantity("value", title(names[0]), format=",.6~g"), *seen],
+        "x": number_channel("place", "", axis={"title": None, "format": "~s", "grid": False}),
+        "y": number_channel(
+            "value", "", scale=scale, axis={"title": None, **({"format": "~s"} if _large(rows) else {})}
+        ),
+        "tooltip": [number_channel("value", title(names[0]), format=",.6~g"), *seen],
     }
     if len({row["of"] for row in rows}) > 1:
-        encoding["color"] = category("of", title=None)
-        encoding["tooltip"].insert(0, category("of", title=""))
+        encoding["color"] = name_channel("of", title=None)
+        encoding["tooltip"].insert(0, name_channel("of", title=""))
     hover = {"name": "hover", "select": {"type": "point", "on": "pointerover", "clear": "pointerout", "nearest": False}}
     shown = {"condition": {"param": "hover", "empty": False, "value": 1}, "value": 0}
     points = {
@@ -134,9 +136,9 @@ def _curve(runs: Mapping[str, Lines], names: Sequence[str], *, logarithmic: bool
         "params": [hover],
         "encoding": {"opacity": shown},
     }
-    return drawn(
+    return chart_specification(
         description=f"{title(names[0])} over the training",
-        data=values(rows),
+        data=chart_data(rows),
         params=[{"name": "against", "value": next(iter(AGAINST))}],
         transform=[{"calculate": "datum[against]", "as": "place"}],
         encoding=encoding,
@@ -158,25 +160,25 @@ def _stages(lines: Lines) -> dict[str, Any] | None:
     """Chart the time of each iteration as a bar, stacked by stage."""
     rows = [
         {"iteration": line["iteration"], "stage": stage.removesuffix("_s"), "seconds": line[stage]}
-        for line in thinned(lines)
+        for line in thin_points(lines)
         for stage in stages(lines[-1])
         if any(other.get(stage) for other in lines)
     ]
     if not rows:
         return None
     encoding = {
-        "x": quantity("iteration", "", axis=_PLAIN, scale={"nice": False, "padding": 12}),
-        "y": quantity("seconds", "", axis={"title": None}, stack=True),
-        "color": category("stage", title=None, sort=None),
+        "x": number_channel("iteration", "", axis=_PLAIN, scale={"nice": False, "padding": 12}),
+        "y": number_channel("seconds", "", axis={"title": None}, stack=True),
+        "color": name_channel("stage", title=None, sort=None),
         "tooltip": [
-            quantity("iteration", "iteration"),
-            category("stage", title="stage"),
-            quantity("seconds", "seconds"),
+            number_channel("iteration", "iteration"),
+            name_channel("stage", title="stage"),
+            number_channel("seconds", "seconds"),
         ],
     }
-    mark = {"type": "bar", "width": {"expr": f"max(1, 0.8 * width / {max(len(thinned(lines)), 8)})"}}
+    mark = {"type": "bar", "width": {"expr": f"max(1, 0.8 * width / {max(len(thin_points(lines)), 8)})"}}
     told = "Seconds of each iteration by stage"
-    return drawn(description=told, data=values(rows), mark=mark, encoding=encoding)
+    return chart_specification(description=told, data=chart_data(rows), mark=mark, encoding=encoding)
 
 
 def _memory(lines: Lines) -> dict[str, Any]:
@@ -187,19 +189,22 @@ def _memory(lines: Lines) -> dict[str, Any]:
             "memory": line["memory_bytes"] / 1e6,
             "budget": line.get("budget_bytes", 0) / 1e6,
         }
-        for line in thinned(lines)
+        for line in thin_points(lines)
     ]
-    axis = quantity("iteration", "", axis=_PLAIN, scale={"nice": False})
-    shown = [quantity("iteration", "iteration"), quantity("memory", "memory, MB", format=",.0f")]
+    axis = number_channel("iteration", "", axis=_PLAIN, scale={"nice": False})
+    shown = [number_channel("iteration", "iteration"), number_channel("memory", "memory, MB", format=",.0f")]
     held = {
         "mark": {"type": "area", "line": True, "opacity": 0.75, "fillOpacity": 0.25},
-        "encoding": {"y": quantity("memory", "", axis={"title": None}), "tooltip": shown},
+        "encoding": {"y": number_channel("memory", "", axis={"title": None}), "tooltip": shown},
     }
     budget = {
         "transform": [{"filter": "datum.budget > 0"}],
         "mark": {"type": "line", "strokeDash": [5, 4], "color": "var(--series-2)"},
-        "encoding": {"y": quantity("budget", ""), "tooltip": [quantity("budget", "memory limit, MB", format=",.0f")]},
+        "encoding": {
+            "y": number_channel("budget", ""),
+            "tooltip": [number_channel("budget", "memory limit, MB", format=",.0f")],
+        },
     }
     layers = [held, budget] if 0 < _limit(lines) <= _SHOWN_LIMIT * _peak(lines) else [held]
     told = "Memory in megabytes after each iteration" + (", and the limit" if len(layers) > 1 else "")
-    return drawn(description=told, data=values(rows), encoding={"x": axis}, layer=layers)
+    return chart_specification(description=told, data=chart_data(rows), encoding={"x": axis}, layer=layers)

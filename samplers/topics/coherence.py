@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.compiled import kernel
-from blocks.compiler import prepare
+from blocks.compiler import compile_kernels
 from blocks.corpus.dataset import Dataset
-from samplers.topics.document_parts import DocumentRange, deal, read_documents, token_parts
+from samplers.topics.document_parts import DocumentRange, process_parts, read_documents, token_parts
 from samplers.topics.fold_in import different_words
 
 EPSILON = 1e-12
@@ -94,7 +94,7 @@ def attach(task: PairCountTask) -> Callable[[DocumentRange], tuple[np.ndarray, n
         pairs.ravel()[where] = 0
         return where, found
 
-    prepare(lambda: count(np.zeros(2, np.int64), np.empty(0, np.uint32)))
+    compile_kernels(lambda: count(np.zeros(2, np.int64), np.empty(0, np.uint32)))
 
     def handle(part: DocumentRange) -> tuple[np.ndarray, np.ndarray]:
         documents = read_documents(dataset, part)
@@ -110,7 +110,9 @@ def joint_frequencies(words: np.ndarray, dataset: Dataset, *, workers: int, quie
     pairs = np.zeros(topics * (top * (top - 1) // 2), np.int64)
     task = PairCountTask(str(dataset.opened_at), words)
     parts = token_parts(dataset)
-    answers = deal("samplers.topics.coherence:attach", task, parts, workers, title="pairs of top words", quiet=quiet)
+    answers = process_parts(
+        "samplers.topics.coherence:attach", task, parts, workers, title="pairs of top words", quiet=quiet
+    )
     for _, (where, found) in answers:
         pairs[where] += found
     return pairs.reshape(topics, -1)

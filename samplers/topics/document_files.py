@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.documents.table import DocumentTable, arrow_type
+from blocks.documents.document_table import DocumentTable, arrow_type
 from blocks.errors import RequestError
 from blocks.npz import write_npz
 from blocks.outputs import is_passed_on
@@ -33,7 +33,7 @@ Fields = Sequence[
 ]  # of CSV: name, column, and index in the column's values if it has several
 
 
-class ColumnsBeside(NamedTuple):
+class KeptColumnsBeside(NamedTuple):
     """Kept columns of documents, written beside other values of the documents. names: names of the columns, without
     the text column. first: index of the first document.
     """
@@ -75,10 +75,10 @@ class ColumnsBeside(NamedTuple):
         }
 
 
-def columns_beside(table: DocumentTable | None, documents: range) -> ColumnsBeside | None:
+def columns_beside(table: DocumentTable | None, documents: range) -> KeptColumnsBeside | None:
     """Return the kept columns of some documents, without the text column, or None if there are none."""
     names = [name for name in table.kinds if name != table.text] if table else []
-    return ColumnsBeside(table, names, documents.start) if table and names else None
+    return KeptColumnsBeside(table, names, documents.start) if table and names else None
 
 
 def _is_ours(name: str) -> bool:
@@ -122,7 +122,7 @@ def write_documents(
     suffix: str,
     columns: Mapping[str, np.ndarray],
     names: Sequence[str] | None,
-    beside: ColumnsBeside | None,
+    beside: KeptColumnsBeside | None,
     *,
     fields: Fields | None = None,
     plural: Mapping[str, str] | None = None,
@@ -172,7 +172,7 @@ def _runs(
 
 
 def _rows(
-    columns: Mapping[str, np.ndarray], names: Sequence[str] | None, beside: ColumnsBeside | None
+    columns: Mapping[str, np.ndarray], names: Sequence[str] | None, beside: KeptColumnsBeside | None
 ) -> Iterator[dict[str, Any]]:
     """Yield the documents one by one, with numbers rounded to 6 significant digits: fixed decimals would lose small
     ones.

@@ -9,8 +9,8 @@ import numpy as np
 
 from blocks.corpus.dataset import Dataset
 from blocks.progress_bar import ProgressBar
-from blocks.store import parts
-from blocks.workers import Workers
+from blocks.stored_dataset import range_parts
+from blocks.workers import WorkerPool
 from ooc.workers.worker import unit_parts
 
 
@@ -22,7 +22,7 @@ class DocumentRange(NamedTuple):
     last: int
 
 
-class Documents(NamedTuple):
+class DocumentPart(NamedTuple):
     """The D documents of a part, with n tokens."""
 
     offsets: np.ndarray  # int64 (D+1,), start of each document in `ranks`
@@ -44,7 +44,7 @@ def squared_parts(dataset: Dataset, most: int) -> list[DocumentRange]:
     found = []
     for number in range(dataset.block_count):
         lengths = np.diff(dataset.block(number).offsets).astype(np.int64)
-        found += _between(number, parts(np.concatenate(([0], np.cumsum(lengths * lengths))), most))
+        found += _between(number, range_parts(np.concatenate(([0], np.cumsum(lengths * lengths))), most))
     return found
 
 
@@ -54,22 +54,22 @@ def _between(block: int, bounds: np.ndarray) -> list[DocumentRange]:
     ]
 
 
-def read_documents(dataset: Dataset, part: DocumentRange) -> Documents:
+def read_documents(dataset: Dataset, part: DocumentRange) -> DocumentPart:
     """Return the documents of a part, as copies of mapped data (except `numbers`)."""
     block = dataset.block(part.block)
     tokens = slice(block.offsets[part.first], block.offsets[part.last])
     ranks = block.words[np.searchsorted(block.word_offsets, block.positions[tokens], side="right") - 1]
     offsets = block.offsets[part.first : part.last + 1] - block.offsets[part.first]
-    return Documents(offsets, ranks, block.documents[part.first : part.last])
+    return DocumentPart(offsets, ranks, block.documents[part.first : part.last])
 
 
-def deal(
+def process_parts(
     target: str, task: Any, work: list[DocumentRange], workers: int, *, title: str, quiet: bool = False
 ) -> Iterator[tuple[DocumentRange, Any]]:
     """Process parts with workers created by `target(task)`; yields (part, answer) in order of completion. quiet:
     whether to hide the progress bar."""
     bar = ProgressBar(title, len(work), "part", quiet=quiet, leave=True)
-    with Workers(target, task, min(workers, max(len(work), 1))) as pool, bar:
+    with WorkerPool(target, task, min(workers, max(len(work), 1))) as pool, bar:
         for answer in pool.map_unordered(work):
             bar.update()
             yield answer

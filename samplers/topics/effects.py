@@ -26,7 +26,7 @@ from blocks.compiled import kernel
 from blocks.errors import RequestError
 from samplers.topics.model import TopicModel, read_only
 from samplers.topics.prevalence import benjamini_hochberg
-from samplers.topics.student import quantile, two_sided
+from samplers.topics.student_t import quantile, two_sided
 
 _MOST_BYTES = 256 << 20  # of sums over documents
 
@@ -74,7 +74,7 @@ def add_products(offsets, topics, counts, alpha, states, rows, bases, sums, squa
 
 
 @dataclass(frozen=True)
-class Effects:
+class TopicEffects:
     """Regression coefficients of K topics for p terms.
 
     Attributes: `terms`, names of the terms, the first of which is the intercept; `documents`, number of documents;
@@ -129,7 +129,7 @@ class EffectSums:
         used = rows[chosen & (np.diff(some) > 0)]
         self._products += used.T @ used
 
-    def effects(self, terms: list[str], scale: np.ndarray, level: float) -> Effects:
+    def effects(self, terms: list[str], scale: np.ndarray, level: float) -> TopicEffects:
         """Return the coefficients. scale: float64 (p, p), matrix that maps the coefficients of X to the coefficients of
         the terms. Raises RequestError if X does not determine the coefficients.
         """
@@ -160,7 +160,7 @@ class EffectSums:
         error = np.sqrt(np.einsum("pq,kqr,pr->kp", scale, covariance, scale))
         return self._tested(terms, estimate.T, error.T, level)
 
-    def _tested(self, terms: list[str], estimate: np.ndarray, error: np.ndarray, level: float) -> Effects:
+    def _tested(self, terms: list[str], estimate: np.ndarray, error: np.ndarray, level: float) -> TopicEffects:
         freedom = np.full(estimate.shape, float(self.documents - len(terms)))
         with np.errstate(invalid="ignore", divide="ignore"):
             t = estimate / error
@@ -168,7 +168,7 @@ class EffectSums:
         q = np.full(p.shape, np.nan)
         q[1:] = benjamini_hochberg(p[1:])
         margin = quantile(level, freedom[:1, :1]) * error
-        return Effects(
+        return TopicEffects(
             terms=terms,
             documents=self.documents,
             level=level,

@@ -10,9 +10,9 @@ _BEFORE = 40  # letters before the first marked word of an excerpt
 Pieces = list[tuple[str, bool]]  # text, and whether it is marked
 
 
-class Marker:
+class TopicWordMarker:
     """Finds the words of a topic in texts. words: vocabulary words, most probable first; n-grams are joined by "_".
-    options: options with which the dataset was ingested, see `blocks.schemas.IngestedBatch`.
+    options: options with which the dataset was ingested, see `blocks.schemas.IngestionRecord`.
     """
 
     def __init__(self, words: Iterable[str], options: dict[str, Any]) -> None:
@@ -59,6 +59,6 @@ def _window(text: str, spans: Sequence[tuple[int, int]], width: int) -> tuple[in
     return first, last if last == len(text) else max(text.rfind(" ", first, last), first + width // 2)
 
 
-def plain(pieces: Pieces) -> str:
+def plain_excerpt(pieces: Pieces) -> str:
     """Return pieces as text, with marked words between asterisks."""
     return "".join(f"*{text}*" if marked else text for text, marked in pieces)

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel, reordered_kernel
-from ooc.rng import bits
+from ooc.rng import random_bits
 
 LEAST_EVIDENCE = 0.05
 FIRST_SWEEPS = 2
@@ -381,7 +381,7 @@ def completion_likelihood(offsets, ranks, word_ids, model, numbers, key):
         size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
         observed = (size + 1) // 2
         for i in range(size - 1, 0, -1):  # Fisher-Yates shuffle
-            j = bits(bits(key, numbers[d]), np.uint64(i)) % np.uint64(i + 1)
+            j = random_bits(random_bits(key, numbers[d]), np.uint64(i)) % np.uint64(i + 1)
             words[i], words[j] = words[j], words[i]
             times[i], times[j] = times[j], times[i]
         active, expected = fold_in(words[:observed], times[:observed], model, scratch)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 
-class Tree(NamedTuple):
+class DendrogramLayout(NamedTuple):
     """Layout of the dendrogram of n topics. order: int64 (n,), topics from top to bottom. lines: float64 (m, 4), line
     segments x1, y1, x2, y2, where x is the distance at which clusters are merged and y the position in `order`.
     """
@@ -39,7 +39,7 @@ def average_linkage(distances: np.ndarray) -> np.ndarray:
     return joined
 
 
-def tree_of(joined: np.ndarray) -> Tree:
+def dendrogram_layout(joined: np.ndarray) -> DendrogramLayout:
     """Return the dendrogram for the result of `average_linkage`. Of two merged clusters, the one that was formed at the
     larger distance is drawn below.
     """
@@ -60,4 +60,4 @@ def tree_of(joined: np.ndarray) -> Tree:
         ]
         lines.append((distance, ends[0], distance, ends[1]))
         places[size + step] = sum(ends) / 2
-    return Tree(order, np.array(lines, np.float64).reshape(-1, 4))
+    return DendrogramLayout(order, np.array(lines, np.float64).reshape(-1, 4))

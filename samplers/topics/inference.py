@@ -9,18 +9,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from blocks.bounds import require
-from blocks.compiler import prepare
-from blocks.corpus.batches import Batches, all_batches
-from blocks.corpus.dataset import Block, Dataset
+from blocks.bounds_checks import require_valid
+from blocks.compiler import compile_kernels
+from blocks.corpus.batches import DocumentBatches, all_batches
+from blocks.corpus.dataset import Dataset, TokenBlock
 from blocks.errors import RequestError
 from ooc.rng import stream_key
 from samplers.topics import fold_in
-from samplers.topics.document_parts import DocumentRange, Documents, deal, read_documents, squared_parts, token_parts
+from samplers.topics.document_parts import (
+    DocumentPart,
+    DocumentRange,
+    process_parts,
+    read_documents,
+    squared_parts,
+    token_parts,
+)
 from samplers.topics.infer_kernels import InferredArrays, infer_documents
 from samplers.topics.left_to_right import left_to_right_likelihood
-from samplers.topics.mixtures import Output, allocate_outputs, mapped, mixture_arrays
-from samplers.topics.model import Model, TopicCountRows, TopicModel, read_only, row_numbers
+from samplers.topics.mixtures import OutputArrayFile, allocate_outputs, mapped, mixture_arrays
+from samplers.topics.model import SavedTopicModel, TopicCountRows, TopicModel, read_only, row_numbers
 
 ATTACH = "samplers.topics.inference:attach"
 _PART_DRAWS = 10_000_000  # topics drawn by left-to-right in a part: takes about a second
@@ -39,13 +46,13 @@ class InferenceTask(NamedTuple):
     dataset: str
     kind: str
     seed: int = 0
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[OutputArrayFile, ...] = ()
     first: int = 0
     documents: int = 0
     particles: int = 0
 
 
-class PerDocument(NamedTuple):
+class DocumentResultChoice(NamedTuple):
     """Results to infer for each document besides its mixture. spread: standard deviations of the shares. likelihood:
     log-likelihood. words: topics of the words.
     """
@@ -69,7 +76,7 @@ def model_topics(model: TopicModel) -> fold_in.FoldInModel:
     return found
 
 
-def check_vocabulary(model: Model, dataset: Dataset) -> None:
+def check_vocabulary(model: SavedTopicModel, dataset: Dataset) -> None:
     """Raise RequestError unless the model and the dataset have the same vocabulary."""
     ours = model.manifest["files"]["vocabulary.txt"]["checksum"]
     if dataset.manifest["texts"]["vocabulary"]["checksum"] != ours:
@@ -88,7 +95,7 @@ def check_predictable(dataset: Dataset) -> None:
         )
 
 
-def _different_words(block: Block) -> bool:
+def _different_words(block: TokenBlock) -> bool:
     """Return the mask of documents with two distinct words; word positions must ascend within a document."""
     filled = np.flatnonzero(np.diff(block.offsets))
     ends = block.positions[block.offsets[filled]], block.positions[block.offsets[filled + 1] - 1]
@@ -99,9 +106,9 @@ def _different_words(block: Block) -> bool:
 def attach(task: InferenceTask) -> Callable[[DocumentRange], Any]:
     """Load the model and return the handler that processes parts; see `blocks.workers`."""
     dataset = Dataset(task.dataset)
-    topics = model_topics(Model(Path(task.model)))
+    topics = model_topics(SavedTopicModel(Path(task.model)))
     outputs = mapped(task.outputs)
-    prepare(lambda: _warm_up(task, topics))
+    compile_kernels(lambda: _warm_up(task, topics))
     word_ids = dataset.index.word_ids
 
     def handle(part: DocumentRange) -> Any:
@@ -116,7 +123,7 @@ def attach(task: InferenceTask) -> Callable[[DocumentRange], Any]:
 def _rows(dataset: Dataset, task: InferenceTask, numbers: np.ndarray) -> np.ndarray:
     """Return the output row of each document. Raises WorkFailed if a block has documents of another batch."""
     rows = numbers - np.uint64(task.first)  # indices below `first` wrap around to large numbers
-    require((rows < task.documents).all(), dataset.path, "a block has documents of another batch")
+    require_valid((rows < task.documents).all(), dataset.path, "a block has documents of another batch")
     return read_only(rows)  # read-only like mapped files; for writable arrays the kernels would be compiled again
 
 
@@ -125,7 +132,7 @@ def _apply(
     topics: fold_in.FoldInModel,
     word_ids: np.ndarray,
     outputs: dict[str, np.ndarray],
-    documents: Documents,
+    documents: DocumentPart,
 ) -> Any:
     """Run the kernel of a task on the documents of a part, and return the sums of its results."""
     arguments, rows = (documents.offsets, documents.ranks, word_ids, topics), documents.numbers
@@ -160,17 +167,17 @@ def _warm_up(task: InferenceTask, topics: fold_in.FoldInModel) -> None:
     for array in (numbers, word_ids):
         array.setflags(write=False)  # mapped files are read-only
     outputs = {name: np.zeros((2, *shape[1:]), dtype) for name, _, dtype, shape in task.outputs}
-    _apply(task, topics, word_ids, outputs, Documents(np.zeros(2, np.int64), np.empty(0, np.uint32), numbers))
+    _apply(task, topics, word_ids, outputs, DocumentPart(np.zeros(2, np.int64), np.empty(0, np.uint32), numbers))
 
 
 def evaluate(
-    model: Model,
+    model: SavedTopicModel,
     dataset: Dataset,
     *,
     workers: int,
     seed: int = 0,
     quiet: bool = False,
-    outputs: tuple[Output, ...] = (),
+    outputs: tuple[OutputArrayFile, ...] = (),
 ) -> dict[str, Any]:
     """Return the held-out log-likelihood per token by document completion, and the perplexity exp(-likelihood).
 
@@ -183,7 +190,7 @@ def evaluate(
     task = InferenceTask(
         str(model.path), str(dataset.opened_at), "evaluate", seed, outputs, documents=dataset.documents
     )
-    answers = list(deal(ATTACH, task, token_parts(dataset), workers, title="evaluate", quiet=quiet))
+    answers = list(process_parts(ATTACH, task, token_parts(dataset), workers, title="evaluate", quiet=quiet))
     likelihood = math.fsum(answer[0] for _, answer in answers)
     predicted = int(sum(answer[1] for _, answer in answers))
     return {
@@ -195,14 +202,14 @@ def evaluate(
 
 
 def left_to_right(
-    model: Model,
+    model: SavedTopicModel,
     dataset: Dataset,
     *,
     workers: int,
     seed: int = 0,
     particles: int = 20,
     quiet: bool = False,
-    outputs: tuple[Output, ...] = (),
+    outputs: tuple[OutputArrayFile, ...] = (),
 ) -> dict[str, Any]:
     """Return the held-out log-likelihood per token (log p(w) summed over documents), and its perplexity.
 
@@ -228,7 +235,7 @@ def left_to_right(
     place: dict[str, Any] = {"outputs": outputs, "documents": dataset.documents, "particles": particles}
     task = InferenceTask(str(model.path), str(dataset.opened_at), "left-to-right", seed, **place)
     work = squared_parts(dataset, max(2 * _PART_DRAWS // particles, 1))
-    answers = deal(ATTACH, task, work, workers, title="left to right", quiet=quiet)
+    answers = process_parts(ATTACH, task, work, workers, title="left to right", quiet=quiet)
     likelihood = math.fsum(answer[0] for _, answer in answers)
     return {
         "left_to_right_log_likelihood_per_token": likelihood / dataset.tokens,
@@ -240,14 +247,14 @@ def left_to_right(
 
 
 def infer(
-    model: Model,
+    model: SavedTopicModel,
     dataset: Dataset,
     directory: Path,
     *,
     workers: int,
-    batches: Batches | None = None,
+    batches: DocumentBatches | None = None,
     top: int | None = None,
-    wanted: PerDocument | None = None,
+    wanted: DocumentResultChoice | None = None,
     quiet: bool = False,
 ) -> dict[str, np.ndarray]:
     """Return inferred topic mixtures of the documents of a dataset, or of some batches, in original order.
@@ -258,7 +265,7 @@ def infer(
     described at `InferredArrays`: mixtures; or, if `top` is given, topics and weights; and what else is `wanted`.
     """
     check_vocabulary(model, dataset)
-    chosen, wanted = batches or all_batches(dataset), wanted or PerDocument()
+    chosen, wanted = batches or all_batches(dataset), wanted or DocumentResultChoice()
     documents, blocks = chosen[1:]
     arrays = mixture_arrays(len(documents), model.topics, top, spread=wanted.spread)
     if wanted.likelihood:
@@ -273,12 +280,12 @@ def infer(
         mapped(outputs)["starts"][:] = starts
     place = {"first": documents.start, "documents": len(documents)}
     task = InferenceTask(str(model.path), str(dataset.opened_at), "infer", outputs=outputs, **place)
-    for _ in deal(ATTACH, task, token_parts(dataset, blocks), workers, title="infer", quiet=quiet):
+    for _ in process_parts(ATTACH, task, token_parts(dataset, blocks), workers, title="infer", quiet=quiet):
         pass
     return mapped(outputs)
 
 
-def facts(batches: Batches, tokens: np.ndarray) -> dict[str, int]:
+def facts(batches: DocumentBatches, tokens: np.ndarray) -> dict[str, int]:
     """Return the numbers of documents, empty documents, tokens, and tokens dropped by ingestion. tokens: int64 (D,),
     number of tokens in each document.
     """

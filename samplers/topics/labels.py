@@ -10,10 +10,10 @@ from msgspec import Meta
 
 from blocks.errors import RequestError
 from blocks.json_files import read_json, write_json
-from ooc.runs.previous import MODEL
+from ooc.runs.replaced_run import MODEL
 from ooc.runs.run import CONFIG
 from samplers.topics.frex import ranked_words
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 FILE = "labels.json"
 LONGEST = 200  # letters
@@ -31,7 +31,7 @@ class LabelsFile(TypedDict):
 
 def labels_of(model: Any) -> dict[int, str]:
     """Return topic labels by topic index; empty for a model in memory."""
-    if not isinstance(model, Model) or not (path := _file(model)).exists():
+    if not isinstance(model, SavedTopicModel) or not (path := _file(model)).exists():
         return {}
     content = read_json(path, what="labels of topics", schema=_SCHEMA, holds=LabelsFile)
     return {int(topic): label for topic, label in content["labels"].items() if int(topic) < model.topics}
@@ -43,7 +43,7 @@ def label_list(model: Any) -> list[str]:
     return [labels.get(topic, "") for topic in range(model.topics)] if labels else []
 
 
-def set_labels(model: Model, given: dict[int, str]) -> dict[int, str]:
+def set_labels(model: SavedTopicModel, given: dict[int, str]) -> dict[int, str]:
     """Set the labels of some topics; an empty label removes the current one. Returns all labels. Raises RequestError
     for unknown topics.
     """
@@ -58,7 +58,7 @@ def set_labels(model: Model, given: dict[int, str]) -> dict[int, str]:
     return labels
 
 
-def automatic_labels(model: Model) -> dict[int, str]:
+def automatic_labels(model: SavedTopicModel) -> dict[int, str]:
     """Return a label for each topic without one: its three best words by c-TF-IDF. Of an n-gram and its parts, only the
     better one is used. A topic without words gets no label."""
     vocabulary, labels = model.vocabulary(), labels_of(model)
@@ -100,6 +100,6 @@ def read_label_file(path: Path) -> dict[int, str]:
     return found
 
 
-def _file(model: Model) -> Path:
+def _file(model: SavedTopicModel) -> Path:
     run = model.path.parent
     return (run if model.path.name == MODEL and (run / CONFIG).exists() else model.path) / FILE

@@ -35,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined, kernel
-from ooc.rng import bits, uniform
+from ooc.rng import random_bits, uniform
 from samplers.topics.fold_in import different_words
 
 
@@ -63,7 +63,7 @@ class DocumentTables(NamedTuple):
     cumulated: np.ndarray
 
 
-class Particles(NamedTuple):
+class LeftToRightParticles(NamedTuple):
     """R particles; each keeps the S <= min(N, K) topics of its tokens in slots, some of which may be empty.
 
     slots: uint32 (R, N), slot of each position before the current position. sizes: int64 (R,), number of slots in use.
@@ -129,7 +129,7 @@ def shuffled_tokens(times, key):
     """Return int64 (N,), in which each j of 0..U-1 occurs `times[j]` times, in random order (Fisher-Yates)."""
     tokens = np.repeat(np.arange(times.size), times)
     for i in range(tokens.size - 1, 0, -1):
-        j = bits(key, np.uint64(i)) % np.uint64(i + 1)
+        j = random_bits(key, np.uint64(i)) % np.uint64(i + 1)
         tokens[i], tokens[j] = tokens[j], tokens[i]
     return tokens
 
@@ -238,7 +238,7 @@ def document_log_likelihood(document, prior, count, key):
     """Return an estimate of log p(w) of a document with `count` particles. key: key of the document's stream."""
     length = document.tokens.size
     most = min(length, prior.base.size)
-    particles = Particles(
+    particles = LeftToRightParticles(
         np.empty((count, length), np.uint32),
         np.zeros(count, np.int64),
         np.empty((count, most), np.uint32),
@@ -247,11 +247,11 @@ def document_log_likelihood(document, prior, count, key):
         np.empty((count, most)),
     )
     weights, likelihoods = np.empty(most), np.empty(count)
-    resampling = bits(key, np.uint64(1))
+    resampling = random_bits(key, np.uint64(1))
     total = 0.0
     for n in range(length):
         for r in range(count):
-            stream = bits(key, np.uint64(r + 2))
+            stream = random_bits(key, np.uint64(r + 2))
             likelihoods[r] = advance(n, particles, r, document, prior, weights, stream)
         total += math.log(likelihoods.sum() / count)
         resample(particles, offspring(likelihoods, uniform(resampling, np.uint64(n))), n + 1)
@@ -274,8 +274,8 @@ def left_to_right_likelihood(offsets, ranks, word_ids, model, numbers, particles
     for d in range(offsets.size - 1):
         size = different_words(ranks[offsets[d] : offsets[d + 1]], word_ids, words, times)
         active = active_topics(words[:size], model, place)
-        stream = bits(key, numbers[d])
-        tokens = shuffled_tokens(times[:size], bits(stream, np.uint64(0)))
+        stream = random_bits(key, numbers[d])
+        tokens = shuffled_tokens(times[:size], random_bits(stream, np.uint64(0)))
         seen, cumulated = word_tables(words[:size], model, active, place)
         document = DocumentTables(tokens, active, place, seen, cumulated)
         likelihoods[d] = document_log_likelihood(document, prior, particles, stream)

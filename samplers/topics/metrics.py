@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 from blocks.corpus.dataset import Dataset
 from blocks.errors import RequestError
-from blocks.outputs import output, require_free, scratch_for
+from blocks.outputs import publish_output, require_free, scratch_for
 from samplers.topics import coherence, inference
 from samplers.topics.document_files import check_format, columns_beside, suffix_of, write_documents
-from samplers.topics.mixtures import Output, allocate_outputs, mapped
-from samplers.topics.model import Model
+from samplers.topics.mixtures import OutputArrayFile, allocate_outputs, mapped
+from samplers.topics.model import SavedTopicModel
 from samplers.topics.results import top_entries
 
 METRICS = ("completion", "left-to-right", "npmi", "c_v", "diversity")
@@ -23,7 +23,7 @@ DOCUMENT_METRICS = {  # names and dtypes of the columns of each metric that has 
 MOST_WORDS = 100  # maximum number of top words per topic, as memory grows with the number of word pairs
 
 
-class MetricsRequest(NamedTuple):
+class TopicMetricsRequest(NamedTuple):
     """Requested metrics. names: names from METRICS. particles: number of particles for left-to-right. top: number of
     top words per topic for the last three metrics. quiet: whether to hide progress bars."""
 
@@ -51,7 +51,12 @@ def parse_metrics(names: str) -> tuple[str, ...]:
 
 
 def evaluate_metrics(
-    model: Model, dataset: Dataset, request: MetricsRequest, *, workers: int, outputs: tuple[Output, ...] = ()
+    model: SavedTopicModel,
+    dataset: Dataset,
+    request: TopicMetricsRequest,
+    *,
+    workers: int,
+    outputs: tuple[OutputArrayFile, ...] = (),
 ) -> dict[str, Any]:
     """Compute all requested metrics, keyed as in docs/evaluation.md; the whole request is checked first.
 
@@ -74,7 +79,13 @@ def evaluate_metrics(
 
 
 def evaluate_documents(
-    model: Model, dataset: Dataset, request: MetricsRequest, out: Path, *, workers: int, overwrite: bool = False
+    model: SavedTopicModel,
+    dataset: Dataset,
+    request: TopicMetricsRequest,
+    out: Path,
+    *,
+    workers: int,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Compute all requested metrics, and write a file with those of each document: name, tokens, kept columns, and the
     columns of DOCUMENT_METRICS. out: a .npz, .csv, .jsonl or .parquet file."""
@@ -86,7 +97,7 @@ def evaluate_documents(
         )
     check_format(out)
     require_free(out, overwrite=overwrite)
-    with scratch_for(out) as scratch, output(out) as beside:
+    with scratch_for(out) as scratch, publish_output(out) as beside:
         arrays = {name: DOCUMENT_METRICS[name] for name in DOCUMENT_METRICS if name in request.metrics}
         wanted = {name: (dtype, (dataset.documents,)) for each in arrays.values() for name, dtype in each.items()}
         outputs = allocate_outputs(scratch, wanted)
@@ -97,7 +108,9 @@ def evaluate_documents(
     return found
 
 
-def _of_top_words(model: Model, dataset: Dataset, request: MetricsRequest, workers: int) -> dict[str, Any]:
+def _of_top_words(
+    model: SavedTopicModel, dataset: Dataset, request: TopicMetricsRequest, workers: int
+) -> dict[str, Any]:
     if request.top > model.vocabulary_size:
         raise RequestError(
             f"--top must be at most {model.vocabulary_size}, the size of the vocabulary; got {request.top}"

@@ -16,11 +16,11 @@ import numpy as np
 
 from blocks.errors import RequestError
 from blocks.files import allocate, disk_errors, scratch_directory
-from blocks.outputs import output
+from blocks.outputs import publish_output
 from samplers.topics import fold_in
 from samplers.topics.document_files import (
-    ColumnsBeside,
     Fields,
+    KeptColumnsBeside,
     check_format,
     columns_beside,
     suffix_of,
@@ -28,13 +28,13 @@ from samplers.topics.document_files import (
 )
 from samplers.topics.infer_kernels import set_trained_deviations
 from samplers.topics.labels import label_list
-from samplers.topics.model import Model, TopicModel, read_only
+from samplers.topics.model import SavedTopicModel, TopicModel, read_only
 from samplers.topics.run_documents import table_if_kept
 
 _PLURAL = {"mixture": "mixtures"}  # names of arrays in .npz
 
 
-class Output(NamedTuple):
+class OutputArrayFile(NamedTuple):
     """A flat file with an array. name: name of the array in `samplers.topics.infer_kernels.InferredArrays`."""
 
     name: str
@@ -43,9 +43,9 @@ class Output(NamedTuple):
     shape: tuple[int, ...]
 
 
-def allocate_outputs(directory: Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[Output, ...]:
+def allocate_outputs(directory: Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[OutputArrayFile, ...]:
     """Create files for arrays. wanted: dtype and shape of each array."""
-    outputs = tuple(Output(name, str(directory / name), *of_array) for name, of_array in wanted.items())
+    outputs = tuple(OutputArrayFile(name, str(directory / name), *of_array) for name, of_array in wanted.items())
     for _, path, dtype, shape in outputs:
         allocate(Path(path), int(np.prod(shape)) * np.dtype(dtype).itemsize)
     return outputs
@@ -66,7 +66,7 @@ def mixture_arrays(
     return {name: (dtype, shape) for name, dtype in (arrays | ({"deviations": "float32"} if spread else {})).items()}
 
 
-def mapped(outputs: Sequence[Output]) -> dict[str, np.ndarray]:
+def mapped(outputs: Sequence[OutputArrayFile]) -> dict[str, np.ndarray]:
     """Map files as writable arrays, by name."""
     return {
         name: np.asarray(np.memmap(path, dtype, "r+", shape=shape)) if all(shape) else np.empty(shape, dtype)
@@ -108,7 +108,7 @@ def write_trained(
     with scratch_directory(path) as scratch:
         columns = (
             columns_beside(table_if_kept(model, data), range(model.documents.offsets.size - 1))
-            if isinstance(model, Model)
+            if isinstance(model, SavedTopicModel)
             else None
         )
         found = trained(model, scratch, top, spread=spread), model.document_lengths(), model.document_names()
@@ -118,7 +118,7 @@ def write_trained(
 def publish_trained(model: TopicModel, path: Path, top: int | None = None, *, spread: bool = False) -> None:
     """Publish a file with the trained mixtures of a model, in the format of its extension."""
     check_format(path)
-    with disk_errors(path), output(path) as beside:
+    with disk_errors(path), publish_output(path) as beside:
         write_trained(model, beside, suffix_of(path), top, spread=spread)
 
 
@@ -128,7 +128,7 @@ def write_mixtures(
     found: dict[str, np.ndarray],
     tokens: np.ndarray,
     names: Sequence[str] | None,
-    beside: ColumnsBeside | None = None,
+    beside: KeptColumnsBeside | None = None,
     labels: Sequence[str] = (),
 ) -> None:
     """Write mixtures in the format of a file extension, `suffix`.

@@ -30,16 +30,16 @@ from typing import Annotated, Any, NamedTuple, NotRequired, TypedDict
 import numpy as np
 from msgspec import Meta
 
-from blocks.arrays import Float64, Int64, Pieces, write_arrays
-from blocks.bounds import require, require_below, require_offsets
+from blocks.arrays import ArrayPieces, Float64, Int64, write_arrays
+from blocks.bounds_checks import require_below, require_offsets, require_valid
 from blocks.compiled import kernel
 from blocks.corpus.dataset import Dataset
-from blocks.files import publish
-from blocks.schemas import ArrayFile, Count, File
-from blocks.spool import NumberSpool
-from blocks.store import write_lines
-from samplers.external_sort import RowsInOrder
-from samplers.model_files import ModelFiles, ModelManifest, file_entry, write_manifest
+from blocks.files import publish_file
+from blocks.number_spool import NumberSpool
+from blocks.schemas import ArrayFileEntry, Count, FileEntry
+from blocks.stored_dataset import write_lines
+from samplers.external_sort import ReorderedRows
+from samplers.model_files import ModelManifest, SavedModel, file_entry, write_manifest
 
 KIND = "topic model"
 LIVE_SHARE = 0.1  # topics with less than this fraction of the mean number of tokens per topic are dead
@@ -201,11 +201,11 @@ def read_only(array: np.ndarray) -> np.ndarray:
 TopicFiles = TypedDict(
     "TopicFiles",
     {
-        "topics": ArrayFile,
-        "words": ArrayFile,
-        "documents": ArrayFile,
-        "vocabulary.txt": File,
-        "prior": NotRequired[ArrayFile],
+        "topics": ArrayFileEntry,
+        "words": ArrayFileEntry,
+        "documents": ArrayFileEntry,
+        "vocabulary.txt": FileEntry,
+        "prior": NotRequired[ArrayFileEntry],
     },
 )
 
@@ -219,7 +219,7 @@ class TopicManifest(ModelManifest):
     files: TopicFiles
 
 
-class Model(ModelFiles, TopicModel):
+class SavedTopicModel(SavedModel, TopicModel):
     """A trained model opened for reading, with mapped arrays. averaged: iterations whose states were averaged, empty
     for a single state."""
 
@@ -234,7 +234,7 @@ class Model(ModelFiles, TopicModel):
         self.states = max(len(self.averaged), 1)
         topics = TopicArrays(**self.map("topics", TopicArrays))
         sizes = {array.size for array in topics}
-        require(
+        require_valid(
             sizes == {self.manifest["topics"]}, path / "topics.h5", f"{sizes} topics, and {self.manifest['topics']}"
         )
         self.alpha, self.topic_counts = topics
@@ -242,7 +242,7 @@ class Model(ModelFiles, TopicModel):
         self.prior = None
         if "prior" in self.manifest["files"]:
             self.prior = self._checked("prior", TopicCountRows(**self.map("prior", TopicCountRows)))
-            require(self.prior.offsets.size == self.words.offsets.size, path / "prior.h5", "it has other words")
+            require_valid(self.prior.offsets.size == self.words.offsets.size, path / "prior.h5", "it has other words")
         self._mapped_documents = TopicCountRows(**self.map("documents", TopicCountRows))
 
     @cached_property
@@ -252,7 +252,9 @@ class Model(ModelFiles, TopicModel):
     def _checked(self, name: str, rows: TopicCountRows) -> TopicCountRows:
         path = self.path / self.manifest["files"][name]["file"]
         require_offsets(path, "offsets", rows.offsets, rows.offsets.size - 1, rows.topics.size)
-        require(rows.counts.size == rows.topics.size, path, f"{rows.counts.size} counts of {rows.topics.size} topics")
+        require_valid(
+            rows.counts.size == rows.topics.size, path, f"{rows.counts.size} counts of {rows.topics.size} topics"
+        )
         require_below(path, "topics", rows.topics, self.topics)
         return rows
 
@@ -304,10 +306,10 @@ def write_model(
     if document_order is not None:
         texts.pop("documents", None)
     for text, source in texts.items():
-        with publish(directory / f"{text}.txt") as beside:
+        with publish_file(directory / f"{text}.txt") as beside:
             shutil.copyfile(source, beside)
     if document_names is not None:
-        with publish(directory / "documents.txt") as beside, beside.open("wb") as file:
+        with publish_file(directory / "documents.txt") as beside, beside.open("wb") as file:
             file.writelines(document_names)
     identity = dataset.identity if document_order is None else dataset.whole_identity
     _write_manifest(directory, files, identity, int(alpha.size), beta, averaged)
@@ -328,13 +330,13 @@ def write_topic_model(directory: Path, model: TopicModel) -> None:
     _write_manifest(directory, files, "", model.topics, model.beta, model.averaged)
 
 
-def write_derived_model(directory: Path, model: Model, files: dict[str, Any], topics: int) -> None:
+def write_derived_model(directory: Path, model: SavedTopicModel, files: dict[str, Any], topics: int) -> None:
     """Complete a directory with the rows of a model derived from another: texts and manifest.
 
     files: entries of topics.h5, words.h5 and documents.h5. topics: number of topics.
     """
     for path in model.path.glob("*.txt"):
-        with publish(directory / path.name) as beside:
+        with publish_file(directory / path.name) as beside:
             shutil.copyfile(path, beside)
     _write_manifest(directory, files, model.dataset, topics, model.beta, model.averaged)
 
@@ -362,13 +364,13 @@ def _write_rows(
             spool.add(packed)
         starts = row_starts(all_sizes.mapped(-1))
         source = np.arange(starts.size - 1) if order is None else inverse_order(order, starts.size - 1)
-        with RowsInOrder(directory, spool.mapped(-1), starts, source) as ordered:
+        with ReorderedRows(directory, spool.mapped(-1), starts, source) as ordered:
             topics = ((run >> np.uint64(32)).astype(topic_type) for _, _, run in ordered.runs())
             counts = (run.astype(np.uint32).view(count_type) for _, _, run in ordered.runs())
-            arrays: dict[str, np.ndarray | Pieces] = {
+            arrays: dict[str, np.ndarray | ArrayPieces] = {
                 "offsets": ordered.offsets,
-                "topics": Pieces(topic_type, int(starts[-1]), topics),
-                "counts": Pieces(count_type, int(starts[-1]), counts),
+                "topics": ArrayPieces(topic_type, int(starts[-1]), topics),
+                "counts": ArrayPieces(count_type, int(starts[-1]), counts),
             }
             return write_arrays(directory, f"{name}.h5", arrays)
 

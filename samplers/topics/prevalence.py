@@ -28,7 +28,7 @@ import numpy as np
 
 from blocks.compiled import kernel
 from samplers.topics.model import TopicModel, read_only
-from samplers.topics.student import quantile, two_sided
+from samplers.topics.student_t import quantile, two_sided
 
 
 @kernel
@@ -86,7 +86,7 @@ NUMBERS = ("prevalence", "low", "high", "difference", "difference_low", "differe
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PrevalenceComparison:
     """Prevalence of K topics in G groups of documents.
 
     Attributes: `by`, the expression that documents are grouped by; `groups`, values of the groups, in order;
@@ -158,7 +158,7 @@ class GroupMoments:
 
 def compared(
     moments: GroupMoments, by: str, groups: Sequence[Any], *, level: float, without_value: int, order: Sequence[int]
-) -> Comparison:
+) -> PrevalenceComparison:
     """Return the comparison of groups from their moments. order: order of the groups, which must have documents with
     tokens.
     """
@@ -174,7 +174,7 @@ def compared(
         welch = spread**4 / (variance**2 / freedom + rest_variance**2 / others)
         p = two_sided(difference / spread, welch)
     margin, margin_of_difference = quantile(level, freedom) * error, quantile(level, welch) * spread
-    return Comparison(
+    return PrevalenceComparison(
         by=by,
         groups=[groups[place] for place in order],
         documents=sizes,

@@ -19,7 +19,7 @@ from samplers.topics.model import TopicModel, row_numbers
 LEVELS = np.linspace(0.0, 1.0, 21)  # values of lambda
 
 
-class Relevant(NamedTuple):
+class RelevantWords(NamedTuple):
     """Relevant words of topics. words: for each topic, int64 (n,), ascending, the words that are among its most
     relevant words at some lambda. counts: for each topic, float64 (n,), the words' tokens in the topic."""
 
@@ -27,7 +27,7 @@ class Relevant(NamedTuple):
     counts: list[np.ndarray]
 
 
-def relevant_words(model: TopicModel, slots: np.ndarray, top: int) -> Relevant:
+def relevant_words(model: TopicModel, slots: np.ndarray, top: int) -> RelevantWords:
     """Return the union over LEVELS of the `top` most relevant words of each topic. slots: int64 (K,), position of each
     topic in the result, or -1 to leave it out."""
     size = int(slots.max()) + 1
@@ -37,7 +37,7 @@ def relevant_words(model: TopicModel, slots: np.ndarray, top: int) -> Relevant:
     _most_relevant(*model.words, word_totals(model), slots, masses, model.beta, LEVELS, words, values)
     listed = [np.unique(of_topic[of_topic >= 0]) for of_topic in words]
     topics = np.argsort(slots)[-size:]  # the topic in each slot
-    return Relevant(listed, [_counts(model, int(k), found) for k, found in zip(topics, listed, strict=True)])
+    return RelevantWords(listed, [_counts(model, int(k), found) for k, found in zip(topics, listed, strict=True)])
 
 
 def word_totals(model: TopicModel) -> np.ndarray:

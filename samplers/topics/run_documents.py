@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from blocks.corpus.dataset import Dataset
-from blocks.documents.table import DocumentTable
+from blocks.dataset_generations import generation_of
+from blocks.documents.document_table import DocumentTable
 from blocks.errors import OocError, RequestError
-from blocks.generations import generation_of
-from blocks.stderr import warn
+from blocks.stderr import print_warning
 from ooc.runs.run import CONFIG, Run
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
 
 _AGAIN = "Ingest the documents again with --keep into another directory, and name it with --data."
 
 
-def training_dataset(model: Model, data: Path | None = None) -> Dataset:
+def training_dataset(model: SavedTopicModel, data: Path | None = None) -> Dataset:
     """Return the dataset that a model was trained on, of the same generation. data: path of the dataset; by default the
     path in the configuration of the run. Raises RequestError if it does not exist or has other documents.
     """
@@ -35,7 +35,7 @@ def training_dataset(model: Model, data: Path | None = None) -> Dataset:
     return dataset
 
 
-def training_table(model: Model, data: Path | None = None) -> DocumentTable:
+def training_table(model: SavedTopicModel, data: Path | None = None) -> DocumentTable:
     """Return the document table of a model's training dataset. Raises RequestError if nothing was kept."""
     dataset = training_dataset(model, data)
     table = dataset.table()
@@ -44,7 +44,7 @@ def training_table(model: Model, data: Path | None = None) -> DocumentTable:
     return table
 
 
-def table_if_kept(model: Model, data: Path | None = None) -> DocumentTable | None:
+def table_if_kept(model: SavedTopicModel, data: Path | None = None) -> DocumentTable | None:
     """Return the document table of the training dataset; None if there is none or, with a warning, if the dataset of
     the run is gone.
     """
@@ -53,5 +53,5 @@ def table_if_kept(model: Model, data: Path | None = None) -> DocumentTable | Non
     try:
         return training_dataset(model).table() if (model.path.parent / CONFIG).exists() else None
     except OocError as error:
-        warn(f"texts and columns of documents are left out: {error.what}\n{error.remedy}")
+        print_warning(f"texts and columns of documents are left out: {error.what}\n{error.remedy}")
         return None

@@ -26,10 +26,10 @@ from blocks.files import checksum
 from blocks.json_files import read_json, write_json
 from samplers.model_files import MANIFEST
 from samplers.models import open_model
-from samplers.topics.assignment import best_matching, shared_words
-from samplers.topics.metrics import MetricsRequest, evaluate_metrics
-from samplers.topics.model import Model, row_numbers
+from samplers.topics.metrics import TopicMetricsRequest, evaluate_metrics
+from samplers.topics.model import SavedTopicModel, row_numbers
 from samplers.topics.results import top_entries
+from samplers.topics.topic_matching import best_matching, shared_words
 
 COLUMNS = (
     "topics",
@@ -47,7 +47,7 @@ _TOP = 10  # words of a topic
 _SCHEMA = 1  # schema of stored evaluations
 
 
-class Evaluation(TypedDict):
+class SweepEvaluation(TypedDict):
     """Contents of OUT/evaluations/RUN.json: metrics of a model, identified by the contents of its model.json, on these
     datasets.
     """
@@ -64,7 +64,7 @@ def evaluated_once(
     model, path = open_model(run), folder / f"{run.name}.json"
     of = [checksum(model.path / MANIFEST), data.identity, held_out.identity if held_out else None]
     with suppress(OocError):
-        known = read_json(path, what="an evaluation", schema=_SCHEMA, holds=Evaluation)
+        known = read_json(path, what="an evaluation", schema=_SCHEMA, holds=SweepEvaluation)
         if known["of"] == of:
             return known["metrics"] | {"words": np.array(known["words"], np.int64)}
     found = evaluated(model, data, held_out, workers, quiet=quiet)
@@ -74,13 +74,15 @@ def evaluated_once(
     return found
 
 
-def evaluated(model: Model, data: Dataset, held_out: Dataset | None, workers: int, *, quiet: bool) -> dict[str, Any]:
+def evaluated(
+    model: SavedTopicModel, data: Dataset, held_out: Dataset | None, workers: int, *, quiet: bool
+) -> dict[str, Any]:
     """Return the metrics of a trained model and the top words of its topics, int64 (K, T)."""
     top = min(_TOP, model.vocabulary_size)
     how: dict[str, Any] = {"top": top, "quiet": quiet}
-    found = evaluate_metrics(model, data, MetricsRequest(("npmi", "c_v", "diversity"), **how), workers=workers)
+    found = evaluate_metrics(model, data, TopicMetricsRequest(("npmi", "c_v", "diversity"), **how), workers=workers)
     if held_out is not None:
-        found |= evaluate_metrics(model, held_out, MetricsRequest(("completion",), **how), workers=workers)
+        found |= evaluate_metrics(model, held_out, TopicMetricsRequest(("completion",), **how), workers=workers)
     words = top_entries(model.words, model.alpha, top, per_row=False)[0]
     names = ("perplexity", "npmi", "c_v", "diversity")
     return {name: found[name] for name in names if name in found} | {
@@ -89,7 +91,7 @@ def evaluated(model: Model, data: Dataset, held_out: Dataset | None, workers: in
     }
 
 
-def exclusivity(model: Model, words: np.ndarray) -> float:
+def exclusivity(model: SavedTopicModel, words: np.ndarray) -> float:
     """Return the exclusivity of topics. words: int64 (K, T), top words of each topic, -1 where there are fewer."""
     masses = model.topic_counts + model.vocabulary_size * model.beta
     rows, topics, counts = row_numbers(model.words), model.words.topics, model.words.counts

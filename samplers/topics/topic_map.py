@@ -19,14 +19,14 @@ from blocks.compiled import kernel
 from samplers.topics.model import TopicCountRows, TopicModel
 
 
-class Map(NamedTuple):
+class TopicMap(NamedTuple):
     """Positions of topics. places: float64 (S, 2). kept: fraction of the squared distances that the plane preserves."""
 
     places: np.ndarray
     kept: float
 
 
-class Shares(NamedTuple):
+class TopicShareStatistics(NamedTuple):
     """Statistics of topic shares over the documents with tokens. correlations: float64 (S, S), 0 for constant topics.
     largest: int64 (S,), number of documents in which a topic has the largest share. present: int64 (S,), number of
     documents in which its share is at least a tenth.
@@ -56,7 +56,7 @@ def similarities(model: TopicModel, slots: np.ndarray) -> np.ndarray:
     return products / np.sqrt(np.outer(masses, masses))
 
 
-def plane(similar: np.ndarray) -> Map:
+def plane(similar: np.ndarray) -> TopicMap:
     """Place topics in a plane by classical scaling of the distances sqrt(1 - similar), float64 (S, S).
 
     The largest coordinate of each axis is positive, so that the map does not depend on the solver's signs.
@@ -70,10 +70,10 @@ def plane(similar: np.ndarray) -> Map:
         sign = 1.0 if vector[np.abs(vector).argmax()] >= 0 else -1.0
         places[:, axis] = sign * vector * np.sqrt(max(values[-1 - axis], 0.0))
     total = np.trace(centred)
-    return Map(places, float((places**2).sum() / total) if total > 0 else 1.0)
+    return TopicMap(places, float((places**2).sum() / total) if total > 0 else 1.0)
 
 
-def document_shares(documents: TopicCountRows, slots: np.ndarray) -> Shares:
+def document_shares(documents: TopicCountRows, slots: np.ndarray) -> TopicShareStatistics:
     """Return the correlations of topics over documents, and the numbers of documents in which each topic is the largest
     or is present. slots: int64 (K,), index of each topic, or -1 to leave it out."""
     size = int(slots.max()) + 1
@@ -83,7 +83,7 @@ def document_shares(documents: TopicCountRows, slots: np.ndarray) -> Shares:
     covariances = (np.triu(products) + np.triu(products, 1).T) / max(count, 1) - np.outer(means, means)
     deviations = np.sqrt(np.maximum(np.diag(covariances), 0.0))
     deviations[deviations < 1e-12] = np.inf
-    return Shares(covariances / np.outer(deviations, deviations), largest, present)
+    return TopicShareStatistics(covariances / np.outer(deviations, deviations), largest, present)
 
 
 @kernel

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from blocks.errors import RequestError
-from blocks.store import parts
+from blocks.stored_dataset import range_parts
 from ooc.runs.run import CONFIG
 from samplers.interchange.parquet import require_arrow, write_table
-from samplers.topics.assignments import trained_topics
 from samplers.topics.document_files import suffix_of
-from samplers.topics.model import Model
+from samplers.topics.model import SavedTopicModel
+from samplers.topics.token_topics import trained_topics
 
 _FORMATS = (".csv", ".jsonl", ".parquet")
 _RUN = 1 << 18  # tokens that are written at a time
@@ -45,7 +45,7 @@ def check_table_format(path: Path) -> None:
 def inferred_rows(found: dict[str, np.ndarray], names: Sequence[str] | None, vocabulary: Sequence[str]) -> Rows:
     """Yield the rows of the table for inferred documents. found: result of `samplers.topics.inference.infer`."""
     starts = found["starts"]
-    for first, last in list(pairwise(parts(starts, _RUN).tolist())) or [(0, 0)]:
+    for first, last in list(pairwise(range_parts(starts, _RUN).tolist())) or [(0, 0)]:
         some = slice(int(starts[first]), int(starts[last]))
         documents = np.repeat(np.arange(first, last), np.diff(starts[first : last + 1]))
         words, counts, topics, probabilities = (
@@ -58,7 +58,7 @@ def inferred_rows(found: dict[str, np.ndarray], names: Sequence[str] | None, voc
         }
 
 
-def write_trained_words(model: Model, path: Path, run: Path, suffix: str) -> None:
+def write_trained_words(model: SavedTopicModel, path: Path, run: Path, suffix: str) -> None:
     """Write the topics that the words of the training documents have at the end of training. run: run directory. Raises
     RequestError if the run no longer has its state, or is an imported model.
     """
@@ -67,7 +67,7 @@ def write_trained_words(model: Model, path: Path, run: Path, suffix: str) -> Non
     write_words(path, suffix, _trained_rows(model, path.parent, run))
 
 
-def _trained_rows(model: Model, directory: Path, run: Path) -> Rows:
+def _trained_rows(model: SavedTopicModel, directory: Path, run: Path) -> Rows:
     names, vocabulary = model.document_names(), model.vocabulary()
     for first, sizes, words, topics in trained_topics(run, directory):
         documents = np.repeat(np.arange(first, first + sizes.size), sizes)

@@ -12,22 +12,22 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from blocks.design.design import Design
-from blocks.design.weighted_moments import weighted_moments, weights_of
+from blocks.design.weighted_moments import row_weightings, weighted_moments
 from blocks.errors import WorkFailed
-from ooc.workers.madvise import ask_for
-from samplers.regression.data.features import BlockFeatures, Piece, block_columns
+from ooc.workers.madvise import read_ahead
+from samplers.regression.data.features import BlockColumns, BlockFeatures, block_columns
 from samplers.regression.data.read_ahead import ReadAhead, arrays_of
 from samplers.regression.linear_algebra.columns import (
     Columns,
     DenseColumns,
     SparseColumns,
-    entries,
+    empty_columns,
+    entry_count,
     gather_sparse,
     read_only,
-    room_for,
 )
-from samplers.regression.solver.limit import Limit, LimitReached
-from samplers.regression.solver.sparse_regression import Moments
+from samplers.regression.solver.solver_limit import SolverLimit, SolverLimitReached
+from samplers.regression.solver.sparse_regression import ColumnMoments
 from samplers.regression.threads.thread_pool import ThreadPool
 
 _LONG = 0.5  # fraction of all entries: after a larger pass, the next pass starts with the columns that were read last
@@ -39,7 +39,7 @@ class DesignFeatures(BlockFeatures):
 
     room: bytes for gathered columns. keeps: keep gathered sparse columns until others are gathered, and read only the
     missing columns then; along a path most columns stay the same. scaled: whether the rows of gathered columns will be
-    scaled, which needs another copy. limit: passes over columns raise LimitReached at this limit. Attributes:
+    scaled, which needs another copy. limit: passes over columns raise SolverLimitReached at this limit. Attributes:
     `bytes_read` and `samples`, the number of bytes and of entries (or cells) read so far.
     """
 
@@ -48,14 +48,14 @@ class DesignFeatures(BlockFeatures):
         design: Design,
         threads: int,
         room: int,
-        limit: Limit | None = None,
+        limit: SolverLimit | None = None,
         *,
         keeps: bool = False,
         scaled: bool = False,
     ) -> None:
-        self._limit = limit or Limit()
+        self._limit = limit or SolverLimit()
         blocks = [block_columns(design, number, design.means) for number in range(design.block_count)]
-        self._size = sum(_entry_bytes(block) * entries(block) for block in blocks)
+        self._size = sum(_entry_bytes(block) * entry_count(block) for block in blocks)
         self._read_ahead = ReadAhead(blocks, self._size)
         super().__init__(_with_offsets(blocks), design.manifest["rows"], ThreadPool(threads), design.offsets)
         self._room, self._keeps = room, keeps and not design.dense
@@ -63,7 +63,7 @@ class DesignFeatures(BlockFeatures):
         self._copies = _COPIES + (not design.dense) + scaled
         self.bytes_read = self.samples = 0
         nothing = np.empty(0, np.int64)
-        self._numbers, self._held = nothing, read_only(room_for(nothing, np.float32))
+        self._numbers, self._held = nothing, read_only(empty_columns(nothing, np.float32))
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         """Return a copy of the chosen columns. Raises WorkFailed if the columns do not fit."""
@@ -73,14 +73,17 @@ class DesignFeatures(BlockFeatures):
         return super().gather(chosen)
 
     def _gather_sparse(self, chosen: np.ndarray) -> SparseColumns:
-        copied, again = room_for(self._sizes(chosen), np.float32), np.isin(chosen, self._numbers, assume_unique=True)
+        copied, again = (
+            empty_columns(self._sizes(chosen), np.float32),
+            np.isin(chosen, self._numbers, assume_unique=True),
+        )
         places, fresh = np.flatnonzero(again), np.flatnonzero(~again)
         gather_sparse(self._held, np.searchsorted(self._numbers, chosen[places]), places, *copied)
         self._copy(chosen[fresh], fresh, copied)
         self._numbers, self._held = chosen, read_only(copied)
         return copied
 
-    def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
+    def _each_piece(self, chosen: np.ndarray, look: Callable[[BlockColumns], object]) -> None:
         pool, pieces = self._shared_out(chosen)
         sizes = self._counted(chosen, pieces)
         if self._backwards:
@@ -90,13 +93,13 @@ class DesignFeatures(BlockFeatures):
 
         def work(number: int) -> None:
             if self._limit.reached:
-                raise LimitReached
+                raise SolverLimitReached
             ask(number)
             look(pieces[number])
 
         pool.each(range(len(pieces)), work)
 
-    def _counted(self, chosen: np.ndarray, pieces: Sequence[Piece]) -> np.ndarray:
+    def _counted(self, chosen: np.ndarray, pieces: Sequence[BlockColumns]) -> np.ndarray:
         """Count the bytes of the pieces that contain the chosen columns, before they are read."""
         if not pieces:
             return np.empty(0, np.int64)
@@ -116,7 +119,7 @@ def _with_offsets(blocks: Sequence[Columns]) -> Sequence[Columns]:
     """Return the blocks, all sparse or all dense, with column offsets in memory instead of mapped."""
     sparse = [block for block in blocks if isinstance(block, SparseColumns)]
     for block in sparse:
-        ask_for(block.offsets)
+        read_ahead(block.offsets)
     return [read_only(block._replace(offsets=block.offsets.copy())) for block in sparse] or blocks
 
 
@@ -130,20 +133,20 @@ def check_room(columns: int, needed: int, room: int) -> None:
         )
 
 
-def known_moments(design: Design) -> Moments:
+def known_moments(design: Design) -> ColumnMoments:
     """Return the moments of the stored columns under equal sample weights."""
-    return Moments(design.means, design.norms, design.deviations)
+    return ColumnMoments(design.means, design.norms, design.deviations)
 
 
-def design_moments(design: Design, weights: list[np.ndarray | None], threads: int) -> list[Moments]:
+def design_moments(design: Design, weights: list[np.ndarray | None], threads: int) -> list[ColumnMoments]:
     """Return the moments of the columns under several sample weights, each float64 (n,), or None for weight 1."""
     known = known_moments(design)
     of_rows = [some for some in weights if some is not None]
     if not of_rows:
         return [known] * len(weights)
-    several = weights_of(np.stack(of_rows, axis=1))
+    several = row_weightings(np.stack(of_rows, axis=1))
     with ThreadPoolExecutor(threads) as pool:
         blocks = pool.map(lambda number: weighted_moments(design.block(number), several), range(design.block_count))
         found = np.concatenate(list(blocks), axis=2)  # (3, K, p)
     others = iter(range(len(of_rows)))
-    return [known if some is None else Moments(*found[:, next(others)]) for some in weights]
+    return [known if some is None else ColumnMoments(*found[:, next(others)]) for some in weights]

@@ -11,22 +11,22 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from blocks.design.design import DenseBlock, Design
+from blocks.design.design import DenseDesignBlock, Design
 from samplers.regression.linear_algebra.columns import (
     TOGETHER,
     Columns,
+    ColumnsWithMissingValues,
     DenseColumns,
-    IncompleteColumns,
     SparseColumns,
     correlate,
     correlate_all,
     count_entries,
     count_up,
-    entries,
+    empty_columns,
+    entry_count,
     gather_dense,
     gather_sparse,
     kind_of_copy,
-    room_for,
     squares,
 )
 from samplers.regression.linear_algebra.contiguous import BLOCK
@@ -37,7 +37,7 @@ _PIECES = 12  # pieces of a block's columns per thread, since sparse columns dif
 _LEAST = 1 << 16
 
 
-class Features(Protocol):
+class FeatureColumns(Protocol):
     """p columns of n rows. chosen: int64 (m,), ascending. Results are float64 (m,)."""
 
     rows: int
@@ -61,7 +61,7 @@ class Features(Protocol):
         """Return a copy of the chosen columns."""
 
 
-class Piece(NamedTuple):
+class BlockColumns(NamedTuple):
     """The chosen columns of one block."""
 
     block: Columns
@@ -70,7 +70,7 @@ class Piece(NamedTuple):
 
 
 class BlockFeatures:
-    """`Features` stored in consecutive blocks of columns."""
+    """`FeatureColumns` stored in consecutive blocks of columns."""
 
     def __init__(
         self, blocks: Sequence[Columns], rows: int, pool: ThreadPool = ALONE, offsets: np.ndarray | None = None
@@ -79,7 +79,7 @@ class BlockFeatures:
         self.sparse = isinstance(blocks[0], SparseColumns)
         sizes = [len(block[0]) - isinstance(block, SparseColumns) for block in blocks]
         self._bounds = np.concatenate([[0], np.cumsum(sizes)])
-        self.count, self.entries = int(self._bounds[-1]), sum(entries(block) for block in blocks)
+        self.count, self.entries = int(self._bounds[-1]), sum(entry_count(block) for block in blocks)
         self.every = np.empty(self.count, np.int64)
         pool.share(self.count, lambda begin, end: count_up(begin, self.every[begin:end]))
 
@@ -95,7 +95,7 @@ class BlockFeatures:
             rows[:, : len(vectors)] = vectors.T
             vectors = rows
 
-        def look(piece: Piece) -> None:
+        def look(piece: BlockColumns) -> None:
             correlate_all(piece.block, piece.columns, vectors, np.empty((BLOCK, many)), found, piece.place.start)
 
         self._each_piece(chosen, look)
@@ -109,7 +109,7 @@ class BlockFeatures:
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         first = self._blocks[0]
         if isinstance(first, SparseColumns):
-            copied = room_for(self._sizes(chosen), first.values.dtype)
+            copied = empty_columns(self._sizes(chosen), first.values.dtype)
             self._copy(chosen, np.arange(chosen.size), copied)
             return copied
         kinds = [kind_of_copy(first, chosen[:0]), *(kind_of_copy(*piece[:2]) for piece in self._pieces(chosen, 1))]
@@ -129,26 +129,26 @@ class BlockFeatures:
                 count_entries(piece.block.offsets, piece.columns, sizes[piece.place])
         return sizes
 
-    def _each_piece(self, chosen: np.ndarray, look: Callable[[Piece], object]) -> None:
+    def _each_piece(self, chosen: np.ndarray, look: Callable[[BlockColumns], object]) -> None:
         """Call look(piece) for each piece of the chosen columns, after reading the piece."""
         pool, pieces = self._shared_out(chosen)
         pool.each(pieces, look)
 
-    def _shared_out(self, chosen: np.ndarray) -> tuple[ThreadPool, list[Piece]]:
+    def _shared_out(self, chosen: np.ndarray) -> tuple[ThreadPool, list[BlockColumns]]:
         """Return the thread pool for the chosen columns, and the pieces of columns, each for one thread."""
         worth = chosen.size * self.entries // max(self.count * _LEAST, 1)
         pool = self.pool if worth > 1 else ALONE
         each = -(-worth // pool.size) * pool.size  # a multiple of the pool size, so that all threads have equal work
         return pool, list(self._pieces(chosen, min(max(each, 1), pool.size * _PIECES)))
 
-    def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[Piece]:
+    def _pieces(self, chosen: np.ndarray, each: int) -> Iterator[BlockColumns]:
         """Yield the chosen columns of each block in pieces."""
         ends = np.searchsorted(chosen, self._bounds).tolist()
         for block, before, (first, last) in zip(self._blocks, self._bounds, pairwise(ends), strict=False):
             cuts = range(first, last, max(-(-(last - first) // each), 1))
             for begin, end in pairwise([*cuts, last]):
                 columns = chosen[begin:end] - before if before else chosen[begin:end]
-                yield Piece(block, columns, slice(begin, end))
+                yield BlockColumns(block, columns, slice(begin, end))
 
 
 class MatrixFeatures(BlockFeatures):
@@ -164,11 +164,11 @@ def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
     replace missing entries.
     """
     block = design.block(number)
-    if not isinstance(block, DenseBlock):
+    if not isinstance(block, DenseDesignBlock):
         return SparseColumns(*block)
     if block.values.dtype == np.float32 and not block.missing_rows.size:
         return DenseColumns(block.values)
-    return IncompleteColumns(*block, means[slice(*design.block_bounds[number : number + 2])])
+    return ColumnsWithMissingValues(*block, means[slice(*design.block_bounds[number : number + 2])])
 
 
 def features_of_matrix(matrix: Any, threads: int = 1) -> MatrixFeatures:
@@ -182,7 +182,7 @@ def features_of_matrix(matrix: Any, threads: int = 1) -> MatrixFeatures:
     block: Columns = DenseColumns(values)
     if values.dtype == np.int8:
         none = np.zeros(len(values) + 1, np.int64)
-        block = IncompleteColumns(values, none, np.empty(0, np.uint32), np.zeros(len(values)))
+        block = ColumnsWithMissingValues(values, none, np.empty(0, np.uint32), np.zeros(len(values)))
     return MatrixFeatures(block, matrix.shape[0], pool)
 
 

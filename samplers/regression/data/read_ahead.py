@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from ooc.workers.madvise import ask_for_runs, say_order
-from samplers.regression.data.features import Piece
+from ooc.workers.madvise import advise_order, read_ahead_runs
+from samplers.regression.data.features import BlockColumns
 from samplers.regression.linear_algebra.columns import Columns, SparseColumns
 
 _AHEAD = 64_000_000  # bytes to read ahead
@@ -32,7 +32,7 @@ class ReadAhead:
         self._streams(streamed=False)
         self._reader = ThreadPoolExecutor(1)
 
-    def begin(self, pieces: Sequence[Piece], sizes: np.ndarray) -> Callable[[int], None]:
+    def begin(self, pieces: Sequence[BlockColumns], sizes: np.ndarray) -> Callable[[int], None]:
         """Start to read the pieces in order; returns a function to call with the index of each piece before its use.
 
         sizes: int64 (m,), size of each piece in bytes.
@@ -56,7 +56,7 @@ class ReadAhead:
     def _streams(self, *, streamed: bool) -> None:
         self._streamed = streamed
         for block in self._blocks:
-            say_order(arrays_of(block)[0], streamed=streamed)
+            advise_order(arrays_of(block)[0], streamed=streamed)
 
 
 def arrays_of(block: Columns) -> Sequence[np.ndarray]:
@@ -71,14 +71,14 @@ def _places(block: Columns, columns: np.ndarray) -> np.ndarray:
     return block.offsets[columns] if isinstance(block, SparseColumns) else columns
 
 
-def _ask_for(pieces: Sequence[Piece]) -> None:
+def _ask_for(pieces: Sequence[BlockColumns]) -> None:
     for block, columns, _ in pieces:
         begins, ends = _places(block, columns), _places(block, columns + 1)
         for array in arrays_of(block):
-            ask_for_runs(array, begins, ends)
+            read_ahead_runs(array, begins, ends)
 
 
-def _touch(pieces: Sequence[Piece]) -> None:
+def _touch(pieces: Sequence[BlockColumns]) -> None:
     for block, columns, _ in pieces:
         begin, end = _places(block, np.array([columns[0], columns[-1] + 1])).tolist()
         for array in arrays_of(block):

@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import numpy as np
 
-from blocks.design.row_shards import RowShard
+from blocks.design.row_shards import DesignRowShard
 from ooc.ring.ring import Ring
 from samplers.regression.data.design_features import DesignFeatures, check_room
-from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns, gather_sparse, read_only, room_for
+from samplers.regression.linear_algebra.columns import (
+    DenseColumns,
+    SparseColumns,
+    empty_columns,
+    gather_sparse,
+    read_only,
+)
 
-_NOTHING = np.empty(0, np.int64), read_only(room_for(np.empty(0, np.int64), np.float32))
+_NOTHING = np.empty(0, np.int64), read_only(empty_columns(np.empty(0, np.int64), np.float32))
 _COPIES = 4  # copies of the gathered columns held at a time: with the rank's own rows, or by row and with factors
 
 
 class RingFeatures:
-    """`Features` of a design, given this rank's shard.
+    """`FeatureColumns` of a design, given this rank's shard.
 
     See DesignFeatures for the parameters, which count the rank's own rows. keeps: columns that are kept, with all rows,
     are not sent again.
     """
 
-    def __init__(self, shard: RowShard, ring: Ring, threads: int, room: int, *, keeps: bool = False) -> None:
+    def __init__(self, shard: DesignRowShard, ring: Ring, threads: int, room: int, *, keeps: bool = False) -> None:
         self.rows, self.count = shard.rows, shard.columns
         self._own_rows, self._ring, self._room = shard.own, ring, room
         self._own = DesignFeatures(shard, threads, room)
@@ -70,7 +76,7 @@ class RingFeatures:
         read = read_only(self._gather_sparse(self._own.gather(chosen[fresh])))  # type: ignore[arg-type]
         sizes[places], sizes[fresh] = np.diff(self._held.offsets)[kept], np.diff(read.offsets)
         check_room(chosen.size, 8 * self._copies * int(sizes.sum()), self._room)
-        copied = room_for(sizes, np.float32)
+        copied = empty_columns(sizes, np.float32)
         gather_sparse(self._held, kept, places, *copied)
         gather_sparse(read, np.arange(fresh.size), fresh, *copied)
         self._numbers, self._held = chosen, read_only(copied)

@@ -7,19 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from blocks.design.design import DenseBlock, SparseBlock
-from blocks.design.row_shards import RowShard, row_bounds
-from blocks.design.weighted_moments import Weights, weighted_moments, weights_of
+from blocks.design.design import DenseDesignBlock, SparseDesignBlock
+from blocks.design.row_shards import DesignRowShard, row_bounds
+from blocks.design.weighted_moments import RowWeightings, row_weightings, weighted_moments
 from ooc.ring.ring import Ring
 from samplers.regression.data.design_features import known_moments
-from samplers.regression.solver.sparse_regression import Moments
+from samplers.regression.solver.sparse_regression import ColumnMoments
 
 _COLUMNS = 1 << 16  # number of columns whose moments the ranks exchange at a time
 
 _ROUNDED = 1e-12  # relative to the total weight of all rows
 
 
-def ring_moments(shard: RowShard, weights: list[np.ndarray | None], ring: Ring, threads: int) -> list[Moments]:
+def ring_moments(
+    shard: DesignRowShard, weights: list[np.ndarray | None], ring: Ring, threads: int
+) -> list[ColumnMoments]:
     """Return the moments of the columns of the whole design, see
     `samplers.regression.data.design_features.design_moments`.
 
@@ -31,15 +33,15 @@ def ring_moments(shard: RowShard, weights: list[np.ndarray | None], ring: Ring, 
         return [known] * len(weights)
     several = np.stack(of_rows, axis=1)
     totals = np.add.reduceat(several, row_bounds(shard.rows, shard.shards)[:-1])
-    own = weights_of(several[shard.own])
+    own = row_weightings(several[shard.own])
     with ThreadPoolExecutor(threads) as pool:
         blocks = pool.map(lambda number: own_moments(shard.block(number), own), range(shard.block_count))
         found = np.concatenate([one for block in blocks for one in _together(block, totals, ring)], axis=2)
     others = iter(range(len(of_rows)))
-    return [known if some is None else Moments(*found[:, next(others)]) for some in weights]
+    return [known if some is None else ColumnMoments(*found[:, next(others)]) for some in weights]
 
 
-def own_moments(block: SparseBlock | DenseBlock, weights: Weights) -> np.ndarray:
+def own_moments(block: SparseDesignBlock | DenseDesignBlock, weights: RowWeightings) -> np.ndarray:
     """Return the means, norms, deviations and total weights of the stored values of a block's w columns under K sample
     weights: float64 (4, K, w).
 
@@ -47,7 +49,7 @@ def own_moments(block: SparseBlock | DenseBlock, weights: Weights) -> np.ndarray
     """
     moments = np.where(weights.totals[:, None] > 0, weighted_moments(block, weights), 0.0)
     given = np.repeat(weights.totals[:, None], moments.shape[2], axis=1)
-    if isinstance(block, DenseBlock) and block.missing_rows.size:
+    if isinstance(block, DenseDesignBlock) and block.missing_rows.size:
         columns = np.repeat(np.arange(len(block.values)), np.diff(block.missing_offsets))
         of_missing = [np.bincount(columns, mine[block.missing_rows], len(block.values)) for mine in weights.of_rows.T]
         given -= np.stack(of_missing)

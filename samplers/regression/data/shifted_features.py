@@ -4,42 +4,48 @@ from __future__ import annotations
 
 import numpy as np
 
-from samplers.regression.data.features import BlockFeatures, Features, MatrixFeatures
-from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns, gather_sparse, gathered, room_for
-from samplers.regression.linear_algebra.vectors import inner, products
+from samplers.regression.data.features import BlockFeatures, FeatureColumns, MatrixFeatures
+from samplers.regression.linear_algebra.columns import (
+    DenseColumns,
+    SparseColumns,
+    empty_columns,
+    gather_columns,
+    gather_sparse,
+)
+from samplers.regression.linear_algebra.vectors import inner_product, inner_products
 
 
 class ShiftedFeatures:
-    """`Features` plus a shift for each column, float64 (p,). The underlying features are not changed."""
+    """`FeatureColumns` plus a shift for each column, float64 (p,). The underlying features are not changed."""
 
     offsets: np.ndarray | None = None
 
-    def __init__(self, features: Features, shifts: np.ndarray) -> None:
+    def __init__(self, features: FeatureColumns, shifts: np.ndarray) -> None:
         self._features, self._shifts, self._ones = features, shifts, np.ones(features.rows)
         self.rows, self.count, self.entries = features.rows, features.count, features.entries
         self.pool, self.every, self.sparse = features.pool, features.every, features.sparse
 
     def correlations(self, chosen: np.ndarray, vector: np.ndarray, found: np.ndarray | None = None) -> np.ndarray:
         found = self._features.correlations(chosen, vector, found)
-        found += inner(vector, self._ones) * self._shifts[chosen]
+        found += inner_product(vector, self._ones) * self._shifts[chosen]
         return found
 
     def several_correlations(self, chosen: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         found = self._features.several_correlations(chosen, vectors)
-        found += products(vectors, self._ones)[:, None] * self._shifts[chosen]
+        found += inner_products(vectors, self._ones)[:, None] * self._shifts[chosen]
         return found
 
     def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
         found, shifts = self._features.squares(chosen, weights), self._shifts[chosen]
         of_rows = self._ones if weights is None else weights
         along = self._features.correlations(chosen, of_rows)
-        return found + shifts * (2 * along + shifts * inner(of_rows, self._ones))
+        return found + shifts * (2 * along + shifts * inner_product(of_rows, self._ones))
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         return plus(self._features.gather(chosen), self._shifts[chosen], self.rows)
 
 
-def shifted(features: Features, shifts: np.ndarray) -> Features:
+def shifted(features: FeatureColumns, shifts: np.ndarray) -> FeatureColumns:
     """Return the columns plus one shift per column, float64 (p,).
 
     A matrix in memory is copied and shifted before anything is summed; for mapped columns the sums are corrected
@@ -49,7 +55,7 @@ def shifted(features: Features, shifts: np.ndarray) -> Features:
         return ShiftedFeatures(features, shifts)
     columns = features.columns
     if not isinstance(columns, SparseColumns | DenseColumns):
-        columns = gathered(columns, features.every)
+        columns = gather_columns(columns, features.every)
     return BlockFeatures([plus(columns, shifts, features.rows)], features.rows, features.pool)
 
 
@@ -59,7 +65,7 @@ def plus(columns: SparseColumns | DenseColumns, numbers: np.ndarray, rows: int) 
     """
     if isinstance(columns, DenseColumns):
         return DenseColumns(columns.values + numbers[:, None])
-    copied = room_for(np.where(numbers != 0, rows, np.diff(columns.offsets)), np.float64)
+    copied = empty_columns(np.where(numbers != 0, rows, np.diff(columns.offsets)), np.float64)
     same = np.flatnonzero(numbers == 0)
     gather_sparse(columns, same, same, *copied)
     for j in np.flatnonzero(numbers).tolist():

@@ -43,7 +43,7 @@ class DenseColumns(NamedTuple):
     values: np.ndarray  # float32 or float64 (W, n)
 
 
-class IncompleteColumns(NamedTuple):
+class ColumnsWithMissingValues(NamedTuple):
     """All values of W columns; missing values are stored as 0."""
 
     values: np.ndarray  # int8 or float32 (W, n)
@@ -52,11 +52,11 @@ class IncompleteColumns(NamedTuple):
     means: np.ndarray  # float64 (W,), values that replace missing values
 
 
-Columns = SparseColumns | DenseColumns | IncompleteColumns
+Columns = SparseColumns | DenseColumns | ColumnsWithMissingValues
 
 
 @reordered_kernel
-def squared(values):
+def sum_of_squares(values):
     """Return the sum of squares."""
     total = 0.0
     for k in range(values.size):
@@ -115,7 +115,7 @@ def square_sparse(columns, j, weights):
         return total
     values = columns.values[columns.offsets[j] : columns.offsets[j + 1]]
     if weights.size == 0:
-        return squared(values)
+        return sum_of_squares(values)
     for k in range(rows.size):
         total += np.float64(values[k]) * values[k] * weights[rows[k]]
     return total
@@ -154,7 +154,7 @@ def dot_dense(columns, j, vector):
 def square_dense(columns, j, weights):
     values, total = columns.values[j], 0.0
     if weights.size == 0:
-        return squared(values)
+        return sum_of_squares(values)
     for k in range(values.size):
         total += np.float64(values[k]) * values[k] * weights[k]
     return total
@@ -180,7 +180,7 @@ def square_incomplete(columns, j, weights):
     values, total, missing = columns.values[j], 0.0, 0.0
     rows = columns.missing_rows[columns.missing_offsets[j] : columns.missing_offsets[j + 1]]
     if weights.size == 0:
-        return squared(values) + columns.means[j] * columns.means[j] * rows.size
+        return sum_of_squares(values) + columns.means[j] * columns.means[j] * rows.size
     for k in range(values.size):
         total += np.float64(values[k]) * values[k] * weights[k]
     for k in range(rows.size):
@@ -193,16 +193,18 @@ _OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False, "force
 # Sums over the entries of a sparse column are not vectorized: for few entries, that takes half as long again.
 _IN_ORDER: Any = _OPTIONS | {"fastmath": {"contract"}}
 
-_OF_DENSE: Implementations = {DenseColumns: dot_dense, IncompleteColumns: dot_incomplete}
+_OF_DENSE: Implementations = {DenseColumns: dot_dense, ColumnsWithMissingValues: dot_incomplete}
 dot = by_kind("columns", ({SparseColumns: dot_sparse}, _IN_ORDER), (_OF_DENSE, _OPTIONS))
-dots = by_kind("columns", ({SparseColumns: dots_sparse, DenseColumns: dots_all, IncompleteColumns: dots_all}, _OPTIONS))
+dots = by_kind(
+    "columns", ({SparseColumns: dots_sparse, DenseColumns: dots_all, ColumnsWithMissingValues: dots_all}, _OPTIONS)
+)
 square = by_kind(
     "columns",
-    ({SparseColumns: square_sparse, DenseColumns: square_dense, IncompleteColumns: square_incomplete}, _OPTIONS),
+    ({SparseColumns: square_sparse, DenseColumns: square_dense, ColumnsWithMissingValues: square_incomplete}, _OPTIONS),
 )
 add = by_kind("columns", ({SparseColumns: add_sparse, DenseColumns: add_dense}, _IN_ORDER))
 ask = by_kind(
-    "columns", ({SparseColumns: ask_sparse, DenseColumns: ask_nothing, IncompleteColumns: ask_nothing}, _OPTIONS)
+    "columns", ({SparseColumns: ask_sparse, DenseColumns: ask_nothing, ColumnsWithMissingValues: ask_nothing}, _OPTIONS)
 )
 
 
@@ -282,7 +284,7 @@ def gather_sparse(columns, chosen, places, offsets, rows, values):
             values[first:last] = 1.0
 
 
-def room_for(sizes: np.ndarray, kind: Any) -> SparseColumns:
+def empty_columns(sizes: np.ndarray, kind: Any) -> SparseColumns:
     """Return uninitialized columns with the given numbers of entries, int64 (W,)."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
     return SparseColumns(offsets, np.empty(offsets[-1], np.uint32), np.empty(offsets[-1], kind))
@@ -296,10 +298,10 @@ def read_only(columns: SparseColumns) -> SparseColumns:
     return SparseColumns(*views)
 
 
-def gathered(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColumns:
+def gather_columns(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColumns:
     """Return a copy of the chosen columns with missing values filled in. chosen: int64 (m,)."""
     if isinstance(columns, SparseColumns):
-        copied = room_for(columns.offsets[chosen + 1] - columns.offsets[chosen], columns.values.dtype)
+        copied = empty_columns(columns.offsets[chosen + 1] - columns.offsets[chosen], columns.values.dtype)
         gather_sparse(columns, chosen, np.arange(chosen.size), *copied)
         return copied
     dense = np.empty((chosen.size, columns.values.shape[1]), kind_of_copy(columns, chosen))
@@ -309,7 +311,7 @@ def gathered(columns: Columns, chosen: np.ndarray) -> SparseColumns | DenseColum
 
 def kind_of_copy(columns: Columns, chosen: np.ndarray) -> np.dtype[Any]:
     """Return the dtype of a copy of the chosen columns."""
-    if not isinstance(columns, IncompleteColumns):
+    if not isinstance(columns, ColumnsWithMissingValues):
         return columns.values.dtype
     missing = columns.missing_offsets[chosen] < columns.missing_offsets[chosen + 1]
     return np.dtype(np.float64 if missing.any() else np.float32)  # means keep all their digits
@@ -318,25 +320,25 @@ def kind_of_copy(columns: Columns, chosen: np.ndarray) -> np.dtype[Any]:
 def gather_dense(columns: Columns, chosen: np.ndarray, found: np.ndarray) -> None:
     """Copy the chosen dense or incomplete columns, with missing values filled in, to `found`, (m, n)."""
     found[:] = columns.values[chosen]
-    if isinstance(columns, IncompleteColumns):
+    if isinstance(columns, ColumnsWithMissingValues):
         for i, j in enumerate(chosen.tolist()):
             missing = columns.missing_rows[slice(*columns.missing_offsets[j : j + 2])]
             found[i, missing] = columns.means[j]
 
 
-def entries(columns: Columns) -> int:
+def entry_count(columns: Columns) -> int:
     """Return the number of entries, or cells."""
     return columns.rows.size if isinstance(columns, SparseColumns) else columns.values.size
 
 
-def scaled(columns: SparseColumns | DenseColumns, factors: np.ndarray) -> SparseColumns | DenseColumns:
+def scale_rows(columns: SparseColumns | DenseColumns, factors: np.ndarray) -> SparseColumns | DenseColumns:
     """Return the columns with each row multiplied by its factor, float64 (n,)."""
     if isinstance(columns, DenseColumns):
         return DenseColumns(columns.values * factors)
     return columns._replace(values=columns.values * factors[columns.rows])
 
 
-def dense(columns: SparseColumns | DenseColumns, rows: int) -> np.ndarray:
+def dense_columns(columns: SparseColumns | DenseColumns, rows: int) -> np.ndarray:
     """Return all values as a dense array, float64 (W, n)."""
     if isinstance(columns, DenseColumns):
         return columns.values.astype(np.float64)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.regression.linear_algebra.vectors import inner, project
+from samplers.regression.linear_algebra.vectors import inner_product, project_out
 
 DEPENDENT = 1e-9  # relative to a column's norm: a column with a smaller remainder depends on the columns before it
 
 
-class FreeColumns(NamedTuple):
+class UnpenalizedColumns(NamedTuple):
     """k columns of rank r. All arrays are float64 unless stated."""
 
     basis: np.ndarray  # (r, n), orthonormal
@@ -27,19 +27,19 @@ class FreeColumns(NamedTuple):
         return found
 
 
-def room_for_free(columns: np.ndarray) -> FreeColumns:
+def room_for_free(columns: np.ndarray) -> UnpenalizedColumns:
     """Return uninitialized arrays for the basis of columns, float64 (k, n), to be filled by `orthonormalise`; they have
     k rows, since the rank is unknown.
     """
     count = len(columns)
-    return FreeColumns(np.empty(columns.shape), np.zeros((count, count)), np.empty(count, np.int64))
+    return UnpenalizedColumns(np.empty(columns.shape), np.zeros((count, count)), np.empty(count, np.int64))
 
 
-def orthonormal(columns: np.ndarray) -> FreeColumns:
+def orthonormal(columns: np.ndarray) -> UnpenalizedColumns:
     """Return an orthonormal basis of columns, float64 (k, n)."""
     free = room_for_free(columns)
     rank = orthonormalise(columns, np.ones(columns.shape[1]), free)
-    return FreeColumns(free.basis[:rank], free.triangle, free.kept[:rank])
+    return UnpenalizedColumns(free.basis[:rank], free.triangle, free.kept[:rank])
 
 
 @reordered_kernel
@@ -53,10 +53,10 @@ def orthonormalise(columns, factors, free):
         left = free.basis[rank]
         for i in range(left.size):
             left[i] = columns[number, i] * factors[i]
-        length = math.sqrt(inner(left, left))
+        length = math.sqrt(inner_product(left, left))
         for _ in range(2):
-            project(free.basis[:rank], left)
-        norm = math.sqrt(inner(left, left))
+            project_out(free.basis[:rank], left)
+        norm = math.sqrt(inner_product(left, left))
         if norm > DEPENDENT * length:
             for i in range(left.size):
                 left[i] /= norm
@@ -79,7 +79,7 @@ def find_coefficients(free, rank, target, found):
     found: float64 (k,), set; 0 for dependent columns.
     """
     for r in range(rank - 1, -1, -1):
-        total = inner(free.basis[r], target)
+        total = inner_product(free.basis[r], target)
         for c in range(r + 1, rank):
             total -= free.triangle[r, c] * found[free.kept[c]]
         found[free.kept[r]] = total / free.triangle[r, r]

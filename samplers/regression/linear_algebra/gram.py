@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from blocks.compiled import inlined_kernel, reordered_kernel, unmanaged_kernel
-from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns, add, dot, entries
+from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns, add, dot, entry_count
 from samplers.regression.linear_algebra.pairwise_sum import add_up, add_up_own, own_parts
 from samplers.regression.linear_algebra.type_dispatch import by_kind
-from samplers.regression.threads.thread_pool import meet, own_numbers
+from samplers.regression.threads.thread_pool import own_numbers, thread_barrier
 
 _MOST_PARTS = 8
 # minimum number of entries per column and part of the rows; minimum number of columns per part: sums take time, too
@@ -40,7 +40,7 @@ class GramRows(NamedTuple):
     entries: np.ndarray  # (N,), records: column, uint32, its index in the active set; and value, in the columns' dtype
 
 
-class Images(NamedTuple):
+class MatrixProducts(NamedTuple):
     """Products A d for n rows, in P parts, float64."""
 
     parts: np.ndarray  # (P, n)
@@ -48,13 +48,13 @@ class Images(NamedTuple):
     whole: np.ndarray  # (n,)
 
 
-def memory_for(columns: SparseColumns | DenseColumns, rows: int) -> GramRows | Images:
+def gram_memory(columns: SparseColumns | DenseColumns, rows: int) -> GramRows | MatrixProducts:
     """Return working memory for active sets of the columns, which have `rows` rows."""
-    size = entries(columns)
+    size = entry_count(columns)
     count = len(columns.values) if isinstance(columns, DenseColumns) else columns.offsets.size - 1
     if isinstance(columns, DenseColumns) or size > _MANY * rows * count:
         images, sums = np.empty((2, _parts(count // _COLUMNS), rows))
-        return Images(images, sums, np.empty(rows))
+        return MatrixProducts(images, sums, np.empty(rows))
     parts = _parts(size // max(_ENTRIES * count, 1))
     return GramRows(
         bounds=np.arange(parts + 1) * rows // parts,
@@ -164,7 +164,7 @@ def multiply_by_rows(member, columns, active, memory, vector, found):
     for part in range(first, last):
         multiply_part(part, memory, vector, memory.products[part, : active.size])
     add_up_own(member, memory.products, active.size)
-    meet(member)
+    thread_barrier(member)
     add_up(member, memory.products, memory.sums, *own_numbers(member, active.size), found)
 
 
@@ -202,13 +202,13 @@ def find_image(member, columns, active, memory, vector):
         for i in range(active.size * part // parts, active.size * (part + 1) // parts):
             add(columns, active[i], vector[i], memory.parts[part])
     add_up_own(member, memory.parts, memory.whole.size)
-    meet(member)
+    thread_barrier(member)
     add_up(member, memory.parts, memory.sums, *own_numbers(member, memory.whole.size), memory.whole)
 
 
 def multiply_by_columns(member, columns, active, memory, vector, found):
     find_image(member, columns, active, memory, vector)
-    meet(member)
+    thread_barrier(member)
     first, last = own_numbers(member, active.size)
     for i in range(first, last):
         found[i] = dot(columns, active[i], memory.whole)
@@ -223,10 +223,10 @@ def subtract_image(member, columns, active, memory, weights, residual):
 
 _OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False}
 # arrange(columns, active, memory): prepare an active set, int64 (m,), of columns, before any member multiplies.
-arrange = by_kind("memory", ({GramRows: arrange_rows, Images: arrange_nothing}, _OPTIONS))
+arrange = by_kind("memory", ({GramRows: arrange_rows, MatrixProducts: arrange_nothing}, _OPTIONS))
 # multiply(member, columns, active, memory, vector, found): set the member's range of found to the product of the Gram
 # matrix and a vector, both float64 (m,).
-multiply = by_kind("memory", ({GramRows: multiply_by_rows, Images: multiply_by_columns}, _OPTIONS))
+multiply = by_kind("memory", ({GramRows: multiply_by_rows, MatrixProducts: multiply_by_columns}, _OPTIONS))
 # subtract(member, columns, active, memory, weights, residual): subtract the columns times weights, float64 (m,), from
 # the member's range of a residual, float64 (n,).
-subtract = by_kind("memory", ({GramRows: subtract_from_rows, Images: subtract_image}, _OPTIONS))
+subtract = by_kind("memory", ({GramRows: subtract_from_rows, MatrixProducts: subtract_image}, _OPTIONS))

@@ -12,7 +12,7 @@ from blocks.compiled import reordered_kernel
 
 
 @reordered_kernel
-def inner(one, other):
+def inner_product(one, other):
     """Return the inner product of two vectors, float64 (n,)."""
     total = 0.0
     for i in range(one.size):
@@ -23,10 +23,10 @@ def inner(one, other):
 @reordered_kernel
 def multiply(rows, vector, found):
     for k in range(len(rows)):
-        found[k] = inner(rows[k], vector)
+        found[k] = inner_product(rows[k], vector)
 
 
-def products(rows: np.ndarray, vector: np.ndarray) -> np.ndarray:
+def inner_products(rows: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """Return the inner products, float64 (k,), of rows, float64 (k, n), and a vector, float64 (n,)."""
     found = np.empty(len(rows))
     multiply(rows, vector, found)
@@ -40,7 +40,7 @@ def add_up(weights, rows, found):
             found[i] += weights[k] * rows[k, i]
 
 
-def combined(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def combine_rows(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the sum, float64 (n,), of rows, float64 (k, n), times weights, float64 (k,)."""
     found = np.zeros(rows.shape[1])
     add_up(weights, rows, found)
@@ -48,7 +48,7 @@ def combined(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 @reordered_kernel
-def project(basis, vector):
+def project_out(basis, vector):
     """Subtract from a vector, float64 (n,), its projection onto an orthonormal basis, float64 (k, n)."""
     for m in range(len(basis)):
         axis, along = basis[m], 0.0

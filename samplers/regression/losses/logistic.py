@@ -8,17 +8,17 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_inlined_kernel
-from samplers.regression.losses.loss import Fit
+from samplers.regression.losses.loss import CoefficientFit
 
 _LEAST = 1e-18  # minimum curvature of a row of weight 1
 
 
-class Labels(NamedTuple):
+class LogisticTarget(NamedTuple):
     """Target of the logistic loss."""
 
     y: np.ndarray  # float64 (n,), 0 or 1
 
-    def curvature(self, fit: Fit, scores: np.ndarray, roots: np.ndarray, gap: float) -> float:
+    def curvature(self, fit: CoefficientFit, scores: np.ndarray, roots: np.ndarray, gap: float) -> float:
         """Return the maximum of p (1 - p)."""
         return 0.25
 

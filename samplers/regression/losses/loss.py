@@ -18,11 +18,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns
-from samplers.regression.solver.limit import Limit
+from samplers.regression.solver.solver_limit import SolverLimit
 from samplers.regression.threads.thread_pool import ALONE, ThreadPool
 
 
-class Fit(NamedTuple):
+class CoefficientFit(NamedTuple):
     """Coefficients b, together with the optimal coefficients a for this b."""
 
     scores: np.ndarray  # float64 (n,), X b
@@ -31,7 +31,7 @@ class Fit(NamedTuple):
     loss: float
 
 
-class Part(NamedTuple):
+class PenalizedColumns(NamedTuple):
     """Some of the columns, and their penalties sum_j l1_j |b_j| + 1/2 sum_j l2_j b_j^2."""
 
     columns: SparseColumns | DenseColumns
@@ -39,12 +39,12 @@ class Part(NamedTuple):
     norms: np.ndarray
     l1: np.ndarray  # float64 (W,)
     l2: np.ndarray  # float64 (W,)
-    limit: Limit
+    limit: SolverLimit
     positive: bool  # whether coefficients must be at least 0
     pool: ThreadPool = ALONE  # thread pool for the columns
 
 
-def admitted(slopes: np.ndarray, *, positive: bool) -> np.ndarray:
+def admissible_slopes(slopes: np.ndarray, *, positive: bool) -> np.ndarray:
     """Return the slopes of columns, (m,), as far as coefficients can follow them: if coefficients must be at least 0,
     negative slopes become 0.
     """
@@ -57,10 +57,10 @@ class Loss(Protocol):
     roots: np.ndarray | None  # float64 (n,), square roots of the weights; None if all weights are 1
     free: np.ndarray  # float64 (k, n), unpenalized columns times the roots
 
-    def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> Fit:
+    def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> CoefficientFit:
         """Return the fit for the scores X b, float64 (n,). coefficients: float64 (k,), initial a."""
 
-    def curvature(self, fit: Fit, gap: float) -> float:
+    def curvature(self, fit: CoefficientFit, gap: float) -> float:
         """Return a constant M, such that dual objectives rise by at least |r - r*|^2 / (2 M) from r, a multiple of up
         to 1 of the fit's residual, to the solution r*.
 
@@ -71,7 +71,9 @@ class Loss(Protocol):
     def dual(self, residual: np.ndarray) -> float:
         """Return the dual objective of a residual without the penalty term."""
 
-    def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
+    def minimise(
+        self, part: PenalizedColumns, coefficients: np.ndarray, fit: CoefficientFit, goal: float
+    ) -> tuple[np.ndarray, CoefficientFit]:
         """Improve the coefficients of some columns until the duality gap on them is `goal`, the limit is reached, or
         nothing improves.
         """

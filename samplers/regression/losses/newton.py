@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from samplers.regression.linear_algebra.columns import combine, correlate, scaled
+from samplers.regression.linear_algebra.columns import combine, correlate, scale_rows
 from samplers.regression.linear_algebra.free_columns import orthonormal
-from samplers.regression.linear_algebra.vectors import combined, inner, project
-from samplers.regression.losses.logistic import Labels
-from samplers.regression.losses.loss import Fit, Part, admitted
+from samplers.regression.linear_algebra.vectors import combine_rows, inner_product, project_out
+from samplers.regression.losses.logistic import LogisticTarget
+from samplers.regression.losses.loss import CoefficientFit, PenalizedColumns, admissible_slopes
 from samplers.regression.losses.newton_kernels import (
     EQUAL,
     HALVINGS,
@@ -24,9 +24,9 @@ from samplers.regression.losses.newton_kernels import (
     memory_for,
     next_length,
 )
-from samplers.regression.losses.poisson import Counts
+from samplers.regression.losses.poisson import PoissonTarget
 from samplers.regression.quadratic.descent import descend
-from samplers.regression.quadratic.problem import penalty_of, quadratic
+from samplers.regression.quadratic.problem import penalty_of, quadratic_problem
 
 _INEXACT = 0.2  # relative to the gap: the gap of the least-squares problem of a step
 _ARMIJO = 1e-4  # minimum ratio of a step's decrease to the decrease that the slope promises
@@ -54,32 +54,34 @@ class NewtonLoss:
 
     offset: np.ndarray | None = None
 
-    def __init__(self, target: Labels | Counts, weights: np.ndarray | None, free: np.ndarray) -> None:
+    def __init__(self, target: LogisticTarget | PoissonTarget, weights: np.ndarray | None, free: np.ndarray) -> None:
         self.roots = None if weights is None else np.sqrt(weights)
         self.free = free if self.roots is None else free * self.roots
         self._target, self._columns = target, free
         self._roots = np.ones(target.y.size) if self.roots is None else self.roots
 
-    def curvature(self, fit: Fit, gap: float) -> float:
-        scores = fit.scores + combined(fit.free, self._columns) if fit.free.size else fit.scores
+    def curvature(self, fit: CoefficientFit, gap: float) -> float:
+        scores = fit.scores + combine_rows(fit.free, self._columns) if fit.free.size else fit.scores
         return self._target.curvature(fit, scores if self.offset is None else scores + self.offset, self._roots, gap)
 
-    def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> Fit:
+    def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> CoefficientFit:
         return self._fit(scores, coefficients)[0]
 
-    def _fit(self, scores: np.ndarray, free: np.ndarray) -> tuple[Fit, np.ndarray]:
+    def _fit(self, scores: np.ndarray, free: np.ndarray) -> tuple[CoefficientFit, np.ndarray]:
         """Return the fit, and the second derivative for each row, float64 (n,)."""
         residual, curvatures, free = np.empty(scores.size), np.empty(scores.size), free.copy()
         work = memory_for(self._columns)
         moved = scores if self.offset is None else scores + self.offset
         loss = fit_free(free, moved, self._columns, self._target, self._roots, residual, curvatures, work)
-        return Fit(scores, free, residual, loss), curvatures
+        return CoefficientFit(scores, free, residual, loss), curvatures
 
     def dual(self, residual: np.ndarray) -> float:
         bound = float(dual_objective(self._target, residual, self._roots))
-        return bound if self.offset is None else bound - inner(residual * self._roots, self.offset)
+        return bound if self.offset is None else bound - inner_product(residual * self._roots, self.offset)
 
-    def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
+    def minimise(
+        self, part: PenalizedColumns, coefficients: np.ndarray, fit: CoefficientFit, goal: float
+    ) -> tuple[np.ndarray, CoefficientFit]:
         fit, curvatures = self._fit(fit.scores, fit.free)
         objective = least = fit.loss + _penalty(part, coefficients)
         best = own = self._dual_point(part, coefficients, fit.residual)
@@ -97,26 +99,26 @@ class NewtonLoss:
                 (coefficients, fit, curvatures), objective, own = found, lower, point
         return coefficients, fit._replace(residual=best.residual)
 
-    def _dual_point(self, part: Part, coefficients: np.ndarray, residual: np.ndarray) -> DualPoint:
+    def _dual_point(self, part: PenalizedColumns, coefficients: np.ndarray, residual: np.ndarray) -> DualPoint:
         """Return the dual point of a residual for a problem on some columns."""
         slopes = np.empty(coefficients.size)
         correlate(part.columns, np.arange(slopes.size), residual * self._roots, slopes)
         slopes -= part.l2 * coefficients
-        scale = 1.0 / np.max(np.abs(admitted(slopes, positive=part.positive)) / part.l1, initial=1.0)
-        ridge = 0.5 * scale**2 * inner(part.l2, coefficients**2)
+        scale = 1.0 / np.max(np.abs(admissible_slopes(slopes, positive=part.positive)) / part.l1, initial=1.0)
+        ridge = 0.5 * scale**2 * inner_product(part.l2, coefficients**2)
         return DualPoint(self.dual(scale * residual) - ridge, residual)
 
     def _newton(
-        self, part: Part, coefficients: np.ndarray, fit: Fit, curvatures: np.ndarray, goal: float
+        self, part: PenalizedColumns, coefficients: np.ndarray, fit: CoefficientFit, curvatures: np.ndarray, goal: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the minimizers b and a of the second-order approximation, and their scores before b was rounded."""
         roots, target = np.empty((2, fit.residual.size))
         find_target(fit.residual, self._roots, curvatures, roots, target)
         free = orthonormal(self._columns * roots)
         left, new = target.copy(), coefficients.copy()
-        project(free.basis, left)
-        columns = scaled(part.columns, roots)
-        problem = quadratic(columns, free.basis, part.l1, part.l2, positive=part.positive)
+        project_out(free.basis, left)
+        columns = scale_rows(part.columns, roots)
+        problem = quadratic_problem(columns, free.basis, part.l1, part.l2, positive=part.positive)
         descend(problem, new, left, goal, part.limit, part.pool)
         image = np.empty(left.size)
         combine(columns, np.arange(new.size), new - coefficients, image)
@@ -124,15 +126,21 @@ class NewtonLoss:
         return new, fit.free + free.coefficients(target - image), fit.scores + change
 
     def _search(
-        self, part: Part, coefficients: np.ndarray, fit: Fit, objective: float, new: np.ndarray, free: np.ndarray
-    ) -> tuple[np.ndarray, Fit, np.ndarray]:
+        self,
+        part: PenalizedColumns,
+        coefficients: np.ndarray,
+        fit: CoefficientFit,
+        objective: float,
+        new: np.ndarray,
+        free: np.ndarray,
+    ) -> tuple[np.ndarray, CoefficientFit, np.ndarray]:
         """Search along the line towards b and a until the objective decreases enough; returns b, its fit and the second
         derivatives.
         """
         scores, length = np.empty(fit.scores.size), 1.0
         combine(part.columns, np.arange(new.size), new, scores)
-        change = scores - fit.scores + combined(free - fit.free, self._columns)
-        promise = inner(change, fit.residual * self._roots) - _penalty(part, new) + _penalty(part, coefficients)
+        change = scores - fit.scores + combine_rows(free - fit.free, self._columns)
+        promise = inner_product(change, fit.residual * self._roots) - _penalty(part, new) + _penalty(part, coefficients)
         for _ in range(HALVINGS):
             tried = coefficients + length * (new - coefficients)
             found, curvatures = self._fit(
@@ -144,5 +152,5 @@ class NewtonLoss:
         return tried, found, curvatures
 
 
-def _penalty(part: Part, coefficients: np.ndarray) -> float:
+def _penalty(part: PenalizedColumns, coefficients: np.ndarray) -> float:
     return float(penalty_of(part.l1, part.l2, coefficients))

@@ -15,30 +15,30 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from samplers.regression.linear_algebra.columns import copy
 from samplers.regression.linear_algebra.free_columns import (
-    FreeColumns,
+    UnpenalizedColumns,
     find_coefficients,
     orthonormalise,
     room_for_free,
 )
 from samplers.regression.linear_algebra.type_dispatch import by_kind
-from samplers.regression.linear_algebra.vectors import inner
-from samplers.regression.losses.logistic import Labels, entropy, half_step, logistic_derivatives
-from samplers.regression.losses.poisson import Counts, damped_step, poisson_derivatives, poisson_dual
+from samplers.regression.linear_algebra.vectors import inner_product
+from samplers.regression.losses.logistic import LogisticTarget, entropy, half_step, logistic_derivatives
+from samplers.regression.losses.poisson import PoissonTarget, damped_step, poisson_derivatives, poisson_dual
 
 _OPTIONS: Any = {"fastmath": True, "error_model": "numpy", "_nrt": False}
-derivatives = by_kind("target", ({Labels: logistic_derivatives, Counts: poisson_derivatives}, _OPTIONS))
-dual_of = by_kind("target", ({Labels: entropy, Counts: poisson_dual}, _OPTIONS))
-length_after = by_kind("target", ({Labels: half_step, Counts: damped_step}, _OPTIONS))
+derivatives = by_kind("target", ({LogisticTarget: logistic_derivatives, PoissonTarget: poisson_derivatives}, _OPTIONS))
+dual_of = by_kind("target", ({LogisticTarget: entropy, PoissonTarget: poisson_dual}, _OPTIONS))
+length_after = by_kind("target", ({LogisticTarget: half_step, PoissonTarget: damped_step}, _OPTIONS))
 HALVINGS = 40  # maximum number of lengths of a step that are tried
 _ROUNDING = 1e-12  # relative to the loss: the first Newton step that promises less is the last
 _STEPS = 100  # maximum number of Newton steps: ten are many
 EQUAL = 1e-14  # relative to the loss or the objective: rounding
 
 
-class FreeFitMemory(NamedTuple):
+class UnpenalizedFitScratch(NamedTuple):
     """Working memory of `fit_free`."""
 
-    free: FreeColumns
+    free: UnpenalizedColumns
     scores: np.ndarray  # (n,), scores of all columns
     factors: np.ndarray  # (n,), square roots of the curvatures
     # (n,), target of the least-squares problem of the second-order approximation, rows times factors
@@ -47,11 +47,11 @@ class FreeFitMemory(NamedTuple):
     tried: np.ndarray  # (k,), coefficients
 
 
-def memory_for(columns: np.ndarray) -> FreeFitMemory:
+def memory_for(columns: np.ndarray) -> UnpenalizedFitScratch:
     """Return working memory for unpenalized columns, (k, n)."""
     scores, factors, target = np.empty((3, columns.shape[1]))
     step, tried = np.empty((2, len(columns)))
-    return FreeFitMemory(room_for_free(columns), scores, factors, target, step, tried)
+    return UnpenalizedFitScratch(room_for_free(columns), scores, factors, target, step, tried)
 
 
 @reordered_kernel
@@ -117,7 +117,7 @@ def make_orthogonal(residual, roots, rank, work):
         work.target[i] = residual[i] * roots[i] / work.factors[i] if work.factors[i] > 0.0 else 0.0
     for r in range(rank):
         axis = work.free.basis[r]
-        along = inner(axis, work.target)
+        along = inner_product(axis, work.target)
         for i in range(residual.size):
             if roots[i] > 0.0:
                 residual[i] -= along * axis[i] * work.factors[i] / roots[i]

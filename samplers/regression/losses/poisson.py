@@ -10,7 +10,7 @@ which holds for the residual, scaled by s from 0 to 1, since q is between the me
 The second derivative exp(z) has no maximum. So a Newton step that does not lower the loss, and whose largest change of
 a score is d, is shortened to log(1 + d) / d of its length: that lowers the loss wherever the step starts, because the
 third derivative is the second (Sun and Tran-Dinh, Math. Program. 2019, section 4). For the gap-safe sphere see
-`Counts.curvature`.
+`PoissonTarget.curvature`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import numpy as np
 
 from blocks.compiled import reordered_inlined_kernel
 from blocks.errors import RequestError
-from samplers.regression.losses.loss import Fit
+from samplers.regression.losses.loss import CoefficientFit
 
 _LEAST = 1e-18  # minimum curvature of a row of weight 1
 MOST = 345.0  # maximum score: larger ones count as this, so that no sum overflows; steps that reach it are not taken
 
 
-class Counts(NamedTuple):
+class PoissonTarget(NamedTuple):
     """Target of the Poisson loss."""
 
     y: np.ndarray  # float64 (n,), at least 0
@@ -38,7 +38,7 @@ class Counts(NamedTuple):
     def of(cls, y: np.ndarray) -> Self:
         return cls(y, np.log(np.where(y > 0, y, 1.0)))
 
-    def curvature(self, fit: Fit, scores: np.ndarray, roots: np.ndarray, gap: float) -> float:
+    def curvature(self, fit: CoefficientFit, scores: np.ndarray, roots: np.ndarray, gap: float) -> float:
         """Return a bound on q_i for all i, from the dual point of the fit, at any scale, to the solution.
 
         The dual objective has the second derivatives -w_i / q_i. If M is at least every q_i on the segment from a dual

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from samplers.regression.linear_algebra.columns import combine, scaled
+from samplers.regression.linear_algebra.columns import combine, scale_rows
 from samplers.regression.linear_algebra.free_columns import orthonormal
-from samplers.regression.linear_algebra.vectors import combined, inner, project
-from samplers.regression.losses.loss import Fit, Part
+from samplers.regression.linear_algebra.vectors import combine_rows, inner_product, project_out
+from samplers.regression.losses.loss import CoefficientFit, PenalizedColumns
 from samplers.regression.quadratic.descent import descend
-from samplers.regression.quadratic.problem import quadratic
+from samplers.regression.quadratic.problem import quadratic_problem
 
 
-class Squared:
+class SquaredLoss:
     """The `Loss` of least squares. y: float64 (n,). weights: float64 (n,), at least 0, or None. free: float64 (k, n),
     unpenalized columns.
     """
@@ -22,29 +22,31 @@ class Squared:
         self.free = self._times_roots(free)
         self._free = orthonormal(self.free)
         self._y, self._target = y, self._times_roots(y).copy()
-        project(self._free.basis, self._target)
+        project_out(self._free.basis, self._target)
 
     def _times_roots(self, rows: np.ndarray) -> np.ndarray:
         return rows if self.roots is None else rows * self.roots
 
-    def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> Fit:
+    def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> CoefficientFit:
         left = self._times_roots(self._y - scores)
         free = self._free.coefficients(left)
         if free.size:
-            left -= combined(free, self.free)
-        project(self._free.basis, left)
-        return Fit(scores, free, left, 0.5 * inner(left, left))
+            left -= combine_rows(free, self.free)
+        project_out(self._free.basis, left)
+        return CoefficientFit(scores, free, left, 0.5 * inner_product(left, left))
 
-    def curvature(self, fit: Fit, gap: float) -> float:
+    def curvature(self, fit: CoefficientFit, gap: float) -> float:
         return 1.0
 
     def dual(self, residual: np.ndarray) -> float:
-        return inner(residual, self._target) - 0.5 * inner(residual, residual)
+        return inner_product(residual, self._target) - 0.5 * inner_product(residual, residual)
 
-    def minimise(self, part: Part, coefficients: np.ndarray, fit: Fit, goal: float) -> tuple[np.ndarray, Fit]:
-        columns = part.columns if self.roots is None else scaled(part.columns, self.roots)
+    def minimise(
+        self, part: PenalizedColumns, coefficients: np.ndarray, fit: CoefficientFit, goal: float
+    ) -> tuple[np.ndarray, CoefficientFit]:
+        columns = part.columns if self.roots is None else scale_rows(part.columns, self.roots)
         found, residual = coefficients.copy(), fit.residual.copy()
-        problem = quadratic(columns, self._free.basis, part.l1, part.l2, part.norms, positive=part.positive)
+        problem = quadratic_problem(columns, self._free.basis, part.l1, part.l2, part.norms, positive=part.positive)
         descend(problem, found, residual, goal, part.limit, part.pool)
         scores = np.empty(residual.size)
         combine(part.columns, np.arange(found.size), found, scores)

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.design.row_files import draw_folds
-from samplers.regression.linear_algebra.vectors import inner, products
+from samplers.regression.linear_algebra.vectors import inner_product, inner_products
 from samplers.regression.losses.poisson import poisson_deviances
 
 RULES = ("min", "1se")  # how to choose a penalty: the smallest error, or the one-standard-error rule
 
 
-class Validation(NamedTuple):
+class CrossValidationErrors(NamedTuple):
     """Cross-validation results for N lambdas: mean errors over the folds, with standard errors, float64 (N,)."""
 
     errors: np.ndarray
@@ -50,17 +50,17 @@ def held_out_error(loss: str, y: np.ndarray, scores: np.ndarray, weights: np.nda
         of_rows = poisson_deviances(y, scores)
     else:
         of_rows = np.logaddexp.reduce(scores, axis=0) - scores[y, np.arange(y.size)]
-    return inner(weights, of_rows) / float(weights.sum())
+    return inner_product(weights, of_rows) / float(weights.sum())
 
 
-def validate(errors: np.ndarray, weights: np.ndarray) -> Validation:
+def validate(errors: np.ndarray, weights: np.ndarray) -> CrossValidationErrors:
     """Return the best lambda, the lambda chosen by the one-standard-error rule, and the mean errors.
 
     errors: float64 (N, K), errors for N descending lambdas and K folds. weights: (K,), weights of the folds (Hastie,
     Tibshirani and Friedman, The Elements of Statistical Learning, section 7.10; folds are weighted as in glmnet).
     """
-    mean = products(errors, weights) / weights.sum()
-    spread = products((errors - mean[:, None]) ** 2, weights) / weights.sum()
+    mean = inner_products(errors, weights) / weights.sum()
+    spread = inner_products((errors - mean[:, None]) ** 2, weights) / weights.sum()
     standard = np.sqrt(spread / (errors.shape[1] - 1))
     best = int(np.argmin(mean))
-    return Validation(mean, standard, best, int(np.argmax(mean <= mean[best] + standard[best])))
+    return CrossValidationErrors(mean, standard, best, int(np.argmax(mean <= mean[best] + standard[best])))

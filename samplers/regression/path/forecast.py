@@ -70,7 +70,7 @@ def plan_regression(
     read = round(passes * design.data_bytes)
     speed = speed or entries_per_s(design)
     solved = length * program.regressions * _VISITS * largest / 2 / speed / at_once
-    from_disk = design.data_bytes > max(memory.available() - plan.held, 0)
+    from_disk = design.data_bytes > max(memory.available_memory() - plan.held, 0)
     disk = (disk or measure_disk(design.path.parent).reading) if from_disk else None
     looking = passes * cells / speed / plan.workers
     reading = read / disk if disk else 0.0
@@ -134,7 +134,7 @@ def entries_per_s(design: Design) -> float:
     return best
 
 
-def told(facts: dict[str, Any]) -> Iterator[str]:
+def forecast_lines(facts: dict[str, Any]) -> Iterator[str]:
     """Yield the estimates as lines of text."""
     folds = f" and {count_of(facts['folds'], 'fold')}" if facts["folds"] else ""
     rows, columns = count_of(facts["rows"], "row"), count_of(facts["columns"], "column")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from blocks.control_groups import cores
+from blocks.control_groups import core_count
 from blocks.design.row_shards import shard_or_whole
 from blocks.errors import RequestError
 from blocks.plurals import count_of
-from ooc.dynamic.schedules import Rule
-from samplers.preparation import budget_of
+from ooc.dynamic.selection_rules import SelectionRule
 from samplers.regression.program import RegressionProgram
 from samplers.regression.rounds.solver import round_bytes
+from samplers.training_preparation import budget_of
 
 _PROCESS = 170_000_000  # resident bytes of a process that has loaded the kernels
 LEAST_ROOM = 16_000_000  # minimum bytes for working sets; a training with less memory is refused
@@ -22,7 +22,7 @@ _STATE_OF_ROW = 208  # bytes of a generation per row: residuals
 _GENERATIONS = 3  # number of generations on disk while the third replaces the first
 
 
-class PathPlan(NamedTuple):
+class PathMemoryPlan(NamedTuple):
     """What a run keeps in memory. room: bytes for working sets, besides everything that is always held."""
 
     workers: int
@@ -31,12 +31,12 @@ class PathPlan(NamedTuple):
 
 
 def plan_path(
-    program: RegressionProgram, workers: int | None, memory_bytes: int | None, rule: Rule | None = None
-) -> PathPlan:
+    program: RegressionProgram, workers: int | None, memory_bytes: int | None, rule: SelectionRule | None = None
+) -> PathMemoryPlan:
     """Return the plan of a path. rule: rule of the rounds, if any. Raises RequestError if the memory limit is too
     small.
     """
-    workers, budget = workers or cores(), budget_of(memory_bytes)
+    workers, budget = workers or core_count(), budget_of(memory_bytes)
     held = _PROCESS + program.bytes() + (round_bytes(program, rule, workers) if rule else 0)
     if held + LEAST_ROOM > budget:
         left_out = (
@@ -48,7 +48,7 @@ def plan_path(
             f" at least {least:,} MB",
             f"Give a larger --memory{f', or leave {left_out} out' if left_out else ''}.",
         )
-    return PathPlan(workers, held, budget - held)
+    return PathMemoryPlan(workers, held, budget - held)
 
 
 def disk_needed(data: Path, folds: int) -> int:

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ooc.ring.ring import Ring
-from samplers.regression.losses.loss import Fit
-from samplers.regression.path.cross_validation import Validation, held_out_error, validate
+from samplers.regression.losses.loss import CoefficientFit
+from samplers.regression.path.cross_validation import CrossValidationErrors, held_out_error, validate
 from samplers.regression.program import RegressionProgram
 from samplers.regression.solver.correlations import REACH
-from samplers.regression.solver.limit import Limit, LimitReached
+from samplers.regression.solver.solver_limit import SolverLimit, SolverLimitReached
 from samplers.regression.solver.sparse_regression import SparseRegression
-from samplers.regression.solver.working_sets import AHEAD, Solution, WorkingSet, judge_all
+from samplers.regression.solver.working_sets import AHEAD, RegressionSolution, WorkingSet, judge_all
 
 _NONE = np.empty(0, np.int64)
 _NUMBERS = ("lam", "target", "goal", "gap", "bound", "screened", "least", "stalled")  # numeric fields of a WorkingSet
@@ -38,7 +38,7 @@ class Found(NamedTuple):
     gap: float
 
 
-class PathFit:
+class LambdaPathFit:
     """One regression along the path. share: the regression's fraction of the total weight, which scales lambda.
     Attributes: `working_set` for the next lambda, None before the first and after the last.
     """
@@ -56,16 +56,16 @@ class PathFit:
         target = self._tolerance * nothing.fit.loss
         self.working_set, self._before = self._beginning(lam, nothing, target), nothing.lam
 
-    def step(self, lambdas: np.ndarray) -> list[Solution]:
+    def step(self, lambdas: np.ndarray) -> list[RegressionSolution]:
         """Solve for the first of the remaining lambdas, float64 (m,); returns the solutions, possibly none.
 
-        Raises WorkFailed, or LimitReached if the limit is reached first; `working_set` then has the best solution so
-        far.
+        Raises WorkFailed, or SolverLimitReached if the limit is reached first; `working_set` then has the best solution
+        so far.
         """
         working_sets, limit = self._working_sets(lambdas), self.regression.regression.limit
         working_sets[-1].solve()
         if limit.reached:
-            raise LimitReached
+            raise SolverLimitReached
         if len(working_sets) == 1:
             found = working_sets[0].examine()
             solutions = [found] if found else []
@@ -99,7 +99,7 @@ class PathFit:
             working_sets.append(working_sets[-1].following(lam, self._before, self._missed.get(lam, _NONE)))
         return working_sets
 
-    def _beginning(self, lam: float, start: Solution, target: float) -> WorkingSet:
+    def _beginning(self, lam: float, start: RegressionSolution, target: float) -> WorkingSet:
         return WorkingSet.beginning(self.regression.regression, self._share * lam, start, target)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -145,7 +145,7 @@ class PathFit:
             regression,
             support=support,
             values=values,
-            fit=Fit(scores, free, residual, loss),
+            fit=CoefficientFit(scores, free, residual, loss),
             candidates=candidates,
             working=working,
             **told,
@@ -153,7 +153,7 @@ class PathFit:
         regression.correlations.restore(arrays)
 
 
-class PathSolver:
+class LambdaPathSolver:
     """The regressions of a program.
 
     room: bytes for the columns of the regressions. limit: limit at which they stop. ring: ranks that each have such a
@@ -162,13 +162,15 @@ class PathSolver:
     """
 
     def __init__(
-        self, program: RegressionProgram, workers: int, room: int, limit: Limit, ring: Ring | None = None
+        self, program: RegressionProgram, workers: int, room: int, limit: SolverLimit, ring: Ring | None = None
     ) -> None:
         self._program = program
         self._features, regressions = program.build(workers, room, limit, ring)
         total = program.design.rows if program.sample_weight is None else program.sample_weight.sum()
         shares = [1.0, *(1 - weights.sum() / total for weights in program.held_out)]
-        self._fits = [PathFit(one, share, program.tolerance) for one, share in zip(regressions, shares, strict=True)]
+        self._fits = [
+            LambdaPathFit(one, share, program.tolerance) for one, share in zip(regressions, shares, strict=True)
+        ]
         # All ranks must sum the same numbers at the same time.
         self._map = map if ring else ThreadPoolExecutor(min(workers, len(self._fits))).map
         self.lambdas = np.empty(0)
@@ -236,17 +238,17 @@ class PathSolver:
         return self._fits[0].regression.constant
 
     def step(self) -> None:
-        """Do one step of each unfinished regression. Raises LimitReached at the limit; the state stays valid."""
+        """Do one step of each unfinished regression. Raises SolverLimitReached at the limit; the state stays valid."""
         going_on = [number for number, fit in enumerate(self._fits) if fit.working_set]
         if not all(list(self._map(self._step, going_on))):
-            raise LimitReached
+            raise SolverLimitReached
 
     def _step(self, number: int) -> bool:
         """Do one step of a regression; returns whether the regression is finished."""
         fit, done = self._fits[number], self.errors[number - 1] if number else self.found
         try:
             solutions = fit.step(self.lambdas[len(done) :])
-        except LimitReached:
+        except SolverLimitReached:
             return False
         for solution in solutions:
             if number == 0:
@@ -259,7 +261,7 @@ class PathSolver:
         program = self._program
         return held_out_error(program.loss, program.y, scores, program.held_out[fold])
 
-    def validation(self) -> Validation | None:
+    def validation(self) -> CrossValidationErrors | None:
         """Return the cross-validation results, if there are folds, once all lambdas are solved."""
         if not self.errors:
             return None
@@ -277,7 +279,7 @@ class PathSolver:
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Restore the state of `arrays`."""
         self.lambdas = arrays["levels"].copy()
-        self.found = found_of(arrays)
+        self.found = found_models(arrays)
         self.errors = [arrays[f"errors.{fold}"].tolist() for fold in range(len(self.errors))]
         require_path(self.lambdas, self._program.length, max([len(self.found), *map(len, self.errors)]))
         for number, fit in enumerate(self._fits):
@@ -302,15 +304,15 @@ def require_ascending(*sets: np.ndarray, below: int) -> None:
             raise ValueError("columns that do not ascend, or that there are not")
 
 
-def found_model(regression: SparseRegression, solution: Solution) -> Found:
+def found_model(regression: SparseRegression, solution: RegressionSolution) -> Found:
     """Return the model of a solution in terms of the original columns."""
     terms = regression.terms(solution)
     return Found(solution.lam, terms.intercept, terms.columns, terms.values, solution.objective, solution.gap)
 
 
 def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:
-    """Return arrays of the models for N lambdas, for `found_of`: `lambdas`, `intercepts`, `objectives`, `gaps` float64
-    (N,); `offsets` int64 (N+1,), start of each model in `columns` int64 and `coefficients` float64.
+    """Return arrays of the models for N lambdas, for `found_models`: `lambdas`, `intercepts`, `objectives`, `gaps`
+    float64 (N,); `offsets` int64 (N+1,), start of each model in `columns` int64 and `coefficients` float64.
     """
     sizes = [one.columns.size for one in found]
     return {
@@ -324,7 +326,7 @@ def path_arrays(found: list[Found]) -> dict[str, np.ndarray]:
     }
 
 
-def found_of(arrays: Mapping[str, np.ndarray]) -> list[Found]:
+def found_models(arrays: Mapping[str, np.ndarray]) -> list[Found]:
     """Return the models from the arrays of `path_arrays`."""
     offsets = arrays["offsets"].tolist()
     if arrays["columns"].min(initial=0) < 0:

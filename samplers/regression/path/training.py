@@ -10,24 +10,24 @@ import numpy as np
 from blocks import stderr
 from blocks.files import publish_directory
 from blocks.plurals import count_of
-from ooc.dynamic.schedules import Rule
-from ooc.loop import Checkpoints, Stop, add_line
+from ooc.dynamic.selection_rules import SelectionRule
 from ooc.ring.ring import Ring
 from ooc.runs.run import Run
-from ooc.solver_steps import SolverSteps
+from ooc.solver_steps import SolverTrainingSteps
+from ooc.training_loop import CheckpointSchedule, StopRequest, add_line
 from samplers.regression.model import write_regression
-from samplers.regression.path.plan import PathPlan
-from samplers.regression.path.solver import Found, PathSolver, path_arrays
+from samplers.regression.path.plan import PathMemoryPlan
+from samplers.regression.path.solver import Found, LambdaPathSolver, path_arrays
 from samplers.regression.program import RegressionProgram
 from samplers.regression.rounds.solver import RoundSolver
-from samplers.regression.solver.limit import Limit, LimitReached
-from samplers.regression.solver.sparse_regression import told_of_constant
+from samplers.regression.solver.solver_limit import SolverLimit, SolverLimitReached
+from samplers.regression.solver.sparse_regression import constant_columns_warning
 
 _PATIENCE = 1.0  # seconds that a step may still take once the training has been asked to stop
 
 
-class PathTraining(SolverSteps):
-    """The path of one run in one process, as `ooc.loop.TrainingSteps`, with its metrics.
+class LambdaPathTraining(SolverTrainingSteps):
+    """The path of one run in one process, as `ooc.training_loop.TrainingSteps`, with its metrics.
 
     An iteration of the `cursor` is a lambda; a phase is a step towards the next lambda. stop: reason to end early; a
     step that takes more than a second longer is abandoned, but its solutions so far are kept. rule: schedule of the
@@ -39,21 +39,23 @@ class PathTraining(SolverSteps):
         self,
         run: Run,
         program: RegressionProgram,
-        plan: PathPlan,
-        stop: Stop,
+        plan: PathMemoryPlan,
+        stop: StopRequest,
         ring: Ring | None = None,
-        rule: Rule | None = None,
+        rule: SelectionRule | None = None,
     ) -> None:
         super().__init__(run, program.design, ring)
         self._program, self._design = program, program.design
         self.total, self.unit = None if rule else program.length, "pass" if rule else "lambda"
         self._rule = rule
-        self._solver: PathSolver | RoundSolver
+        self._solver: LambdaPathSolver | RoundSolver
         if rule:
             self._solver = RoundSolver(program, rule, plan.workers, plan.room)
         else:
-            limit = Limit() if ring else Limit(is_wanted=lambda: stop.is_overdue(_PATIENCE))  # keeps ranks in step
-            self._solver = PathSolver(program, plan.workers, plan.room, limit, ring)
+            limit = (
+                SolverLimit() if ring else SolverLimit(is_wanted=lambda: stop.is_overdue(_PATIENCE))
+            )  # keeps ranks in step
+            self._solver = LambdaPathSolver(program, plan.workers, plan.room, limit, ring)
         self._budget = plan.held + plan.room
         self._go_on_with(self._solver)
         solved = count_of(self.cursor.iteration, "lambda")
@@ -65,20 +67,21 @@ class PathTraining(SolverSteps):
         return self._solver.done
 
     def begin(self) -> None:
-        """Compute the lambdas and commit. Raises LimitReached at the limit, since there is nothing to commit yet."""
+        """Compute the lambdas and commit. Raises SolverLimitReached at the limit, since there is nothing to commit
+        yet."""
         if not self._goes_on:
             self._solver.begin()
             self._warn_of_nothing()
             self._warn_of_constant()
             self.commit()
 
-    def step(self, checkpoints: Checkpoints, *, due: bool) -> str:
+    def step(self, checkpoints: CheckpointSchedule, *, due: bool) -> str:
         """Do one step of the solver; a step may solve several lambdas, or be abandoned."""
         if due:
             with checkpoints.taken():
                 self.commit()
         before = self.cursor.iteration
-        with suppress(LimitReached):  # some folds may have progressed further
+        with suppress(SolverLimitReached):  # some folds may have progressed further
             self._solver.step()
         self.cursor.phase += 1
         self._spend()
@@ -91,12 +94,12 @@ class PathTraining(SolverSteps):
         """Warn that a lambda is above lambda_max."""
         lam, largest = float(self._solver.lambdas[0]), self._solver.largest
         if lam > largest and self._ring.rank == 0:
-            stderr.warn(f"lambda {lam:g} is above lambda_max = {largest:g}: all penalized coefficients are 0")
+            stderr.print_warning(f"lambda {lam:g} is above lambda_max = {largest:g}: all penalized coefficients are 0")
 
     def _warn_of_constant(self) -> None:
         """Warn that constant columns are left out."""
         if self._solver.constant.size and self._ring.rank == 0:
-            stderr.warn(told_of_constant(self._design.names_of(self._solver.constant)))
+            stderr.print_warning(constant_columns_warning(self._design.names_of(self._solver.constant)))
 
     def _add_line(self, found: Found, errors: list[float]) -> None:
         """Add the metrics for a lambda; the cost of a pass for several lambdas is counted for the first of them."""

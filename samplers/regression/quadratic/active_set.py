@@ -1,5 +1,5 @@
-"""Newton's method on the active set (the nonzero coefficients) of a `Quadratic`: one step for all coefficients, by
-factorization.
+"""Newton's method on the active set (the nonzero coefficients) of a `QuadraticProblem`: one step for all coefficients,
+by factorization.
 
 With the signs s fixed, the objective is quadratic in the coefficients, and the step d to its minimum solves
 
@@ -23,8 +23,8 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from samplers.regression.linear_algebra.columns import add, copy, dot
-from samplers.regression.linear_algebra.vectors import inner, project
-from samplers.regression.quadratic.problem import objective_of
+from samplers.regression.linear_algebra.vectors import inner_product, project_out
+from samplers.regression.quadratic.problem import quadratic_objective
 
 _DEPENDENT = 1e-12  # relative to a column's squared norm: a smaller pivot is rounding
 _REFINED = (
@@ -35,7 +35,7 @@ _FLAT = 2e-15  # relative to the norms of column and residual, per root of a row
 _FAR = 1e150  # length of a step far beyond any coefficient, for scaled columns
 
 
-class ActiveSetMemory(NamedTuple):
+class ActiveSetScratch(NamedTuple):
     """Working memory for m active coefficients and n rows; float64 unless stated."""
 
     gram: np.ndarray  # (m, m), A^T A + diag(l2) of columns scaled to have a diagonal of 1
@@ -53,13 +53,13 @@ class ActiveSetMemory(NamedTuple):
     residual: np.ndarray  # (n,), residual of the saved coefficients
 
 
-def memory_for(active: int, rows: int) -> ActiveSetMemory:
+def active_set_scratch(active: int, rows: int) -> ActiveSetScratch:
     """Return working memory for `active` coefficients and `rows` rows."""
     scales, signs, gradient, direction, values, left, before = np.zeros((7, active))
     gram, factor = np.zeros((2, active, active))
     vectors = scales, signs, gradient, direction, values, left
     column, residual = np.zeros((2, rows))
-    return ActiveSetMemory(gram, factor, *vectors, np.arange(active), column, before, residual)
+    return ActiveSetScratch(gram, factor, *vectors, np.arange(active), column, before, residual)
 
 
 @reordered_kernel
@@ -70,7 +70,7 @@ def multiply_columns(problem, active, work):
         j = active[i]
         column[:] = 0.0
         add(problem.columns, j, 1.0, column)
-        project(problem.basis, column)
+        project_out(problem.basis, column)
         for k in range(i + 1):
             gram[i, k] = gram[k, i] = dot(problem.columns, active[k], column)
         gram[i, i] += problem.l2[j]
@@ -152,7 +152,7 @@ def move(problem, active, length, leaves, coefficients, residual, work):
         if change != 0.0:
             coefficients[j] = before + change
             add(problem.columns, j, -change, residual)
-    project(problem.basis, residual)
+    project_out(problem.basis, residual)
 
 
 @reordered_kernel
@@ -163,9 +163,9 @@ def leave(problem, active, length, first, coefficients, residual, work):
     copy(residual, work.residual)
     for i in range(active.size):
         work.before[i] = coefficients[active[i]]
-    here = objective_of(problem, coefficients, residual)
+    here = quadratic_objective(problem, coefficients, residual)
     move(problem, active, 1.0, -1, coefficients, residual, work)
-    if objective_of(problem, coefficients, residual) >= here:
+    if quadratic_objective(problem, coefficients, residual) >= here:
         copy(work.residual, residual)
         for i in range(active.size):
             coefficients[active[i]] = work.before[i]
@@ -200,7 +200,7 @@ def find_flat_direction(size, rank, residual, work):
     coefficient reaches 0.
     """
     factor, order, along = work.factor, work.order, work.values
-    steepest, place = _FLAT * math.sqrt(residual.size * inner(residual, residual)), -1
+    steepest, place = _FLAT * math.sqrt(residual.size * inner_product(residual, residual)), -1
     for k in range(rank, size):
         if abs(work.gradient[order[k]]) > steepest:
             steepest, place = abs(work.gradient[order[k]]), k
@@ -244,7 +244,7 @@ def go_to_minimum(problem, active, size, coefficients, residual, work):
 def minimise_active(problem, active, coefficients, residual, work):
     """Minimize over active coefficients, int64 (m,), with fixed signs.
 
-    coefficients: float64 (W,), and residual: float64 (n,), are updated. work: `ActiveSetMemory` of m coefficients.
+    coefficients: float64 (W,), and residual: float64 (n,), are updated. work: `ActiveSetScratch` of m coefficients.
     """
     size = active.size
     multiply_columns(problem, active, work)

@@ -1,4 +1,4 @@
-"""Conjugate gradients on the active set of a `Quadratic`, with the signs of the coefficients fixed.
+"""Conjugate gradients on the active set of a `QuadraticProblem`, with the signs of the coefficients fixed.
 
 With the signs fixed, the objective is quadratic in the nonzero coefficients. Steps are preconditioned by the
 curvatures, and each direction is made conjugate to the previous one (Hestenes and Stiefel, J. Res. NBS 1952, section
@@ -17,11 +17,19 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.regression.linear_algebra.columns import dot, squared
-from samplers.regression.linear_algebra.gram import GramRows, Images, arrange, memory_for, multiply, subtract
-from samplers.regression.linear_algebra.vectors import project
-from samplers.regression.quadratic.problem import Quadratic
-from samplers.regression.threads.thread_pool import CHUNKS, agreed, greatest, meet, own_chunks, own_numbers, summed
+from samplers.regression.linear_algebra.columns import dot, sum_of_squares
+from samplers.regression.linear_algebra.gram import GramRows, MatrixProducts, arrange, gram_memory, multiply, subtract
+from samplers.regression.linear_algebra.vectors import project_out
+from samplers.regression.quadratic.problem import QuadraticProblem
+from samplers.regression.threads.thread_pool import (
+    CHUNKS,
+    barrier_sum,
+    max_of_chunks,
+    own_chunks,
+    own_numbers,
+    sum_of_chunks,
+    thread_barrier,
+)
 
 _SINGULAR = 1e-12  # relative to the curvature for orthogonal columns: a smaller curvature is rounding
 _NOISE = 1e-30  # relative to the squared residual, per coefficient: a smaller squared gradient is rounding
@@ -29,14 +37,14 @@ _NOISE = 1e-30  # relative to the squared residual, per coefficient: a smaller s
 _PRODUCT, _ALONG, _STEEPEST, _INNER, _ABSOLUTE, _CURVATURE, _SLOPE, _APART, _LEFT, _BASIS = range(10)
 
 
-class SolverScratch(NamedTuple):
+class ConjugateGradientsScratch(NamedTuple):
     """Working memory for W coefficients, n rows and a basis of k vectors; float64 unless stated. Arrays of the active
     set are in its order.
     """
 
     active: np.ndarray  # int64 (W,), indices of the nonzero coefficients, and of some that have become 0
     swept: np.ndarray  # int64 (W,), indices of the nonzero coefficients
-    gram: GramRows | Images  # memory for products with the Gram matrix of the active set
+    gram: GramRows | MatrixProducts  # memory for products with the Gram matrix of the active set
     sums: np.ndarray  # (9 + k, CHUNKS), sums of chunks
     values: np.ndarray  # (W,), coefficients of the active set
     changes: np.ndarray  # (W,), changes of the coefficients so far
@@ -51,12 +59,12 @@ class SolverScratch(NamedTuple):
     outcome: np.ndarray  # (3,), objective, gap, and number of sign changes in the last sweep
 
 
-def work_for(problem: Quadratic, rows: int) -> SolverScratch:
+def conjugate_gradients_scratch(problem: QuadraticProblem, rows: int) -> ConjugateGradientsScratch:
     coefficients, basis = problem.l1.size, len(problem.basis)
-    return SolverScratch(
+    return ConjugateGradientsScratch(
         active=np.empty(coefficients, np.int64),
         swept=np.empty(coefficients, np.int64),
-        gram=memory_for(problem.columns, rows),
+        gram=gram_memory(problem.columns, rows),
         sums=np.empty((_BASIS + basis, CHUNKS)),
         values=np.empty(coefficients),
         changes=np.empty(coefficients),
@@ -98,13 +106,13 @@ def turn(member, size, curvature, work):
             product += steepest * work.gradient[i]
             along += steepest * work.change[i]
         work.sums[_PRODUCT, c], work.sums[_ALONG, c] = product, along
-    product = agreed(member, work.sums[_PRODUCT], size)
-    share = max(-summed(work.sums[_ALONG], size) / curvature, 0.0) if curvature > 0.0 else 0.0
+    product = barrier_sum(member, work.sums[_PRODUCT], size)
+    share = max(-sum_of_chunks(work.sums[_ALONG], size) / curvature, 0.0) if curvature > 0.0 else 0.0
     for c in range(first, last):
         for i in range(c * each, min((c + 1) * each, size)):
             steepest = work.gradient[i] / work.curvatures[i]
             work.direction[i] = steepest + share * abs(work.signs[i]) * work.direction[i]
-    meet(member)
+    thread_barrier(member)
     return product
 
 
@@ -126,8 +134,8 @@ def is_enough(member, problem, size, product, square, enough, work):
             inner += work.gradient[i] * work.values[i]
             absolute += cost * abs(work.values[i])
         work.sums[_STEEPEST, c], work.sums[_INNER, c], work.sums[_ABSOLUTE, c] = steepest, inner, absolute
-    inner, absolute = agreed(member, work.sums[_INNER], size), summed(work.sums[_ABSOLUTE], size)
-    scale = 1.0 / (1.0 + greatest(work.sums[_STEEPEST], size))
+    inner, absolute = barrier_sum(member, work.sums[_INNER], size), sum_of_chunks(work.sums[_ABSOLUTE], size)
+    scale = 1.0 / (1.0 + max_of_chunks(work.sums[_STEEPEST], size))
     gap = 0.5 * (1.0 - scale) ** 2 * square + (1.0 - scale) * absolute - scale * inner
     return gap <= enough or product <= _NOISE * size * square
 
@@ -152,7 +160,7 @@ def find_change(member, problem, size, work):
         for i in range(begin, end):
             work.change[i] += problem.l2[active[i]] * work.direction[i]
         for m in range(len(problem.basis)):
-            along = summed(work.sums[_BASIS + m], size)
+            along = sum_of_chunks(work.sums[_BASIS + m], size)
             for i in range(begin, end):
                 work.change[i] -= along * problem.along[m, active[i]]
         curvature = slope = apart = 0.0
@@ -161,9 +169,9 @@ def find_change(member, problem, size, work):
             slope += work.direction[i] * work.gradient[i]
             apart += work.direction[i] ** 2 * work.curvatures[i]
         work.sums[_CURVATURE, c], work.sums[_SLOPE, c], work.sums[_APART, c] = curvature, slope, apart
-    curvature = agreed(member, work.sums[_CURVATURE], size)
-    curvature = curvature if curvature > _SINGULAR * summed(work.sums[_APART], size) else 0.0
-    return curvature, summed(work.sums[_SLOPE], size)
+    curvature = barrier_sum(member, work.sums[_CURVATURE], size)
+    curvature = curvature if curvature > _SINGULAR * sum_of_chunks(work.sums[_APART], size) else 0.0
+    return curvature, sum_of_chunks(work.sums[_SLOPE], size)
 
 
 @reordered_kernel
@@ -176,7 +184,7 @@ def first_stop(member, size, work):
             length = abs(work.values[i]) / towards
             if least == 0.0 or length < least:
                 least = length
-    meet(member)
+    thread_barrier(member)
     return least
 
 
@@ -202,7 +210,7 @@ def put_to_zero(member, problem, size, work):
     first, last = own_numbers(member, size)
     for i in range(first, last):
         work.direction[i] = 0.0 if work.signs[i] != 0.0 else -work.values[i]
-    meet(member)
+    thread_barrier(member)
     find_change(member, problem, size, work)
     go(member, size, 1.0, work)
 
@@ -217,21 +225,21 @@ def finish(member, problem, size, coefficients, residual, work):
     first, last = own_numbers(member, size)
     for i in range(first, last):
         coefficients[work.active[i]] = work.values[i]
-    meet(member)
+    thread_barrier(member)
     subtract(member, problem.columns, work.active[:size], work.gram, work.changes[:size], residual)
-    meet(member)
+    thread_barrier(member)
     if member.rank == 0:
-        project(problem.basis, residual)
+        project_out(problem.basis, residual)
 
 
 @reordered_kernel
-def polish(member, problem, size, steps, enough, coefficients, residual, work):
+def conjugate_gradient_steps(member, problem, size, steps, enough, coefficients, residual, work):
     """Do up to `steps` steps on work.active[:size], and update coefficients and residual.
 
     enough: target duality gap on the active set. A pool of several threads must have prepared the active set before.
     """
     begin(member, problem, size, coefficients, residual, work)
-    square = squared(residual)
+    square = sum_of_squares(residual)
     product = turn(member, size, 0.0, work)
     if is_enough(member, problem, size, product, square, enough, work):
         return
@@ -243,7 +251,7 @@ def polish(member, problem, size, steps, enough, coefficients, residual, work):
         go(member, size, length, work)
         product = turn(member, size, curvature, work)
         done = is_enough(member, problem, size, product, square, enough, work)
-        if (done or length == 0.0 or k + 1 == steps) and summed(work.sums[_LEFT], size) > 0.0:
+        if (done or length == 0.0 or k + 1 == steps) and sum_of_chunks(work.sums[_LEFT], size) > 0.0:
             put_to_zero(member, problem, size, work)
             product = turn(member, size, 0.0, work)
             done = is_enough(member, problem, size, product, square, enough, work)

@@ -1,4 +1,4 @@
-"""Coordinate descent on a `Quadratic`: the best value of one coefficient, given all others, is
+"""Coordinate descent on a `QuadraticProblem`: the best value of one coefficient, given all others, is
 
     b_j <- S(a_j . r + h_j b_j, l1_j) / h_j,   S(x, l) = sign(x) max(|x| - l, 0)
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from blocks.compiled import inlined, reordered_kernel
 from samplers.regression.linear_algebra.columns import add, dot
-from samplers.regression.linear_algebra.vectors import project
+from samplers.regression.linear_algebra.vectors import project_out
 
 
 @inlined
@@ -43,7 +43,7 @@ def sweep(problem, chosen, coefficients, residual, shift):
             add(problem.columns, j, old - new, residual)
             for m in range(shift.size):
                 shift[m] += (old - new) * problem.along[m, j]
-    project(problem.basis, residual)
+    project_out(problem.basis, residual)
     return turned
 
 

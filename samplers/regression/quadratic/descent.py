@@ -1,5 +1,5 @@
-"""Solve a `Quadratic` by rounds of coordinate descent, which finds the signs, and conjugate gradients on the active
-set.
+"""Solve a `QuadraticProblem` by rounds of coordinate descent, which finds the signs, and conjugate gradients on the
+active set.
 
 On small active sets, Newton's method replaces conjugate gradients if it is as fast.
 """
@@ -9,14 +9,18 @@ from __future__ import annotations
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.regression.linear_algebra.columns import copy, entries
+from samplers.regression.linear_algebra.columns import copy, entry_count
 from samplers.regression.linear_algebra.gram import arrange
-from samplers.regression.quadratic.active_set import memory_for, minimise_active
-from samplers.regression.quadratic.conjugate_gradients import SolverScratch, polish, work_for
+from samplers.regression.quadratic.active_set import active_set_scratch, minimise_active
+from samplers.regression.quadratic.conjugate_gradients import (
+    ConjugateGradientsScratch,
+    conjugate_gradient_steps,
+    conjugate_gradients_scratch,
+)
 from samplers.regression.quadratic.coordinate_descent import support, sweep
-from samplers.regression.quadratic.problem import Quadratic, gap_of, objective_of
-from samplers.regression.solver.limit import Limit
-from samplers.regression.threads.thread_pool import ALONE, ThreadPool, meet
+from samplers.regression.quadratic.problem import QuadraticProblem, quadratic_gap, quadratic_objective
+from samplers.regression.solver.solver_limit import SolverLimit
+from samplers.regression.threads.thread_pool import ALONE, ThreadPool, thread_barrier
 
 _SWEEPS = 5  # maximum number of sweeps of a round, the first over all coefficients and the others over the nonzero ones
 _SETTLED = (
@@ -53,7 +57,7 @@ def settle(problem, coefficients, residual, work):
             break
     copy(coefficients, work.coefficients)
     copy(residual, work.residual)
-    work.outcome[0], work.outcome[2] = objective_of(problem, coefficients, residual), turned
+    work.outcome[0], work.outcome[2] = quadratic_objective(problem, coefficients, residual), turned
 
 
 @reordered_kernel
@@ -67,18 +71,18 @@ def improve(member, problem, size, steps, enough, coefficients, residual, work):
         settle(problem, coefficients, residual, work)
     elif member.rank == member.size - 1:
         arrange(problem.columns, work.active[:size], work.gram)
-    meet(member)
+    thread_barrier(member)
     before = work.outcome[0]
-    polish(member, problem, size, steps, enough, coefficients, residual, work)
-    meet(member)
-    after = objective_of(problem, coefficients, residual)
+    conjugate_gradient_steps(member, problem, size, steps, enough, coefficients, residual, work)
+    thread_barrier(member)
+    after = quadratic_objective(problem, coefficients, residual)
     if after > before * (1.0 + _ROUNDING):  # since a coefficient was stopped at 0
-        meet(member)
+        thread_barrier(member)
         if member.rank == 0:
             copy(work.coefficients, coefficients)
             copy(work.residual, residual)
-        meet(member)
-    gap = gap_of(member, problem, coefficients, residual, work.sums)
+        thread_barrier(member)
+    gap = quadratic_gap(member, problem, coefficients, residual, work.sums)
     if member.rank == 0:
         work.outcome[0], work.outcome[1] = min(before, after), gap
 
@@ -90,17 +94,17 @@ def improve_exactly(member, problem, size, coefficients, residual, work, memory)
     """
     copy(coefficients, work.coefficients)
     copy(residual, work.residual)
-    before = objective_of(problem, coefficients, residual)
+    before = quadratic_objective(problem, coefficients, residual)
     minimise_active(problem, work.active[:size], coefficients, residual, memory)
-    after = objective_of(problem, coefficients, residual)
+    after = quadratic_objective(problem, coefficients, residual)
     if after > before * (1.0 + _ROUNDING):
         copy(work.coefficients, coefficients)
         copy(work.residual, residual)
-    gap = gap_of(member, problem, coefficients, residual, work.sums)
+    gap = quadratic_gap(member, problem, coefficients, residual, work.sums)
     work.outcome[0], work.outcome[1], work.outcome[2] = min(before, after), gap, 0.0
 
 
-def is_small(problem: Quadratic, size: int, each: float, rows: int, steps: float) -> bool:
+def is_small(problem: QuadraticProblem, size: int, each: float, rows: int, steps: float) -> bool:
     """Return whether Newton's method on the active set, with `each` entries per column, takes no longer than `steps`
     conjugate gradient steps.
     """
@@ -109,11 +113,11 @@ def is_small(problem: Quadratic, size: int, each: float, rows: int, steps: float
 
 
 def descend(
-    problem: Quadratic,
+    problem: QuadraticProblem,
     coefficients: np.ndarray,
     residual: np.ndarray,
     goal: float,
-    limit: Limit,
+    limit: SolverLimit,
     pool: ThreadPool = ALONE,
 ) -> None:
     """Improve coefficients, float64 (W,), and residual, float64 (n,), until the duality gap is `goal`, the limit is
@@ -121,16 +125,18 @@ def descend(
 
     The gap is computed with the best dual point of all rounds. The result is the same for any pool.
     """
-    work: SolverScratch = work_for(problem, residual.size)
-    each = entries(problem.columns) / max(coefficients.size, 1)
+    work: ConjugateGradientsScratch = conjugate_gradients_scratch(problem, residual.size)
+    each = entry_count(problem.columns) / max(coefficients.size, 1)
     every, bound, best, least, stalled = np.arange(coefficients.size), -np.inf, np.inf, np.inf, 0
     steps, enough = float(_STEPS), _ENOUGH * goal
-    most = max(_AT_ONCE / max(2 * entries(problem.columns), 1), _STEPS)
+    most = max(_AT_ONCE / max(2 * entry_count(problem.columns), 1), _STEPS)
     while stalled < _PATIENCE and not limit.reached:
         limit.taken += 1
         size = approach(problem, every, coefficients, residual, work)
         if is_small(problem, size, each, residual.size, steps):
-            ALONE.run(improve_exactly, problem, size, coefficients, residual, work, memory_for(size, residual.size))
+            ALONE.run(
+                improve_exactly, problem, size, coefficients, residual, work, active_set_scratch(size, residual.size)
+            )
         else:
             at_work = pool if size * each > _FEW else ALONE
             at_work.run(improve, problem, size, int(min(steps, most)), enough, coefficients, residual, work)

@@ -19,13 +19,20 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.compiled import reordered_kernel
-from samplers.regression.linear_algebra.columns import DenseColumns, SparseColumns, correlate, dot, squared, squares
-from samplers.regression.threads.thread_pool import agreed, greatest, own_chunks, summed
+from samplers.regression.linear_algebra.columns import (
+    DenseColumns,
+    SparseColumns,
+    correlate,
+    dot,
+    squares,
+    sum_of_squares,
+)
+from samplers.regression.threads.thread_pool import barrier_sum, max_of_chunks, own_chunks, sum_of_chunks
 
 _FLAT = 1e-10  # relative to a column's squared norm: a smaller remainder after the projection is rounding
 
 
-class Quadratic(NamedTuple):
+class QuadraticProblem(NamedTuple):
     """W columns of n rows, with k vectors in the basis. All arrays are float64."""
 
     columns: SparseColumns | DenseColumns  # before the projection
@@ -37,7 +44,7 @@ class Quadratic(NamedTuple):
     positive: bool  # whether coefficients must be at least 0
 
 
-def quadratic(
+def quadratic_problem(
     columns: SparseColumns | DenseColumns,
     basis: np.ndarray,
     l1: np.ndarray,
@@ -45,8 +52,8 @@ def quadratic(
     norms: np.ndarray | None = None,
     *,
     positive: bool = False,
-) -> Quadratic:
-    """Return the problem on some columns; see `Quadratic` for the arguments. norms: float64 (W,), norms of the
+) -> QuadraticProblem:
+    """Return the problem on some columns; see `QuadraticProblem` for the arguments. norms: float64 (W,), norms of the
     projected columns, if known.
     """
     every, along = np.arange(l1.size), np.empty((len(basis), l1.size))
@@ -59,7 +66,7 @@ def quadratic(
     else:
         curvatures = norms**2
     curvatures[curvatures == 0] = 1.0  # nothing depends on such a coefficient, which is 0 for any curvature
-    return Quadratic(columns, basis, along, curvatures + l2, l1, l2, positive)
+    return QuadraticProblem(columns, basis, along, curvatures + l2, l1, l2, positive)
 
 
 @reordered_kernel
@@ -73,13 +80,13 @@ def penalty_of(l1, l2, coefficients):
 
 
 @reordered_kernel
-def objective_of(problem, coefficients, residual):
+def quadratic_objective(problem, coefficients, residual):
     """Return the objective of coefficients, float64 (W,), with residual float64 (n,)."""
-    return 0.5 * squared(residual) + penalty_of(problem.l1, problem.l2, coefficients)
+    return 0.5 * sum_of_squares(residual) + penalty_of(problem.l1, problem.l2, coefficients)
 
 
 @reordered_kernel
-def gap_of(member, problem, coefficients, residual, sums):
+def quadratic_gap(member, problem, coefficients, residual, sums):
     """Return the duality gap for the dual point of the residual. sums: float64 (4, CHUNKS), working memory."""
     l1, l2, count = problem.l1, problem.l2, coefficients.size
     each, first, last = own_chunks(member, count)
@@ -93,6 +100,6 @@ def gap_of(member, problem, coefficients, residual, sums):
             absolute += l1[j] * abs(b)
             inner += slope * b
         sums[0, c], sums[1, c], sums[2, c], sums[3, c] = ridge, absolute, inner, steepest
-    square = squared(residual) + agreed(member, sums[0], count)
-    scale = 1.0 / max(greatest(sums[3], count), 1.0)
-    return 0.5 * (1.0 - scale) ** 2 * square + summed(sums[1], count) - scale * summed(sums[2], count)
+    square = sum_of_squares(residual) + barrier_sum(member, sums[0], count)
+    scale = 1.0 / max(max_of_chunks(sums[3], count), 1.0)
+    return 0.5 * (1.0 - scale) ** 2 * square + sum_of_chunks(sums[1], count) - scale * sum_of_chunks(sums[2], count)

@@ -16,10 +16,10 @@ import numpy as np
 from blocks.compiled import unmanaged_kernel
 from blocks.design.design import Design
 from ooc.dynamic.held_columns import band_bounds
-from ooc.dynamic.round_program import RoundProgram, Survey, Wave
+from ooc.dynamic.round_program import ParameterSurvey, ParameterWave, RoundProgram
 from ooc.program import Arrays
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.regression.linear_algebra.vectors import inner
+from samplers.regression.linear_algebra.vectors import inner_product
 from samplers.regression.quadratic.coordinate_descent import soft_threshold
 from samplers.regression.rounds.sums import add_columns, column_sums, require_values
 
@@ -67,24 +67,24 @@ class LassoRounds(RoundProgram):
         """Return the objective over `parameters` held parameters, in the coordinator between rounds."""
         held, residual = slice(parameters), shared["residual"]
         coefficients = shared["coefficients"][held]
-        squares = inner(residual, residual) - (residual.sum() ** 2 / residual.size if self._intercept else 0.0)
-        ridge = inner(shared["ridges"][held], coefficients**2)
-        return float(squares / 2 + inner(shared["penalties"][held], np.abs(coefficients)) + ridge / 2)
+        squares = inner_product(residual, residual) - (residual.sum() ** 2 / residual.size if self._intercept else 0.0)
+        ridge = inner_product(shared["ridges"][held], coefficients**2)
+        return float(squares / 2 + inner_product(shared["penalties"][held], np.abs(coefficients)) + ridge / 2)
 
-    def update(self, wave: Wave) -> int:
+    def update(self, wave: ParameterWave) -> int:
         state, means, totals = (wave.shared[name] for name in ("residual", "means", "totals"))
         return column_sums(wave.columns, wave.parameters, wave.bands, state, means, totals, wave.sums)
 
-    def aggregate(self, wave: Wave) -> None:
+    def aggregate(self, wave: ParameterWave) -> None:
         names = ("scales", "penalties", "ridges", "coefficients", "nearness")
         arrays = (wave.shared[name] for name in names)
         lasso_changes(wave.parameters, wave.sums, *arrays, wave.changes, wave.priorities)
 
-    def apply(self, wave: Wave) -> None:
+    def apply(self, wave: ParameterWave) -> None:
         state, totals = wave.shared["residual"], wave.shared["totals"]
         add_columns(wave.columns, wave.parameters, wave.bands, wave.changes, state, totals)
 
-    def survey(self, survey: Survey) -> int:
+    def survey(self, survey: ParameterSurvey) -> int:
         """Set the priority of each parameter to the squared change that its update makes."""
         shared, parameters = survey.shared, survey.parameters
         state, means, totals = (shared[name] for name in ("residual", "means", "totals"))

@@ -17,11 +17,11 @@ import numpy as np
 
 from blocks.compiled import unmanaged_kernel
 from blocks.design.design import Design
-from ooc.dynamic.held_columns import HeldSparse, band_bounds
-from ooc.dynamic.round_program import RoundProgram, Survey, Wave
+from ooc.dynamic.held_columns import HeldSparseColumns, band_bounds
+from ooc.dynamic.round_program import ParameterSurvey, ParameterWave, RoundProgram
 from ooc.program import Arrays
 from ooc.workers.shared_arrays import ArraySpec
-from samplers.regression.linear_algebra.vectors import inner
+from samplers.regression.linear_algebra.vectors import inner_product
 from samplers.regression.quadratic.coordinate_descent import soft_threshold
 from samplers.regression.rounds.sums import add_columns, column_sums, require_values
 
@@ -69,26 +69,26 @@ class LogisticRounds(RoundProgram):
         """Return the objective over `parameters` held parameters, in the coordinator between rounds."""
         held = slice(parameters)
         losses = np.logaddexp(0.0, -shared["labels"] * shared["margins"])
-        return float(losses.sum() + inner(shared["penalties"][held], np.abs(shared["coefficients"][held])))
+        return float(losses.sum() + inner_product(shared["penalties"][held], np.abs(shared["coefficients"][held])))
 
-    def update(self, wave: Wave) -> int:
+    def update(self, wave: ParameterWave) -> int:
         pulls = wave.shared["pulls"]
         return column_sums(wave.columns, wave.parameters, wave.bands, pulls, *self._uncentred, wave.sums)
 
-    def aggregate(self, wave: Wave) -> None:
+    def aggregate(self, wave: ParameterWave) -> None:
         arrays = (wave.shared[name] for name in ("scales", "penalties", "coefficients", "nearness"))
         logistic_changes(wave.parameters, wave.sums, *arrays, wave.changes, wave.priorities)
 
-    def apply(self, wave: Wave) -> None:
+    def apply(self, wave: ParameterWave) -> None:
         margins, (first, last) = wave.shared["margins"], wave.bands
         add_columns(wave.columns, wave.parameters, wave.bands, wave.changes, margins, np.empty(last))
         rows = [wave.shared[name] for name in ("labels", "margins", "pulls")]
-        if isinstance(wave.columns, HeldSparse):
+        if isinstance(wave.columns, HeldSparseColumns):
             pull_entries(wave.columns, wave.parameters, first, last, wave.changes, *rows)
         elif wave.changes.any():
             pull(*(array[slice(*self._band_bounds[[first, last]])] for array in rows))
 
-    def survey(self, survey: Survey) -> int:
+    def survey(self, survey: ParameterSurvey) -> int:
         """Set the priority of each parameter to the squared change that its update makes."""
         shared, parameters, bands = survey.shared, survey.parameters, self._band_bounds.size - 1
         sums, own = np.empty((parameters.size, bands, 1)), np.arange(parameters.size)

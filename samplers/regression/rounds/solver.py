@@ -14,29 +14,31 @@ import numpy as np
 from blocks.design.design import Design
 from blocks.errors import WorkFailed
 from ooc.dynamic.engine import DynamicEngine, shared_bytes
-from ooc.dynamic.schedules import Rule
+from ooc.dynamic.selection_rules import SelectionRule
 from ooc.plan.memory_plan import processes_bytes
 from ooc.workers.worker import ProgramSpec
 from samplers.regression.linear_algebra.columns import combine
-from samplers.regression.path.solver import Found, found_model, found_of, path_arrays, require_path
+from samplers.regression.path.solver import Found, found_model, found_models, path_arrays, require_path
 from samplers.regression.program import RegressionProgram
-from samplers.regression.solver.correlations import Wanted
-from samplers.regression.solver.dual_gap import dual_gap_of, slopes_of, steepest_slope
-from samplers.regression.solver.limit import Limit
-from samplers.regression.solver.working_sets import Solution
+from samplers.regression.solver.correlations import CorrelationRequest
+from samplers.regression.solver.dual_gap import compute_dual_gap, penalty_slopes, steepest_slope
+from samplers.regression.solver.solver_limit import SolverLimit
+from samplers.regression.solver.working_sets import RegressionSolution
 
 _SPECS = {"squared": "lasso:LassoRounds", "logistic": "logistic:LogisticRounds"}
 _DIVERGED = 2.0  # relative to the objective of the null model
 MOST_STEPS = 1000  # maximum number of steps of a run
 
 
-def rule_of(design: Design, schedule: str, parallelism: int, rho: float | None, seed: int, *, centred: bool) -> Rule:
+def selection_rule(
+    design: Design, schedule: str, parallelism: int, rho: float | None, seed: int, *, centred: bool
+) -> SelectionRule:
     """Return the rule of rounds; without a bound rho on correlations, a round updates all drawn columns."""
     candidates = parallelism if rho is None else 2 * parallelism
-    return Rule(schedule, parallelism, candidates, rho, centred, seed=seed).for_parameters(design.columns)
+    return SelectionRule(schedule, parallelism, candidates, rho, centred, seed=seed).for_parameters(design.columns)
 
 
-def round_bytes(program: RegressionProgram, rule: Rule, workers: int) -> int:
+def round_bytes(program: RegressionProgram, rule: SelectionRule, workers: int) -> int:
     """Return the size in bytes of all columns, which are held in memory, and the memory of the workers."""
     return processes_bytes(workers) + sum(shared_bytes(program.design, _spec(program), rule, workers))
 
@@ -50,12 +52,12 @@ class RoundSolver:
     """Solver of a program without folds for its only lambda.
 
     room: bytes for columns with nonzero coefficients. Attributes: those of
-    `samplers.regression.path.solver.PathSolver`; `found` has the result of each step.
+    `samplers.regression.path.solver.LambdaPathSolver`; `found` has the result of each step.
     """
 
-    def __init__(self, program: RegressionProgram, rule: Rule, workers: int, room: int) -> None:
+    def __init__(self, program: RegressionProgram, rule: SelectionRule, workers: int, room: int) -> None:
         self._program, self._rule = program, rule
-        (self._features,), (self._whole,) = program.build(workers, room, Limit(), None)
+        (self._features,), (self._whole,) = program.build(workers, room, SolverLimit(), None)
         self._engine = DynamicEngine(program.design, _spec(program), rule, workers)
         self.lambdas, self.found = np.empty(0), list[Found]()
         self.errors: list[list[float]] = []
@@ -141,16 +143,16 @@ class RoundSolver:
         support, values = held[b != 0], b[b != 0]
         combine(regression.features.gather(support), np.arange(support.size), values, scores)
         fit = regression.loss.fit(scores, self._whole.nothing.fit.free)
-        wanted = Wanted(fit.residual, lam, support)
+        wanted = CorrelationRequest(fit.residual, lam, support)
         seen = regression.correlations.see(wanted, regression.usable)
         l1, l2 = regression.penalty.at(lam, support)
-        slopes = slopes_of(seen.chosen, seen.values, support, l2 * values)
+        slopes = penalty_slopes(seen.chosen, seen.values, support, l2 * values)
         gains = regression.correlations.gains[: seen.chosen.size]
         steepest = steepest_slope(seen.chosen, slopes, gains, lam, regression.penalty.l1, regression.norms)
-        found = dual_gap_of(regression.loss, fit, steepest, l1, l2, values)
+        found = compute_dual_gap(regression.loss, fit, steepest, l1, l2, values)
         self._bound = max(self._bound, found.bound)
         gap = max(found.objective - self._bound, 0.0)
-        return found_model(self._whole, Solution(lam, support, values, fit, found.objective, gap))
+        return found_model(self._whole, RegressionSolution(lam, support, values, fit, found.objective, gap))
 
     def _check(self) -> None:
         lam, rule, last = float(self.lambdas[0]), self._rule, self.found[-1]
@@ -182,7 +184,7 @@ class RoundSolver:
         require_path(self.lambdas, self._program.length, 0)
         if not 0 <= steps <= MOST_STEPS:
             raise ValueError(f"{steps} steps")
-        self.found = found_of(arrays) * steps
+        self.found = found_models(arrays) * steps
         self._hold()
         begin = "rounds."
         self._engine.restore({name.removeprefix(begin): array for name, array in arrays.items() if begin in name})

@@ -1,7 +1,7 @@
 """Kernels of rounds: sums of columns over rows, and updates of the rows after coefficients have changed.
 
-`columns` is a HeldSparse or HeldDense, `parameters` int64 (c,) are the indices of columns in it. A worker processes the
-bands from `first` to `last` (exclusive) of the rows. Sums are float64 and computed band by band.
+`columns` is a HeldSparseColumns or HeldDenseColumns, `parameters` int64 (c,) are the indices of columns in it. A worker
+processes the bands from `first` to `last` (exclusive) of the rows. Sums are float64 and computed band by band.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 from blocks.compiled import reordered_kernel
 from blocks.design.design import Design
 from blocks.errors import RequestError
-from ooc.dynamic.held_columns import HeldDense, HeldSparse
+from ooc.dynamic.held_columns import HeldDenseColumns, HeldSparseColumns
 
-Columns = HeldSparse | HeldDense
+Columns = HeldSparseColumns | HeldDenseColumns
 
 
 def require_values(design: Design) -> None:
@@ -45,7 +45,7 @@ def column_sums(
     state: float64 (n,), whose sum over each band is in totals, float64 (B,). means: float64 (m,). Returns the number of
     samples read.
     """
-    kernel = sparse_sums if isinstance(columns, HeldSparse) else dense_sums
+    kernel = sparse_sums if isinstance(columns, HeldSparseColumns) else dense_sums
     return int(kernel(columns, parameters, *bands, state, means, totals, sums))
 
 
@@ -58,7 +58,7 @@ def add_columns(
     totals: np.ndarray,
 ) -> None:
     """Add sum_j changes_j x_j to state, float64 (n,), and its sum over each band to totals, float64 (B,)."""
-    kernel = add_sparse if isinstance(columns, HeldSparse) else add_dense
+    kernel = add_sparse if isinstance(columns, HeldSparseColumns) else add_dense
     kernel(columns, parameters, *bands, changes, state, totals)
 
 

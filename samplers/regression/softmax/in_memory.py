@@ -9,14 +9,14 @@ import numpy as np
 from blocks.compiled import inlined_kernel, unmanaged_kernel
 from blocks.samples.samples import SampleBlock
 from ooc.rng import stream_key
-from ooc.stochastic.elements import Visits, sample_at
-from ooc.stochastic.variable_arrays import Shared, committed_specs, make_queue, slot_specs, variable_of
+from ooc.stochastic.elements import ElementVisits, sample_at
+from ooc.stochastic.variable_arrays import Shared, committed_specs, make_queue, slot_specs, slot_variable
 from ooc.stochastic.variables import SCALE, begin
-from samplers.regression.softmax.program import Softmax, shared_constants, shared_variables, width_of
+from samplers.regression.softmax.program import SoftmaxProgram, shared_constants, shared_variables, width_of
 
 
 class SharedVariables(NamedTuple):
-    """Shared variables passed to `Softmax.process`."""
+    """Shared variables passed to `SoftmaxProgram.process`."""
 
     weights: Any
     squares: Any
@@ -30,12 +30,12 @@ class SharedVariables(NamedTuple):
 
 
 class LocalVariables(NamedTuple):
-    """Local variables passed to `Softmax.process`."""
+    """Local variables passed to `SoftmaxProgram.process`."""
 
     scores: np.ndarray
 
 
-process = inlined_kernel(Softmax.process)
+process = inlined_kernel(SoftmaxProgram.process)
 
 
 @unmanaged_kernel
@@ -48,7 +48,7 @@ def process_samples(block, order, sample_weights, visits, shared, local):
 
 
 class SoftmaxInMemory:
-    """Weights for `columns` columns and intercepts for `classes` classes, initially 0; see `Softmax`."""
+    """Weights for `columns` columns and intercepts for `classes` classes, initially 0; see `SoftmaxProgram`."""
 
     def __init__(self, columns: int, classes: int, *, kind: int, rate: float, regularization: float) -> None:
         declared, self._queue = shared_variables(columns, classes), make_queue(0)
@@ -66,12 +66,12 @@ class SoftmaxInMemory:
     def _variables(self, declared: dict[str, Shared]) -> list[Any]:
         numbered = enumerate(declared.items())
         arrays, queue = self._arrays, self._queue
-        return [variable_of(name, each, arrays, number, 0, queue, in_place=True) for number, (name, each) in numbered]
+        return [slot_variable(name, each, arrays, number, 0, queue, in_place=True) for number, (name, each) in numbered]
 
     def train(self, block: SampleBlock, order: np.ndarray, sample_weights: np.ndarray) -> None:
         """Take one step per sample, in the given order, int64 (n,); labels are class indices."""
         shared = SharedVariables(*self._variables(self._declared), **self._constants)
-        visits = Visits(0, block.labels.size, 0, 0, stream_key(0))
+        visits = ElementVisits(0, block.labels.size, 0, 0, stream_key(0))
         process_samples(block, order, sample_weights, visits, shared, self._local)
 
     @property

@@ -11,13 +11,13 @@ from typing import Literal, TypedDict
 
 import numpy as np
 
-from blocks.bounds import require
+from blocks.bounds_checks import require_valid
 from blocks.errors import WorkFailed
 from blocks.npz import read_npz, write_npz
 from blocks.samples.samples import Samples
-from blocks.schemas import Count, File
-from blocks.store import check_file
-from samplers.model_files import REMEDY, ModelFiles, ModelManifest, file_entry, write_manifest
+from blocks.schemas import Count, FileEntry
+from blocks.stored_dataset import check_file
+from samplers.model_files import REMEDY, ModelManifest, SavedModel, file_entry, write_manifest
 
 KIND = "multi-class regression"
 
@@ -25,7 +25,7 @@ KIND = "multi-class regression"
 class SoftmaxFiles(TypedDict):
     """Manifest entries for the files of a multi-class model."""
 
-    weights: File
+    weights: FileEntry
 
 
 class SoftmaxManifest(ModelManifest):
@@ -36,7 +36,7 @@ class SoftmaxManifest(ModelManifest):
     files: SoftmaxFiles
 
 
-class SoftmaxModel(ModelFiles):
+class SoftmaxModel(SavedModel):
     """A multi-class model opened for reading.
 
     Attributes: `loss`; `columns`, the number of columns; `arrays` of softmax.npz; `manifest`.
@@ -56,7 +56,7 @@ class SoftmaxModel(ModelFiles):
         classes = self.arrays["labels"].size
         shapes = {"weights": (classes, self.columns), "intercepts": (classes,), "labels": (classes,)}
         for name, shape in shapes.items():
-            require(self.arrays[name].shape == shape, file, f"its {name} are not {shape}")
+            require_valid(self.arrays[name].shape == shape, file, f"its {name} are not {shape}")
 
 
 def write_softmax(

@@ -13,15 +13,15 @@ import numpy as np
 
 from blocks.compiled import kernel
 from blocks.errors import RequestError
+from blocks.number_spool import NumberSpool
 from blocks.samples.samples import Samples
-from blocks.spool import NumberSpool
 from samplers.regression.softmax.model import SoftmaxModel
 from samplers.regression.softmax.program import LOSSES, turn_to_gradients
 
 _NUMBERS = 1 << 20  # number of scores computed at a time
 
 
-class Scored(NamedTuple):
+class ScoredSamples(NamedTuple):
     """Some samples of a block: indices, uint64 (n,), labels, float64 (n,), and scores, float32 (n, K)."""
 
     numbers: np.ndarray
@@ -29,7 +29,7 @@ class Scored(NamedTuple):
     scores: np.ndarray
 
 
-def scored(model: SoftmaxModel, samples: Samples) -> Iterator[Scored]:
+def scored(model: SoftmaxModel, samples: Samples) -> Iterator[ScoredSamples]:
     """Yield the scores of all samples in stored order. Raises RequestError unless the columns match those of the
     model.
     """
@@ -44,7 +44,7 @@ def scored(model: SoftmaxModel, samples: Samples) -> Iterator[Scored]:
         for some in runs(block.labels.size, intercepts.size):
             scores = np.tile(intercepts, (some.stop - some.start, 1))
             add_products(block.offsets[some.start : some.stop + 1], block.columns, block.values, weights, scores)
-            yield Scored(block.rows[some], block.labels[some], scores)
+            yield ScoredSamples(block.rows[some], block.labels[some], scores)
 
 
 def runs(rows: int, classes: int) -> Iterator[slice]:

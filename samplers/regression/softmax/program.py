@@ -70,7 +70,7 @@ def shared_constants(
     }
 
 
-class Softmax(StochasticProgram):
+class SoftmaxProgram(StochasticProgram):
     """Stochastic program of a multi-class linear model.
 
     loss: one of LOSSES. rate: initial learning rate. regularization: L2 penalty per sample. See `StochasticProgram`.

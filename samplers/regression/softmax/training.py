@@ -11,29 +11,29 @@ import numpy as np
 from blocks.errors import RequestError
 from blocks.samples.samples import Samples
 from ooc.engine import StaticEngine
-from ooc.ring.relay import gather_values
+from ooc.ring.message_relay import gather_values
 from ooc.ring.ring import Ring
+from ooc.runs.dataset_entries import dataset_entry
 from ooc.runs.new_run import create_run
-from ooc.runs.remembered import entry_of
 from ooc.runs.run import Run
-from ooc.runs.schemas import HeldOutSettings
+from ooc.runs.schemas import HeldOutObserverSettings
 from ooc.state.generations import GENERATIONS
 from ooc.stochastic.program import AUTO
 from ooc.training import Callback, publish_model
 from ooc.workers.worker import ProgramSpec
-from samplers.options import Resources, by_keywords, of_several
-from samplers.preparation import check_dataset, check_limits, plan_training, train_planned
+from samplers.options import TrainingResources, by_keywords, of_several
 from samplers.programs import target
 from samplers.regression.options import SoftmaxOptions
-from samplers.regression.softmax.program import Softmax
-from samplers.ring_checks import check_apart, check_processors, check_shards
+from samplers.regression.softmax.program import SoftmaxProgram
+from samplers.ring_checks import check_paths_differ, check_processors, check_shards
+from samplers.training_preparation import check_dataset, check_limits, plan_training, train_planned
 
 
 def train(
     data: Path,
     path: Path,
     options: SoftmaxOptions,
-    resources: Resources,
+    resources: TrainingResources,
     ring: Ring | None = None,
     callback: Callback | None = None,
 ) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def train(
     if ring:
         check_shards(ring, samples)
         check_processors(ring, spec)
-        check_apart(ring, path)
+        check_paths_differ(ring, path)
     check_limits(spec, resources)
     first = ring is None or ring.rank == 0
     held_out = _held_out(options.held_out, samples) if options.held_out and first else None
@@ -95,7 +95,7 @@ def _held_out(path: Path, samples: Samples) -> dict[str, str]:
         unknown = np.setdiff1d(held_out.index.labels, samples.index.labels)[0]
         raise RequestError(f"--held-out {path} has the label {unknown:g}, which {samples.path} does not have")
     check_dataset(held_out)
-    return entry_of(held_out)
+    return dataset_entry(held_out)
 
 
 def disk_needed(data: Path) -> int:
@@ -109,7 +109,7 @@ class SoftmaxObserver:
 
     def __init__(self, run: Run, *, first: bool = True) -> None:
         self._run = run
-        self._evaluates = bool(run.settings(HeldOutSettings)["held_out"])
+        self._evaluates = bool(run.settings(HeldOutObserverSettings)["held_out"])
         self._held_out = run.held_out(Samples) if first else None
 
     def observe(self, engine: StaticEngine, line: dict[str, Any]) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class SoftmaxObserver:
         if not self._held_out:
             return {}
         program = engine.program
-        assert isinstance(program, Softmax)
+        assert isinstance(program, SoftmaxProgram)
         found = {}
         for name, told in (("loss", "held_out_loss"), ("wrong", "held_out_error")):
             values = program.jobs.elsewhere(name, self._held_out, engine.arrays)

@@ -23,14 +23,14 @@ _LEAST = 1e-37  # minimum limit: float32 has few smaller numbers
 MARGIN = np.float32(1e-6)  # relative rounding error in float32: limits are reduced, and bounds increased, by this much
 
 
-class Known(NamedTuple):
+class StoredCosines(NamedTuple):
     """Known cosines of p columns with residuals."""
 
     cosines: np.ndarray  # float32 (p,), cosine of each column with a residual
     numbers: np.ndarray  # uint8 (p,), index of this residual
 
 
-class Angles(NamedTuple):
+class ResidualAngles(NamedTuple):
     """Angles between a residual and k stored residuals, float32 (k,), rounded up."""
 
     cosines: np.ndarray
@@ -87,7 +87,7 @@ def least_bound(angles, counts):
     return least
 
 
-class BlockScratch(NamedTuple):
+class CosineBoundScratch(NamedTuple):
     """Working memory for up to BLOCK columns, float32 (BLOCK,)."""
 
     cosines: np.ndarray
@@ -96,8 +96,8 @@ class BlockScratch(NamedTuple):
     sines: np.ndarray
 
 
-def block() -> BlockScratch:
-    return BlockScratch(*np.empty((4, BLOCK), np.float32))
+def block() -> CosineBoundScratch:
+    return CosineBoundScratch(*np.empty((4, BLOCK), np.float32))
 
 
 @reordered_kernel
@@ -215,7 +215,7 @@ def learn(known, lost, chosen, values, number, length, norms):
         some, found = chosen[begin : begin + BLOCK], values[begin : begin + BLOCK]
         if is_run(some):
             run = slice(some[0], some[-1] + 1)
-            of_run = Known(known.cosines[run], known.numbers[run])
+            of_run = StoredCosines(known.cosines[run], known.numbers[run])
             count(of_run.numbers, lost)
             learn_run(of_run, found, number, length, norms[run])
         else:

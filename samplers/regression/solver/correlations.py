@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from samplers.regression.data.features import Features
-from samplers.regression.linear_algebra.vectors import inner, products
-from samplers.regression.losses.loss import admitted
+from samplers.regression.data.features import FeatureColumns
+from samplers.regression.linear_algebra.vectors import inner_product, inner_products
+from samplers.regression.losses.loss import admissible_slopes
+from samplers.regression.solver.column_selection import largest_gains
 from samplers.regression.solver.correlation_bounds import (
     NOTHING,
-    Angles,
-    Known,
+    ResidualAngles,
+    StoredCosines,
     block,
     bound,
     choose,
@@ -32,9 +33,8 @@ from samplers.regression.solver.correlation_bounds import (
     least_bound,
     set_limits,
 )
-from samplers.regression.solver.limit import LimitReached
 from samplers.regression.solver.screening import strong_lambda
-from samplers.regression.solver.selection import largest
+from samplers.regression.solver.solver_limit import SolverLimitReached
 
 _KEPT = 24  # number of residuals, including the empty one
 REACH = 2.2  # lambdas that differ by a larger factor are too far apart for the strong rule
@@ -56,7 +56,7 @@ def side_by_side(count: int, *kinds: type) -> list[np.ndarray]:
     return [part.view(kind) for part, kind in zip(np.split(memory, ends[:-1]), kinds, strict=True)]
 
 
-class Seen(NamedTuple):
+class CandidateCorrelations(NamedTuple):
     """Correlations of m candidates, valid until the next call of `see`, or until candidates are removed."""
 
     # int64 (l,), columns that were read; all others are within their limits. May be the array of candidates
@@ -64,7 +64,7 @@ class Seen(NamedTuple):
     values: np.ndarray  # float64 (l,), correlations of these columns
 
 
-class Wanted(NamedTuple):
+class CorrelationRequest(NamedTuple):
     """A request for correlations."""
 
     residual: np.ndarray  # float64 (n,)
@@ -72,15 +72,15 @@ class Wanted(NamedTuple):
     always: np.ndarray  # int64, columns whose correlations are always exact
 
 
-class Look(NamedTuple):
+class CorrelationReading(NamedTuple):
     """Correlations that were read for one residual."""
 
-    seen: Seen
+    seen: CandidateCorrelations
     number: int  # index of the stored residual
     length: float  # squared norm of the residual
 
 
-class Correlations:
+class ColumnCorrelations:
     """Correlations of p columns with residuals.
 
     roots: sqrt(sample_weight), float64 (n,), or None. norms: float64 (p,), norms of the columns, projected like the
@@ -90,13 +90,19 @@ class Correlations:
     """
 
     def __init__(
-        self, features: Features, roots: np.ndarray | None, norms: np.ndarray, l1: np.ndarray, *, positive: bool = False
+        self,
+        features: FeatureColumns,
+        roots: np.ndarray | None,
+        norms: np.ndarray,
+        l1: np.ndarray,
+        *,
+        positive: bool = False,
     ) -> None:
         self._features, self._roots, self._norms, self._positive = features, roots, norms, positive
         kinds = np.int64, np.int64, np.float64, np.float32, np.float32, np.float32, np.uint8, np.bool_
         memory = side_by_side(norms.size, *kinds)
         self.kept, self._chosen, self._values, self._limits, self.gains, *known, self._above = memory
-        self._known = Known(*known)
+        self._known = StoredCosines(*known)
         self._known.numbers[:], self._known.cosines[:] = NOTHING, 0.0
 
         def of_share(begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
@@ -112,13 +118,13 @@ class Correlations:
         self._counts[NOTHING] = norms.size
         self._last, self._square, self._products = np.empty(0), 0.0, np.zeros(_KEPT)  # see `_square_of`
         self.usable = features.every if self._limits.min(initial=1.0) > 0 else np.flatnonzero(self._limits)
-        self._pending: Look | None = None  # of all usable columns, counted but not yet recorded
+        self._pending: CorrelationReading | None = None  # of all usable columns, counted but not yet recorded
         self.columns_read = 0
 
-    def see(self, wanted: Wanted, candidates: np.ndarray) -> Seen:
+    def see(self, wanted: CorrelationRequest, candidates: np.ndarray) -> CandidateCorrelations:
         """Read the correlations of candidates, int64 (m,), with nonzero norms, and store them.
 
-        Raises LimitReached, and then stores nothing, since pending values may have been overwritten.
+        Raises SolverLimitReached, and then stores nothing, since pending values may have been overwritten.
         """
         chosen = self._needed(wanted, candidates)
         every = chosen.size == self.usable.size
@@ -126,15 +132,15 @@ class Correlations:
             self._catch_up()
         try:
             values = self._features.correlations(chosen, self._weighted(wanted.residual), self._values[: chosen.size])
-        except LimitReached:
+        except SolverLimitReached:
             self._forget_all()
             raise
         self.columns_read += chosen.size
-        seen = Seen(self.usable if every else chosen, values)
+        seen = CandidateCorrelations(self.usable if every else chosen, values)
         self._enter(wanted.residual, seen)
         return seen
 
-    def see_all(self, wanted: Sequence[Wanted], candidates: np.ndarray) -> list[Seen]:
+    def see_all(self, wanted: Sequence[CorrelationRequest], candidates: np.ndarray) -> list[CandidateCorrelations]:
         """Read the correlations with each of several residuals in one pass; call `learn` afterwards to store the
         correlations with one of them.
         """
@@ -145,9 +151,9 @@ class Correlations:
         vectors = np.stack([self._weighted(one.residual) for one in wanted])
         values = self._features.several_correlations(chosen, vectors)
         self.columns_read += chosen.size
-        return [Seen(chosen, found) for found in values]
+        return [CandidateCorrelations(chosen, found) for found in values]
 
-    def _needed(self, wanted: Wanted, candidates: np.ndarray) -> np.ndarray:
+    def _needed(self, wanted: CorrelationRequest, candidates: np.ndarray) -> np.ndarray:
         """Return the candidates whose correlations must be read."""
         self._forget(wanted.always)
         return self.possible(wanted.residual, candidates, self._chosen[: candidates.size], wanted.lam)
@@ -165,7 +171,7 @@ class Correlations:
     def _those_above(
         self,
         residual: np.ndarray,
-        angles: Angles,
+        angles: ResidualAngles,
         candidates: np.ndarray,
         found: np.ndarray,
         lam: float,
@@ -227,8 +233,8 @@ class Correlations:
             return found.copy()
         self._catch_up()
         cosines = likely.cosines[self._known.numbers[found]] * self._known.cosines[found]
-        cosines = np.abs(admitted(cosines, positive=self._positive))
-        return largest(cosines / self._limits[found], found, most, self._features.pool)
+        cosines = np.abs(admissible_slopes(cosines, positive=self._positive))
+        return largest_gains(cosines / self._limits[found], found, most, self._features.pool)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the state as flat arrays for `restore`."""
@@ -245,9 +251,9 @@ class Correlations:
             raise ValueError("a residual that is not kept")
         self._last = np.empty(0)
 
-    def _angles(self, residual: np.ndarray) -> Angles:
+    def _angles(self, residual: np.ndarray) -> ResidualAngles:
         """Return the angles between a residual and each stored residual."""
-        angles, square = Angles(*np.empty((2, _KEPT), np.float32)), self._square_of(residual)
+        angles, square = ResidualAngles(*np.empty((2, _KEPT), np.float32)), self._square_of(residual)
         find_angles(self._products, square, self._squares, angles)
         return angles
 
@@ -255,24 +261,24 @@ class Correlations:
         """Return the squared norm of a residual, and cache its products with the stored residuals."""
         if residual is not self._last:  # most residuals are requested several times
             used = int(_KEPT - np.argmax(self._counts[::-1] > 0))
-            self._last, self._square, self._products = residual, inner(residual, residual), np.zeros(_KEPT)
+            self._last, self._square, self._products = residual, inner_product(residual, residual), np.zeros(_KEPT)
             if used * residual.size > _LONG:
                 self._features.pool.each(range(used), self._multiply)
             else:
-                self._products[:used] = products(self._residuals[:used], residual)
+                self._products[:used] = inner_products(self._residuals[:used], residual)
         return self._square
 
     def _multiply(self, number: int) -> None:
-        self._products[number] = inner(self._residuals[number], self._last)
+        self._products[number] = inner_product(self._residuals[number], self._last)
 
-    def learn(self, residual: np.ndarray, seen: Seen) -> None:
+    def learn(self, residual: np.ndarray, seen: CandidateCorrelations) -> None:
         """Store a residual and the correlations read for it, if needed in place of the residual to which the fewest
         columns refer.
         """
         self._enter(residual, seen)
         self._catch_up()
 
-    def _enter(self, residual: np.ndarray, seen: Seen) -> None:
+    def _enter(self, residual: np.ndarray, seen: CandidateCorrelations) -> None:
         """Store a residual; correlations of all columns are recorded only when needed, since often all columns are read
         again before that.
         """
@@ -280,7 +286,7 @@ class Correlations:
         if square == 0:
             return
         number = 1 + int(np.argmin(self._counts[1:]))
-        look = Look(seen, number, math.sqrt(square))
+        look = CorrelationReading(seen, number, math.sqrt(square))
         if seen.chosen.size == self.usable.size:
             self._counts[1:], self._counts[NOTHING] = 0, self._norms.size - self.usable.size
             self._pending = look
@@ -301,7 +307,7 @@ class Correlations:
             self._note(self._pending)
             self._pending = None
 
-    def _note(self, look: Look) -> np.ndarray:
+    def _note(self, look: CorrelationReading) -> np.ndarray:
         """Record correlations; returns the number of columns that referred to each residual, int64."""
         (chosen, values), number, length = look
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from samplers.regression.linear_algebra.contiguous import BLOCK, is_run
-from samplers.regression.linear_algebra.vectors import inner
-from samplers.regression.losses.loss import Fit, Loss
+from samplers.regression.linear_algebra.vectors import inner_product
+from samplers.regression.losses.loss import CoefficientFit, Loss
 
 
 class DualGap(NamedTuple):
@@ -31,7 +31,7 @@ class DualGap(NamedTuple):
         return self.objective - self.bound
 
 
-def slopes_of(chosen: np.ndarray, correlations: np.ndarray, support: np.ndarray, ridge: np.ndarray) -> np.ndarray:
+def penalty_slopes(chosen: np.ndarray, correlations: np.ndarray, support: np.ndarray, ridge: np.ndarray) -> np.ndarray:
     """Return the slopes of the chosen columns, int64 (m,), ascending, given their correlations, float64 (m,).
 
     ridge: float64 (s,), l2_j b_j of the support, int64 (s,), ascending, which contains all columns where it is nonzero.
@@ -88,10 +88,12 @@ def steepest_slope(
     return steepest_of_columns(chosen, slopes, gains, lam, l1, norms, np.empty((2, BLOCK)))
 
 
-def dual_gap_of(loss: Loss, fit: Fit, steepest: float, l1: np.ndarray, l2: np.ndarray, b: np.ndarray) -> DualGap:
+def compute_dual_gap(
+    loss: Loss, fit: CoefficientFit, steepest: float, l1: np.ndarray, l2: np.ndarray, b: np.ndarray
+) -> DualGap:
     """Return the duality gap, given the largest ratio of slope to l1 over all columns, and l1, l2 and the coefficients
     b of the support, float64 (s,).
     """
-    scale, absolute, ridge = 1.0 / steepest, inner(l1, np.abs(b)), inner(l2, b * b)
+    scale, absolute, ridge = 1.0 / steepest, inner_product(l1, np.abs(b)), inner_product(l2, b * b)
     bound = loss.dual(scale * fit.residual) - 0.5 * scale**2 * ridge
     return DualGap(fit.loss + absolute + 0.5 * ridge, bound, scale)

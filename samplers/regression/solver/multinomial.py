@@ -17,17 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from samplers.regression.data.features import Features
-from samplers.regression.solver.limit import Limit
+from samplers.regression.data.features import FeatureColumns
+from samplers.regression.solver.solver_limit import SolverLimit
 from samplers.regression.solver.sparse_regression import (
-    Moments,
+    ColumnMoments,
+    NonzeroCoefficients,
     SparseRegression,
-    Terms,
     lambdas_below,
     needed_moments,
-    scores_of,
+    row_scores,
 )
-from samplers.regression.solver.working_sets import Solution
+from samplers.regression.solver.working_sets import RegressionSolution
 
 _INEXACT = 0.1  # fraction of the gap, divided among the classes, that the first cycle may leave in each class's problem
 _DEEPER = 0.2  # factor applied to this fraction after a cycle that has not halved the gap,
@@ -40,10 +40,10 @@ _PROGRESS = 0.99  # a cycle makes progress if it reduces the gap by this factor,
 _PATIENCE = 12
 
 
-class Solutions(NamedTuple):
+class MultinomialSolution(NamedTuple):
     """Solutions for all classes. gap: upper bound on the suboptimality of the objective."""
 
-    classes: list[Solution]
+    classes: list[RegressionSolution]
     objective: float
     gap: float
 
@@ -58,7 +58,7 @@ class MultinomialRegression:
 
     def __init__(
         self,
-        features: Features,
+        features: FeatureColumns,
         labels: np.ndarray,
         *,
         weights: np.ndarray | None = None,
@@ -66,7 +66,7 @@ class MultinomialRegression:
         standardize: bool = False,
         share: float = 1.0,
         factors: np.ndarray | None = None,
-        moments: Moments | None = None,
+        moments: ColumnMoments | None = None,
     ) -> None:
         if moments is None:
             moments = needed_moments(features, weights, intercept=intercept, standardize=standardize)
@@ -81,27 +81,27 @@ class MultinomialRegression:
         self._free, self.constant, self._intercept = first.free, first.constant, intercept
         self._weights = np.ones(features.rows) if weights is None else weights
         self._targets = (labels == np.arange(count)[:, None]).astype(np.float64)
-        self._limit = Limit()
+        self._limit = SolverLimit()
         self.nothing = self._begin()
 
     @property
-    def limit(self) -> Limit:
+    def limit(self) -> SolverLimit:
         return self._limit
 
     @limit.setter
-    def limit(self, limit: Limit) -> None:
+    def limit(self, limit: SolverLimit) -> None:
         self._limit = limit
         for each in self.of:
             each.regression.limit = limit
 
-    def _begin(self) -> Solutions:
+    def _begin(self) -> MultinomialSolution:
         """Return the solution at lambda_max, where all penalized coefficients are 0."""
         scores = np.zeros(self._targets.shape)
         loss, residuals, free = self._fit_free(scores, np.zeros((len(scores), len(self._free))))
         steepest = self._steepest(1.0, residuals)
         empty = np.empty(0, np.int64)
         classes = [
-            Solution(steepest, empty, np.empty(0), each.loss.fit(scores[0], mine), loss, 0.0)
+            RegressionSolution(steepest, empty, np.empty(0), each.loss.fit(scores[0], mine), loss, 0.0)
             for each, mine in zip(self.of, free, strict=True)
         ]
         return self._with_free(classes, free, loss, 0.0)
@@ -115,7 +115,7 @@ class MultinomialRegression:
         """Return `number` lambdas, float64, in geometric progression from lambda_max to lambda_max * ratio."""
         return lambdas_below(self.largest, number, ratio)
 
-    def best(self, lam: float, start: Solutions, target: float) -> Solutions:
+    def best(self, lam: float, start: MultinomialSolution, target: float) -> MultinomialSolution:
         """Return the solution for a lambda, starting from another solution; its gap is at most `target`, unless the
         limit is reached or nothing improves.
         """
@@ -130,7 +130,7 @@ class MultinomialRegression:
             stalled, least = 0 if better else stalled + 1, min(found.gap, least)
         return found
 
-    def _cycle(self, lam: float, classes: list[Solution], goal: float) -> list[Solution]:
+    def _cycle(self, lam: float, classes: list[RegressionSolution], goal: float) -> list[RegressionSolution]:
         """Solve for each class in turn, with the others fixed."""
         scores, classes = self._scores(classes), list(classes)
         for k, each in enumerate(self.of):
@@ -144,14 +144,14 @@ class MultinomialRegression:
             scores[k] = each.scores(classes[k])
         return classes
 
-    def scores(self, found: Solutions) -> np.ndarray:
+    def scores(self, found: MultinomialSolution) -> np.ndarray:
         """Return the scores of all rows for each class, float64 (K, n)."""
         return self._scores(found.classes)
 
-    def _scores(self, classes: list[Solution]) -> np.ndarray:
+    def _scores(self, classes: list[RegressionSolution]) -> np.ndarray:
         return np.stack([solution.fit.scores for solution in classes]) + _free_of(classes) @ self._free
 
-    def _judged(self, lam: float, classes: list[Solution], bound: float) -> Solutions:
+    def _judged(self, lam: float, classes: list[RegressionSolution], bound: float) -> MultinomialSolution:
         """Return the solutions with optimal unpenalized coefficients, and the duality gap over all classes.
 
         bound: known lower bound on the objective.
@@ -167,12 +167,14 @@ class MultinomialRegression:
         return self._with_free(classes, free, objective, max(objective - bound, 0.0))
 
     @staticmethod
-    def _with_free(classes: list[Solution], free: np.ndarray, objective: float, gap: float) -> Solutions:
+    def _with_free(
+        classes: list[RegressionSolution], free: np.ndarray, objective: float, gap: float
+    ) -> MultinomialSolution:
         """Return the solutions with other unpenalized coefficients, float64 (K, k)."""
         found = [of._replace(fit=of.fit._replace(free=mine)) for of, mine in zip(classes, free, strict=True)]
-        return Solutions(found, objective, gap)
+        return MultinomialSolution(found, objective, gap)
 
-    def _steepest(self, lam: float, residuals: np.ndarray, classes: Sequence[Solution] = ()) -> float:
+    def _steepest(self, lam: float, residuals: np.ndarray, classes: Sequence[RegressionSolution] = ()) -> float:
         """Return the largest ratio of slope to penalty over all columns and classes.
 
         residuals: float64 (K, n), weighted by row. classes: solutions whose ridge penalty is added to the slopes.
@@ -237,18 +239,18 @@ class MultinomialRegression:
         along = np.linalg.lstsq(weighted @ self._free.T, self._free @ residuals.T, rcond=None)[0]
         return residuals - along.T @ weighted
 
-    def start(self, coefficients: np.ndarray) -> Solutions:
+    def start(self, coefficients: np.ndarray) -> MultinomialSolution:
         """Return a starting point from coefficients of the original columns, float64 (K, p)."""
         classes = []
         for each, given, before in zip(self.of, coefficients, self.nothing.classes, strict=True):
             known = np.array(given, np.float64)
             known[each.unpenalised] = 0.0  # these are computed anew
-            support, scores = np.flatnonzero(known), scores_of(each.regression.features, known)
+            support, scores = np.flatnonzero(known), row_scores(each.regression.features, known)
             fit = before.fit._replace(scores=scores)
             classes.append(before._replace(support=support, values=known[support], fit=fit))
-        return Solutions(classes, np.inf, np.inf)
+        return MultinomialSolution(classes, np.inf, np.inf)
 
-    def terms(self, found: Solutions) -> list[Terms]:
+    def terms(self, found: MultinomialSolution) -> list[NonzeroCoefficients]:
         """Return the nonzero and unpenalized coefficients of each class; intercepts and unpenalized coefficients sum to
         0 over classes.
         """
@@ -259,7 +261,7 @@ class MultinomialRegression:
         moved = float(np.mean([model.intercept for model in models])) if self._intercept else 0.0
         return [model._replace(intercept=model.intercept - moved) for model in models]
 
-    def model(self, found: Solutions) -> tuple[np.ndarray, np.ndarray]:
+    def model(self, found: MultinomialSolution) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients, float64 (K, p), and intercepts, (K,), of `terms`."""
         terms = self.terms(found)
         coefficients = np.zeros((len(terms), self.of[0].regression.features.count))
@@ -268,7 +270,7 @@ class MultinomialRegression:
         return coefficients, np.array([model.intercept for model in terms])
 
 
-def _free_of(classes: Sequence[Solution]) -> np.ndarray:
+def _free_of(classes: Sequence[RegressionSolution]) -> np.ndarray:
     """Return the unpenalized coefficients of all classes, float64 (K, k)."""
     return np.stack([solution.fit.free for solution in classes])
 

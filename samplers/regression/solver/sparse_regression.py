@@ -18,23 +18,23 @@ from typing import NamedTuple
 import numpy as np
 
 from blocks.errors import RequestError
-from samplers.regression.data.features import Features
+from samplers.regression.data.features import FeatureColumns
 from samplers.regression.data.shifted_features import shifted
-from samplers.regression.linear_algebra.columns import combine, dense
+from samplers.regression.linear_algebra.columns import combine, dense_columns
 from samplers.regression.linear_algebra.free_columns import DEPENDENT, orthonormal
-from samplers.regression.linear_algebra.vectors import combined, inner, project
-from samplers.regression.losses.logistic import Labels
+from samplers.regression.linear_algebra.vectors import combine_rows, inner_product, project_out
+from samplers.regression.losses.logistic import LogisticTarget
 from samplers.regression.losses.loss import Loss
 from samplers.regression.losses.newton import NewtonLoss
-from samplers.regression.losses.poisson import Counts, require_counts
-from samplers.regression.losses.squared import Squared
-from samplers.regression.solver.limit import Limit
-from samplers.regression.solver.working_sets import Penalty, Regression, Solution
+from samplers.regression.losses.poisson import PoissonTarget, require_counts
+from samplers.regression.losses.squared import SquaredLoss
+from samplers.regression.solver.solver_limit import SolverLimit
+from samplers.regression.solver.working_sets import ColumnPenalties, RegressionSolution, WorkingSetRegression
 
 LOSSES: dict[str, Callable[[np.ndarray, np.ndarray | None, np.ndarray], Loss]] = {
-    "squared": Squared,
-    "logistic": lambda y, weights, free: NewtonLoss(Labels(y), weights, free),
-    "poisson": lambda y, weights, free: NewtonLoss(Counts.of(y), weights, free),
+    "squared": SquaredLoss,
+    "logistic": lambda y, weights, free: NewtonLoss(LogisticTarget(y), weights, free),
+    "poisson": lambda y, weights, free: NewtonLoss(PoissonTarget.of(y), weights, free),
 }
 # ratio of mean to standard deviation: above it, sums of a column lose digits, and differences of squares more
 _FAR = 1e3
@@ -51,7 +51,7 @@ class LinearModel(NamedTuple):
     coefficients: np.ndarray  # float64 (p,)
 
 
-class Terms(NamedTuple):
+class NonzeroCoefficients(NamedTuple):
     """Nonzero coefficients: scores are intercept + the sum of the values times the columns."""
 
     intercept: float
@@ -59,20 +59,20 @@ class Terms(NamedTuple):
     values: np.ndarray  # float64 (m,), nonzero coefficients
 
 
-class Moments(NamedTuple):
+class ColumnMoments(NamedTuple):
     """Weighted moments of p columns, float64 (p,)."""
 
     means: np.ndarray
     norms: np.ndarray  # square roots of the sums of squares
     deviations: np.ndarray  # 0 for constant columns
 
-    def shifted(self, shifts: np.ndarray, total: float) -> Moments:
+    def shifted(self, shifts: np.ndarray, total: float) -> ColumnMoments:
         """Return the moments of the columns plus one shift per column, float64 (p,). total: total weight of the
         rows.
         """
         means = self.means + shifts
         norms = np.where(shifts != 0, math.sqrt(total) * np.hypot(self.deviations, means), self.norms)
-        return Moments(means, norms, self.deviations)
+        return ColumnMoments(means, norms, self.deviations)
 
 
 class SparseRegression:
@@ -88,7 +88,7 @@ class SparseRegression:
 
     def __init__(
         self,
-        features: Features,
+        features: FeatureColumns,
         y: np.ndarray,
         loss: str = "squared",
         *,
@@ -97,7 +97,7 @@ class SparseRegression:
         standardize: bool = False,
         share: float = 1.0,
         factors: np.ndarray | None = None,
-        moments: Moments | None = None,
+        moments: ColumnMoments | None = None,
         positive: bool = False,
     ) -> None:
         _check(features, y, loss, weights, share, factors)
@@ -111,24 +111,27 @@ class SparseRegression:
         if moments is None:
             moments = needed_moments(features, weights, intercept=intercept, standardize=standardize)
         self._intercept, self._lacking = intercept, features.offsets
-        shifts = shifts_of(features.offsets, moments, intercept=intercept)
+        shifts = column_shifts(features.offsets, moments, intercept=intercept)
         if shifts is not None:
             total = features.rows if weights is None else float(weights.sum())
             features, moments = shifted(features, shifts), moments.shifted(shifts, total)
             self._lacking = -shifts if self._lacking is None else self._lacking - shifts
         self.constant = self._constant(features, moments) if intercept or standardize else np.empty(0, np.int64)
-        penalty = Penalty(share * factors, (1 - share) * factors if share < 1 else np.zeros(1))
+        penalty = ColumnPenalties(share * factors, (1 - share) * factors if share < 1 else np.zeros(1))
         if standardize:
             squares = penalty.l2 * moments.deviations**2 if share < 1 else penalty.l2
-            penalty = Penalty(penalty.l1 * moments.deviations, squares)
-        free = [np.ones((int(intercept), features.rows)), dense(features.gather(self.unpenalised), features.rows)]
+            penalty = ColumnPenalties(penalty.l1 * moments.deviations, squares)
+        free = [
+            np.ones((int(intercept), features.rows)),
+            dense_columns(features.gather(self.unpenalised), features.rows),
+        ]
         self.free = np.concatenate(free)
         self.loss: Loss = LOSSES[loss](y, weights, self.free)
         norms = _finite(self._norms(features, moments))
-        self.regression = Regression(features, self.loss, penalty, norms, positive=positive)
-        self._nothing: Solution | None = None
+        self.regression = WorkingSetRegression(features, self.loss, penalty, norms, positive=positive)
+        self._nothing: RegressionSolution | None = None
 
-    def _constant(self, features: Features, moments: Moments) -> np.ndarray:
+    def _constant(self, features: FeatureColumns, moments: ColumnMoments) -> np.ndarray:
         known = moments.deviations == 0
         if not self._intercept:
             known[self.unpenalised] = False
@@ -136,11 +139,11 @@ class SparseRegression:
             known &= moments.norms > 0 if self._lacking is None else (moments.norms > 0) | (self._lacking != 0)
         return np.flatnonzero(known)
 
-    def _norms(self, features: Features, moments: Moments) -> np.ndarray:
+    def _norms(self, features: FeatureColumns, moments: ColumnMoments) -> np.ndarray:
         """Return the norms of the weighted columns after projecting out the unpenalized columns, float64 (p,)."""
         roots, norms = self.loss.roots, moments.norms
         if self._intercept:
-            total = features.rows if roots is None else inner(roots, roots)
+            total = features.rows if roots is None else inner_product(roots, roots)
             norms = math.sqrt(total) * moments.deviations
         free = orthonormal(self.loss.free)
         axes = free.basis[int(self._intercept) :]
@@ -153,7 +156,7 @@ class SparseRegression:
         again[self.unpenalised], left[self.unpenalised] = False, 0.0
         left = np.sqrt(np.maximum(left, 0.0))
         for some in _few(np.flatnonzero(again), features.rows):
-            found = self._left_over(dense(features.gather(some), features.rows), free.basis)
+            found = self._left_over(dense_columns(features.gather(some), features.rows), free.basis)
             left[some] = np.where(found > DEPENDENT * norms[some], found, 0.0)
         return left
 
@@ -162,12 +165,12 @@ class SparseRegression:
         if self.loss.roots is not None:
             columns *= self.loss.roots
         for column in columns:
-            project(basis, column)
-            project(basis, column)
-        return np.array([math.sqrt(inner(column, column)) for column in columns])
+            project_out(basis, column)
+            project_out(basis, column)
+        return np.array([math.sqrt(inner_product(column, column)) for column in columns])
 
     @property
-    def nothing(self) -> Solution:
+    def nothing(self) -> RegressionSolution:
         """Return the solution at lambda_max, where all penalized coefficients are 0. Raises RequestError if lambda_max
         is 0.
         """
@@ -185,7 +188,7 @@ class SparseRegression:
         return self._nothing
 
     @property
-    def limit(self) -> Limit:
+    def limit(self) -> SolverLimit:
         """Return the limit of the solver."""
         return self.regression.limit
 
@@ -198,7 +201,7 @@ class SparseRegression:
         """Return `number` lambdas, float64, in geometric progression from lambda_max to lambda_max * ratio."""
         return lambdas_below(self.largest, number, ratio)
 
-    def path(self, lambdas: Iterable[float], tolerance: float) -> Iterator[Solution]:
+    def path(self, lambdas: Iterable[float], tolerance: float) -> Iterator[RegressionSolution]:
         """Yield a solution for each lambda, each started from the previous solution.
 
         tolerance: maximum duality gap, relative to the loss of the null model.
@@ -208,11 +211,11 @@ class SparseRegression:
             solution = self.regression.solve(lam, solution, tolerance * self.nothing.fit.loss)
             yield solution
 
-    def scores(self, solution: Solution) -> np.ndarray:
+    def scores(self, solution: RegressionSolution) -> np.ndarray:
         """Return the scores of all rows, float64 (n,)."""
-        return solution.fit.scores + combined(solution.fit.free, self.free)
+        return solution.fit.scores + combine_rows(solution.fit.free, self.free)
 
-    def terms(self, solution: Solution) -> Terms:
+    def terms(self, solution: RegressionSolution) -> NonzeroCoefficients:
         """Return the nonzero and unpenalized coefficients of a solution."""
         free = solution.fit.free[int(self._intercept) :]
         columns = np.concatenate([solution.support, self.unpenalised[free != 0]])
@@ -221,10 +224,10 @@ class SparseRegression:
         columns, values = columns[order], values[order]
         intercept = float(solution.fit.free[0]) if self._intercept else 0.0
         if self._lacking is not None:
-            intercept -= inner(self._lacking[columns], values)
-        return Terms(intercept, columns, values)
+            intercept -= inner_product(self._lacking[columns], values)
+        return NonzeroCoefficients(intercept, columns, values)
 
-    def model(self, solution: Solution) -> LinearModel:
+    def model(self, solution: RegressionSolution) -> LinearModel:
         terms = self.terms(solution)
         coefficients = np.zeros(self.regression.features.count)
         coefficients[terms.columns] = terms.values
@@ -236,25 +239,27 @@ def lambdas_below(largest: float, number: int, ratio: float) -> np.ndarray:
     return largest * np.geomspace(1.0, ratio, number) if number > 1 else np.array([largest * ratio])
 
 
-def needed_moments(features: Features, weights: np.ndarray | None, *, intercept: bool, standardize: bool) -> Moments:
+def needed_moments(
+    features: FeatureColumns, weights: np.ndarray | None, *, intercept: bool, standardize: bool
+) -> ColumnMoments:
     """Return the moments that a regression with these options needs, for `SparseRegression`."""
     return moments_of(features, weights, centred=intercept or standardize or features.offsets is not None)
 
 
-def moments_of(features: Features, weights: np.ndarray | None, *, centred: bool) -> Moments:
+def moments_of(features: FeatureColumns, weights: np.ndarray | None, *, centred: bool) -> ColumnMoments:
     """Return the moments of the columns; means and deviations are 0 if columns are not centred."""
     norms = features.squares(features.every, weights)
     features.pool.share(norms.size, lambda begin, end: np.sqrt(norms[begin:end], out=norms[begin:end]))
     if not centred:
         zeros = np.zeros(features.count)
-        return Moments(zeros, norms, zeros)
+        return ColumnMoments(zeros, norms, zeros)
     vector = np.ones(features.rows) if weights is None else weights
     total = float(vector.sum())
     means = features.correlations(features.every, vector) / total
     deviations = np.sqrt(np.maximum(norms**2 / total - means**2, 0.0))
     for some in _few(np.flatnonzero(deviations < np.abs(means) / _FAR), features.rows):
-        means[some], deviations[some] = _in_two_passes(dense(features.gather(some), features.rows), weights)
-    return Moments(means, norms, deviations)
+        means[some], deviations[some] = _in_two_passes(dense_columns(features.gather(some), features.rows), weights)
+    return ColumnMoments(means, norms, deviations)
 
 
 def _in_two_passes(columns: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -287,7 +292,7 @@ def _few(columns: np.ndarray, rows: int) -> Iterator[np.ndarray]:
     return (columns[begin : begin + each] for begin in range(0, columns.size, each))
 
 
-def shifts_of(offsets: np.ndarray | None, moments: Moments, *, intercept: bool) -> np.ndarray | None:
+def column_shifts(offsets: np.ndarray | None, moments: ColumnMoments, *, intercept: bool) -> np.ndarray | None:
     """Return the shift to apply to each column, float64 (p,), before solving; None if no shift is needed.
 
     offsets: float64 (p,), stored offsets, or None. An intercept absorbs constant shifts.
@@ -298,7 +303,7 @@ def shifts_of(offsets: np.ndarray | None, moments: Moments, *, intercept: bool) 
     return np.where(far, -moments.means, 0.0) if far.any() else None
 
 
-def scores_of(features: Features, coefficients: np.ndarray) -> np.ndarray:
+def row_scores(features: FeatureColumns, coefficients: np.ndarray) -> np.ndarray:
     """Return X b, float64 (n,), without column offsets; reads only columns with nonzero coefficients."""
     chosen, found = np.flatnonzero(coefficients), np.zeros(features.rows)
     if chosen.size:
@@ -306,7 +311,7 @@ def scores_of(features: Features, coefficients: np.ndarray) -> np.ndarray:
     return found
 
 
-def told_of_constant(names: Sequence[str]) -> str:
+def constant_columns_warning(names: Sequence[str]) -> str:
     """Return the warning about constant columns."""
     some = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
     what = f"column {some} has" if len(names) == 1 else f"{len(names):,} columns have"
@@ -314,7 +319,7 @@ def told_of_constant(names: Sequence[str]) -> str:
 
 
 def _check(
-    features: Features,
+    features: FeatureColumns,
     y: np.ndarray,
     loss: str,
     weights: np.ndarray | None,
@@ -330,7 +335,7 @@ def _check(
         raise RequestError(f"y must have one value for each of the {features.rows:,} rows of X, got {y.size:,}")
     if not (finite := np.isfinite(y)).all():
         raise RequestError(f"y must be finite numbers, got {y[~finite][0]} in row {int(np.argmin(finite))}")
-    if not np.isfinite(inner(y, y)):
+    if not np.isfinite(inner_product(y, y)):
         raise RequestError("y has values that overflow when squared", "Scale y so that its values are about 1.")
     if loss not in LOSSES:
         raise RequestError(f"loss: unknown loss {loss!r}", f"Choose one of: {', '.join(LOSSES)}.")

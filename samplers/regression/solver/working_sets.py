@@ -21,14 +21,14 @@ import numpy as np
 
 from blocks.compiled import reordered_kernel
 from blocks.errors import WorkFailed
-from samplers.regression.data.features import Features
-from samplers.regression.linear_algebra.columns import entries
-from samplers.regression.losses.loss import Fit, Loss, Part, admitted
-from samplers.regression.solver.correlations import Correlations, Seen, Wanted
-from samplers.regression.solver.dual_gap import DualGap, dual_gap_of, slopes_of, steepest_slope
-from samplers.regression.solver.limit import Limit
+from samplers.regression.data.features import FeatureColumns
+from samplers.regression.linear_algebra.columns import entry_count
+from samplers.regression.losses.loss import CoefficientFit, Loss, PenalizedColumns, admissible_slopes
+from samplers.regression.solver.column_selection import largest_gains, sorted_union
+from samplers.regression.solver.correlations import CandidateCorrelations, ColumnCorrelations, CorrelationRequest
+from samplers.regression.solver.dual_gap import DualGap, compute_dual_gap, penalty_slopes, steepest_slope
 from samplers.regression.solver.screening import safe_radius
-from samplers.regression.solver.selection import largest, union
+from samplers.regression.solver.solver_limit import SolverLimit
 
 _FIRST = 200  # minimum number of columns of the first working set
 # columns of the design per column of a working set, on which work takes at most a tenth of a pass over all columns
@@ -45,29 +45,29 @@ _PATIENCE = 20  # maximum number of consecutive working sets that do not reduce 
 AHEAD = 16  # maximum number of lambdas that one pass over all columns may check
 
 
-class Stalled(WorkFailed):
+class SolverStalled(WorkFailed):
     """Many working sets have not improved the solution."""
 
 
-class Penalty(NamedTuple):
+class ColumnPenalties(NamedTuple):
     """Penalties of p columns at lambda = 1: float64 (p,), or (1,) if all are equal."""
 
     l1: np.ndarray  # 0 for columns that are left out
     l2: np.ndarray
 
-    def at(self, lam: float, columns: np.ndarray) -> Penalty:
+    def at(self, lam: float, columns: np.ndarray) -> ColumnPenalties:
         """Return the penalties at a lambda, float64 (m,), for some columns, int64 (m,)."""
         every = (np.full(columns.size, lam * cost[0]) if cost.size == 1 else lam * cost[columns] for cost in self)
-        return Penalty(*every)
+        return ColumnPenalties(*every)
 
 
-class Solution(NamedTuple):
+class RegressionSolution(NamedTuple):
     """Solution of a regression of n rows and p columns. gap: upper bound on the suboptimality of the objective."""
 
     lam: float
     support: np.ndarray  # int64 (s,), ascending: columns with nonzero coefficients
     values: np.ndarray  # float64 (s,), nonzero coefficients
-    fit: Fit
+    fit: CoefficientFit
     objective: float
     gap: float
 
@@ -78,7 +78,7 @@ class Solution(NamedTuple):
         return b
 
 
-class Regression:
+class WorkingSetRegression:
     """A regression to solve for consecutive lambdas.
 
     norms: float64 (p,), norms of the weighted columns after projecting out the unpenalized columns. positive: whether
@@ -86,31 +86,37 @@ class Regression:
     """
 
     def __init__(
-        self, features: Features, loss: Loss, penalty: Penalty, norms: np.ndarray, *, positive: bool = False
+        self,
+        features: FeatureColumns,
+        loss: Loss,
+        penalty: ColumnPenalties,
+        norms: np.ndarray,
+        *,
+        positive: bool = False,
     ) -> None:
         self.features, self.loss, self.penalty, self.norms, self.positive = features, loss, penalty, norms, positive
-        self.correlations = Correlations(features, loss.roots, norms, penalty.l1, positive=positive)
-        self.usable, self.limit = self.correlations.usable, Limit()
+        self.correlations = ColumnCorrelations(features, loss.roots, norms, penalty.l1, positive=positive)
+        self.usable, self.limit = self.correlations.usable, SolverLimit()
 
-    def nothing(self) -> Solution:
+    def nothing(self) -> RegressionSolution:
         """Return the solution at lambda_max, where all coefficients are 0."""
         fit = self.loss.fit(np.zeros(self.features.rows), np.zeros(len(self.loss.free)))
-        seen = self.correlations.see(Wanted(fit.residual, 0.0, np.empty(0, np.int64)), self.usable)
+        seen = self.correlations.see(CorrelationRequest(fit.residual, 0.0, np.empty(0, np.int64)), self.usable)
 
         def work(begin: int, end: int) -> float:
             of_share = slice(begin, end)
             return lambda_max_of(
-                seen.chosen[of_share], admitted(seen.values[of_share], positive=self.positive), self.penalty.l1
+                seen.chosen[of_share], admissible_slopes(seen.values[of_share], positive=self.positive), self.penalty.l1
             )
 
         lam = max(self.features.pool.share(seen.chosen.size, work))
-        return Solution(lam, np.empty(0, np.int64), np.empty(0), fit, fit.loss, 0.0)
+        return RegressionSolution(lam, np.empty(0, np.int64), np.empty(0), fit, fit.loss, 0.0)
 
     def size(self, support: np.ndarray, growth: int = _GROWTH) -> int:
         """Return the size of a working set, given the columns with nonzero coefficients."""
         return max(_FIRST, self.features.count // _SHARE, growth * support.size)
 
-    def solve(self, lam: float, start: Solution, target: float) -> Solution:
+    def solve(self, lam: float, start: RegressionSolution, target: float) -> RegressionSolution:
         """Return the solution for a lambda with a gap of at most `target`, started from the solution for another
         lambda.
 
@@ -121,12 +127,12 @@ class Regression:
             pass
         return found
 
-    def best(self, lam: float, start: Solution, target: float) -> Solution:
+    def best(self, lam: float, start: RegressionSolution, target: float) -> RegressionSolution:
         """Return the solution as `solve` does; or, if the limit is reached or nothing improves, the best solution so
         far, with a larger gap.
         """
         working_set, found = WorkingSet.beginning(self, lam, start, target), None
-        with suppress(Stalled):
+        with suppress(SolverStalled):
             while not (found or self.limit.reached):
                 found = working_set.improve()
         return found or working_set.solution(working_set.dual_gap.objective)
@@ -138,12 +144,12 @@ class WorkingSet:
     regression.
     """
 
-    regression: Regression
+    regression: WorkingSetRegression
     lam: float
     target: float  # maximum gap
     support: np.ndarray  # int64 (s,), ascending: columns with nonzero coefficients
     values: np.ndarray  # float64 (s,), nonzero coefficients
-    fit: Fit
+    fit: CoefficientFit
     candidates: np.ndarray  # int64, columns that are not screened out
     working: np.ndarray  # int64, ascending: the next working set, which contains the support
     goal: float  # target gap of the problem on the working set
@@ -157,11 +163,13 @@ class WorkingSet:
         self._costs = self.regression.penalty.at(self.lam, self.support)
 
     @classmethod
-    def beginning(cls, regression: Regression, lam: float, start: Solution, target: float) -> WorkingSet:
+    def beginning(
+        cls, regression: WorkingSetRegression, lam: float, start: RegressionSolution, target: float
+    ) -> WorkingSet:
         """Start from the solution for another lambda; the strong rule proposes the first working set."""
         every, most = regression.usable, regression.size(start.support)
         working = regression.correlations.strong(start.fit.residual, lam, start.lam, every, most)
-        working = union(working, start.support) if working.size else working
+        working = sorted_union(working, start.support) if working.size else working
         return cls(regression, lam, target, start.support, start.values, start.fit, every, working, _ALMOST * target)
 
     def following(self, lam: float, read: float, missed: np.ndarray) -> WorkingSet:
@@ -172,11 +180,11 @@ class WorkingSet:
         """
         regression, every = self.regression, self.regression.usable
         most = regression.size(self.support, FURTHER)
-        working = union(regression.correlations.strong(self.fit.residual, lam, read, every, most), missed)
-        began = self.support, self.values, self.fit, every, union(working, self.support)
+        working = sorted_union(regression.correlations.strong(self.fit.residual, lam, read, every, most), missed)
+        began = self.support, self.values, self.fit, every, sorted_union(working, self.support)
         return WorkingSet(regression, lam, self.target, *began, _ALMOST * self.target)
 
-    def improve(self) -> Solution | None:
+    def improve(self) -> RegressionSolution | None:
         """Solve on the working set and check all columns; returns the solution once it is verified, else None.
 
         Raises WorkFailed if many working sets have not improved the solution.
@@ -184,11 +192,11 @@ class WorkingSet:
         self.solve()
         return self.examine()
 
-    def examine(self) -> Solution | None:
+    def examine(self) -> RegressionSolution | None:
         """Check all columns after the working set is solved; see `improve` for the result."""
         return self.judge(self.regression.correlations.see(self.wants(), self.candidates))
 
-    def judge(self, seen: Seen) -> Solution | None:
+    def judge(self, seen: CandidateCorrelations) -> RegressionSolution | None:
         """Return the solution if the candidates' correlations verify it; otherwise choose the next working set."""
         if self.look(seen):
             return self.solution(self.dual_gap.objective)
@@ -204,22 +212,22 @@ class WorkingSet:
         self.stalled = 0 if self.gap < _PROGRESS * self.least else self.stalled + 1
         self.least = min(self.least, self.gap)
         if self.stalled >= _PATIENCE:
-            raise Stalled(
+            raise SolverStalled(
                 f"lambda {self.lam:g}: did not converge: the duality gap stays at {self.least:g}, above the target"
                 f" {self.target:g}",
                 "Give a larger --tolerance, or larger lambdas.",
             )
 
-    def solution(self, objective: float) -> Solution:
-        return Solution(self.lam, self.support, self.values, self.fit, objective, self.gap)
+    def solution(self, objective: float) -> RegressionSolution:
+        return RegressionSolution(self.lam, self.support, self.values, self.fit, objective, self.gap)
 
     def solve(self) -> None:
         if self.working.size:
             working, features, limit = self.working, self.regression.features, self.regression.limit
             costs = self.regression.penalty.at(self.lam, working)
             norms, positive = self.regression.norms[working], self.regression.positive
-            part = Part(features.gather(working), norms, *costs, limit, positive, features.pool)
-            small = entries(part.columns) < _SMALL * features.entries
+            part = PenalizedColumns(features.gather(working), norms, *costs, limit, positive, features.pool)
+            small = entry_count(part.columns) < _SMALL * features.entries
             goal = max(_DEEPER * self.goal if small else self.goal, _ALMOST * self.target)
             before = np.zeros(working.size)
             spread(self.support, self.values, working, before)
@@ -228,29 +236,31 @@ class WorkingSet:
             self.support, self.values = working[kept], found[kept]
             self._costs = self.regression.penalty.at(self.lam, self.support)
 
-    def look(self, seen: Seen) -> bool:
+    def look(self, seen: CandidateCorrelations) -> bool:
         """Compute the gap to the best dual point so far; returns whether it is small enough."""
         regression, penalty = self.regression, self.regression.penalty
         self._chosen, self._gains = seen.chosen, regression.correlations.gains[: seen.chosen.size]
-        slopes = slopes_of(seen.chosen, seen.values, self.support, self._costs.l2 * self.values)
+        slopes = penalty_slopes(seen.chosen, seen.values, self.support, self._costs.l2 * self.values)
 
         def work(begin: int, end: int) -> float:
             of_share = slice(begin, end)
-            mine = admitted(slopes[of_share], positive=regression.positive)
+            mine = admissible_slopes(slopes[of_share], positive=regression.positive)
             some = seen.chosen[of_share], mine, self._gains[of_share]
             return steepest_slope(*some, self.lam, penalty.l1, regression.norms)
 
         steepest = max(regression.features.pool.share(seen.chosen.size, work))
-        self.dual_gap: DualGap = dual_gap_of(regression.loss, self.fit, steepest, *self._costs, self.values)
+        self.dual_gap: DualGap = compute_dual_gap(regression.loss, self.fit, steepest, *self._costs, self.values)
         self.bound = max(self.bound, self.dual_gap.bound)
         self.gap = max(self.dual_gap.objective - self.bound, 0.0)
         return self.gap <= self.target
 
-    def wants(self) -> Wanted:
+    def wants(self) -> CorrelationRequest:
         """Return which correlations to read. The correlations of the support are only needed with a ridge penalty:
         otherwise they are known to be within their limits.
         """
-        return Wanted(self.fit.residual, self.lam, self.support if self._costs.l2.any() else self.support[:0])
+        return CorrelationRequest(
+            self.fit.residual, self.lam, self.support if self._costs.l2.any() else self.support[:0]
+        )
 
     def screen(self, gap: float) -> None:
         """Discard the columns with zero coefficients in every solution, if the gap is much smaller than at the last
@@ -270,10 +280,12 @@ class WorkingSet:
         objective; int64, ascending.
         """
         others = self.regression.size(self.support) - self.support.size
-        return union(largest(self._gains, self._chosen, others, self.regression.features.pool), self.support)
+        return sorted_union(
+            largest_gains(self._gains, self._chosen, others, self.regression.features.pool), self.support
+        )
 
 
-def judge_all(working_sets: Sequence[WorkingSet]) -> list[Solution]:
+def judge_all(working_sets: Sequence[WorkingSet]) -> list[RegressionSolution]:
     """Check all columns in one pass for several solved working sets, each started from the previous one, none of which
     has screened columns; returns the verified solutions.
 

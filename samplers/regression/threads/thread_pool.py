@@ -44,12 +44,12 @@ _read_clock: Any = types.ExternalFunction("clock_gettime", types.int32(types.int
 _MONOTONIC = time.CLOCK_MONOTONIC
 
 
-class Member(NamedTuple):
+class PoolThread(NamedTuple):
     """One of the threads, as seen by kernels."""
 
     rank: int
     size: int  # number of threads in the pool
-    # int64 (size, .), how often each thread has called `meet`, and how long it has waited there, in ns
+    # int64 (size, .), how often each thread has called `thread_barrier`, and how long it has waited there, in ns
     meetings: np.ndarray
 
 
@@ -81,7 +81,7 @@ class ThreadPool:
     def __init__(self, size: int) -> None:
         self.size = size
         self._meetings = np.zeros(counters_spec(size).shape, np.int64)
-        self.members = [Member(rank, size, self._meetings) for rank in range(size)]
+        self.members = [PoolThread(rank, size, self._meetings) for rank in range(size)]
         # runs in the caller's thread alone: how many remain, and how many will follow the next long wait
         self._rests, self._next_rests = 0, 1
         self._cores = _cores_of_their_own(size)
@@ -89,8 +89,8 @@ class ThreadPool:
         self._worker_threads = [WorkerThread(partial(_stay_on, cores), looks) for cores in self._cores[1:]]
 
     def run(self, kernel: Callable[..., object], *arguments: Any) -> None:
-        """Run a kernel, whose first argument is the `Member`, on all threads; or, for some time after long waits, in
-        the caller's thread alone. The result of the kernel must not depend on the number of threads.
+        """Run a kernel, whose first argument is the `PoolThread`, on all threads; or, for some time after long waits,
+        in the caller's thread alone. The result of the kernel must not depend on the number of threads.
         """
         if self.size == 1:
             kernel(*self.members, *arguments)
@@ -157,7 +157,7 @@ nanoseconds: Any = reordered_kernel(since_start) if _compiled else lambda _: tim
 
 
 @reordered_kernel
-def meet(member):
+def thread_barrier(member):
     """Wait until all members have reached this call; each then sees what the others have written."""
     if member.size > 1:
         often = member.meetings[member.rank, 0] + 1
@@ -186,7 +186,7 @@ def own_numbers(member, count):
 
 
 @reordered_kernel
-def summed(sums, count):
+def sum_of_chunks(sums, count):
     """Return the sum of `count` elements from the sums of their chunks."""
     each, total = -(-count // (CHUNKS * _LEAST)) * _LEAST, 0.0
     for c in range(-(-count // max(each, 1))):
@@ -195,7 +195,7 @@ def summed(sums, count):
 
 
 @reordered_kernel
-def greatest(found, count):
+def max_of_chunks(found, count):
     """Return the maximum of nonnegative values, one for each chunk of `count` elements."""
     each, most = -(-count // (CHUNKS * _LEAST)) * _LEAST, 0.0
     for c in range(-(-count // max(each, 1))):
@@ -204,9 +204,9 @@ def greatest(found, count):
 
 
 @reordered_kernel
-def agreed(member, sums, count):
+def barrier_sum(member, sums, count):
     """Return the sum after all members have written the sums of their chunks, which must not be overwritten before the
-    next `meet`.
+    next `thread_barrier`.
     """
-    meet(member)
-    return summed(sums, count)
+    thread_barrier(member)
+    return sum_of_chunks(sums, count)
