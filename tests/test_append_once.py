@@ -260,7 +260,8 @@ def appended(days: Path, ooc: Ooc) -> Path:
 
 def require_damage(ooc: Ooc, place: Path, batch: str, what: str) -> None:
     done = ooc(*f"infer run corpus out.csv --batch {batch} --workers 1".split())
-    assert (done.returncode, done.stderr.splitlines()[0]) == (1, f"ooc: corpus is damaged: {what}")
+    messages = [line for line in done.stderr.splitlines() if line.startswith("ooc: ")]
+    assert (done.returncode, messages[0]) == (1, f"ooc: corpus is damaged: {what}")
     assert not (place / "out.csv").exists()
 
 
