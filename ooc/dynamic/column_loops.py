@@ -267,8 +267,8 @@ def {form}_steps(
         slot, first, last = wave_places(number, wave, order.slots, order.waves, rounds.counts)
         parameters, mine, found = rounds.parameters[slot, first:last], changes[slot, first:last], priorities[first:last]
         if what == SCHEDULE:
-            together, taken = propose(number, order, rounds, proposals)
-            enter(number, independent_{form}(held, together, taken, check), order, rounds)
+            together, taken = parameters_in_flight(number, order, rounds, proposals)
+            enter_round(number, independent_{form}(held, together, taken, check), order, rounds)
         elif what == UPDATE:
             samples += {form}_sums(held, parameters, bands[0], bands[1], rows, shared, sums[slot, first:last])
             count_update(number, wave, order, rounds.counters)
