@@ -53,7 +53,7 @@ def test_what_is_told_of_a_design(made, ooc):
 def test_a_disk_counts_where_the_page_cache_has_no_room(made, monkeypatch):
     plain = plan_regression(made, speed=1e8, memory_bytes=10**9)
     assert "assumed_disk" not in plain
-    monkeypatch.setattr("samplers.regression.path.forecast.memory.available", lambda: 10**6)
+    monkeypatch.setattr("samplers.regression.path.forecast.memory.available_memory", lambda: 10**6)
     facts = plan_regression(made, speed=1e8, disk=1e6, memory_bytes=10**9)
     assert facts["disk_s"] == pytest.approx(facts["read_bytes"] / 1e6)
     assert facts["path_s"] == pytest.approx(facts["disk_s"] + facts["solving_s"])
