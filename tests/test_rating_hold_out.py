@@ -184,8 +184,27 @@ def test_what_cannot_be_held_out_is_refused(tmp_path: Path, ooc: Ooc, options: t
 
 
 def test_ratings_without_a_time_can_be_skipped(tmp_path: Path, ooc: Ooc) -> None:
-    (tmp_path / "ratings").write_text("1,2,3,7\n1,3,3,soon\n1,4,3,\n1,5,3,9\n1,6,3,2015-09-30T10:00:00Z\n")
+    lines = ["1,2,3,2014-09-30", "1,3,3,soon", "1,4,3,", "1,5,3,2015-09-29", "1,6,3,2015-09-30T10:00:00Z"]
+    (tmp_path / "ratings").write_text("\n".join(lines))
     done = ooc("ingest", "ratings", "ratings", "out", "--hold-out", "last-1", "--on-error", "skip")
     assert done.returncode == 0, done.stderr
     assert "skipped 2 bad records, the first: ratings, line 2: 'soon' is not a time" in done.stderr
     assert entries(Matrix(tmp_path / "out-held-out")) == {("1", "6", 3.0)}
+
+
+@pytest.mark.parametrize("options", [(), ("--on-error", "skip")])
+def test_numbers_and_dates_are_not_compared(tmp_path: Path, ooc: Ooc, options: tuple[str, ...]) -> None:
+    """As a number, the year 2016 would be half an hour after 1970-01-01."""
+    (tmp_path / "first.csv").write_text("user,item,rating,time\n1,2,3,2015-09-30\n1,3,3,2014\n")
+    (tmp_path / "second.csv").write_text("user,item,rating,time\n1,4,3,2016\n")
+    when = pa.array([0], pa.timestamp("ms"))
+    third = pa.table({"user": ["2"], "item": ["4"], "rating": [3], "time": when})
+    pyarrow.parquet.write_table(third, tmp_path / "third")
+    hold_out = ("--hold-out", "last-1", *options)
+    for inputs, date, number in (
+        (["first.csv"], "first.csv, line 2", "first.csv, line 3"),
+        (["second.csv", "third"], "third, row 1", "second.csv, line 2"),
+    ):
+        done = ooc("ingest", "ratings", *inputs, "out", *hold_out)
+        assert_refused(done, f"{date}: the time is a date, but {number} has a number")
+        assert not (tmp_path / "out").exists()

@@ -40,6 +40,7 @@ from blocks.ratings.hold_out import HoldOutRule, write_hashes
 from blocks.ratings.input_chunks import RatingsInput, TableRatingsChunk
 from blocks.ratings.matrix import LARGEST, Matrix
 from blocks.ratings.matrix_writer import finish_matrix
+from blocks.ratings.times import require_one_kind
 from blocks.ratings.transposition import write_slices
 from blocks.ratings.worker import SIDES, ParsedRatings, RatingsReaderSettings
 from blocks.stored_dataset import MANIFEST, write_lines
@@ -229,6 +230,7 @@ def _read(pipeline: IngestionPipeline, request: RatingsRequest) -> list[ParsedRa
     matrices: list[_MatrixMarketInput] = []
     with pipeline.reading(sum(map(input_size, request.inputs))) as progress:
         parsed: list[ParsedRatings] = pipeline.parse(_chunks(request, matrices, progress))
+    require_one_kind(each.first_times for each in parsed)
     for matrix in matrices:
         found = sum(each.piece.entries + each.skipped for each in parsed[matrix.first : matrix.last])
         if found != matrix.entries:
@@ -315,7 +317,9 @@ def _write(
     made, columns = _made(request, parsed, blocks), RankedMatrixColumns(column_ids, slice_bounds)
     if held:
         if not (blocks_held := [block["held"] for block in blocks if block["held"]]):
-            raise RequestError("--hold-out: no rating was selected to be held out", "Give a larger fraction.")
+            last = request.hold_out and request.hold_out.last
+            remedy = "Each user keeps one rating, and no user has more." if last else "Give a larger fraction."
+            raise RequestError("--hold-out: no rating was selected to be held out", remedy)
         options = {name: _options(request, held=name == "held") for name in ("train", "held")}
         _finish(held, blocks_held, columns, sides, made | {"options": options["held"]})
         blocks, made = [block["train"] for block in blocks], made | {"options": options["train"]}

@@ -18,7 +18,7 @@ from blocks.ratings.formats import (
     last_section,
     rating_columns,
 )
-from blocks.ratings.times import column_times
+from blocks.ratings.times import ParsedTimes, column_times
 from blocks.text_inputs import InputOpenOptions, TextInput, last_line_end
 
 BLANKS = " \t\r"  # stripped from names
@@ -29,7 +29,7 @@ class TableRatingsChunk:
     """Rows of a Parquet or Arrow file. row: index of the first row.
 
     users, items: distinct names from `trimmed_lines`, and uint32 (N,), the index of each rating's name. values: (N,),
-    NaN if missing. times: float64 (N,), NaN if missing; None if times are not read.
+    NaN if missing. times: N times; None if they are not read.
     """
 
     number: int
@@ -38,7 +38,7 @@ class TableRatingsChunk:
     users: tuple[bytes | list[str], np.ndarray] = field(repr=False)
     items: tuple[bytes | list[str], np.ndarray] = field(repr=False)
     values: np.ndarray = field(repr=False)
-    times: np.ndarray | None = field(default=None, repr=False)
+    times: ParsedTimes | None = field(default=None, repr=False)
 
 
 class RatingsInput:
@@ -84,7 +84,7 @@ def _rows(table: ArrowTable, columns: dict[str, str], numbers: Iterator[int]) ->
         of = dict(zip(dict.fromkeys(wanted), batch.columns, strict=True))
         users, items = _names(of[user]), _names(of[item])
         values = column_numbers(of[rating]).astype(np.float64) if rating else np.ones(users[1].size)
-        times = column_times(of[time]) if time else None
+        times = column_times(of[time], batch.first + 1) if time else None
         yield TableRatingsChunk(next(numbers), table.name, batch.first + 1, users, items, values, times)
 
 

@@ -14,7 +14,7 @@ from blocks.ingestion.word_table import END, END_BYTE
 from blocks.number_fields import BLANK, BREAK, COMMA, TAB, is_blank, is_number, line_end, parse_number, trim_blanks
 from blocks.ratings.formats import HEADER_REMEDY, OPEN_QUOTE, SIDES, TWO_COLONS, RatingsFormat
 from blocks.ratings.input_chunks import TableRatingsChunk
-from blocks.ratings.times import parse_times
+from blocks.ratings.times import ParsedTimes, parse_times
 
 _COLON = 58
 _AT, _LINE, _FOUND = 0, 1, 2  # positions in the state of `split_lines`
@@ -33,12 +33,12 @@ class UserOrItemNames(NamedTuple):
 
 
 class RatingFields(NamedTuple):
-    """Ratings of a chunk: users, items, ratings float64 (N,), and times float64 (N,), None if they are not read."""
+    """Ratings of a chunk: users, items, ratings float64 (N,), and N times, None if they are not read."""
 
     users: UserOrItemNames
     items: UserOrItemNames
     values: np.ndarray
-    times: np.ndarray | None = None
+    times: ParsedTimes | None = None
 
 
 class RatingsParser:
@@ -77,10 +77,10 @@ class RatingsParser:
         names, values, times = names[:found], values[:found], None
         if form.time >= 0:
             spelled = _list_of(join_names(text, names[:, 4:6], form.quote).tobytes())
-            times = parse_times(spelled)
-            wrong |= {int(names[at, 6]): _wrong_time(spelled[at]) for at in np.flatnonzero(np.isnan(times)).tolist()}
-            good = ~np.isnan(times)
-            names, values, times = names[good], values[good], times[good]
+            times = parse_times(spelled, line + names[:, 6])
+            good = ~np.isnan(times.values)
+            wrong |= {int(names[at, 6]): _wrong_time(spelled[at]) for at in np.flatnonzero(~good).tolist()}
+            names, values, times = names[good], values[good], times.only(good)
         for number in sorted(wrong):
             self._note(f"{source}, line {line + number}", *wrong[number])
         users, items = (join_names(text, names[:, side : side + 2], form.quote) for side in (0, 2))
@@ -91,7 +91,7 @@ class RatingsParser:
         low, high = self._range
         good, times = (chunk.values >= low) & (chunk.values <= high), chunk.times
         if times is not None:
-            good &= ~np.isnan(times)
+            good &= ~np.isnan(times.values)
         if isinstance(users, bytes) and isinstance(items, bytes) and good.all():
             return RatingFields(
                 UserOrItemNames(users + END_BYTE, of_users),
@@ -106,7 +106,7 @@ class RatingsParser:
             user, item, value = users[of_users[at]], items[of_items[at]], chunk.values[at]
             wrong = _wrong_row(user, item, value, self._range)
             self._note(f"{chunk.source}, row {chunk.row + at}", *(wrong or _wrong_time("")))
-        kept = None if times is None else times[good]
+        kept = None if times is None else times.only(good)
         return RatingFields(_used(users, of_users[good]), _used(items, of_items[good]), chunk.values[good], kept)
 
     def _text_alone(self, data: bytes, source: str, line: int) -> bytes:

@@ -18,7 +18,7 @@ from blocks.ratings.formats import RatingsFormat
 from blocks.ratings.hold_out import HoldOutRule, entry_hashes
 from blocks.ratings.input_chunks import TableRatingsChunk
 from blocks.ratings.matrix_writer import Entries, last_duplicates, write_row_block
-from blocks.ratings.rating_parser import RatingsParser
+from blocks.ratings.rating_parser import RatingFields, RatingsParser
 from blocks.ratings.transposition import ENTRY, TIMED_ENTRY, WriteColumnsTask, spill_columns, write_columns
 from blocks.shuffle import partition_entries
 
@@ -43,11 +43,12 @@ class RatingsReaderSettings(NamedTuple):
 
 
 class ParsedRatings(NamedTuple):
-    """Result of parsing a chunk."""
+    """Result of parsing a chunk. first_times: see `ParsedTimes.first_of_each_kind`."""
 
     piece: SpilledRows
     skipped: int
     first_problem: str
+    first_times: dict[str, str]
 
 
 class RatingsIngestWorker(BucketSortingWorker):
@@ -67,12 +68,14 @@ class RatingsIngestWorker(BucketSortingWorker):
 
     def warm_up(self) -> None:
         """Run every kernel once on tiny input, to compile it."""
-        self._numbered(LinesChunk(0, "", 1, b"1\t2\t3\n", RatingsFormat(ord("\t"), (0, 1, 2))))
+        line = LinesChunk(0, "", 1, b"1\t2\t3\n", RatingsFormat(ord("\t"), (0, 1, 2)))
+        self._numbered(self._lines.read(line))
         partition_entries(np.zeros(1, self.parsed.entries[0]), 0, 1)
 
     def _parse(self, chunk: LinesChunk | TableRatingsChunk) -> ParsedRatings:
         known = self._lines.skipped
-        entries = self._numbered(chunk)
+        fields = self._lines.read(chunk)
+        entries = self._numbered(fields)
         held = sum(_NAME_BYTES * len(table) + table.letters for table in self._tables.values())
         if held > self._names_bytes:
             raise RequestError(
@@ -82,11 +85,12 @@ class RatingsIngestWorker(BucketSortingWorker):
             )
         skipped = self._lines.skipped - known
         piece = self.leave([entries], 0, entries.size)
-        return ParsedRatings(piece, skipped, self._lines.first_problem if skipped else "")
+        where = f"{chunk.source}, {'line' if isinstance(chunk, LinesChunk) else 'row'}"
+        first_times = fields.times.first_of_each_kind(where) if fields.times else {}
+        return ParsedRatings(piece, skipped, self._lines.first_problem if skipped else "", first_times)
 
-    def _numbered(self, chunk: LinesChunk | TableRatingsChunk) -> np.ndarray:
+    def _numbered(self, found: RatingFields) -> np.ndarray:
         """Return the entries, (N,), with this worker's ids for rows and columns."""
-        found = self._lines.read(chunk)
         entries = np.empty(found.values.size, self.parsed.entries[0])
         for side, name, names in zip(SIDES, ("row", "column"), (found.users, found.items), strict=True):
             ids = self._tables[side].add(names.joined, LINES, 1)[0]
@@ -96,7 +100,7 @@ class RatingsIngestWorker(BucketSortingWorker):
             entries[name] = ids
         entries["value"] = found.values
         if found.times is not None:
-            entries["time"] = found.times
+            entries["time"] = found.times.values
         return entries
 
     def counted(self) -> dict[str, WorkerNameFiles]:
