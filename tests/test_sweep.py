@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import scipy.optimize
 from commands import Ooc
+from processes import gone, until
 
 from samplers.models import open_model
 from samplers.topics.sweep import advice
@@ -71,6 +75,30 @@ def test_a_sweep_has_the_numbers_of_its_runs(tmp_path: Path, ooc_in: Callable[[P
     assert (done.returncode, "data exists and is not the directory of a sweep" in done.stderr) == (2, True)
     done = ooc("sweep", "data", "out", "--topics", "3,x")
     assert (done.returncode, "--topics must be numbers" in done.stderr) == (2, True)
+
+
+def test_a_training_ends_with_its_sweep(tmp_path: Path, ooc: Ooc) -> None:
+    drawn = ("--documents", 80, "--vocabulary", 40, "--topics", 3, "--length", 20)
+    assert ooc("ingest", "synthetic", "data", *drawn).returncode == 0
+    command = [sys.executable, "-m", "ooc", "sweep", "data", "out", "--topics", "2", "--iterations", "1000000"]
+    with subprocess.Popen([*command, "--quiet"], cwd=tmp_path) as process:
+        until((tmp_path / "out" / "topics-2-seed-0" / "metrics.jsonl").exists)
+        trained = [each.pid for each in psutil.Process(process.pid).children(recursive=True)]
+        process.kill()
+    assert trained
+    until(lambda: gone(trained))
+
+
+def test_a_later_sweep_adds_rows_to_the_table(tmp_path: Path, ooc: Ooc) -> None:
+    drawn = ("--documents", 80, "--vocabulary", 40, "--topics", 3, "--length", 20)
+    assert ooc("ingest", "synthetic", "data", *drawn).returncode == 0
+    how = ("--iterations", 3, "--workers", 1, "--quiet", "--json")
+    for topics, seeds, expected in ((2, 2, [(2, 2)]), (3, 1, [(2, 2), (3, 1)])):
+        done = ooc("sweep", "data", "out", "--topics", topics, "--seeds", seeds, *how)
+        assert done.returncode == 0, done.stderr
+        assert [(row["topics"], row["seeds"]) for row in json.loads(done.stdout)["rows"]] == expected
+    with (tmp_path / "out" / "sweep.csv").open() as file:
+        assert [(int(row["topics"]), int(row["seeds"])) for row in csv.DictReader(file)] == expected
 
 
 def test_advice_says_what_the_numbers_allow() -> None:

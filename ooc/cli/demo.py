@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +12,7 @@ import typer
 
 from blocks.errors import RequestError, WorkFailed
 from ooc.cli.variables import without_options
+from ooc.launch.supervised_command import run_supervised
 
 _MARK = "ooc-demo"  # file that marks a directory that a later demo may replace
 
@@ -45,6 +44,5 @@ def demo(
     ]
     for step in steps:
         print(f"\n$ ooc {shlex.join(step)}", flush=True)
-        done = subprocess.run([sys.executable, "-P", "-m", "ooc", *step], env=without_options(), check=False)
-        if done.returncode != 0:
-            raise WorkFailed(f"the demo stopped: `ooc {step[0]}` failed with exit code {done.returncode}")
+        if code := run_supervised(step, env=without_options()):
+            raise WorkFailed(f"the demo stopped: `ooc {step[0]}` failed with exit code {code}")

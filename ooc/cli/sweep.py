@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,8 @@ import typer
 
 from ooc.cli import console
 from ooc.cli.console import Json, Workers, note, print_json
+
+_RUN = re.compile(r"topics-([1-9][0-9]{0,8})-seed-(0|[1-9][0-9]{0,8})")
 
 
 def sweep(
@@ -39,12 +41,14 @@ def sweep(
     """Compare topic models with several numbers of topics.
 
     Trains a run OUT/topics-K-seed-S for each number of topics and seed, one after the other. The same command continues
-    an interrupted sweep, or extends a sweep by more topics or seeds. Writes OUT/sweep.csv: perplexity on held-out
-    documents, coherence (NPMI, C_v), diversity, exclusivity, and stability, which is the overlap of the top words of
-    topics matched between seeds.
+    an interrupted sweep, or extends a sweep by more topics or seeds. Writes OUT/sweep.csv with a row for each number of
+    topics in OUT: perplexity on held-out documents, coherence (NPMI, C_v), diversity, exclusivity, and stability, which
+    is the overlap of the top words of topics matched between seeds.
 
     Example: ooc sweep corpus sweep --topics 10,20,50,100 --seeds 3 --plot sweep.png
     """
+    from itertools import product
+
     from blocks.control_groups import core_count
     from blocks.corpus.dataset import Dataset
     from blocks.corpus.held_out import held_out_dataset
@@ -60,19 +64,18 @@ def sweep(
     held = Dataset(held_out) if held_out else held_out_dataset(corpus)
     _make_directory(out)
     more = [*(("--memory", memory) if memory else ()), *(("--workers", str(workers)) if workers else ())]
+    for number, seed in product(numbers, range(seeds)):
+        run = out / f"topics-{number}-seed-{seed}"
+        if not _is_trained(run, corpus.identity, iterations):
+            note(f"training {run}")
+            _train(data, run, ["--topics", str(number), "--seed", str(seed), "--iterations", str(iterations), *more])
     rows = []
-    for number in numbers:
-        runs: list[dict[str, Any]] = []
-        for seed in range(seeds):
-            run = out / f"topics-{number}-seed-{seed}"
-            if not _is_trained(run, corpus.identity, iterations):
-                note(f"training {run}")
-                _train(
-                    data, run, ["--topics", str(number), "--seed", str(seed), "--iterations", str(iterations), *more]
-                )
-            found = evaluated_once(run, out / "evaluations", corpus, held, workers or core_count(), quiet=console.quiet)
-            runs.append(found | {"elapsed_s": Run(run).last_metrics()["elapsed_s"]})
-        rows.append(summary(number, runs))
+    for number, runs in _trained_runs(out, corpus.identity, iterations).items():
+        found: list[dict[str, Any]] = []
+        for run in runs:
+            each = evaluated_once(run, out / "evaluations", corpus, held, workers or core_count(), quiet=console.quiet)
+            found.append(each | {"elapsed_s": Run(run).last_metrics()["elapsed_s"]})
+        rows.append(summary(number, found))
     with publish_output(out / "sweep.csv") as beside, beside.open("w", encoding="utf-8", newline="") as file:
         write_sweep(rows, file)
     if plot:
@@ -117,19 +120,22 @@ def _is_trained(run: Path, identity: str, iterations: int) -> bool:
     return config["finished"] and (config["dataset"]["identity"], config["iterations"]) == (identity, iterations)
 
 
+def _trained_runs(out: Path, identity: str, iterations: int) -> dict[int, list[Path]]:
+    """Return the finished runs of a sweep by number of topics, both ascending, including those of earlier commands."""
+    runs: dict[int, list[tuple[int, Path]]] = {}
+    for path in out.iterdir():
+        if (name := _RUN.fullmatch(path.name)) and _is_trained(path, identity, iterations):
+            runs.setdefault(int(name[1]), []).append((int(name[2]), path))
+    return {number: [path for _, path in sorted(runs[number])] for number in sorted(runs)}
+
+
 def _train(data: Path, run: Path, options: list[str]) -> None:
     """Start or continue a run, like `ooc train lda --resume`. Raises RequestError or WorkFailed if this fails."""
     from blocks.errors import Interrupted, RequestError, WorkFailed
+    from ooc.launch.supervised_command import run_supervised
 
-    command = [sys.executable, "-m", "ooc", "train", "lda", str(data), str(run), "--resume", "--quiet", *options]
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, process_group=0
-    ) as training:  # it gets none of our signals
-        try:
-            code = training.wait()
-        except KeyboardInterrupt:
-            training.terminate()  # it commits its state first
-            code = Interrupted.exit_code
+    command = ["train", "lda", str(data), str(run), "--resume", "--quiet", *options]
+    code = run_supervised(command, stdout=subprocess.DEVNULL)
     remedy = "See the message above; run the same command again to continue the sweep."
     if code == Interrupted.exit_code:
         raise Interrupted(f"{run} was interrupted", "Run the same command again to continue the sweep.")
