@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -31,7 +32,10 @@ def test_from_the_command_line_to_predictions(made, tmp_path, ooc):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("run: 5 lambdas in ")
     assert "ooc predict run" in done.stdout
-    assert "path of 5 lambdas, 1 worker, up to " in done.stderr
+    announced = re.search(r"path of 5 lambdas, 1 worker, up to ([0-9,]+) MB of memory", done.stderr)
+    assert announced
+    taken = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])["memory_bytes"]
+    assert taken / 1e6 <= int(announced[1].replace(",", "")) < 250  # not all that the machine has
     facts = json.loads(ooc("info", "run", "--json").stdout)
     assert (facts["iterations"], facts["finished"]) == ({"planned": 5, "done": 5}, True)
     assert "no damage found" in ooc("verify", "run").stdout

@@ -26,7 +26,7 @@ from samplers.options import TrainingResources, by_keywords, check_machines, of_
 from samplers.programs import target
 from samplers.regression.data.design_features import known_moments
 from samplers.regression.options import RegressionOptions
-from samplers.regression.path.plan import PathMemoryPlan, plan_path
+from samplers.regression.path.plan import PathMemoryPlan, largest_bytes, plan_path
 from samplers.regression.path.training import LambdaPathTraining
 from samplers.regression.program import RegressionProgram, row_file
 from samplers.regression.rounds.solver import MOST_STEPS, selection_rule
@@ -256,7 +256,7 @@ def follow_path(
         lambdas = count_of(program.length, "lambda")
         steps = f"path of {lambdas}" if program.length > 1 else lambdas
         folds = f" and {count_of(program.folds, 'fold')}" if program.folds else ""
-        stderr.print_note(announcement(design, steps + folds, plan.workers, plan.held + plan.room))
+        stderr.print_note(announcement(design, steps + folds, plan.workers, largest_bytes(plan, program)))
     weighted = program.sample_weight is not None or program.folds > 0
     shifts = column_shifts(design.offsets, known_moments(design), intercept=program.intercept)
     prepare_regression(design, program.loss, weighted=weighted, shifted=shifts is not None)

@@ -17,6 +17,7 @@ from samplers.training_preparation import budget_of
 _PROCESS = 170_000_000  # resident bytes of a process that has loaded the kernels
 LEAST_ROOM = 16_000_000  # minimum bytes for working sets; a training with less memory is refused
 
+_ENTRY = 40  # bytes of an entry in a working set: up to five copies of its row and value
 _STATE_OF_COLUMN = 13  # bytes of a generation per column: known cosine, and whether the column is a candidate
 _STATE_OF_ROW = 208  # bytes of a generation per row: residuals
 _GENERATIONS = 3  # number of generations on disk while the third replaces the first
@@ -49,6 +50,13 @@ def plan_path(
             f"Give a larger --memory{f', or leave {left_out} out' if left_out else ''}.",
         )
     return PathMemoryPlan(workers, held, budget - held)
+
+
+def largest_bytes(plan: PathMemoryPlan, program: RegressionProgram) -> int:
+    """Return the maximum memory of a path: with all columns in its working sets, or all that the plan allows."""
+    design = program.design
+    entries = design.rows * design.columns if design.dense else design.entries
+    return plan.held + min(plan.room, min(plan.workers, program.regressions) * _ENTRY * entries)
 
 
 def disk_needed(data: Path, folds: int) -> int:
