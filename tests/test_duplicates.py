@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import random
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -98,6 +99,24 @@ def test_neither_workers_nor_a_split_change_what_is_left_out(place: Path, ooc_in
     assert again.returncode == 0
     told = ooc("info", "three").stdout
     assert "11 documents left out, with the same tokens as an earlier one" in told
+
+
+def test_no_dataset_lacks_its_list(place: Path, ooc_in: Callable[[Path], Ooc]) -> None:
+    """The list appears before the dataset, and the list that a crash between them left is replaced."""
+    ooc = ooc_in(place)
+    for more in ([], ["--hold-out", "30%"]):
+        out, listing = place / "crashed", place / "crashed-duplicates.csv"
+        command = ("ingest", "jsonl", "in.jsonl", "crashed", "--deduplicate", "exact", "--workers", 1, *more)
+        assert ooc(*command).returncode == 0
+        assert listing.stat().st_ctime_ns <= out.stat().st_ctime_ns
+        written = listing.read_bytes()
+        shutil.rmtree(out)
+        done = ooc(*command)
+        assert done.returncode == 0, done.stderr
+        assert listing.read_bytes() == written
+        assert ooc(*command).returncode == 2
+        shutil.rmtree(out)
+        shutil.rmtree(place / "crashed-held-out", ignore_errors=True)
 
 
 def test_what_cannot_be_compared_is_refused(place: Path, ooc_in: Callable[[Path], Ooc]) -> None:

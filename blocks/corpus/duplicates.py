@@ -13,6 +13,7 @@ from blocks.outputs import publish_output
 
 LEFT_OUT = "left-out.npz"  # name of the file that says which documents to leave out
 _LEAST = 0.5  # similarity that can be asked for
+_HEADER = ["document", "name", "kept_document", "kept_name", "similarity"]
 
 
 class ChunkSignatures(NamedTuple):
@@ -50,5 +51,13 @@ def write_list(rows: list[list[Any]], path: Path) -> None:
     """Publish the rows of `blocks.corpus.duplicate_search.DuplicateSearch.listed` as CSV."""
     with publish_output(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["document", "name", "kept_document", "kept_name", "similarity"])
+        writer.writerow(_HEADER)
         writer.writerows(rows)
+
+
+def is_leftover_list(path: Path, out: Path) -> bool:
+    """Return whether an interrupted ingestion wrote this list: there is no dataset, and the file is such a list."""
+    if out.exists() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.readline(1 << 10).rstrip(b"\r\n") == ",".join(_HEADER).encode()

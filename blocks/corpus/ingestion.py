@@ -117,8 +117,8 @@ def ingest(
             table = write_table(pipeline, asked, read)
             chosen, blocks = choose_and_shuffle(pipeline, asked, budget, reading, read, together)
         finish_corpus(target, asked, inputs, read, chosen, blocks, table, together)
-    if duplicates and request.duplicates_file:
-        write_list(duplicates.listed, Path(request.duplicates_file))
+        if duplicates and request.duplicates_file:  # before the dataset appears, so that no dataset lacks its list
+            write_list(duplicates.listed, Path(request.duplicates_file))
     return Dataset(request.out)
 
 

@@ -11,6 +11,7 @@ from blocks.append import require_replaceable
 from blocks.arrow_tables import pyarrow_module
 from blocks.corpus import uci
 from blocks.corpus.dataset import Dataset
+from blocks.corpus.duplicates import is_leftover_list
 from blocks.corpus.held_out_fraction import HeldOutFraction
 from blocks.corpus.partition import BLOCK_TOKENS, PART_TOKENS
 from blocks.corpus.stop_words import read_stop_words
@@ -186,7 +187,8 @@ def _check_deduplicate(request: CorpusRequest) -> None:
             f"--deduplicate reads the inputs twice, and {once} can be read only once", "Write it to a file first."
         )
     if request.duplicates_file:
-        require_free(Path(request.duplicates_file), overwrite=request.overwrite)
+        listed = Path(request.duplicates_file)
+        require_free(listed, overwrite=request.overwrite or is_leftover_list(listed, Path(request.out)))
 
 
 def _base_of(request: CorpusRequest) -> Dataset | None:

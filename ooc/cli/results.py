@@ -188,7 +188,7 @@ def _check_assignments(path: Path, out: Path, *, overwrite: bool) -> None:
     from blocks.outputs import require_free
     from samplers.topics import word_topics
 
-    if path == out:
+    if path.resolve() == out.resolve():
         raise RequestError(f"{out} is named twice, as OUT and by --assignments", "Name two files.")
     word_topics.check_table_format(path)
     require_free(path, overwrite=overwrite)
