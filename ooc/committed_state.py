@@ -74,7 +74,10 @@ class CommittedState:
         return (PENDING, *slices) if self._totals else slices
 
     def publish(self, cells: CellFile, cursor: TrainingCursor) -> None:
-        """Commit the current state as the newest generation. cells: local state, already written."""
+        """Commit the current state as the newest generation.
+
+        cells: local state, already written.
+        """
         arrays: dict[str, np.ndarray | ArrayPieces] = {**self._arrays.primary()}
         if self._totals:
             arrays |= self._totals.to_commit()

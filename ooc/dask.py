@@ -32,8 +32,11 @@ _MEMORY_SHARE = 0.8  # fraction of a worker's memory limit that its rank gets
 
 
 class DaskRankPlacement(NamedTuple):
-    """Dask worker of a rank. host: host of its address. cores: number of threads. memory: memory limit in bytes, 0 for
-    none.
+    """Dask worker of a rank.
+
+    host: host of its address.
+    cores: number of threads.
+    memory: memory limit in bytes, 0 for none.
     """
 
     address: str
@@ -245,7 +248,10 @@ class _RanksStart:
             client.cancel(futures, force=True)
 
     def _port(self) -> int:
-        """Return a port for rank 0. Raises WorkFailed if a worker is lost, RequestError if it has no ooc."""
+        """Return a port for rank 0.
+
+        Raises WorkFailed if a worker is lost, RequestError if it has no ooc.
+        """
         addresses = [place.address for place in self._places]
         try:
             found = self._client.run(free_port, workers=addresses, on_error="return")

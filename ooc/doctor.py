@@ -34,7 +34,12 @@ FEW_FILES = 1024
 
 
 class MachineAdvice(NamedTuple):
-    """A piece of advice. what: the finding. why: its effect. remedy: what to do."""
+    """A piece of advice.
+
+    what: the finding.
+    why: its effect.
+    remedy: what to do.
+    """
 
     what: str
     why: str
@@ -164,9 +169,11 @@ def _version(package: str) -> str | None:
 def _processor() -> dict[str, Any]:
     """Return facts about processor cores.
 
-    logical: number of cores of the machine. usable: number of cores that this process may use. quota: limit of the
-    control group in cores. workers: default number of workers. load: mean number of cores used by all processes in the
-    last minute.
+    logical: number of cores of the machine.
+    usable: number of cores that this process may use.
+    quota: limit of the control group in cores.
+    workers: default number of workers.
+    load: mean number of cores used by all processes in the last minute.
     """
     lines = _read(Path("/proc/cpuinfo")).splitlines()
     told = dict(line.partition(":")[::2] for line in lines if ":" in line)
@@ -186,7 +193,10 @@ def _processor() -> dict[str, Any]:
 
 
 def _memory() -> dict[str, Any]:
-    """Return memory in bytes. limit: limit of the control group with the least memory left."""
+    """Return memory in bytes.
+
+    limit: limit of the control group with the least memory left.
+    """
     limit = memory_limit()
     return {
         "total": psutil.virtual_memory().total,

@@ -35,24 +35,24 @@ class Phase:
     """One pass over all cells.
 
     order: outer loop over the grid. With "slice", all cells of a slice are visited together; with "block", all cells of
-    a block. With "grid", all cells are one unit, whose parts are the blocks, and there is no local state. writes:
-    whether local state changes.
+        a block. With "grid", all cells are one unit, whose parts are the blocks, and there is no local state.
+    writes: whether local state changes.
 
     staged: whether units are processed one after the other, each in the stages that `schedule` returns, with an
-    `aggregate` after every stage. Otherwise the parts of all units are processed in any order, with one `aggregate` at
-    the end of the phase.
+        `aggregate` after every stage. Otherwise the parts of all units are processed in any order, with one `aggregate`
+        at the end of the phase.
 
     overlaps: whether each part of a stage waits only for the parts of the previous stage that it `follows`, rather than
-    for the whole stage. The parts change shared arrays, not deltas.
+        for the whole stage. The parts change shared arrays, not deltas.
 
     alone: whether only the first of several machines runs this phase, a phase of `initial`, on its own data. The
-    program's `spread_arrays` are copied from it to all machines before the next phase that is not `alone`.
+        program's `spread_arrays` are copied from it to all machines before the next phase that is not `alone`.
 
     travels: how the phase uses the slices' model state, if this state travels on a ring of machines (see
-    `ooc.ring.rotation`). "made": each machine in turn adds its share, starting from 0. "changed": each machine in turn
-    receives the state and changes it. "shown": each machine in turn receives the state, which no machine changes and
-    which stays on its rank. "looked at": each machine reads the state on its own rank. State made by a phase of
-    `initial` is part of the generations of the machine on which it is stored.
+        `ooc.ring.rotation`). "made": each machine in turn adds its share, starting from 0. "changed": each machine in
+        turn receives the state and changes it. "shown": each machine in turn receives the state, which no machine
+        changes and which stays on its rank. "looked at": each machine reads the state on its own rank. State made by a
+        phase of `initial` is part of the generations of the machine on which it is stored.
     """
 
     name: str
@@ -71,8 +71,10 @@ class Phase:
 
 
 class LocalState(NamedTuple):
-    """Layout of the numbers stored for each token. below: if not 0, all numbers are nonnegative and less than
-    `below`."""
+    """Layout of the numbers stored for each token.
+
+    below: if not 0, all numbers are nonnegative and less than `below`.
+    """
 
     dtype: str
     width: int
@@ -83,13 +85,17 @@ class LocalState(NamedTuple):
 class Job:
     """A part of a unit (a slice or a block, depending on the phase's order), as handed to a worker.
 
-    bounds: int64 (P+1,), the first word (in a slice) or document (in a block) of each part of the unit. data: the
-    unit's immutable data: a TokenBlock or WordSlice of a corpus, a RowBlock or MatrixColumnSlice of a matrix, a
-    SampleBlock of samples, or None for the grid. state: (rows, width), local state in memory. bases: int64 (B,), row of
-    word-major position 0 of each block (can be negative, as only rows of cells in memory exist). shared: arrays that
-    all workers read. delta: this worker's own arrays, to which it adds. stream: key of the job's random numbers:
-    (iteration, phase, unit, stage, part). passage: the part of the slice's travelling state, or None. starts: first row
-    of each block, or first column of each slice, followed by the total count.
+    bounds: int64 (P+1,), the first word (in a slice) or document (in a block) of each part of the unit.
+    data: the unit's immutable data: a TokenBlock or WordSlice of a corpus, a RowBlock or MatrixColumnSlice of a matrix,
+        a SampleBlock of samples, or None for the grid.
+    state: (rows, width), local state in memory.
+    bases: int64 (B,), row of word-major position 0 of each block (can be negative, as only rows of cells in memory
+        exist).
+    shared: arrays that all workers read.
+    delta: this worker's own arrays, to which it adds.
+    stream: key of the job's random numbers: (iteration, phase, unit, stage, part).
+    passage: the part of the slice's travelling state, or None.
+    starts: first row of each block, or first column of each slice, followed by the total count.
     """
 
     phase: str
@@ -139,8 +145,8 @@ class Job:
         """Return the entries of the rows, or columns, in this part of ratings, samples or documents.
 
         Returns offsets, int64 (n+1,), columns (or rows), uint32 (N,), and values, float32 (N,). The entries of a
-        document are the ranks of its distinct words, ascending, and their counts. Raises RequestError for words if the
-        phase goes through slices: a slice of a corpus does not know its documents.
+        document are the ranks of its distinct words, ascending, and their counts.
+        Raises RequestError for words if the phase goes through slices: a slice of a corpus does not know its documents.
         """
         if isinstance(self.data, TokenBlock):
             return document_counts(self.data, self.first, self.last)
@@ -216,7 +222,9 @@ class StaticProgram:
     def writes_slice(self, phase: Phase, stage: int) -> bool:
         """Return whether to write the sliced arrays after a stage, or after a unit of a phase that is not staged.
 
-        Must return True for the last stage that changes a piece. stage: 0 for a phase that is not staged.
+        Must return True for the last stage that changes a piece.
+
+        stage: 0 for a phase that is not staged.
         """
         return False
 
@@ -255,7 +263,10 @@ class StaticProgram:
         return ()
 
     def rooms(self, slice_: int, bounds: np.ndarray) -> np.ndarray:
-        """Return the maximum size in bytes of each part of a slice's travelling state, int64 (P,). bounds: see Job."""
+        """Return the maximum size in bytes of each part of a slice's travelling state, int64 (P,).
+
+        bounds: see Job.
+        """
         return np.zeros(bounds.size - 1, np.int64)
 
     def delta_arrays(self) -> dict[str, ArraySpec]:
@@ -333,19 +344,24 @@ class StaticProgram:
     ) -> dict[str, float]:
         """Add the workers' deltas to the shared arrays; called in the coordinator after a phase or stage.
 
-        answers: answers of the parts in order of units and parts, or in the order of the stage's schedule. Returns sums
-        over tokens for the metrics, which are added up over an iteration and divided by the number of tokens.
+        answers: answers of the parts in order of units and parts, or in the order of the stage's schedule.
+        Returns sums over tokens for the metrics, which are added up over an iteration and divided by the number of
+        tokens.
         """
         return {}
 
     def measure(self, sweep: Sweep, shared: Arrays) -> dict[str, float]:
-        """Return sums over the data, from which `objective` is computed. sweep: function that runs one of
-        `reading_phases`."""
+        """Return sums over the data, from which `objective` is computed.
+
+        sweep: function that runs one of `reading_phases`.
+        """
         return {}
 
     def objective(self, sums: dict[str, float], shared: Arrays) -> dict[str, float]:
-        """Return the objective and its terms for the current state. sums: sums that `measure` returned, over all
-        machines."""
+        """Return the objective and its terms for the current state.
+
+        sums: sums that `measure` returned, over all machines.
+        """
         return sums
 
     def export(self, sweep: Sweep, shared: Arrays, directory: Path) -> None:

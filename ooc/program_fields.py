@@ -97,7 +97,10 @@ def program_options(program: type) -> dict[str, Any]:
 
 
 def convert_option(program: Any, name: str, value: Any, kind: Any) -> Any:
-    """Convert the value of an option to its type. Raises RequestError if the value cannot be converted."""
+    """Convert the value of an option to its type.
+
+    Raises RequestError if the value cannot be converted.
+    """
     try:
         return convert(value, kind)
     except ValidationError as error:
@@ -107,7 +110,10 @@ def convert_option(program: Any, name: str, value: Any, kind: Any) -> Any:
 
 
 def set_options(program: Any, given: Mapping[str, Any]) -> None:
-    """Set the options of a program to given values or defaults. Raises RequestError for unknown or invalid options."""
+    """Set the options of a program to given values or defaults.
+
+    Raises RequestError for unknown or invalid options.
+    """
     kinds, name_of = program_options(type(program)), type(program).__name__
     for name, value in given.items():
         if name not in kinds:

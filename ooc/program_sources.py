@@ -110,8 +110,11 @@ def digest_of(files: Iterable[Path]) -> xxhash.xxh3_128:
 
 
 class CompiledDependencies(NamedTuple):
-    """What compiled functions depend on. files: files that define the functions and all that they may call. constants:
-    global constants in the functions, as bytes."""
+    """Files and constants that compiled functions depend on.
+
+    files: files that define the functions and all that they may call.
+    constants: global constants in the functions, as bytes.
+    """
 
     files: list[Path]
     constants: list[bytes]
@@ -125,7 +128,7 @@ class CompiledDependencies(NamedTuple):
 
 
 def dependencies(functions: Iterable[Callable[..., Any]]) -> CompiledDependencies:
-    """Return what functions depend on when they are compiled."""
+    """Return the files and constants that functions depend on when they are compiled."""
     values = referenced_names(functions)[1]
     modules = {str(getattr(each, "__module__", "")) for each in [*functions, *values]}
     modules |= {each.__name__ for each in values if isinstance(each, ModuleType)}
@@ -149,8 +152,8 @@ def dispatcher_of(value: Any) -> Any | None:
 
 
 def referenced_names(functions: Iterable[Callable[..., Any]], *given: Any) -> tuple[set[str], list[Any]]:
-    """Return the names in functions and in all compiled functions that they may call, in whatever file, and the values
-    that they refer to, always in the same order.
+    """Return the names in functions and in all compiled functions that they may call, in any file, and the values of
+    these names, always in the same order.
 
     given: values that the functions may be given, which are included.
     """
@@ -177,12 +180,12 @@ def _used_in(function: Callable[..., Any], names: set[str]) -> list[Any]:
     found += [*(plain.__defaults__ or ()), *(plain.__kwdefaults__ or {}).values()]
     used: dict[str, None] = {}
     of_module: dict[str, None] = {}
-    for code in codes:  # which grows by inner functions
+    for code in codes:  # the list grows by inner functions during the loop
         used |= dict.fromkeys(code.co_names)
         of_module |= {each.argval: None for each in dis.get_instructions(code) if each.opname == "LOAD_GLOBAL"}
         codes += [each for each in code.co_consts if isinstance(each, CodeType)]
     found += [plain.__globals__[name] for name in of_module if name in plain.__globals__]
-    for value in found:  # which grows by what modules have
+    for value in found:  # the list grows during the loop by the values in modules
         if isinstance(value, ModuleType) and _package(value.__name__) not in PACKAGES:
             have = [getattr(value, name) for name in used if hasattr(value, name)]
             modules = [each for each in found if isinstance(each, ModuleType)]

@@ -50,14 +50,19 @@ def check_ranks(ranks: int) -> None:
 
 
 def starter(ranks: int, otherwise: str = "") -> str:
-    """Return the command that starts `ranks` ranks in the same way as the current ones. otherwise: command if they were
-    not started with srun."""
+    """Return the command that starts `ranks` ranks in the same way as the current ones.
+
+    otherwise: command if they were not started with srun.
+    """
     command = "srun" if _TASKS in os.environ else otherwise
     return f"{command} -n {ranks} " if command else ""
 
 
 def node_directory() -> Path:
-    """Return the directory on the node's local disk. Raises RequestError if there is none."""
+    """Return the directory on the node's local disk.
+
+    Raises RequestError if there is none.
+    """
     for name in _DISKS:
         if (place := os.environ.get(name)) and Path(place).is_dir():
             return Path(place)

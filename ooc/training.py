@@ -89,10 +89,11 @@ def train(
 ) -> dict[str, Any]:
     """Train a run from its newest generation to its configured number of iterations, then write its model.
 
-    ring: machines that train together, each with its own run and shard; rank 0 writes the model. max_time: seconds
-    after which to stop as if interrupted. callback: called after each iteration; a true result ends training. Returns
-    the last line of the metrics. After committing everything, raises Interrupted on SIGINT, SIGTERM or SIGHUP, and
-    TimeOver after max_time.
+    ring: machines that train together, each with its own run and shard; rank 0 writes the model.
+    max_time: seconds after which to stop as if interrupted.
+    callback: called after each iteration; a true result ends training.
+    Returns the last line of the metrics. After committing everything, raises Interrupted on SIGINT, SIGTERM or SIGHUP,
+    and TimeOver after max_time.
     """
     stop = StopRequest(max_time)
     dataset = run.dataset(open_rows)

@@ -61,8 +61,8 @@ class StopRequest:
 def interruption(run: Run, reason: str | None, told: str, remedy: str, ring: Ring | None) -> Interrupted:
     """Return the exception for a training that stops early.
 
-    told: description of the saved state, for the message. ring: on a ring, only the exception of rank 0 carries the
-    data for `--json`.
+    told: description of the saved state, for the message.
+    ring: on a ring, only the exception of rank 0 carries the data for `--json`.
     """
     kind = TimeLimitReached if reason in (MAX_TIME, JOB_END) else Interrupted
     facts = {"run": str(run.path), "stopped": reason, **run.last_metrics()}
@@ -181,8 +181,10 @@ def run_steps(run: Run, steps: TrainingSteps, stop: StopRequest, *, quiet: bool)
 
 
 def end_training(run: Run, steps: TrainingSteps, reason: str | None, ring: Ring | None) -> dict[str, Any]:
-    """Log the end of a training, and return the last line of the metrics. Raises Interrupted if there is a reason for
-    stopping early."""
+    """Log the end of a training, and return the last line of the metrics.
+
+    Raises Interrupted if there is a reason for stopping early.
+    """
     run.log(f"{f'stopped by {reason}' if reason else 'done'} {steps.position}")
     if reason:
         saved = f"{steps.position}; everything is saved"
@@ -197,7 +199,10 @@ def rewind_metrics(run: Run, iteration: int, start: dict[str, Any]) -> dict[str,
 
 
 def add_line(run: Run, line: dict[str, Any], *, is_first: bool) -> dict[str, Any]:
-    """Add a line to the metrics and the metrics file, and return the line. is_first: whether this is rank 0."""
+    """Add a line to the metrics and the metrics file, and return the line.
+
+    is_first: whether this is rank 0.
+    """
     line = run.add_metrics(line)
     if is_first:
         metrics_file.update_metrics_file(run, line)

@@ -23,8 +23,12 @@ Known = Mapping[str, tuple[str, Collection[str]]]  # per parameter: the term for
 
 
 class UserFunction(NamedTuple):
-    """A function of a user's program. tree: its syntax tree. file: its file. before: number of lines before the
-    function."""
+    """A function of a user's program.
+
+    tree: its syntax tree.
+    file: its file.
+    before: number of lines before the function.
+    """
 
     name: str
     tree: ast.FunctionDef
@@ -80,8 +84,9 @@ def assignment_targets(node: ast.AST) -> Sequence[ast.AST]:
 def names_used(function: Callable[..., Any], *given: Any) -> set[str] | None:
     """Return the names in a function and in all compiled functions that it may call, in whatever file.
 
-    given: what the function may be given. Returns None if it uses anything else than compiled functions, modules,
-    classes, numbers, arrays and numba's own functions, as that could call what is not seen here.
+    given: what the function may be given.
+    Returns None if it uses anything else than compiled functions, modules, classes, numbers, arrays and numba's own
+    functions, as that could call what is not seen here.
     """
     names, values = referenced_names([function], *given)
     for value in values:

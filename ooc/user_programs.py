@@ -59,7 +59,10 @@ def is_dynamic(target: str) -> bool:
 
 
 def find_program(target: str) -> type[Any]:
-    """Import a program, "module:Class". Raises RequestError with the reason if that fails."""
+    """Import a program, "module:Class".
+
+    Raises RequestError with the reason if that fails.
+    """
     name, _, program = target.partition(":")
     cannot = f"program {target} cannot be imported"
     try:
@@ -143,7 +146,10 @@ def _place_of_method(program: StaticProgram, name: str) -> str:
 
 
 def _checked_specs(program: StaticProgram, method: str) -> dict[str, ArraySpec]:
-    """Return the array specs that a method returns. Raises RequestError if they are invalid."""
+    """Return the array specs that a method returns.
+
+    Raises RequestError if they are invalid.
+    """
     specs = getattr(program, method)()
     if wrong := _wrong_in(specs):
         where = f"{_place_of_method(program, method)}: `{method}`"
@@ -171,7 +177,9 @@ def _wrong_in(specs: Any) -> str | None:
 
 
 def metrics_of_method(method: Callable[..., Any], *arguments: Any, single: str = "") -> dict[str, float]:
-    """Return the metrics that a method of a program returns. Raises WorkFailed unless they are numbers by name.
+    """Return the metrics that a method of a program returns.
+
+    Raises WorkFailed unless they are numbers by name.
 
     single: name for a number that is returned without a dictionary, if that is allowed.
     """

@@ -130,7 +130,7 @@ def run() -> NoReturn:
 
 
 def _is_read_no_more(descriptor: int) -> bool:
-    """Return whether a file descriptor is a pipe that no process reads any more."""
+    """Return whether a file descriptor is a pipe whose readers have all closed it."""
     looks = select.poll()
     looks.register(descriptor, select.POLLOUT)
     return any(event & (select.POLLERR | select.POLLHUP) for _, event in looks.poll(0))
@@ -172,7 +172,9 @@ def _fail(what: str, remedy: str, code: int) -> NoReturn:
 
 
 def _drop_output() -> None:
-    """Discard what could not be written to standard output; Python would try again at its end, and exit with 120."""
+    """Discard buffered output that cannot be written: otherwise Python would try to write it at exit, and exit with
+    code 120.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

@@ -44,7 +44,7 @@ _COMMANDS = {
         "train lda corpus optimized --topics 4 --iterations 22 --optimize-every 2",
         *(
             command.format(run)
-            for run in ("two-phase", "sparse-gibbs")  # whose models are counts and means of counts
+            for run in ("two-phase", "sparse-gibbs")  # the models of these two store counts, and means of counts
             for command in (
                 "infer {0} corpus {0}.csv",
                 "infer {0} corpus {0}-top.csv --top 2",

@@ -28,7 +28,10 @@ Table = dict[str, Any]
 
 
 class ConfigFileValue(NamedTuple):
-    """A value from a config file, in command-line form. where: the file and the table in it."""
+    """A value from a config file, in command-line form.
+
+    where: the file and the table in it.
+    """
 
     value: Any
     where: str
@@ -39,9 +42,10 @@ def read_config(
 ) -> dict[str, ConfigFileValue]:
     """Return the values in a config file for a command, by parameter name.
 
-    words: words that invoke the command, such as ("train", "lda"). parameters: parameters of the command, by their
-    names in the file. shared: whether a file without tables holds options of many commands. Raises RequestError if the
-    file cannot be read or contains a name that no command has.
+    words: words that invoke the command, such as ("train", "lda").
+    parameters: parameters of the command, by their names in the file.
+    shared: whether a file without tables holds options of many commands.
+    Raises RequestError if the file cannot be read or contains a name that no command has.
     """
     content = _read(path)
     if shared or any(isinstance(value, dict) for value in content.values()):
@@ -91,7 +95,8 @@ def _where(path: Path, table: str) -> str:
 def _check(path: Path, table: Table, command: Any, name: str) -> None:
     """Raise RequestError for an option or a table that no command has.
 
-    command: the command or group that the table is for. name: name of the table, such as train.lda.
+    command: the command or group that the table is for.
+    name: name of the table, such as train.lda.
     """
     below = _below(command)
     known = dict.fromkeys(option for each in _singles(command) for option in command_parameters(each))

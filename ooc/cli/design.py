@@ -140,7 +140,10 @@ def ingest(kind: str, given: dict[str, Any]) -> None:
 
 
 def tell(facts: dict[str, Any], held: str, started: float, as_json: bool) -> None:
-    """Print a summary of the new dataset. started: start time on the monotonic clock, in seconds."""
+    """Print a summary of the new dataset.
+
+    started: start time on the monotonic clock, in seconds.
+    """
     if facts["made"].get("queries"):
         note("note: qid, the query id of a row, is ignored")
     seconds = round(time.monotonic() - started, 3)
@@ -169,7 +172,10 @@ _DEFAULTS = (None, False, 0, "fail")
 
 
 def ingest_table(given: dict[str, Any]) -> None:
-    """Run `ooc ingest csv` on columns of numbers. Raises RequestError for options that only apply to text."""
+    """Run `ooc ingest csv` on columns of numbers.
+
+    Raises RequestError for options that only apply to text.
+    """
     for name in given.keys() - _TAKEN:
         if given[name] not in _DEFAULTS:
             raise RequestError(

@@ -187,7 +187,10 @@ def _table(ranked: RankingMetricsComparison) -> Iterator[str]:
 
 
 def training_ratings(model: FactorModel, run: Path, data: Path | None) -> Matrix:
-    """Return the ratings of the training of a run. data: `--data`."""
+    """Return the ratings of the training of a run.
+
+    data: `--data`.
+    """
     from blocks.ratings.matrix import Matrix
     from ooc.runs.run import Run
     from samplers.factorization.recommendation import require_trained_on

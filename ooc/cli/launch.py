@@ -111,7 +111,10 @@ def launch(
 
 
 def _arguments(name: str, rest: Sequence[str]) -> list[str]:
-    """Return the arguments that every rank gets. name, rest: name and arguments of the command."""
+    """Return the arguments that every rank gets.
+
+    name, rest: name and arguments of the command.
+    """
     return [*name.split(), *(["--log-format=json"] if stderr.is_json() else []), *rest]
 
 

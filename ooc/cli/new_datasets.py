@@ -1,4 +1,4 @@
-"""What the commands of `ooc ingest` share: their resources, shards, and the summary of the new datasets."""
+"""Functions shared by the commands of `ooc ingest`: resources, shards, and the summary of new datasets."""
 
 from __future__ import annotations
 
@@ -53,7 +53,10 @@ def create(
 def print_summary(
     made: Sequence[Dataset | Matrix], shards: int | None, started: float, *, as_json: bool, added: int | None = None
 ) -> None:
-    """Print a summary of the datasets that were created. added: number of documents appended."""
+    """Print a summary of the datasets that were created.
+
+    added: number of documents appended.
+    """
     from blocks.dataset_description import describe, size_summary
 
     if shards is not None:

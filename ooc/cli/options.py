@@ -23,8 +23,10 @@ _CALLBACKS = {"quiet": be_quiet}
 class DescribedCommand:
     """A command: a function that takes keyword arguments, and its parameters in the order of the help.
 
-    Parameters are created on demand, as most commands are not called. on_ring: whether `ooc launch` accepts the
-    command. kind: options class, for a training.
+    Parameters are created on demand, as most commands are not called.
+
+    on_ring: whether `ooc launch` accepts the command.
+    kind: options class, for a training.
     """
 
     __name__: str
@@ -57,7 +59,10 @@ def on_ring(command: DescribedCommand) -> DescribedCommand:
 
 
 def parameter(name: str, annotation: Any, default: Any = Parameter.empty) -> Parameter:
-    """Return an argument or option of a command. annotation: type annotation for typer."""
+    """Return an argument or option of a command.
+
+    annotation: type annotation for typer.
+    """
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -91,7 +96,10 @@ def _option(each: DescribedField, group: str | None) -> Parameter:
 
 
 def read(kind: type[Kind], given: Mapping[str, Any], place: Callable[[Path], Path] = Path) -> Kind:
-    """Return an options object from the parameters of a command. place: function that localizes a path to this rank."""
+    """Return an options object from the parameters of a command.
+
+    place: function that localizes a path to this rank.
+    """
     known = [each for each in described(kind).values() if each.field in given]
     return kind(**{each.field: _value(each, given[each.field], place) for each in known})
 

@@ -174,7 +174,10 @@ def _of_corpus(data: Path | None, asked: PlanOptions) -> tuple[dict[str, Any], I
 
 
 def _design(data: Path) -> Design | None:
-    """Return the dataset if it is a design matrix, None if it is a corpus. Raises RequestError for other kinds."""
+    """Return the dataset if it is a design matrix, None if it is a corpus.
+
+    Raises RequestError for other kinds.
+    """
     from blocks.corpus.dataset import Dataset
     from blocks.design.design import Design
     from blocks.kinds import open_any

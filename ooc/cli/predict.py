@@ -121,7 +121,10 @@ def _of_regression(model: object, data: Path, out: Path, level: str | None, *, a
 
 
 def _lambda(given: str) -> float:
-    """Return the value of --lambda. Raises RequestError if it is invalid."""
+    """Return the value of --lambda.
+
+    Raises RequestError if it is invalid.
+    """
     from blocks.errors import RequestError
 
     with contextlib.suppress(ValueError):

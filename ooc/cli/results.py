@@ -195,7 +195,10 @@ def _check_assignments(path: Path, out: Path, *, overwrite: bool) -> None:
 
 
 def _tell_inferred(out: Path, facts: dict[str, Any], *, as_json: bool) -> None:
-    """Print what `infer` wrote. facts: counts of documents and tokens."""
+    """Print what `infer` wrote.
+
+    facts: counts of documents and tokens.
+    """
     if as_json:
         print_json({"path": str(out), **facts})
         return

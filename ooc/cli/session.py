@@ -56,9 +56,12 @@ RING = (  # options of the processes that a scheduler starts, one on each machin
 
 
 class CommandSession(NamedTuple):
-    """Ring and resources of a command on this machine. ring: None on a single machine. workers, memory: values for this
-    rank, if they differ from the command's options. quiet: whether to print only errors and results. time: seconds
-    until the command must end.
+    """Ring and resources of a command on this machine.
+
+    ring: None on a single machine.
+    workers, memory: values for this rank, if they differ from the command's options.
+    quiet: whether to print only errors and results.
+    time: seconds until the command must end.
     """
 
     ring: Ring | None = None
@@ -81,7 +84,10 @@ class CommandSession(NamedTuple):
         return min((limit for limit in (max_time, self.time) if limit is not None), default=None)
 
     def resources(self, given: Mapping[str, Any]) -> TrainingResources:
-        """Return the resources that a training may use. given: parameters of the command."""
+        """Return the resources that a training may use.
+
+        given: parameters of the command.
+        """
         asked = read(TrainingResources, given, self.place)
         on_node = self.ring is not None and asked.scratch == Path("node")
         if on_node and not of_several(self.ring):
@@ -125,12 +131,19 @@ def in_launch(session: CommandSession) -> Iterator[None]:
 
 
 def options_equal_on_ranks(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return options that must be equal on all ranks in the form that `session` compares. values: by name."""
+    """Return options that must be equal on all ranks in the form that `session` compares.
+
+    values: by name.
+    """
     return {f"--{name}": "not given" if value is None else str(value) for name, value in values.items()}
 
 
 def all_but_paths(kind: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of options, except paths, by name. kind: options class. given: parameters of the command."""
+    """Return the values of options, except paths, by name.
+
+    kind: options class.
+    given: parameters of the command.
+    """
     options = [each for each in described(kind).values() if Path not in (each.type, *get_args(each.type))]
     return {each.name: given.get(each.field, each.default) for each in options}
 
@@ -140,7 +153,7 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
     """Yield the session of a command; leave its ring, if any, at the end of the context.
 
     given: parameters of the command, including the options of RING if a scheduler may start the command, and `run` if
-    it trains.
+        it trains.
     asked: values that must be equal on all ranks, by name.
     """
     transport, rendezvous = given.get(TRANSPORT), given.get("rendezvous")
@@ -175,7 +188,10 @@ def session(given: Mapping[str, Any] = MappingProxyType({}), asked: Any = None) 
 
 
 _OF_RENDEZVOUS = ("key_file", "ring_rank", "ring_size", "join_timeout", "patience", "ports")
-_OF_LAUNCH = ("patience", "ports")  # options of `ooc launch`, too, for which their variables may be meant
+_OF_LAUNCH = (
+    "patience",
+    "ports",
+)  # `ooc launch` has these options, too, and their environment variables may be meant for it
 
 
 def _alone() -> list[str]:
@@ -216,7 +232,8 @@ def _how(ranks: int, starter: str, options: str) -> tuple[str, str]:
 def _on_ring(ring: Ring, run: Path | None, how: tuple[str, str], asked: dict[str, str]) -> Iterator[CommandSession]:
     """Yield the session of a rank that a scheduler has started.
 
-    run: run that the command trains, if any. how: result of `_how`, for the command that resumes.
+    run: run that the command trains, if any.
+    how: result of `_how`, for the command that resumes.
     """
     from ooc import slurm
     from ooc.launch.preflight import check_start
@@ -246,8 +263,9 @@ def _on_ring(ring: Ring, run: Path | None, how: tuple[str, str], asked: dict[str
 class RingCommand(NamedTuple):
     """A command that can run on a ring.
 
-    name: name of the command, such as "train lda", "resume" or "ingest text". rest: arguments of the command, including
-    those from environment variables and the config file. parameters: parsed arguments.
+    name: name of the command, such as "train lda", "resume" or "ingest text".
+    rest: arguments of the command, including those from environment variables and the config file.
+    parameters: parsed arguments.
     """
 
     name: str
@@ -285,7 +303,10 @@ class RingCommand(NamedTuple):
 
 
 def choose(arguments: Sequence[str], ranks: int) -> RingCommand:
-    """Parse the arguments of `ooc`. Raises RequestError if the command cannot run on a ring of this size."""
+    """Parse the arguments of `ooc`.
+
+    Raises RequestError if the command cannot run on a ring of this size.
+    """
     words, able = list(arguments), []
     root = commands(*words[:2])
     for name, command, context in _single(root, root.context_class(root, info_name="ooc launch --")):

@@ -23,8 +23,9 @@ _SOURCES = {"COMMANDLINE": "command line", "ENVIRONMENT": "environment", "DEFAUL
 class EffectiveSetting(NamedTuple):
     """A parameter of a command and its effective value; None if it has no value.
 
-    name: name in a config file. source: command line, environment, file or default. where: the environment variable, or
-    the file and table; "" for other sources.
+    name: name in a config file.
+    source: command line, environment, file or default.
+    where: the environment variable, or the file and table; "" for other sources.
     """
 
     name: str
@@ -37,7 +38,8 @@ class EffectiveSetting(NamedTuple):
 def settings(command: Any, name: str, words: Sequence[str], parent: Any = None) -> list[EffectiveSetting]:
     """Return the settings of all parameters of a command called with `words`; required parameters may be missing.
 
-    name: name of the command in messages. parent: context of the command's group.
+    name: name of the command in messages.
+    parent: context of the command's group.
     """
     asked = copy(command)
     asked.params = [copy(param) for param in command.params]
@@ -110,7 +112,11 @@ def show(
 
 
 def _asked(words: list[str], options: list[str]) -> tuple[list[str], list[EffectiveSetting]]:
-    """Return the words that name a command, and its settings. words: words after `ooc`. options: additional options."""
+    """Return the words that name a command, and its settings.
+
+    words: words after `ooc`.
+    options: additional options.
+    """
     command, context, called = commands(*words[:2]), None, ["ooc"]
     while hasattr(command, "commands"):
         context = command.context_class(command, info_name=called[-1], parent=context)

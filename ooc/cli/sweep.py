@@ -86,7 +86,10 @@ def sweep(
 
 
 def _numbers(text: str) -> list[int]:
-    """Return the distinct numbers of topics in ascending order. Raises RequestError if the text is invalid."""
+    """Return the distinct numbers of topics in ascending order.
+
+    Raises RequestError if the text is invalid.
+    """
     from blocks.errors import RequestError
 
     listed = [each.strip() for each in text.split(",")]
@@ -98,7 +101,10 @@ def _numbers(text: str) -> list[int]:
 
 
 def _make_directory(out: Path) -> None:
-    """Make the directory of a sweep. Raises RequestError if something else is there."""
+    """Make the directory of a sweep.
+
+    Raises RequestError if something else is there.
+    """
     from blocks.errors import RequestError
     from blocks.files import disk_errors
     from ooc.runs.run import CONFIG
@@ -111,7 +117,10 @@ def _make_directory(out: Path) -> None:
 
 
 def _is_trained(run: Path, identity: str, iterations: int) -> bool:
-    """Return whether a run of the sweep is finished. identity: identity of the dataset."""
+    """Return whether a run of the sweep is finished.
+
+    identity: identity of the dataset.
+    """
     from ooc.runs.run import CONFIG, Run
 
     if not (run / CONFIG).exists():
@@ -130,7 +139,10 @@ def _trained_runs(out: Path, identity: str, iterations: int) -> dict[int, list[P
 
 
 def _train(data: Path, run: Path, options: list[str]) -> None:
-    """Start or continue a run, like `ooc train lda --resume`. Raises RequestError or WorkFailed if this fails."""
+    """Start or continue a run, like `ooc train lda --resume`.
+
+    Raises RequestError or WorkFailed if this fails.
+    """
     from blocks.errors import Interrupted, RequestError, WorkFailed
     from ooc.launch.supervised_command import run_supervised
 

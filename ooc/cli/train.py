@@ -42,7 +42,8 @@ _VALUES = {  # fields of the last line of the metrics that are shown
 def trains(name: str, kind: type[Options], data: str) -> Callable[[Callable[..., None]], DescribedCommand]:
     """Return a decorator that turns a function into a command of `ooc train`.
 
-    kind: options class of the command. data: help of the argument DATA.
+    kind: options class of the command.
+    data: help of the argument DATA.
     """
     of_data = parameter("data", Annotated[Path, typer.Argument(help=data)])
 

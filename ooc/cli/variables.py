@@ -30,7 +30,10 @@ def forget_options() -> None:
 
 
 def warn_of_unknown(command: Any) -> None:
-    """Warn about variables that do not match any option. command: command or group to search first."""
+    """Warn about variables that do not match any option.
+
+    command: command or group to search first.
+    """
     unknown = {name for name in os.environ if name.startswith(PREFIX)} - _known(command)
     if not unknown:
         return

@@ -108,7 +108,10 @@ def _polls(run: Path, ended: threading.Event | None) -> Iterator[RunProgress]:
 
 
 def _show(run: Path, stream: IO[str], ended: threading.Event | None = None) -> RunProgress:
-    """Show the progress in a terminal, redrawing it in place. Returns the last progress."""
+    """Show the progress in a terminal, redrawing it in place.
+
+    Returns the last progress.
+    """
     from rich.console import Console
     from rich.live import Live
 

@@ -39,8 +39,8 @@ from ooc.state.slice_file import SliceFile
 from ooc.workers.shared_arrays import SharedArrays, total_bytes
 from ooc.workers.worker import ProgramSpec
 
-_GRACE = 1.0  # seconds
-_SURVEYED = 1 << 12  # parameters that a worker surveys at a time
+_GRACE = 1.0  # seconds to wait for the ring's error after workers were stopped
+_SURVEYED = 1 << 12  # number of parameters that a worker surveys at a time
 _SETTLED = 1e-3  # a new survey is due below this fraction of the sum of priorities after the last survey
 _NEAREST = 16  # the first partial survey covers 1 in 16 parameters
 _WIDER = 2  # factor by which the first chunk grows from survey to survey
@@ -60,9 +60,11 @@ def shared_bytes(design: Design, spec: ProgramSpec, rule: SelectionRule, workers
 class DynamicEngine:
     """Runs rounds of a program over columns of a design that are held in memory, and scans the blocks of the design.
 
-    Use as a context manager. directory: directory of a file that holds the columns instead of memory, and is removed at
-    exit; None for memory. ring: machines that run the rounds together, each with the whole design. Raises RequestError
-    for an invalid rule.
+    Use as a context manager.
+
+    directory: directory of a file that holds the columns instead of memory, and is removed at exit; None for memory.
+    ring: machines that run the rounds together, each with the whole design.
+    Raises RequestError for an invalid rule.
 
     Attributes: `program`; `arrays`, the program's shared arrays; `columns` int64 (m,), the columns held; `parameters`,
     the number of these columns or of their groups; `round`, number of rounds done; `samples`, number of values
@@ -147,7 +149,8 @@ class DynamicEngine:
     def hold(self, columns: np.ndarray | None = None) -> None:
         """Hold the given columns, int64 (m,), ascending, in place of the current ones; None for all columns.
 
-        Sets all priorities to 1. Raises RequestError if the columns do not fit.
+        Sets all priorities to 1.
+        Raises RequestError if the columns do not fit.
         """
         columns = np.arange(self._design.columns) if columns is None else columns
         make_room(self._design, self._room, columns, self._held)

@@ -25,7 +25,10 @@ _NAP = 50e-6  # seconds
 
 
 class MachineExchange:
-    """Exchanges sums and row arrays with the other machines. bounds: int64 (B+1,), first row of each band."""
+    """Exchanges sums and row arrays with the other machines.
+
+    bounds: int64 (B+1,), first row of each band.
+    """
 
     def __init__(
         self,

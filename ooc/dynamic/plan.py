@@ -21,8 +21,13 @@ _BESIDE = 2  # blocks, in addition to one per worker, whose columns are in the f
 
 
 class RoundMemoryPlan(NamedTuple):
-    """Memory plan of a training in rounds. workers: number of processes. in_file: whether the columns are held in a
-    file. bytes: memory of the process tree. columns_bytes: size of the columns in bytes. budget: memory limit in bytes.
+    """Memory plan of a training in rounds.
+
+    workers: number of processes.
+    in_file: whether the columns are held in a file.
+    bytes: memory of the process tree.
+    columns_bytes: size of the columns in bytes.
+    budget: memory limit in bytes.
     """
 
     workers: int

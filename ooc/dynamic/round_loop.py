@@ -21,7 +21,7 @@ from ooc.workers.shared_arrays import ArraySpec
 _ROUNDS = tuple(f"rounds.{name}" for name in RoundState._fields)
 COUNTERS, _PARAMETERS, COUNTS, PRIORITIES, *_TREES = _ROUNDS
 SUMS, _CHANGES = "rounds.partial", "rounds.changes"
-_AT_ONCE = 256  # steps
+_AT_ONCE = 256  # maximum number of steps taken in one call
 
 
 class RoundLoopShape(NamedTuple):
@@ -118,7 +118,7 @@ class RoundLoop:
         """Run rounds `first` to `last` (exclusive) over `parameters` parameters.
 
         Yields True after each poll in which other workers were not ready, and False after each step or several. Raises
-        Stopped if another process has failed.
+        RoundsStopped if another process has failed.
         """
         self._order = self._order._replace(first=first, held=parameters)
         random = {scheduler: generator(self._rule.seed, first, scheduler) for scheduler in self._mine}

@@ -34,9 +34,12 @@ from ooc.workers.shared_arrays import ArraySpec
 class ParameterWave(NamedTuple):
     """Some parameters of a round.
 
-    parameters: int64 (c,), by descending priority. columns: all columns held. bands: the first of this worker's bands,
-    and the band after the last one. sums: float64 (c, B, *`sums_shape`), sums over the rows of each band. changes:
-    float64 (c, *`change_shape`), set by `aggregate` and read by `apply`. priorities: float64 (c,), set by `aggregate`.
+    parameters: int64 (c,), by descending priority.
+    columns: all columns held.
+    bands: the first of this worker's bands, and the band after the last one.
+    sums: float64 (c, B, *`sums_shape`), sums over the rows of each band.
+    changes: float64 (c, *`change_shape`), set by `aggregate` and read by `apply`.
+    priorities: float64 (c,), set by `aggregate`.
     """
 
     parameters: np.ndarray
@@ -51,8 +54,9 @@ class ParameterWave(NamedTuple):
 class WorkerSteps(NamedTuple):
     """Steps that a worker has to take.
 
-    steps: int64 (k, 3), with the fields of a `WorkerStep` in each row. columns, bands, shared: see ParameterWave. sums,
-    changes: of all slots, float64 (slots, parallel, ...).
+    steps: int64 (k, 3), with the fields of a `WorkerStep` in each row.
+    columns, bands, shared: see ParameterWave.
+    sums, changes: of all slots, float64 (slots, parallel, ...).
     """
 
     steps: np.ndarray
@@ -68,8 +72,9 @@ class WorkerSteps(NamedTuple):
 
 
 class ParameterSurvey(NamedTuple):
-    """Parameters, int64 (c,), to survey between rounds. priorities: float64 (c,), filled by the survey. See
-    ParameterWave for the other fields.
+    """Parameters, int64 (c,), to survey between rounds.
+
+    priorities: float64 (c,), filled by the survey. See ParameterWave for the other fields.
     """
 
     parameters: np.ndarray
@@ -79,7 +84,10 @@ class ParameterSurvey(NamedTuple):
 
 
 class BlockScan(NamedTuple):
-    """A block whose columns are scanned. first: index of the block's first column in the design."""
+    """A block whose columns are scanned.
+
+    first: index of the block's first column in the design.
+    """
 
     first: int
     block: SparseDesignBlock | DenseDesignBlock
@@ -90,8 +98,9 @@ class RoundProgram:
     """Base class of low-level programs of the dynamic engine, which work on waves of parameters.
 
     Users write an `ooc.dynamic.program.DynamicProgram` instead. A subclass defines `shared_arrays`, `update`,
-    `aggregate` and `apply`. The coordinator and the process from which workers are forked build equal instances. most:
-    maximum number of columns held at a time; None for all.
+    `aggregate` and `apply`. The coordinator and the process from which workers are forked build equal instances.
+
+    most: maximum number of columns held at a time; None for all.
     """
 
     group = 1  # number of consecutive columns per parameter
@@ -174,7 +183,8 @@ class RoundProgram:
     def survey(self, survey: ParameterSurvey) -> int:
         """Fill `survey.priorities` from the current state. Default: equal priorities.
 
-        Called in a worker between rounds. Returns the number of values read.
+        Called in a worker between rounds.
+        Returns the number of values read.
         """
         survey.priorities[:] = 1.0
         return 0

@@ -25,11 +25,11 @@ SCHEDULE, UPDATE, AGGREGATE, APPLY = range(4)
 
 
 class WorkerStep(NamedTuple):
-    """One step of a worker. what: SCHEDULE, UPDATE, AGGREGATE or APPLY.
+    """One step of a worker.
 
-    schedule: choose the parameters of a round. update: compute sums over this worker's rows for the parameters of a
-    wave. aggregate: add up the sums of all workers, and change the parameters. apply: apply these changes to this
-    worker's rows.
+    what: kind of the step. SCHEDULE chooses the parameters of a round. UPDATE computes sums over this worker's rows for
+        the parameters of a wave. AGGREGATE adds up the sums of all workers, and changes the parameters. APPLY applies
+        these changes to this worker's rows.
     """
 
     what: int
@@ -40,8 +40,9 @@ class WorkerStep(NamedTuple):
 class RoundPipeline(NamedTuple):
     """Overlap of rounds.
 
-    depth: number of rounds that are incomplete at a time, at least 1. schedulers: number of schedulers, at least
-    `depth`. waves: number of waves in a round.
+    depth: number of rounds that are incomplete at a time, at least 1.
+    schedulers: number of schedulers, at least `depth`.
+    waves: number of waves in a round.
     """
 
     depth: int
@@ -58,7 +59,10 @@ class RoundPipeline(NamedTuple):
         return self.schedulers + self.depth
 
     def in_the_making(self, number: int, first: int) -> range:
-        """Return the rounds that are incomplete when round `number` is computed. first: the first round of the run."""
+        """Return the rounds that are incomplete when round `number` is computed.
+
+        first: the first round of the run.
+        """
         return range(max(number - self.depth + 1, first), number)
 
     def steps(self, first: int, last: int, schedulers: Collection[int]) -> np.ndarray:

@@ -45,8 +45,10 @@ class ToyDesign(Design):
 
 
 def try_rounds(spec: ProgramSpec, form: str, rule: SelectionRule, group: int) -> None:
-    """Run once, except for scans, everything that a worker runs in and between rounds. group: number of columns per
-    parameter."""
+    """Run once, except for scans, everything that a worker runs in and between rounds.
+
+    group: number of columns per parameter.
+    """
     design = ToyDesign(form, group)
     program = rounds_of(spec, design, design.columns)
     room, shape = whole_room(design), RoundLoopShape(1, _COLUMNS)

@@ -17,10 +17,14 @@ _SAMPLED = 512  # mean sampled entries per column; designs with more entries are
 
 
 class SelectionRule(NamedTuple):
-    """How the parameters of a round are chosen. schedule: a key of `SCHEDULES`. parallel: maximum number of parameters
-    in a round. candidates: number of draws from which the parameters are chosen. rho: any two columns in a round have
-    |x_j' x_k| < rho, see `ooc.dynamic.candidate_independence`; None for no check. centred: whether x_j' x_k is the
-    correlation rather than the cosine. eta: number added to each priority, as a fraction of the mean priority.
+    """How the parameters of a round are chosen.
+
+    schedule: a key of `SCHEDULES`.
+    parallel: maximum number of parameters in a round.
+    candidates: number of draws from which the parameters are chosen.
+    rho: any two columns in a round have |x_j' x_k| < rho, see `ooc.dynamic.candidate_independence`; None for no check.
+    centred: whether x_j' x_k is the correlation rather than the cosine.
+    eta: number added to each priority, as a fraction of the mean priority.
     """
 
     schedule: str = "priority"
@@ -75,7 +79,8 @@ SCHEDULES: dict[str, Callable[[range, int, SelectionRule, np.random.Generator], 
 def proposals(
     numbers: np.ndarray, order: StepParameters, rule: SelectionRule, random: Mapping[int, np.random.Generator]
 ) -> CandidateProposals:
-    """Return what the rounds with these numbers, int64 (r,), ascending, choose their candidates from.
+    """Return the random numbers or positions from which rounds choose their candidates. numbers: int64 (r,), ascending,
+    the rounds.
 
     random: generators of the schedulers, each of which continues with its next turn.
     """

@@ -129,8 +129,10 @@ class ColumnPassSolver:
             self.engine.survey_if_settled()
 
     def objective(self) -> dict[str, float]:
-        """Return the program's objective. Raises ModelDiverged if the objective is not finite, or far above its initial
-        value."""
+        """Return the program's objective.
+
+        Raises ModelDiverged if the objective is not finite, or far above its initial value.
+        """
         told = metrics_of_method(self.program.objective, self.shared, single="objective")
         value, first = told.get("objective", 0.0), self._first
         if not np.isfinite(self.shared[self.program.coefficient_name]).all() or not np.isfinite(value):

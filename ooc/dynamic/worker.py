@@ -93,8 +93,9 @@ def attach(attachment: DynamicWorkerArguments) -> Callable[[Any], Any]:
 
 
 class RoundWorker:
-    """Handles the messages of one worker. coordinator: id of the process that started the interpreter from which
-    workers are forked.
+    """Handles the messages of one worker.
+
+    coordinator: id of the process that started the interpreter from which workers are forked.
     """
 
     def __init__(

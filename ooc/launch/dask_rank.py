@@ -27,8 +27,9 @@ _NEW_LINES = 1.0  # seconds between checks for new metrics
 class RankTask(NamedTuple):
     """Description of the rank that a task runs.
 
-    topic: topic of the Dask events that the client receives. run: run directory, with the placeholder {rank}. key:
-    shared key of all ranks, as hexadecimal digits.
+    topic: topic of the Dask events that the client receives.
+    run: run directory, with the placeholder {rank}.
+    key: shared key of all ranks, as hexadecimal digits.
     """
 
     topic: str

@@ -26,10 +26,12 @@ _PLACE = re.compile(
 class HostsFileLine(NamedTuple):
     """One line of the hosts file; fields that are not given are None or empty.
 
-    directory: working directory; by default, the launcher's. cores: number of cores for this rank. memory: bytes for
-    this rank. address: IP address at which other ranks can reach this rank; by default, the address that ssh uses.
-    ports: ports on which this rank may listen for other ranks (port: the port of sshd). python: Python interpreter that
-    has ooc; by default, the path of the launcher's interpreter.
+    directory: working directory; by default, the launcher's.
+    cores: number of cores for this rank.
+    memory: bytes for this rank.
+    address: IP address at which other ranks can reach this rank; by default, the address that ssh uses.
+    ports: ports on which this rank may listen for other ranks (port: the port of sshd).
+    python: Python interpreter that has ooc; by default, the path of the launcher's interpreter.
     """
 
     name: str
@@ -49,7 +51,10 @@ class HostsFileLine(NamedTuple):
 
 
 def read_hosts(path: Path) -> list[HostsFileLine]:
-    """Return the hosts in a hosts file. Raises RequestError that names the line and the invalid field."""
+    """Return the hosts in a hosts file.
+
+    Raises RequestError that names the line and the invalid field.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -16,7 +16,9 @@ _HOW = "Create a key that only you can read: (umask 077; openssl rand -hex 32 > 
 
 
 def read_key(path: Path) -> bytes:
-    """Return the 32-byte key in a file. Raises RequestError if the file is not secret or does not contain a key.
+    """Return the 32-byte key in a file.
+
+    Raises RequestError if the file is not secret or does not contain a key.
 
     Like ssh, refuses a file that is owned by this user and that others can read or write.
     """

@@ -45,10 +45,13 @@ _CLEAR = "\r\x1b[K"  # clears the terminal line that shows the progress bar
 class LaunchRequest(NamedTuple):
     """A command to launch.
 
-    arguments: arguments of `ooc`. resume: command that continues the run, for messages. again: function that takes the
-    seconds since the start and returns the arguments that continue the run. restarts: maximum number of automatic
-    restarts. ports: ports on which ranks may listen; None for any port. tunnel: whether ranks connect to each other
-    through ssh (`ooc.launch.ssh_tunnels`). patience: seconds without a heartbeat after which a rank counts as lost.
+    arguments: arguments of `ooc`.
+    resume: command that continues the run, for messages.
+    again: function that takes the seconds since the start and returns the arguments that continue the run.
+    restarts: maximum number of automatic restarts.
+    ports: ports on which ranks may listen; None for any port.
+    tunnel: whether ranks connect to each other through ssh (`ooc.launch.ssh_tunnels`).
+    patience: seconds without a heartbeat after which a rank counts as lost.
     columns: width of the terminal, 0 if there is none.
     """
 
@@ -246,7 +249,7 @@ class Launcher:
         self._joined, self._until = True, float("inf")
 
     def _to_open(self, ranks: Sequence[int]) -> str:
-        """Return what can be done if ranks cannot be reached."""
+        """Return a remedy for ranks that cannot be reached."""
         where = list_names([self._remotes[rank].name for rank in ranks])
         if self._tunnels:
             return forwarding_remedy(where)

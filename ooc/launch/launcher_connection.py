@@ -28,7 +28,10 @@ class LauncherConnection:
         os.dup2(2, 1)
 
     def receive(self) -> dict[str, Any]:
-        """Wait for a message from the launcher. Raises Interrupted if the launcher is gone."""
+        """Wait for a message from the launcher.
+
+        Raises Interrupted if the launcher is gone.
+        """
         line = sys.stdin.buffer.readline(LONGEST)
         if not line:
             raise Interrupted("the launcher has exited or is unreachable")

@@ -1,4 +1,6 @@
-"""What all ranks of a rendezvous share: where they meet, what they say of themselves, and what they learn."""
+"""Definitions shared by all ranks of a rendezvous: its address and key, the introduction of a rank, and the arguments
+to join.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,21 @@ from ooc.ring.credentials import NO_CHECK_TIME, RankCredentials
 from ooc.ring.handshake import Address
 from ooc.ring.ring import PATIENCE
 
-JOIN_TIMEOUT = 600.0  # seconds for all ranks to come
-LONGER = 5.0  # seconds that others wait longer than rank 0, which knows who is missing
-NAME = "rendezvous"  # in the certificates
-_FIRST_NOTE, _NOTES = 10.0, 60.0  # seconds until a rank that waits says so, and between its notes
+JOIN_TIMEOUT = 600.0  # seconds for all ranks to arrive
+LONGER = 5.0  # additional seconds that other ranks wait: rank 0 knows which ranks are missing, and reports first
+NAME = "rendezvous"  # name in all certificates
+_FIRST_NOTE, _NOTES = 10.0, 60.0  # seconds until a waiting rank prints its first note, and between further notes
 
 
 class Rendezvous(NamedTuple):
-    """Where ranks meet. key: 32 bytes that all ranks have, and nobody else. join_timeout: seconds for all to come.
-    patience: see `tcp.join`. ports: ports on which this rank may listen, unless it is rank 0; by default, the port of
-    rank 0, or any port if that is taken."""
+    """Address, key and time limits of a rendezvous.
+
+    key: 32 bytes that all ranks have, and nobody else.
+    join_timeout: seconds for all ranks to arrive.
+    patience: see `tcp.join`.
+    ports: ports on which this rank may listen, unless it is rank 0; by default, the port of rank 0, or any port if that
+        is taken.
+    """
 
     host: str
     port: int
@@ -45,7 +52,10 @@ class Rendezvous(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def introduction(self, address: str, port: int) -> RankIntroduction:
-        """Return what this rank says of itself. address, port: where it listens for the rank before it."""
+        """Return this rank's description of itself for rank 0.
+
+        address, port: where it listens for the rank before it.
+        """
         packages = {"ooc": own_version(), **own_packages()}
         return RankIntroduction(
             self.rank, self.ranks, socket.gethostname(), os.getpid(), packages, address, port, time.time()
@@ -53,7 +63,12 @@ class Rendezvous(NamedTuple):
 
 
 class JoinArguments(NamedTuple):
-    """What a rank has to know to join. listening: where it listens. names: of all hosts. agree: see `tcp.join`."""
+    """Arguments that a rank needs to connect to its neighbours.
+
+    listening: socket on which the rank listens.
+    names: names of all hosts.
+    agree: see `tcp.join`.
+    """
 
     listening: socket.socket
     addresses: list[Address]
@@ -63,7 +78,7 @@ class JoinArguments(NamedTuple):
 
 
 class WaitingNotes:
-    """Say now and then what a rank is waiting for."""
+    """Prints a note from time to time about what a rank is waiting for."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + _FIRST_NOTE
@@ -75,12 +90,14 @@ class WaitingNotes:
 
 
 def at_any_time(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Accept the certificates of this machine's clock or any other: they prove nothing but the key."""
+    """Accept certificates regardless of their period of validity, as clocks differ: they only prove that the peer has
+    the key.
+    """
     context.verify_flags |= NO_CHECK_TIME
     return context
 
 
 def plain_address(address: str) -> str:
-    """Return an IP address, in which IPv4 is not written as IPv6."""
+    """Return an IP address; an IPv4 address mapped to IPv6 is returned as IPv4."""
     found = ipaddress.ip_address(address.partition("%")[0])
     return str(getattr(found, "ipv4_mapped", None) or found)

@@ -10,7 +10,10 @@ from ooc.ring.handshake import listen_at
 
 
 def parse_ports(text: str, option: str) -> range:
-    """Parse a port or a range of ports FIRST-LAST. option: name for the error message."""
+    """Parse a port or a range of ports FIRST-LAST.
+
+    option: name for the error message.
+    """
     found = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", text, re.ASCII)
     first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
     if not 0 < first <= last < 1 << 16:
@@ -27,7 +30,9 @@ def format_ports(ports: range) -> str:
 
 
 def listen_on(address: str, ports: range) -> socket.socket:
-    """Return a socket that listens on the first free port. Raises RequestError if none is free.
+    """Return a socket that listens on the first free port.
+
+    Raises RequestError if none is free.
 
     address: IP address of this machine at which other ranks reach it.
     """

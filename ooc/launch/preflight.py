@@ -27,9 +27,14 @@ _MOST_CLOCKS = 1800.0  # maximum seconds by which clocks may differ, as certific
 class RankDescription(NamedTuple):
     """Description of a rank and its machine.
 
-    packages: versions from `own_packages`. data: path of the dataset, if the command takes one. shard: the "shard"
-    entry of the dataset's manifest. address, port: where the rank listens. group: process group to kill. supervisor:
-    process id of the supervisor to kill. free, needed: bytes of disk space. clock: seconds since 1970.
+    packages: versions from `own_packages`.
+    data: path of the dataset, if the command takes one.
+    shard: the "shard" entry of the dataset's manifest.
+    address, port: where the rank listens.
+    group: process group to kill.
+    supervisor: process id of the supervisor to kill.
+    free, needed: bytes of disk space.
+    clock: seconds since 1970.
     """
 
     version: str
@@ -63,10 +68,12 @@ def own_packages() -> dict[str, str]:
 
 
 def check(hellos: Sequence[RankDescription], names: Sequence[str], clocks: Sequence[float]) -> list[str]:
-    """Check that the ranks can form a ring; returns warnings. Raises RequestError or WorkFailed if they cannot.
+    """Check that the ranks can form a ring; returns warnings.
 
-    names: rank and host of each rank, for messages. clocks: seconds by which each rank's clock is ahead of this
-    machine's clock.
+    Raises RequestError or WorkFailed if they cannot.
+
+    names: rank and host of each rank, for messages.
+    clocks: seconds by which each rank's clock is ahead of this machine's clock.
     """
     mine = own_version()
     for name, hello in zip(names, hellos, strict=True):
@@ -90,7 +97,10 @@ def check(hellos: Sequence[RankDescription], names: Sequence[str], clocks: Seque
 
 
 def check_packages(names: Sequence[str], packages: Sequence[dict[str, str]]) -> None:
-    """Raise RequestError if the package versions of ranks differ. names: rank and host of each rank, for messages."""
+    """Raise RequestError if the package versions of ranks differ.
+
+    names: rank and host of each rank, for messages.
+    """
     if found := _different(packages):
         package, rank = found
         raise RequestError(
@@ -117,7 +127,9 @@ def check_start(ring: Ring, asked: dict[str, str]) -> None:
 
 
 def _different(told: Sequence[dict[str, str]]) -> tuple[str, int] | None:
-    """Return the first name whose value differs between some rank and rank 0, and that rank; None if all are equal."""
+    """Return the first name whose value on some rank differs from its value on rank 0, and this rank; None if all are
+    equal.
+    """
     for rank, theirs in enumerate(told):
         for name, value in told[0].items():
             if theirs.get(name) != value:
@@ -128,7 +140,8 @@ def _different(told: Sequence[dict[str, str]]) -> tuple[str, int] | None:
 def check_order(places: Sequence[str], shards: Sequence[dict[str, Any] | None]) -> None:
     """Raise RequestError unless the ranks' datasets are the shards of one dataset, in rank order.
 
-    places: paths, for messages. shards: "shard" entry of each manifest, or None.
+    places: paths, for messages.
+    shards: "shard" entry of each manifest, or None.
     """
     if list(shards) == [None]:
         return
@@ -153,10 +166,11 @@ def check_addresses(addresses: Sequence[str], hostnames: Sequence[str], names: S
 
 
 def check_reached(names: Sequence[str], problems: Sequence[str], remedy: Callable[[Sequence[int]], str]) -> None:
-    """Raise WorkFailed that names every pair of ranks of which the first cannot connect to the second.
+    """Raise WorkFailed, naming every pair of ranks of which the first cannot connect to the second.
 
-    names: rank and host of each rank. problems: the reason that each rank has told (see `tcp.join`), "" if there is
-    none. remedy: function of the ranks that cannot be reached, which returns what can be done.
+    names: rank and host of each rank.
+    problems: why each rank cannot reach the next one, as it reported (see `tcp.join`); "" if it can.
+    remedy: function of the ranks that cannot be reached, which returns what can be done.
     """
     failed = [rank for rank, problem in enumerate(problems) if problem]
     if failed:
@@ -166,15 +180,18 @@ def check_reached(names: Sequence[str], problems: Sequence[str], remedy: Callabl
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Return names as text; of many, the first few."""
+    """Return names as text; a long list is cut after the first few."""
     first = names[:_MOST_PAIRS]
     return ", ".join(first) + (" and others" if len(names) > len(first) else "")
 
 
 def check_clocks(names: Sequence[str], clocks: Sequence[float]) -> list[str]:
-    """Return warnings about clocks that differ. Raises RequestError if a clock is too far off.
+    """Return warnings about clocks that differ.
 
-    names: rank and host of each rank. clocks: seconds by which each rank's clock is ahead of this machine's clock.
+    Raises RequestError if a clock is too far off.
+
+    names: rank and host of each rank.
+    clocks: seconds by which each rank's clock is ahead of this machine's clock.
     """
     warnings = []
     for name, ahead in zip(names, clocks, strict=True):

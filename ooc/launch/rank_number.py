@@ -20,8 +20,8 @@ _VARIABLES = (  # variables of the rank and of the number of ranks; those of an 
 def place(rank: int | None = None, ranks: int | None = None) -> tuple[int, int]:
     """Return the rank of this process and the number of ranks, by default from the environment.
 
-    A variable of the rank alone counts if `ranks` is given and no scheduler has set both. Raises RequestError if the
-    environment does not give them.
+    A variable of the rank alone counts if `ranks` is given and no scheduler has set both.
+    Raises RequestError if the environment does not give them.
     """
     given = os.environ
     found = [pair for pair in _VARIABLES if pair[1] in given and (pair[0] in given or rank is not None)]

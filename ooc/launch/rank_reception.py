@@ -1,4 +1,4 @@
-"""Rank 0 of a rendezvous: wait for all ranks, check that they fit together, and answer them."""
+"""Rank 0 of a rendezvous: wait for all ranks, check that they are compatible, and send them their answers."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ from ooc.ring import tcp
 from ooc.ring.credentials import RankCredentials, issue_credentials
 from ooc.ring.handshake import MANNERS, Address, ConnectionAcceptor, listen
 
-_GLANCE = 0.2  # seconds until rank 0 looks who is there
+_GLANCE = 0.2  # seconds between checks for new ranks
 
 Present = Mapping[int, tuple[RankIntroduction, socket.socket]]  # by rank
 
 
 class RankReception:
-    """Authenticate ranks that come to rank 0, and read their introductions, by the number of their connection."""
+    """Authenticates the ranks that connect to rank 0, and reads their introductions. Attributes: `introductions`, by
+    number of the connection.
+    """
 
     def __init__(self, shared: RankCredentials) -> None:
         self.introductions: dict[int, RankIntroduction | OocError] = {}  # OocError: why the process cannot join
@@ -69,7 +71,10 @@ class RankReception:
 
 
 def receive_all(meeting: Rendezvous, shared: RankCredentials, connections: contextlib.ExitStack) -> JoinArguments:
-    """Wait for all ranks and answer them. connections: where connections to other ranks are left."""
+    """Wait for all ranks, and send them their answers; returns the arguments with which rank 0 joins.
+
+    connections: stack that closes the connections to other ranks, which stay open.
+    """
     reception = RankReception(shared)
     listening = _listen(meeting)
     with contextlib.ExitStack() as unused:
@@ -86,16 +91,16 @@ def receive_all(meeting: Rendezvous, shared: RankCredentials, connections: conte
         names = [socket.gethostname(), *(there[rank][0].hostname for rank in sorted(there))]
         credentials = issue_credentials(meeting.ranks)
         for rank, (_, connection) in there.items():
-            with contextlib.suppress(OSError):  # `_let_all_go` notices who is gone
+            with contextlib.suppress(OSError):  # `_let_all_go` notices that a rank is gone
                 send(connection, answer(addresses, names, credentials[rank]))
         unused.pop_all()
     return JoinArguments(again, addresses, names, credentials[0], partial(_let_all_go, there, addresses, names))
 
 
 def _let_all_go(there: Present, addresses: Sequence[Address], names: Sequence[str], problem: str) -> None:
-    """Wait until each rank has connected to the next one, and tell all to start.
+    """Wait until each rank has connected to the next one, and tell all ranks to start.
 
-    problem: that of rank 0, see `tcp.join`.
+    problem: why rank 0 cannot reach the next rank, see `tcp.join`.
     Raises WorkFailed on all ranks if some cannot reach the next one, or are gone.
     """
     until, problems = time.monotonic() + tcp.DEADLINE + LONGER, [problem]
@@ -124,14 +129,14 @@ def _let_all_go(there: Present, addresses: Sequence[Address], names: Sequence[st
 
 def _tell_all(there: Present, message: dict[str, Any]) -> None:
     for _, connection in there.values():
-        with contextlib.suppress(OSError):  # the ring notices who is gone
+        with contextlib.suppress(OSError):  # the ring notices that a rank is gone
             send(connection, message)
 
 
 def _listen(meeting: Rendezvous) -> socket.socket:
     """Return the socket of rank 0: at the given IP address if this machine has it, else at all of its addresses.
 
-    A name is not enough to choose one: on Debian a machine's own name is 127.0.1.1 to itself.
+    A host name does not tell the address: on Debian, a machine's own name resolves to 127.0.1.1.
     """
     try:
         ipaddress.ip_address(meeting.host)
@@ -149,7 +154,10 @@ def _listen(meeting: Rendezvous) -> socket.socket:
 
 
 def _all_ranks(door: ConnectionAcceptor, reception: RankReception, meeting: Rendezvous) -> Present:
-    """Wait for all other ranks. Raises WorkFailed if some do not come, RequestError if one does not fit."""
+    """Wait for all other ranks.
+
+    Raises WorkFailed if some do not arrive in time, RequestError if one is not compatible.
+    """
     others, until, notes = meeting.ranks - 1, time.monotonic() + meeting.join_timeout, WaitingNotes()
     own = meeting.introduction("", 0)
     while True:
@@ -174,7 +182,8 @@ def _present(
 ) -> dict[int, tuple[RankIntroduction, socket.socket]]:
     """Return the ranks whose connections are open.
 
-    Raises the error of a rank that cannot join, RequestError if two ranks are the same or one does not fit.
+    Raises the error of a rank that cannot join, RequestError if two processes have the same rank or a rank is not
+    compatible.
     """
     there: dict[int, tuple[RankIntroduction, socket.socket]] = {}
     for number, connection in door.accepted().items():
@@ -208,7 +217,10 @@ def _check_fits(own: RankIntroduction, other: RankIntroduction) -> None:
 
 
 def _addresses(meeting: Rendezvous, there: Mapping[int, RankIntroduction], own_address: Address) -> list[Address]:
-    """Return the addresses of all ranks, once these are checked. own_address: of rank 0."""
+    """Check the addresses of all ranks, and return them.
+
+    own_address: address of rank 0.
+    """
     found = [meeting.introduction(*own_address), *(there[rank] for rank in range(1, meeting.ranks))]
     names = [each.name for each in found]
     check_addresses(
@@ -223,7 +235,7 @@ def _addresses(meeting: Rendezvous, there: Mapping[int, RankIntroduction], own_a
 
 
 def _refuse_all(door: ConnectionAcceptor, error: OocError, others: int) -> None:
-    """Tell the other ranks why rank 0 ends; if the request is wrong, also those that are just about to come."""
+    """Send rank 0's error to the other ranks; if the request is invalid, also to ranks that connect soon afterwards."""
     until = time.monotonic() + (LONGER if isinstance(error, RequestError) else 0.0)
     told = 0
     while True:
@@ -242,7 +254,7 @@ def _local(there: Present) -> Address:
 
 
 def _is_closed(connection: socket.socket) -> bool:
-    """Return whether the other end has closed a connection on which it has nothing to say."""
+    """Return whether the peer has closed a connection on which it does not send anything."""
     try:
         socket.socket.recv(connection, 1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:

@@ -13,8 +13,9 @@ from ooc.launch.remote_rank import RemoteRank
 class RankReport(NamedTuple):
     """Report of a rank about its own end.
 
-    ring: whether the rank failed because of another rank. transient: whether a restart may succeed. begun: whether
-    there is a run that can be continued.
+    ring: whether the rank failed because of another rank.
+    transient: whether a restart may succeed.
+    begun: whether there is a run that can be continued.
     """
 
     code: int
@@ -31,7 +32,10 @@ def first_cause(
     """Return the failure that caused the others.
 
     A rank's report about itself, or an end without a report, takes precedence over the failure that most other ranks
-    report. failed: ranks and reports, in order of time. signalled: whether all ranks were told to stop.
+    report.
+
+    failed: ranks and reports, in order of time.
+    signalled: whether all ranks were told to stop.
     """
     for remote, report in failed:
         if report is None or (report.code not in STOPPED and not report.ring):

@@ -35,7 +35,8 @@ _SIGNALS = {each.value: each.name for each in signal.Signals}
 class SshOptions(NamedTuple):
     """Options of the ssh commands.
 
-    patience: seconds of silence after which a host counts as lost. config: file to use instead of ~/.ssh/config.
+    patience: seconds of silence after which a host counts as lost.
+    config: file to use instead of ~/.ssh/config.
     """
 
     patience: float
@@ -44,8 +45,9 @@ class SshOptions(NamedTuple):
     def command(self, host: HostsFileLine, remote: str, control: Path | None = None) -> list[str]:
         """Return the ssh command that runs a command line on a host.
 
-        The command checks host keys and never asks for a password. control: socket by which `control_command` reaches
-        the ssh process; by default, it cannot be reached.
+        The command checks host keys and never asks for a password.
+
+        control: socket by which `control_command` reaches the ssh process; by default, it cannot be reached.
         """
         seconds = max(1, int(self.patience / _MISSED))
         options = {"BatchMode": "yes", "ConnectTimeout": _CONNECT}
@@ -138,7 +140,10 @@ class RemoteRank:
         return self.code == _LOST and any(words in self.last_words for words in _DROPPED)
 
     def ending(self, begun: bool) -> str:
-        """Describe, for a message, an end without a report. begun: whether the rank had sent its description."""
+        """Describe, for a message, an end without a report.
+
+        begun: whether the rank had sent its description.
+        """
         code, words = self.code or 0, f": {self.last_words}" if self.last_words else ""
         if code == _LOST:
             return f"{'lost its connection or was killed' if begun else 'could not be reached'}{words}"
@@ -174,7 +179,8 @@ class RemoteRank:
     def kill(self, group: int, supervisor: int) -> None:
         """Kill an unresponsive rank through a second ssh connection, and then its own ssh process.
 
-        group: process group of the rank. supervisor: process id of its supervisor.
+        group: process group of the rank.
+        supervisor: process id of its supervisor.
         """
         if group:
             remote = f"kill -KILL {supervisor:d} -{group:d}"
@@ -223,7 +229,10 @@ class RemoteRank:
 
 
 def end_all(remotes: Sequence[RemoteRank], processes: dict[int, tuple[int, int]]) -> None:
-    """Kill several ranks in parallel. processes: process group and supervisor by rank, where known."""
+    """Kill several ranks in parallel.
+
+    processes: process group and supervisor by rank, where known.
+    """
     threads = [
         threading.Thread(target=remote.kill, args=processes.get(remote.rank, (0, 0)), daemon=True) for remote in remotes
     ]

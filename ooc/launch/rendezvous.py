@@ -46,7 +46,7 @@ from ooc.ring.credentials import RankCredentials, key_credentials
 from ooc.ring.handshake import MANNERS, listen_at, prepare_socket
 from ooc.ring.ring import PATIENCE, LocalRing, Ring
 
-_RETRY, _MOST_RETRY = 0.1, 2.0  # seconds until rank 0 is looked for again
+_RETRY, _MOST_RETRY = 0.1, 2.0  # first and maximum number of seconds between attempts to reach rank 0
 _ADDRESS = re.compile(r"(?:\[(?P<ipv6>[0-9A-Fa-f:.]+)\]|(?P<name>[^\s:\[\]]+)):(?P<port>[0-9]{1,5})")
 _BUSY = "TLSV1_UNRECOGNIZED_NAME"  # answer of a rank that is connecting to its neighbours
 
@@ -61,7 +61,11 @@ def rendezvous(
     patience: float = PATIENCE,
     ports: str | None = None,
 ) -> Rendezvous:
-    """Return the rendezvous of this process. address: host:port of rank 0. rank, ranks: see `place`."""
+    """Return the rendezvous of this process.
+
+    address: host:port of rank 0.
+    rank, ranks: see `place`.
+    """
     host, port = _host_and_port(address)
     for name, seconds in (("join-timeout", join_timeout), ("patience", patience)):
         if not 1 <= seconds <= 86400:
@@ -87,10 +91,10 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def join(meeting: Rendezvous) -> Ring:
-    """Return the ring of all ranks; every rank must call this function, and blocks until all have.
+    """Return the ring of all ranks. Every rank must call this function, which blocks until all ranks have called it.
 
-    Raises RequestError if they do not fit together, WorkFailed if some do not come in time or cannot reach the next
-    rank.
+    Raises RequestError if the ranks are not compatible, WorkFailed if some do not arrive in time or cannot reach the
+    next rank.
     """
     if meeting.ranks == 1:
         return LocalRing()
@@ -109,9 +113,11 @@ def join(meeting: Rendezvous) -> Ring:
 
 
 def _introduce(meeting: Rendezvous, shared: RankCredentials, connections: contextlib.ExitStack) -> JoinArguments:
-    """Go to rank 0, and return its answer. connections: where the connection to it is left.
+    """Connect to rank 0, introduce this rank, and return the answer of rank 0.
 
-    If rank 0 is not there, or leaves, it may be about to restart: this rank retries until the timeout.
+    connections: stack that closes the connection to rank 0, which stays open.
+
+    If rank 0 cannot be reached or closes the connection, it may be restarting: this rank retries until the timeout.
     """
     context = at_any_time(shared.context(ssl.PROTOCOL_TLS_CLIENT))
     began, notes, pause = time.monotonic(), WaitingNotes(), _RETRY
@@ -170,9 +176,11 @@ def _ask(
 
 
 def _listen_beside(meeting: Rendezvous, address: str) -> socket.socket:
-    """Return the socket of another rank than 0. address: that of this machine at which other ranks reach it.
+    """Return the socket on which a rank other than 0 listens.
 
-    Raises RequestError, which names this rank, if it cannot listen.
+    address: address of this machine at which other ranks can reach it.
+
+    Raises RequestError, which names this rank, if no port is free.
     """
     name = f"rank {meeting.rank} ({socket.gethostname()})"
     try:

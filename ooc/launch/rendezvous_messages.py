@@ -24,8 +24,10 @@ OTHER_VERSION = "Install the same version of ooc on all ranks."
 
 
 class RankIntroduction(NamedTuple):
-    """Description of a rank, sent by the rank itself. address, port: where it listens for its neighbour. clock: when
-    sent, seconds since 1970; after arrival, seconds ahead of rank 0's clock.
+    """Description of a rank, sent by the rank itself.
+
+    address, port: where the rank listens for its neighbour.
+    clock: when sent, seconds since 1970; after arrival, seconds ahead of rank 0's clock.
     """
 
     rank: int
@@ -64,7 +66,11 @@ def read_introduction(connection: socket.socket, until: float) -> RankIntroducti
 
 
 def answer(addresses: Sequence[Address], names: Sequence[str], credentials: RankCredentials) -> dict[str, Any]:
-    """Return the answer of rank 0 to a rank. addresses, names: of the hosts of all ranks. credentials: of this rank."""
+    """Return the answer of rank 0 to a rank.
+
+    addresses, names: addresses and host names of all ranks.
+    credentials: credentials of the rank that receives the answer.
+    """
     return {"addresses": [*addresses], "names": [*names], "credentials": credentials._asdict()}
 
 
@@ -79,7 +85,7 @@ def read_answer(
     """Return the addresses and host names of all ranks and the credentials of this one, as rank 0 answers.
 
     Raises the error with which rank 0 refuses, RequestError if this version does not understand the answer, OSError if
-    it is late or is no message.
+    it is late or invalid.
     """
     message = _read(connection, _MOST_ANSWER, until)
     _check_refused(message)
@@ -94,12 +100,18 @@ def read_answer(
 
 
 def reached(problem: str) -> dict[str, Any]:
-    """Return the message of a rank that has connected to the next rank, or could not. problem: see `tcp.join`."""
+    """Return the message of a rank that has connected to the next rank, or could not.
+
+    problem: see `tcp.join`.
+    """
     return {"reached": problem[:_LONGEST_PROBLEM]}
 
 
 def read_reached(connection: socket.socket, until: float) -> str:
-    """Return the problem in the message of a rank. Raises OSError if it is late, or is no message."""
+    """Return the problem in the message of a rank.
+
+    Raises OSError if the message is late or invalid.
+    """
     problem = _read(connection, _MOST_INTRODUCTION, until).get("reached")
     if not isinstance(problem, str) or not problem.isprintable() or len(problem) > _LONGEST_PROBLEM:
         raise ConnectionError("it sent an invalid message")
@@ -115,7 +127,7 @@ def read_go(connection: socket.socket, until: float) -> None:
     """Wait until all ranks are connected.
 
     Raises the error with which rank 0 refuses, RequestError if this version does not understand the message, OSError if
-    it is late or is no message.
+    it is late or invalid.
     """
     message = _read(connection, _MOST_INTRODUCTION, until)
     _check_refused(message)
@@ -145,14 +157,20 @@ def _is_name(text: Any) -> bool:
 
 
 def send(connection: socket.socket, message: dict[str, Any]) -> None:
-    """Send a message. Raises OSError on a timeout."""
+    """Send a message.
+
+    Raises OSError on a timeout.
+    """
     data = json.dumps(message).encode()
     connection.settimeout(MANNERS)
     connection.sendall(_LENGTH.pack(len(data)) + data)
 
 
 def _read(connection: socket.socket, most: int, until: float) -> dict[str, Any]:
-    """Read a message of at most `most` bytes. Raises OSError if it is invalid or late."""
+    """Read a message of at most `most` bytes.
+
+    Raises OSError if it is invalid or late.
+    """
     (length,) = _LENGTH.unpack(read_exactly(connection, _LENGTH.size, until))
     try:
         if length <= most and isinstance(found := json.loads(read_exactly(connection, length, until)), dict):

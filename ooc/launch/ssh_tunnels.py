@@ -19,8 +19,8 @@ from ooc.launch.remote_rank import RemoteRank
 from ooc.ring.handshake import Address
 
 LOOPBACK = "127.0.0.1"
-_SECONDS = 30.0  # for one ssh to set up the forwarding
-_AT_ONCE = 8  # commands at a time
+_SECONDS = 30.0  # seconds for one ssh to set up the forwarding
+_AT_ONCE = 8  # number of ssh commands that run at a time
 
 
 class TunnelSockets:
@@ -50,7 +50,7 @@ class TunnelSockets:
             return list(threads.map(forward, remotes))
 
     def close(self) -> None:
-        """Remove the sockets, so that no new connections can be made; those that there are stay."""
+        """Remove the sockets, so that no new connections can be made; existing connections stay open."""
         self._folder.cleanup()
 
 
@@ -77,7 +77,10 @@ def _allocated_port(remote: RemoteRank, words: Sequence[str]) -> int:
 
 
 def forwarding_remedy(names: str) -> str:
-    """Return what can be done on hosts that do not forward ports. names: ranks on these hosts."""
+    """Return a remedy for hosts that do not forward ports.
+
+    names: ranks on these hosts.
+    """
     return (
         f"The sshd of {names} must allow forwarding in its sshd_config: AllowTcpForwarding yes, and no PermitOpen,"
         " PermitListen or DisableForwarding against it. Otherwise, open ports between the hosts and leave --tunnel out."

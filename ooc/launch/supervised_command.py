@@ -27,7 +27,8 @@ def run_supervised(
     """Run `ooc` with arguments until it ends; returns its exit code, 128 plus the signal if a signal killed it.
 
     Ctrl-C, or `is_stopped` returning True, interrupts the command, which then saves its state; a second Ctrl-C ends it.
-    started: function called with the process. options: keyword arguments of subprocess.Popen.
+    started: function called with the process.
+    options: keyword arguments of subprocess.Popen.
     """
     process = subprocess.Popen(
         [sys.executable, "-P", "-c", _START, *arguments],

@@ -47,7 +47,8 @@ def become_supervised() -> None:
 class ProcessSupervisor:
     """Supervisor of one child process.
 
-    child: process id of the child. writing: file descriptor of the pipe to the child's standard input.
+    child: process id of the child.
+    writing: file descriptor of the pipe to the child's standard input.
     """
 
     def __init__(self, child: int, writing: int) -> None:

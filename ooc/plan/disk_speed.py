@@ -32,8 +32,10 @@ class DiskSpeed(NamedTuple):
 
 
 def measure_disk(directory: Path, size: int = 256 << 20) -> DiskSpeed:
-    """Write a file of `size` bytes in a directory, then read it while writing another file. Raises WorkFailed on disk
-    errors."""
+    """Write a file of `size` bytes in a directory, then read it while writing another file.
+
+    Raises WorkFailed on disk errors.
+    """
     failures: list[BaseException] = []
     seconds: dict[str, float] = {}
 

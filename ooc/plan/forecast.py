@@ -18,8 +18,10 @@ _MOVING = 0.4e-9
 
 
 class MeasuredSpeeds(NamedTuple):
-    """Measured speeds. tokens_per_s: speed of one worker with its data in memory. disk, network: bytes per second in
-    both directions together; network is per machine.
+    """Measured speeds.
+
+    tokens_per_s: speed of one worker with its data in memory.
+    disk, network: bytes per second in both directions together; network is per machine.
     """
 
     tokens_per_s: float
@@ -31,10 +33,12 @@ class MeasuredSpeeds(NamedTuple):
 class IterationForecast:
     """Estimated cost of one iteration on one machine.
 
-    state_bytes: size of the local state in a file. saved_bytes: size of a generation, which also has shared arrays.
-    data_bytes: size of the dataset, if it is read from disk in every iteration. read_bytes, written_bytes: bytes of
-    local state, as in metrics.jsonl. rows_bytes: bytes read and written of rows in a file. sent_bytes: bytes sent over
-    the network in the first iteration.
+    state_bytes: size of the local state in a file.
+    saved_bytes: size of a generation, which also has shared arrays.
+    data_bytes: size of the dataset, if it is read from disk in every iteration.
+    read_bytes, written_bytes: bytes of local state, as in metrics.jsonl.
+    rows_bytes: bytes read and written of rows in a file.
+    sent_bytes: bytes sent over the network in the first iteration.
     """
 
     state_bytes: int

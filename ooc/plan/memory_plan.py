@@ -31,11 +31,17 @@ _MOST_BUFFERS = 4  # one being sampled, one being loaded, one being written, and
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What a run keeps in memory. workers: number of processes. resident: all local state stays in memory; otherwise
-    `buffers` units of it do. bytes: memory of all processes. reasons: lines that describe the use of memory. streamed:
-    lines that describe the data not kept in memory. mapped: whether arrays sliced by column are in a file. budget:
-    memory limit in bytes, 0 for none. in_process: whether the training process itself is the only worker. start_mapped:
-    whether arrays that are only used at the start of a run are in a file.
+    """What a run keeps in memory.
+
+    workers: number of processes.
+    resident: all local state stays in memory; otherwise `buffers` units of it do.
+    bytes: memory of all processes.
+    reasons: lines that describe the use of memory.
+    streamed: lines that describe the data not kept in memory.
+    mapped: whether arrays sliced by column are in a file.
+    budget: memory limit in bytes, 0 for none.
+    in_process: whether the training process itself is the only worker.
+    start_mapped: whether arrays that are only used at the start of a run are in a file.
     """
 
     workers: int
@@ -57,12 +63,15 @@ class MemoryPlan:
 def make_plan(
     dataset: StoredDataset, program: StaticProgram, workers: int, memory: int, *, beside: int = 0
 ) -> MemoryPlan:
-    """Choose what to keep in memory within a limit of `memory` bytes. Raises RequestError with the smallest sufficient
-    limit.
+    """Choose what to keep in memory within a limit of `memory` bytes.
+
+    Raises RequestError with the smallest sufficient limit.
 
     Sliced arrays have priority: in a file they would be read and written once per block, whereas local state is read
     and written once per phase. Arrays that are only used at the start of a run are in memory if they fit there together
-    with the state. beside: bytes of further processes of the training, which start after the first iteration.
+    with the state.
+
+    beside: bytes of further processes of the training, which start after the first iteration.
     """
     layout = CellLayout(dataset.index.cells, program.local_state())
     fixed = _fixed_bytes(program, workers) + travelling_bytes(dataset, program)

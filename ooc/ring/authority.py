@@ -29,10 +29,12 @@ _USES = (
 
 
 class CertificateAuthority:
-    """A certificate authority. certificate: its own certificate, PEM.
+    """A certificate authority.
+
+    certificate: its own certificate, PEM.
 
     shared: 32 random bytes from which the private key is derived, so that all processes that hold these bytes act as
-    the same authority; by default, a new private key is generated.
+        the same authority; by default, a new private key is generated.
     """
 
     def __init__(self, shared: bytes | None = None) -> None:

@@ -127,7 +127,10 @@ class Collectives(ABC):
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
-    """Return a one-dimensional view of an array. Raises WorkFailed if the array cannot be summed."""
+    """Return a one-dimensional view of an array.
+
+    Raises WorkFailed if the array cannot be summed.
+    """
     if array.dtype not in (np.int64, np.float64) or not array.flags.c_contiguous or array.nbytes > MOST_REDUCED:
         raise WorkFailed(
             f"cannot sum an array of shape {array.shape} and dtype {array.dtype} over the ring",

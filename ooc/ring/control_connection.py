@@ -50,8 +50,10 @@ class FrameChannel:
 
     An encrypted channel renews its keys before too many records are encrypted with them: the rank that opened the
     connection sends a request and then stops sending; the other end does the same when it receives the request; then
-    both do a handshake. manners: authentication of this rank; None if the connection is not encrypted. accepted:
-    whether the neighbour opened the connection.
+    both do a handshake.
+
+    manners: authentication of this rank; None if the connection is not encrypted.
+    accepted: whether the neighbour opened the connection.
     """
 
     def __init__(
@@ -115,7 +117,10 @@ class FrameChannel:
         self.flush()
 
     def _shake_hands(self) -> None:
-        """Continue a handshake if one is due. Raises one of the _LATER errors until it is complete."""
+        """Continue a handshake if one is due.
+
+        Raises one of the _LATER errors until it is complete.
+        """
         if not self._is_asked or self._to_send > 0:
             return
         assert self._manners
@@ -165,8 +170,10 @@ class FrameChannel:
 class ControlThread:
     """Thread that communicates with both neighbours until `close`.
 
-    broken: function called once, in any thread, when the ring has failed. waiting_frames: maximum number of partial
-    sums that may wait at this rank. flow: progress of the slices. allowance: see `HeartbeatSilence`.
+    broken: function called once, in any thread, when the ring has failed.
+    waiting_frames: maximum number of partial sums that may wait at this rank.
+    flow: progress of the slices.
+    allowance: see `HeartbeatSilence`.
     """
 
     def __init__(

@@ -25,7 +25,8 @@ class RankCredentials(NamedTuple):
     """The credentials of one rank. `_asdict` converts them to JSON types, and `RankCredentials(**values)` converts them
     back.
 
-    token: hexadecimal, shared by all ranks. authority, certificate, key: PEM; empty on an unencrypted ring.
+    token: hexadecimal, shared by all ranks.
+    authority, certificate, key: PEM; empty on an unencrypted ring.
     """
 
     token: str
@@ -73,7 +74,10 @@ def certified_name(connection: ssl.SSLSocket) -> str:
 
 
 def issue_credentials(ranks: int, *, insecure: bool = False) -> list[RankCredentials]:
-    """Return new credentials for each rank of a run. insecure: omit the certificates, for an unencrypted ring."""
+    """Return new credentials for each rank of a run.
+
+    insecure: omit the certificates, for an unencrypted ring.
+    """
     token = secrets.token_hex(32)
     if insecure:
         return [RankCredentials(token)] * ranks

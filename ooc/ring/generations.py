@@ -22,8 +22,8 @@ def check_all_have(have: Sequence[bool]) -> None:
 def fall_back_together(generations: StateGenerations, gather: Callable[[Any], list[Any]]) -> bool:
     """Drop generations until all ranks have the same newest one; returns False if none exists before any training.
 
-    gather: function that returns the JSON values of all ranks, in rank order. Raises WorkFailed on all ranks if they
-    have no generation in common.
+    gather: function that returns the JSON values of all ranks, in rank order.
+    Raises WorkFailed on all ranks if they have no generation in common.
     """
     everywhere = gather([[cursor.iteration, cursor.phase] for cursor in generations.cursors])
     if not all(everywhere):

@@ -79,10 +79,14 @@ def connect_neighbours(
     until: float,
     agree: Callable[[str], None],
 ) -> NeighbourConnections:
-    """Connect to both neighbours. Raises RingFailed, also on connected neighbours, if one is not connected in time.
+    """Connect to both neighbours.
 
-    listening: socket, closed at the end. addresses: addresses of all ranks. until: deadline, on the clock of
-    `time.monotonic`. agree: see `tcp.join`.
+    Raises RingFailed, also on connected neighbours, if one is not connected in time.
+
+    listening: socket, closed at the end.
+    addresses: addresses of all ranks.
+    until: deadline, on the clock of `time.monotonic`.
+    agree: see `tcp.join`.
     """
     made: dict[int, socket.socket] = {}
     with ExitStack() as unused, ConnectionAcceptor(listening, manners) as door:
@@ -113,7 +117,10 @@ def connect_neighbours(
 
 
 def _find(address: Address, manners: Authentication, purpose: int, until: float) -> socket.socket:
-    """Connect to the next rank, which is listening; retry for a while. Raises OSError."""
+    """Connect to the next rank, which is listening; retry for a while.
+
+    Raises OSError.
+    """
     until_connected = min(until, time.monotonic() + _CONNECT)
     while True:
         now = time.monotonic()
@@ -197,8 +204,8 @@ class Authentication:
         """Return a new TLS connection with new keys, after both ends have requested a renewal.
 
         accepted: whether the previous rank opened the connection. The caller does the handshake and calls
-        `check_renewed`. One day after the start of the run, certificates expire for new connections, but not for
-        renewals.
+            `check_renewed`. One day after the start of the run, certificates expire for new connections, but not for
+            renewals.
         """
         context = self._server if accepted else self._client
         assert context
@@ -235,7 +242,9 @@ class PeerAuthenticator(Protocol):
 class ConnectionAcceptor:
     """Accepts connections that a greeter verifies, keeps the latest one for each number, and refuses all others.
     Pending handshakes are limited in number and time. If there are too many, the oldest is dropped, as a genuine rank's
-    handshake takes hardly any time. refusal: end of an error message, about the last connection that was refused.
+    handshake takes hardly any time.
+
+    refusal: end of an error message, about the last connection that was refused.
     """
 
     def __init__(self, listening: socket.socket, manners: PeerAuthenticator) -> None:

@@ -27,7 +27,9 @@ def gather_values(ring: Ring, value: Any) -> list[Any]:
 
 
 def from_rank_0(ring: Ring | None, make: Callable[[], Any]) -> Any:
-    """Return a JSON value that rank 0 makes, on all ranks. Raises its OocError on all ranks.
+    """Return a JSON value that rank 0 makes, on all ranks.
+
+    Raises its OocError on all ranks.
 
     make: function that returns the value, called on rank 0 alone; without a ring, its value is returned as it is.
     """
@@ -48,7 +50,9 @@ def from_rank_0(ring: Ring | None, make: Callable[[], Any]) -> Any:
 def collect_messages(ring: Ring, mine: Iterable[bytes], order: Sequence[int]) -> Iterator[bytes]:
     """Yield the messages of all ranks on rank 0, rank by rank in the given order; yields nothing on other ranks.
 
-    All ranks must call this function and iterate to the end. mine: messages of this rank.
+    All ranks must call this function and iterate to the end.
+
+    mine: messages of this rank.
     """
     for rank in order:
         if ring.rank == rank:

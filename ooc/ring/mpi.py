@@ -52,7 +52,9 @@ _END = 5.0  # seconds for all ranks of a failed ring to exit
 def join(communicator: Any = None, *, patience: float = PATIENCE) -> Ring:
     """Return the ring of all ranks of an mpi4py communicator, by default of all ranks that mpirun started.
 
-    All ranks must call this function; each waits for the others. patience: see `tcp.join`.
+    All ranks must call this function; each waits for the others.
+
+    patience: see `tcp.join`.
     """
     try:
         from mpi4py import MPI
@@ -136,7 +138,10 @@ class MpiRing(Collectives):
         return [data, len(data), self._mpi.BYTE]
 
     def _wait(self, request: Any, rank: int, *, soon: bool = False, status: Any = None) -> None:
-        """Wait for a request to or from a neighbour. soon: the request is already in progress."""
+        """Wait for a request to or from a neighbour.
+
+        soon: the request is already in progress.
+        """
         pauses = _pauses(soon)
         while not request.Test(status):
             if self._watch.is_gone(rank):

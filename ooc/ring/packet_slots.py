@@ -20,9 +20,11 @@ _NUMBER = 8  # bytes of a part's size in a packet
 
 
 class PartInTransit(NamedTuple):
-    """A part of a slice in transit, as handed to a worker. arrived: uint8 (n,), the received bytes; empty if the part
-    does not exist yet. leaving: uint8 (m,), buffer for the result. left: int64 (1,), which the worker sets to the
-    number of bytes of the result.
+    """A part of a slice in transit, as handed to a worker.
+
+    arrived: uint8 (n,), the received bytes; empty if the part does not exist yet.
+    leaving: uint8 (m,), buffer for the result.
+    left: int64 (1,), which the worker sets to the number of bytes of the result.
     """
 
     arrived: np.ndarray
@@ -33,8 +35,8 @@ class PartInTransit(NamedTuple):
 class PacketSlots:
     """Shared memory slots for several slices in transit.
 
-    rooms: for each slice, int64 (P,), the maximum size of each part in bytes. arrays: the shared arrays that `specs`
-    declares.
+    rooms: for each slice, int64 (P,), the maximum size of each part in bytes.
+    arrays: the shared arrays that `specs` declares.
     """
 
     def __init__(self, rooms: Sequence[np.ndarray], count: int, arrays: Mapping[str, np.ndarray]) -> None:

@@ -57,8 +57,8 @@ def is_replicated(dataset: StoredDataset, program: StaticProgram, ranks: int) ->
 class PartBounds(NamedTuple):
     """Numbering of the parts of all units.
 
-    units: int64 (U,), index of the first part of each unit. rows: int64 (P+1,), first row or column of each part, and
-    the total number of rows or columns.
+    units: int64 (U,), index of the first part of each unit.
+    rows: int64 (P+1,), first row or column of each part, and the total number of rows or columns.
     """
 
     units: np.ndarray
@@ -99,8 +99,8 @@ class PartReplication:
     ) -> list[Any]:
         """Make arrays and deltas equal on all ranks after a phase; returns the answers of all parts, in part order.
 
-        answers: return values of this rank's parts, in the order of units and parts. changes: whether the phase changes
-        arrays.
+        answers: return values of this rank's parts, in the order of units and parts.
+        changes: whether the phase changes arrays.
         """
         changed = [name for name, spec in self._specs.items() if changes and spec.per == _CHANGED_IN[phase.order]]
         self._check_alike(phase, [name for name in arrays if name not in changed], arrays)

@@ -75,7 +75,10 @@ class Ring(Protocol):
 
 
 class FirstRingFailure:
-    """The first failure of a ring, shared by all threads of a rank. hosts: host name of each rank."""
+    """The first failure of a ring, shared by all threads of a rank.
+
+    hosts: host name of each rank.
+    """
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._hosts = hosts
@@ -118,7 +121,10 @@ class FirstRingFailure:
         return (_RANK.pack(rank) + reason.encode(errors="replace"))[:FAILURE_BYTES]
 
     def unpacked(self, told: bytes) -> tuple[int, str]:
-        """Return the rank and reason, safe to print, that another rank sent. Raises ValueError for invalid bytes."""
+        """Return the rank and reason, safe to print, that another rank sent.
+
+        Raises ValueError for invalid bytes.
+        """
         if not _RANK.size <= len(told) or (rank := _RANK.unpack_from(told)[0]) >= len(self._hosts):
             raise ValueError("a failure of an unknown rank")
         text = told[_RANK.size :].decode(errors="replace")
@@ -128,7 +134,8 @@ class FirstRingFailure:
 class HeartbeatSilence(Generic[Source]):
     """Seconds since the last heartbeat from each source, not counting time in which this rank itself was stopped.
 
-    sources: the neighbours, or the connections to them. allowance: additional seconds to wait for the first heartbeat.
+    sources: the neighbours, or the connections to them.
+    allowance: additional seconds to wait for the first heartbeat.
     """
 
     def __init__(self, sources: Sequence[Source], patience: float, allowance: float = 0.0) -> None:
@@ -143,7 +150,9 @@ class HeartbeatSilence(Generic[Source]):
         self._seconds[source] = float("-inf")
 
     def pass_time(self, seconds: float) -> list[Source]:
-        """Return the sources that have been silent for too long. seconds: time since the last call.
+        """Return the sources that have been silent for too long.
+
+        seconds: time since the last call.
 
         A rank that has not called this method for a long time may itself have been stopped, so a call counts for at
         most a quarter of the patience.
@@ -156,8 +165,9 @@ class HeartbeatSilence(Generic[Source]):
 class SliceFlowMonitor:
     """Detect slices that were sent but do not arrive: their connection can break while the control connection works.
 
-    sent: bytes that this rank has started to send. arrived: bytes received from the previous rank. is_awaited: whether
-    a thread is waiting for slices.
+    sent: bytes that this rank has started to send.
+    arrived: bytes received from the previous rank.
+    is_awaited: whether a thread is waiting for slices.
     """
 
     def __init__(self, patience: float) -> None:
@@ -172,7 +182,10 @@ class SliceFlowMonitor:
         self._announced = sent
 
     def is_cut(self, seconds: float) -> bool:
-        """Return whether bytes that were sent have failed to arrive for too long. seconds: time since the last call."""
+        """Return whether bytes that were sent have failed to arrive for too long.
+
+        seconds: time since the last call.
+        """
         if self.arrived != self._before or not self.is_awaited or self.arrived >= self._announced:
             self._before, self._seconds = self.arrived, 0.0
         else:

@@ -32,7 +32,7 @@ class RotatingSlices:
     """The slices of a program that has phases in which slices rotate.
 
     directory: directory of the files that store slices between trips. in_generations: whether generations contain the
-    slices; otherwise, the program creates them anew when a run is resumed.
+        slices; otherwise, the program creates them anew when a run is resumed.
     """
 
     def __init__(self, dataset: StoredDataset, program: StaticProgram, ring: Ring, directory: Path) -> None:
@@ -68,7 +68,10 @@ class RotatingSlices:
     def open(
         self, phase: Phase, cursor: TrainingCursor, cells: Callable[[Sequence[int], ThreadWaker], UnitPass]
     ) -> UnitPass:
-        """Return the pass over the slices of a phase, in order of arrival. cells: see RotationPass."""
+        """Return the pass over the slices of a phase, in order of arrival.
+
+        cells: see RotationPass.
+        """
         self._following = PacketStore(self._directory) if phase.travels in ("made", "changed") else None
         source = None if phase.travels == "made" else self._shelf
         return RotationPass(self._stops(phase, cursor), cells, self._slots, self._ring, source, self._following)

@@ -25,9 +25,10 @@ _OWN = 1  # slots for this rank's own slices; the other slots are for slices in 
 class RotationPass:
     """Pass over the slices of a phase, in order of arrival, with their cells of the local state.
 
-    cells: function that creates the pass over the local state, given its order and the bell to ring. source: store of
-    the slices before the trip; None if there are none yet. target: store of the slices after the trip; None for a phase
-    that does not change slices, which then stay in `source`.
+    cells: function that creates the pass over the local state, given its order and the bell to ring.
+    source: store of the slices before the trip; None if there are none yet.
+    target: store of the slices after the trip; None for a phase that does not change slices, which then stay in
+        `source`.
     """
 
     def __init__(

@@ -17,7 +17,11 @@ from typing import NamedTuple
 
 
 class SliceVisit(NamedTuple):
-    """A visit of a slice to a rank. own: whether the slice starts its trip there. last: whether its trip ends there."""
+    """A visit of a slice to a rank.
+
+    own: whether the slice starts its trip there.
+    last: whether its trip ends there.
+    """
 
     slice_: int
     own: bool

@@ -23,7 +23,7 @@ class StaleAllreduce:
     """Arrays that are summed over all ranks.
 
     arrays: int64 arrays; the caller adds to them, and `advance` adds the changes of other ranks. pending: changes of
-    this rank in each macro-step that is not summed yet, oldest first.
+        this rank in each macro-step that is not summed yet, oldest first.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray], ranks: RankCollectives, staleness: int) -> None:

@@ -45,13 +45,16 @@ def join(
 ) -> Ring:
     """Connect this rank to its neighbours and return the ring.
 
-    addresses: addresses of all ranks. listening: this rank's socket, from `handshake.listen`; closed at the end.
-    credentials: this rank's credentials, from `credentials.issue_credentials`. insecure: do not encrypt connections;
-    must be equal on all ranks. patience: seconds without a heartbeat after which a rank counts as lost. deadline:
-    seconds within which the neighbours must be connected. names: host name of each rank, for messages; by default, the
-    host of its address. agree: function that is called with "" when this rank is connected to the next rank, or with
-    the reason why it is not, and that returns when all ranks are connected, or raises an error. Raises RingFailed if
-    the neighbours are not connected in time.
+    addresses: addresses of all ranks.
+    listening: this rank's socket, from `handshake.listen`; closed at the end.
+    credentials: this rank's credentials, from `credentials.issue_credentials`.
+    insecure: do not encrypt connections; must be equal on all ranks.
+    patience: seconds without a heartbeat after which a rank counts as lost.
+    deadline: seconds within which the neighbours must be connected.
+    names: host name of each rank, for messages; by default, the host of its address.
+    agree: function that is called with "" when this rank is connected to the next rank, or with the reason why it is
+        not, and that returns when all ranks are connected, or raises an error.
+    Raises RingFailed if the neighbours are not connected in time.
     """
     until = time.monotonic() + deadline
     failure = FirstRingFailure(names or [host for host, _ in addresses])
@@ -74,8 +77,8 @@ def join(
 class TcpRing(Collectives):
     """Ring over TCP, created by `join`.
 
-    checked: whether slices carry a checksum. allowance: seconds beyond `patience` to wait for a neighbour's first
-    heartbeat.
+    checked: whether slices carry a checksum.
+    allowance: seconds beyond `patience` to wait for a neighbour's first heartbeat.
     """
 
     def __init__(

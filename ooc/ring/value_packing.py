@@ -14,12 +14,18 @@ _NUMBERS = "biufc"  # kinds of dtypes
 
 
 def pack_value(value: Any) -> bytes:
-    """Return a value packed as bytes. Raises RequestError if its type cannot be sent to other ranks."""
+    """Return a value packed as bytes.
+
+    Raises RequestError if its type cannot be sent to other ranks.
+    """
     return msgpack.encode(_told(value), enc_hook=_refuse)
 
 
 def unpack_value(data: bytes) -> Any:
-    """Return the value packed by `pack_value`. Raises WorkFailed if the bytes are invalid."""
+    """Return the value packed by `pack_value`.
+
+    Raises WorkFailed if the bytes are invalid.
+    """
     try:
         return msgpack.decode(data, ext_hook=_made)
     except (DecodeError, TypeError, ValueError) as error:

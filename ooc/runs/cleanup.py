@@ -28,8 +28,8 @@ class CleanupResult(NamedTuple):
 def clean(path: Path, *, state: bool = False) -> CleanupResult:
     """Delete leftovers in a dataset, in a run, or in all datasets and runs of a directory.
 
-    state: whether to delete the state of finished runs, too; these runs can then not be continued. Raises RequestError
-    if `path` is none of these, or is in use; in a directory, datasets and runs in use are skipped.
+    state: whether to delete the state of finished runs, too; these runs can then not be continued.
+    Raises RequestError if `path` is none of these, or is in use; in a directory, datasets and runs in use are skipped.
     """
     with disk_errors(path):
         cleaned = _clean_known(path, state=state) or _clean_inside(path, state=state)

@@ -10,8 +10,11 @@ from typing import NamedTuple
 class WorkCounters(NamedTuple):
     """Work done so far by all machines.
 
-    samples: number of samples. elapsed_s: time of the slowest machine. seconds: time of the last iteration by purpose,
-    mean over machines. sums: sums over samples in the last iteration. memory_bytes: memory of each machine.
+    samples: number of samples.
+    elapsed_s: time of the slowest machine.
+    seconds: time of the last iteration by purpose, mean over machines.
+    sums: sums over samples in the last iteration.
+    memory_bytes: memory of each machine.
     """
 
     samples: int

@@ -71,7 +71,8 @@ def stages(line: dict[str, Any]) -> list[str]:
 def plot_runs(runs: Sequence[Run], out: Path, value: str | None = None) -> str:
     """Plot both curves of the given runs to a file, and return the name of the plotted metric.
 
-    value: name of the metric; None for the objective. Raises RequestError if a run has not recorded the metric.
+    value: name of the metric; None for the objective.
+    Raises RequestError if a run has not recorded the metric.
     """
     check_plot(out)
     import matplotlib.pyplot as plt

@@ -42,8 +42,10 @@ def dataset_location(entry: dict[str, str], run: Path) -> Path:
 def open_dataset_entry(
     entry: dict[str, str], run: Path, option: str, name: str, opened: Callable[[Path], AnyStore]
 ) -> AnyStore:
-    """Open the dataset of an entry in a run's configuration. name: name of the dataset in messages. option: option of
-    `ooc resume` that sets a new path.
+    """Open the dataset of an entry in a run's configuration.
+
+    name: name of the dataset in messages.
+    option: option of `ooc resume` that sets a new path.
 
     Raises RequestError if the dataset is missing or was replaced by another one.
     """
@@ -62,7 +64,10 @@ def open_dataset_entry(
 
 
 def moved_entry(entry: dict[str, str], run: Path, place: Path) -> dict[str, str]:
-    """Return the entry of a dataset that was moved to `place`. Raises RequestError if another dataset is there."""
+    """Return the entry of a dataset that was moved to `place`.
+
+    Raises RequestError if another dataset is there.
+    """
     if not place.exists():
         raise RequestError(f"{place}: there is no such file or directory", "Check the name.")
     if not has_generation(place, entry["identity"]):

@@ -57,7 +57,10 @@ def _is_ours(path: Path) -> bool:
 
 
 def update_metrics_file(run: Run, line: dict[str, Any]) -> None:
-    """Write the metrics file, if one is kept, after an iteration. line: line of the run's metrics."""
+    """Write the metrics file, if one is kept, after an iteration.
+
+    line: line of the run's metrics.
+    """
     if kept := _kept.get():
         kept.tell(run, line)
 

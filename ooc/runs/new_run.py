@@ -37,10 +37,13 @@ def create_run(
 ) -> Run:
     """Create a run directory with its configuration.
 
-    With `--resume`, an existing run that was started in the same way is returned instead. settings: JSON values that
-    the observer needs after a resume. scratch: directory on another disk in which the state gets a directory of its
-    own; None keeps the state in the run directory. files: contents of additional JSON files by name, written before the
-    run is published. Raises RequestError if the path exists, or if iterations or evaluate_every is below 1.
+    With `--resume`, an existing run that was started in the same way is returned instead.
+
+    settings: JSON values that the observer needs after a resume.
+    scratch: directory on another disk in which the state gets a directory of its own; None keeps the state in the run
+        directory.
+    files: contents of additional JSON files by name, written before the run is published.
+    Raises RequestError if the path exists, or if iterations or evaluate_every is below 1.
     """
     path, identity = Path(path), uuid.uuid4().hex
     length = {"iterations": iterations, "evaluate_every": evaluate_every}
@@ -66,7 +69,10 @@ def create_run(
 
 
 def resumed_run(path: Path, dataset: StoredDataset, spec: ProgramSpec, config: dict[str, Any]) -> Run:
-    """Return the existing run. Raises RequestError with the differences if it was not started like the new run."""
+    """Return the existing run.
+
+    Raises RequestError with the differences if it was not started like the new run.
+    """
     run = Run(path, spec.target)
     require_same(path, run.config, config, dataset)
     held_out = config["settings"].get("held_out")
@@ -85,7 +91,10 @@ def run_config(
     settings: dict[str, Any],
     scratch: str | None,
 ) -> dict[str, Any]:
-    """Return the configuration of a new run at `path`. identity: unique id of this run and its copies."""
+    """Return the configuration of a new run at `path`.
+
+    identity: unique id of this run and its copies.
+    """
     held_out = settings.get("held_out")
     return {
         "schema": SCHEMA,
@@ -107,8 +116,10 @@ def run_config(
 
 @contextmanager
 def replacing(path: Path, *, overwrite: bool) -> Iterator[None]:
-    """Hold the lock of the run that a new run replaces, if any. Raises RequestError if no run may be created at this
-    path."""
+    """Hold the lock of the run that a new run replaces, if any.
+
+    Raises RequestError if no run may be created at this path.
+    """
     if not path.exists() or is_free(path):
         yield
         return

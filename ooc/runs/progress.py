@@ -18,8 +18,13 @@ _RECENT = 10  # number of recent iterations from which the time of the next iter
 
 
 class RunProgress(NamedTuple):
-    """Progress of a run. config: configuration of the run. lines: lines of its metrics. state: RUNNING, FINISHED (it
-    has a model) or STOPPED. since: seconds since the last line, or since the start or resume if that was later."""
+    """Progress of a run.
+
+    config: configuration of the run.
+    lines: lines of its metrics.
+    state: RUNNING, FINISHED (it has a model) or STOPPED.
+    since: seconds since the last line, or since the start or resume if that was later.
+    """
 
     path: Path
     config: dict[str, Any]
@@ -64,7 +69,10 @@ class RunFollower:
         self._lines: list[dict[str, Any]] = []
 
     def look(self) -> RunProgress:
-        """Return the current progress. Raises the errors of `Run`."""
+        """Return the current progress.
+
+        Raises the errors of `Run`.
+        """
         config = Run(self._path).config
         alive = training_started(self._path)
         self._read_on()

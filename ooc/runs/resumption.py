@@ -19,8 +19,11 @@ _MOST_LETTERS = 200  # longer values are not shown
 def require_same(path: Path, old: dict[str, Any], new: dict[str, Any], dataset: StoredDataset) -> None:
     """Raise RequestError with the differences unless two configurations describe the same training.
 
-    path: path of the existing run. old: its configuration. new: configuration of the requested run. dataset: dataset of
-    the requested run; if data has been appended to it since, a finished run stays as it is, and a warning is issued.
+    path: path of the existing run.
+    old: its configuration.
+    new: configuration of the requested run.
+    dataset: dataset of the requested run; if data has been appended to it since, a finished run stays as it is, and a
+        warning is issued.
     """
     began = old["dataset"]["identity"]
     grew = began != dataset.identity and has_generation(dataset.path, began)

@@ -56,7 +56,7 @@ class Run:
     """An existing run directory. Attributes: `path`, `config`; `is_new`, whether this process has just created it.
 
     program: "module:Class" of a user's program that the caller trusts. A run may come from someone else, so the program
-    named in its configuration is only built if it is part of ooc or equals `program`.
+        named in its configuration is only built if it is part of ooc or equals `program`.
     """
 
     def __init__(self, path: Path, program: str | None = None) -> None:
@@ -101,8 +101,10 @@ class Run:
 
     @property
     def spec(self) -> ProgramSpec:
-        """Return the program and its options. Raises RequestError if it is a user's program that the caller did not
-        name."""
+        """Return the program and its options.
+
+        Raises RequestError if it is a user's program that the caller did not name.
+        """
         spec = ProgramSpec(self.config["program"], self.config["options"])
         if spec.target != self._trusted and not spec.is_known:
             raise RequestError(
@@ -150,13 +152,19 @@ class Run:
                 )
 
     def dataset(self, opened: Callable[[Path], AnyStore]) -> AnyStore:
-        """Return the dataset of the run. opened: function that opens a dataset of this kind. Raises RequestError if the
-        dataset was replaced by another one."""
+        """Return the dataset of the run.
+
+        opened: function that opens a dataset of this kind.
+        Raises RequestError if the dataset was replaced by another one.
+        """
         name = f"the dataset on which {self.path} was started"
         return open_dataset_entry(self.config["dataset"], self.path, "data", name, opened)
 
     def held_out(self, opened: Callable[[Path], AnyStore]) -> AnyStore | None:
-        """Return the held-out dataset, or None. opened: function that opens a dataset of this kind."""
+        """Return the held-out dataset, or None.
+
+        opened: function that opens a dataset of this kind.
+        """
         entry = self.config["settings"].get("held_out")
         name = f"the held-out dataset of {self.path}"
         return open_dataset_entry(entry, self.path, "held-out", name, opened) if entry else None
@@ -167,8 +175,10 @@ class Run:
         return dataset_location(self.config["dataset"], self.path)
 
     def move_datasets(self, data: Path | None, held_out: Path | None) -> None:
-        """Record new paths of the datasets, None for unchanged ones. Raises RequestError if other datasets are at these
-        paths."""
+        """Record new paths of the datasets, None for unchanged ones.
+
+        Raises RequestError if other datasets are at these paths.
+        """
         settings, self._dataset_at = self.config["settings"], None
         before = list(config_dataset_entries(self.config))
         if data:
@@ -232,7 +242,10 @@ class Run:
                 record_reference(dataset_location(entry, self.path), entry["identity"], self.path, self.config["id"])
 
     def settings(self, holds: Any) -> dict[str, Any]:
-        """Return the settings of the observer. Raises WorkFailed if they do not match `holds`, a TypedDict."""
+        """Return the settings of the observer.
+
+        Raises WorkFailed if they do not match `holds`, a TypedDict.
+        """
         require_fit(self.path / CONFIG, self.config["settings"], holds)
         return self.config["settings"]
 

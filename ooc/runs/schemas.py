@@ -12,8 +12,10 @@ from blocks.schemas import NO_NUL, RUN_ID, Count
 
 
 class DatasetEntry(TypedDict):
-    """Entry for a dataset in a run's configuration. relative: path relative to the run; absent in runs of earlier
-    versions."""
+    """Entry for a dataset in a run's configuration.
+
+    relative: path relative to the run; absent in runs of earlier versions.
+    """
 
     path: Annotated[str, Meta(min_length=1, pattern=NO_NUL)]
     identity: str

@@ -54,8 +54,10 @@ class CellFile:
         return json.dumps(header).encode().ljust(self._layout.header_bytes)
 
     def read(self, stripe: int, slice_: int, rows: np.ndarray) -> None:
-        """Read a tile into the page-aligned array `rows`, (tile rows, width). Raises WorkFailed if the checksum does
-        not match."""
+        """Read a tile into the page-aligned array `rows`, (tile rows, width).
+
+        Raises WorkFailed if the checksum does not match.
+        """
         view = memoryview(rows.reshape(-1).view(np.uint8).data)
         with disk_errors(self.path):
             done = self._tiles.read(self._position(stripe, slice_), view)

@@ -139,7 +139,10 @@ class StateGenerations:
         return [convert(entry["cursor"], TrainingCursor) for entry in self._entries]
 
     def open(self, number: int = 0) -> CellFile:
-        """Open the cells of a generation, 0 for the newest. Raises WorkFailed if the table of checksums is damaged."""
+        """Open the cells of a generation, 0 for the newest.
+
+        Raises WorkFailed if the table of checksums is damaged.
+        """
         entry = self._entries[number]
         path = self._cells(entry["generation"])
         if not path.exists():
@@ -195,7 +198,10 @@ class StateGenerations:
                 yield error.what
 
     def check(self, number: int = 0) -> None:
-        """Read all files of a generation, 0 for the newest. Raises WorkFailed if a file is damaged."""
+        """Read all files of a generation, 0 for the newest.
+
+        Raises WorkFailed if a file is damaged.
+        """
         self.arrays(number)
         cells = self.open(number)
         tile_bytes = self._layout.tile_rows * self._layout.row_bytes
@@ -207,7 +213,10 @@ class StateGenerations:
             cells.close()
 
     def fall_back(self, error: OocError) -> None:
-        """Drop the damaged newest generation and go back to the previous one. Raises WorkFailed if there is none."""
+        """Drop the damaged newest generation and go back to the previous one.
+
+        Raises WorkFailed if there is none.
+        """
         if len(self._entries) < 2:
             raise WorkFailed(
                 error.what, "No earlier state is left: train again from the start with --overwrite."
@@ -272,7 +281,8 @@ class StateGenerations:
 def committed_local_state(directory: Path) -> LocalState | None:
     """Return the local state spec from the header of the newest cells; None if nothing was committed.
 
-    This makes a state readable without its program. Raises WorkFailed if the header is damaged.
+    This makes a state readable without its program.
+    Raises WorkFailed if the header is damaged.
     """
     entries = committed(directory)
     if not entries:
@@ -301,8 +311,8 @@ def committed(directory: Path) -> list[dict[str, Any]]:
     """Return the manifest entries of the newest generation and the previous one.
 
     If the files of the newest generation are missing, as in a copy made during training, the entries of the existing
-    generations are returned. Raises WorkFailed if there are no valid entries, and RequestError for files of another
-    version of ooc.
+    generations are returned.
+    Raises WorkFailed if there are no valid entries, and RequestError for files of another version of ooc.
     """
     path = directory / MANIFEST
     try:

@@ -24,7 +24,9 @@ SLICES = "slices"  # name of the file's directory in a run
 
 class SliceFile:
     """A file, in its own directory, with arrays that are initially zero. Attributes: `arrays`, to which other processes
-    can attach. Raises WorkFailed and leaves nothing behind if the disk is full.
+    can attach.
+
+    Raises WorkFailed and leaves nothing behind if the disk is full.
     """
 
     def __init__(self, directory: Path, specs: Mapping[str, ArraySpec]) -> None:

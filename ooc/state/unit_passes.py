@@ -29,8 +29,9 @@ _TILES = ("tile0", "tile1")  # buffers for tiles whose rows are arranged differe
 
 
 class LoadedUnit(NamedTuple):
-    """A unit whose rows are in the shared array `buffer`. slot: slot of the unit's model slice, -1 if slices do not
-    rotate.
+    """A unit whose rows are in the shared array `buffer`.
+
+    slot: slot of the unit's model slice, -1 if slices do not rotate.
     """
 
     unit: int
@@ -179,8 +180,8 @@ class ResidentState:
 class SectionWriter:
     """Thread that writes a section when all its units are done.
 
-    write: function that is called with a section and its buffer. failed: function that is called in the thread after an
-    error.
+    write: function that is called with a section and its buffer.
+    failed: function that is called in the thread after an error.
     """
 
     def __init__(
@@ -221,8 +222,11 @@ class SectionWriter:
 
 
 class ResidentPass:
-    """Pass over state in memory. target: file to write in the background, or None. order: order of the units; None for
-    ascending order."""
+    """Pass over state in memory.
+
+    target: file to write in the background, or None.
+    order: order of the units; None for ascending order.
+    """
 
     waits_for = "disk"
 
@@ -265,8 +269,10 @@ class ResidentPass:
 class StreamedPass:
     """Pass over state on disk: one thread loads sections into free buffers, and another one writes finished sections.
 
-    source: file to read; None for a phase that initializes the state. target: file to write; None for a read-only
-    phase. order: order of the slices; None for ascending order. bell: rung when more units are in memory.
+    source: file to read; None for a phase that initializes the state.
+    target: file to write; None for a read-only phase.
+    order: order of the slices; None for ascending order.
+    bell: rung when more units are in memory.
     """
 
     waits_for = "disk"

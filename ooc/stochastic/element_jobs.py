@@ -55,7 +55,10 @@ class ElementRange(NamedTuple):
 
 
 class ElementTaskResult(NamedTuple):
-    """Answer to a task. finite: whether the variables that the task set are finite."""
+    """Answer to a task.
+
+    finite: whether the variables that the task set are finite.
+    """
 
     seconds: float
     finite: bool = True
@@ -138,7 +141,10 @@ class ElementJobs:
             self._copy_local(task, arrays, back=True)
 
     def process(self, task: ProcessElements, arrays: Arrays, passes: int, *, trial: bool = False) -> None:
-        """Process the elements of one worker. passes: number of earlier passes."""
+        """Process the elements of one worker.
+
+        passes: number of earlier passes.
+        """
         program, queue = self._program, make_queue(self._program.delays)
         shared = self._shared(arrays, task.slot, queue, in_place=is_alone(task.degree, trial))
         weight = task.degree if program.strategy == "reweight" else 1
@@ -162,8 +168,10 @@ class ElementJobs:
                 arrays[f"{name}.weighed"][:] = before + slots.states[:, WEIGHTS].sum()
 
     def _combine(self, task: CombineVariables, arrays: Arrays) -> bool:
-        """Combine a share of the variables; returns whether it is finite. Raises ModelDiverged if it is not finite and
-        the pass cannot be undone."""
+        """Combine a share of the variables; returns whether it is finite.
+
+        Raises ModelDiverged if it is not finite and the pass cannot be undone.
+        """
         finite = True
         for name in self._program.declared:
             rows = share_of(len(arrays[name]), task)
@@ -269,8 +277,10 @@ class ElementJobs:
         return found
 
     def _shared(self, arrays: Arrays, slot: int, queue: Queue, *, in_place: bool = False) -> Any:
-        """Return `shared` of the worker in a slot, which starts from v. in_place: whether it is the only worker, and
-        changes v itself."""
+        """Return `shared` of the worker in a slot, which starts from v.
+
+        in_place: whether it is the only worker, and changes v itself.
+        """
         declared = list(enumerate(self._program.declared.items()))
         if self._sole:
             variables = [sole_variable(each, arrays[name], number, queue) for number, (name, each) in declared]

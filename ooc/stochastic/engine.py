@@ -26,8 +26,9 @@ _SHARE = 0.8  # fraction of the available memory used if no limit is given
 class StochasticEngine(StaticEngine):
     """Engine that runs a program on a dataset, starting from its initial values. Use as a context manager.
 
-    workers: number of processes; None for all cores. memory_bytes: memory limit of all processes together. For a run
-    directory with metrics, commits and resume, use `create_run` and `train` with the same program.
+    workers: number of processes; None for all cores.
+    memory_bytes: memory limit of all processes together. For a run directory with metrics, commits and resume, use
+        `create_run` and `train` with the same program.
     """
 
     def __init__(

@@ -22,9 +22,15 @@ TO_MAKE, TO_UNDO, MADE = 0, 1, 2  # status of the current pass: to be made, to b
 
 
 class ParallelismChoice(NamedTuple):
-    """State of the choice. degree: number of workers. chosen: number of consecutive trials that chose this degree.
-    next_trial: number of passes until the next trial. passes: number of passes. undone: number of undone passes.
-    status: status of the current pass."""
+    """State of the choice.
+
+    degree: number of workers.
+    chosen: number of consecutive trials that chose this degree.
+    next_trial: number of passes until the next trial.
+    passes: number of passes.
+    undone: number of undone passes.
+    status: status of the current pass.
+    """
 
     degree: int = 1
     chosen: int = 0
@@ -79,9 +85,10 @@ def is_worse(first: np.ndarray, before: np.ndarray, after: np.ndarray, elements:
     """Return whether a pass increased the loss of a sample by more than noise, or made it infinite or NaN.
 
     first, before, after: float64 (G,), summed losses of G groups of elements at the start of the run, before the pass,
-    and after the pass. elements: (G,), number of elements in each group. Noise is the larger of three standard errors
-    of the mean change over groups, and a twentieth of the loss or of its decrease since the start, whichever is less,
-    because stochastic steps fluctuate near an optimum.
+        and after the pass.
+    elements: (G,), number of elements in each group. Noise is the larger of three standard errors of the mean change
+        over groups, and a twentieth of the loss or of its decrease since the start, whichever is less, because
+        stochastic steps fluctuate near an optimum.
     """
     if not np.isfinite(after).all():
         return True

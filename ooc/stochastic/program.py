@@ -52,8 +52,8 @@ class Local(NamedTuple):
     """A local variable: an array (by default a single number) for each element.
 
     per: "element"; "entry" for an array whose first dimension is the element's entries or tokens; or "work" for a
-    temporary array of `process`. derived: whether `process` does not read the variable, so that it need not be restored
-    when a pass is undone.
+        temporary array of `process`.
+    derived: whether `process` does not read the variable, so that it need not be restored when a pass is undone.
     """
 
     shape: tuple[int, ...] = ()
@@ -71,10 +71,11 @@ class StochasticProgram(StaticProgram):
     """Base class of stochastic programs, which define `shared_variables`, `process` and optional methods.
 
     parallelism: number of workers, or "auto" to choose up to `most_parallelism` by trials, and fewer after a pass that
-    increased the loss (see `ooc.stochastic.parallelism_degree`); "auto" requires `loss`. sync_per_pass: number of
-    rounds in a pass. strategy: "reweight"; or, for comparison, "average" or "accumulate", where elements have weight 1
-    and the workers' changes are averaged or summed. on_ring: whether the dataset is a shard that is trained together
-    with all other shards.
+        increased the loss (see `ooc.stochastic.parallelism_degree`); "auto" requires `loss`.
+    sync_per_pass: number of rounds in a pass.
+    strategy: "reweight"; or, for comparison, "average" or "accumulate", where elements have weight 1 and the workers'
+        changes are averaged or summed.
+    on_ring: whether the dataset is a shard that is trained together with all other shards.
     """
 
     start = Phase("start", "grid", writes=False)

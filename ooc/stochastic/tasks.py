@@ -24,8 +24,10 @@ class ProcessElements(NamedTuple):
 class GatherVariables(NamedTuple):
     """Sum a share of all variables over the workers in the first slots.
 
-    share, shares: index of the share, and number of shares. workers: number of slots. begins, ends: whether this is the
-    first, or last, batch of the round. degree: total number of workers.
+    share, shares: index of the share, and number of shares.
+    workers: number of slots.
+    begins, ends: whether this is the first, or last, batch of the round.
+    degree: total number of workers.
     """
 
     share: int
@@ -101,7 +103,10 @@ def cut(first: int, last: int, pieces: int) -> list[int]:
 
 def synchronised(bounds: Sequence[int], degree: int, slots: int, shares: int) -> Iterator[Stage]:
     """Yield the stages of one synchronisation: the workers, each processing the elements between two `bounds`, and
-    their combination. degree: number of workers on all machines."""
+    their combination.
+
+    degree: number of workers on all machines.
+    """
     here = len(bounds) - 1
     if here == degree <= slots:
         yield [ProcessElements(first, last, slot, degree) for slot, (first, last) in enumerate(pairwise(bounds))]
@@ -116,7 +121,10 @@ def synchronised(bounds: Sequence[int], degree: int, slots: int, shares: int) ->
 
 
 def pass_stages(rounds: Sequence[Sequence[int]], degree: int, slots: int, shares: int) -> list[list[Stage]]:
-    """Return the stages of each round of a pass. rounds: bounds of the elements of this machine's workers."""
+    """Return the stages of each round of a pass.
+
+    rounds: bounds of the elements of this machine's workers.
+    """
     return [list(synchronised(bounds, degree, slots, shares)) for bounds in rounds]
 
 
@@ -165,8 +173,10 @@ def keep_stages(shares: int) -> list[Stage]:
 
 
 def undo_stages(bounds: Sequence[int], pieces: int, shares: int) -> list[list[Stage]]:
-    """Return the stages that undo a pass. bounds: bounds of the pieces of local variables that are restored one after
-    the other."""
+    """Return the stages that undo a pass.
+
+    bounds: bounds of the pieces of local variables that are restored one after the other.
+    """
     pairs = [pairwise(cut(first, last, pieces)) for first, last in pairwise(bounds)]
     local: list[list[Stage]] = [[[RestoreLocalVariables(*pair) for pair in piece]] for piece in pairs]
     return [*local, [[RestoreVariables(share, shares) for share in range(shares)]]]

@@ -18,8 +18,12 @@ _TYPES = ("float64", "float32")
 
 
 class Shared(NamedTuple):
-    """Declaration of a shared variable. shape: shape of up to two dimensions, () for a number. delayed: whether to
-    allow delayed additions. averaged: whether to keep the mean of all iterates."""
+    """Declaration of a shared variable.
+
+    shape: shape of up to two dimensions, () for a number.
+    delayed: whether to allow delayed additions.
+    averaged: whether to keep the mean of all iterates.
+    """
 
     shape: tuple[int, ...] = ()
     dtype: str = "float64"
@@ -67,8 +71,10 @@ def slot_specs(name: str, declared: Shared, slots: int) -> dict[str, ArraySpec]:
 
 
 def variable_slots(name: str, arrays: Arrays, count: int, *, in_place: bool = False) -> VariableSlots:
-    """Return the workers' copies of a variable in the first `count` slots. in_place: whether there is only one worker,
-    which changes v itself."""
+    """Return the workers' copies of a variable in the first `count` slots.
+
+    in_place: whether there is only one worker, which changes v itself.
+    """
     slots = VariableSlots(*(arrays[f"{name}.{field}"][:count] for field in VariableSlots._fields))
     return slots._replace(values=arrays[name][None]) if in_place else slots
 
@@ -81,8 +87,10 @@ def gathered_variable(name: str, arrays: Arrays) -> GatheredVariable:
 def slot_variable(
     name: str, declared: Shared, arrays: Arrays, number: int, slot: int, queue: Queue, *, in_place: bool = False
 ) -> Any:
-    """Return a variable of the worker in a slot, as seen by `process`. in_place: whether this is the only worker, which
-    changes v itself."""
+    """Return a variable of the worker in a slot, as seen by `process`.
+
+    in_place: whether this is the only worker, which changes v itself.
+    """
     values, late, past, stamps, epochs, states = (arrays[f"{name}.{field}"][slot] for field in VariableSlots._fields)
     base, places = arrays[name], math.prod(declared.shape)
     values = base if in_place else values

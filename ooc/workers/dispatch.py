@@ -80,7 +80,7 @@ class WorkerDispatcher:
         parts.
 
         sum_up: function called with phase, unit and stage after each stage, before the answers of the stage are
-        yielded.
+            yielded.
         """
         for unit in units.order:
             while not (next_one := units.poll(1)):

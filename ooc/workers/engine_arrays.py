@@ -91,8 +91,10 @@ class EngineArrays:
         return {name: self.arrays[name].reshape(-1) for name in self._program.primary_arrays()}
 
     def fill(self, committed: Mapping[str, np.ndarray], directory: Path) -> None:
-        """Set the primary arrays to the one-dimensional arrays of a generation. Raises WorkFailed, with the directory
-        in the message, if these do not match the program."""
+        """Set the primary arrays to the one-dimensional arrays of a generation.
+
+        Raises WorkFailed, with the directory in the message, if these do not match the program.
+        """
         expected = {name: (flat.dtype, flat.size) for name, flat in self.primary().items()}
         if expected != {name: (flat.dtype, flat.size) for name, flat in committed.items()}:
             raise WorkFailed(f"{directory} is damaged: its arrays do not match the program")
@@ -115,8 +117,10 @@ class EngineArrays:
         return max(mean, 0.0)  # clocks may differ slightly
 
     def cells(self, phase: Phase, source: CellFile | None, target: CellFile | None, *order: Any) -> UnitPass:
-        """Return the pass of a phase over local state. order: order of the units and bell of the pass, if not the
-        defaults."""
+        """Return the pass of a phase over local state.
+
+        order: order of the units and bell of the pass, if not the defaults.
+        """
         if self.resident:
             return ResidentPass(phase, self._layout, self.resident, target, *order[:1])
         return StreamedPass(phase, self._layout, self.shared, self._plan.buffers, source, target, *order)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 class EngineOptions:
     """Options of the static engine.
 
-    macro: workers wait for each other at the end of a phase or stage; otherwise after each unit. heaviest_first: parts
-    of a stage are distributed in the order of the program's schedule, by descending number of entries; otherwise in
-    random order. own_queues: each worker has its own queue of parts; otherwise all workers share one queue. background:
-    state in memory is written while workers continue; otherwise workers wait.
+    macro: workers wait for each other at the end of a phase or stage; otherwise after each unit.
+    heaviest_first: parts of a stage are distributed in the order of the program's schedule, by descending number of
+        entries; otherwise in random order.
+    own_queues: each worker has its own queue of parts; otherwise all workers share one queue.
+    background: state in memory is written while workers continue; otherwise workers wait.
     """
 
     macro: bool = True

@@ -31,8 +31,10 @@ def read_ahead(part: np.ndarray) -> None:
 
 
 def read_ahead_runs(array: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> None:
-    """Make the kernel read ranges along the first axis of a mapped array, and small gaps between the ranges. begins,
-    ends: int64 (R,), ascending."""
+    """Make the kernel read ranges along the first axis of a mapped array, and small gaps between the ranges.
+
+    begins, ends: int64 (R,), ascending.
+    """
     whole, first = _file_of(array)
     if whole is None or not begins.size or not (advice := getattr(mmap, "MADV_WILLNEED", 0)):
         return

@@ -23,7 +23,7 @@ class ArraySpec(NamedTuple):
     """Shape and dtype of an array that the engine allocates.
 
     per: what the first axis counts, "row" (or document) or "column" (or word); "" for anything else. `update` may only
-    change arrays with a value of `per`, and only in phases of that order.
+        change arrays with a value of `per`, and only in phases of that order.
     """
 
     shape: tuple[int, ...]
@@ -43,8 +43,9 @@ class SharedArrays(Mapping[str, np.ndarray]):
     """Arrays shared by a process and the workers that inherit `descriptor`, initially zero.
 
     With a descriptor, attach to existing arrays, or to a file of `total_bytes(specs)` zeros. Without one, allocate the
-    arrays with all their pages, so that a lack of memory is an error here rather than a signal later. later: whether to
-    postpone the allocation until `allocate` is called.
+    arrays with all their pages, so that a lack of memory is an error here rather than a signal later.
+
+    later: whether to postpone the allocation until `allocate` is called.
     """
 
     def __init__(self, specs: Mapping[str, ArraySpec], descriptor: int | None = None, *, later: bool = False) -> None:
@@ -79,7 +80,10 @@ class SharedArrays(Mapping[str, np.ndarray]):
         return len(self._arrays)
 
     def allocate(self) -> None:
-        """Allocate memory, or disk space, for every page. Raises WorkFailed or OSError if there is too little."""
+        """Allocate memory, or disk space, for every page.
+
+        Raises WorkFailed or OSError if there is too little.
+        """
         with self._errors():
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(self.descriptor, 0, self._size)

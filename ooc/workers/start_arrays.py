@@ -52,14 +52,18 @@ class StartArrays(Mapping[str, np.ndarray]):
         return len(self._arrays)
 
     def begin(self) -> None:
-        """Allocate the arrays for the initial phases. Raises WorkFailed if there is too little memory or disk space."""
+        """Allocate the arrays for the initial phases.
+
+        Raises WorkFailed if there is too little memory or disk space.
+        """
         self._start.allocate()
         with disk_errors(self._directory):
             self._filed.allocate()
 
     def end(self) -> None:
-        """Free the arrays of the initial phases, and allocate the later arrays. Raises WorkFailed if there is too
-        little memory.
+        """Free the arrays of the initial phases, and allocate the later arrays.
+
+        Raises WorkFailed if there is too little memory.
         """
         self._start.free()
         self._filed.free()

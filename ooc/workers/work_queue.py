@@ -33,8 +33,9 @@ def done_spec(stages: Sequence[Sequence[int]]) -> ArraySpec:
 class WorkQueue:
     """Claimed parts of each unit; every process has its own object over the same arrays.
 
-    There is one queue for all workers, or one for each worker, with parts distributed round-robin. coordinator: process
-    id of the coordinator.
+    There is one queue for all workers, or one for each worker, with parts distributed round-robin.
+
+    coordinator: process id of the coordinator.
     """
 
     def __init__(self, shared: SharedArrays, coordinator: int = 0) -> None:

@@ -37,8 +37,10 @@ PROGRAMS = "samplers.programs"  # module that defines the programs of the models
 
 
 class ProgramSpec(NamedTuple):
-    """A description from which any process can build a program. target: "module:Class", or "samplers.programs:NAME" for
-    a model. options: JSON values.
+    """A description from which any process can build a program.
+
+    target: "module:Class", or "samplers.programs:NAME" for a model.
+    options: JSON values.
     """
 
     target: str
@@ -103,8 +105,9 @@ class StageMessage(NamedTuple):
     """Message to all workers: a stage of a unit, in which each worker processes the parts that it claims.
 
     stage: index of the stage, or `OVERLAPPING` for several stages; `range_parts` are then pairs of stage and part.
-    phase: index of the phase among all phases of the program. most: maximum number of parts per answer; more than there
-    are parts for a single answer. slot: slot of the unit's slice of the model, if slices rotate.
+    phase: index of the phase among all phases of the program.
+    most: maximum number of parts per answer; more than there are parts for a single answer.
+    slot: slot of the unit's slice of the model, if slices rotate.
     """
 
     phase: int
