@@ -45,9 +45,11 @@ def train(
     """Train a program on the dataset `data` in the new run directory `path`.
 
     ring: machines that all call this function with the same program and options, each with its own run directory. Each
-    machine has the whole dataset and does part of the work; for a program that trains on shards, each has its own
-    shard. callback: see `ooc.training.train`. Returns the last line of the metrics. Raises RequestError, before
-    anything is written, if the program cannot be imported or does not have the options.
+        machine has the whole dataset and does part of the work; for a program that trains on shards, each has its own
+        shard.
+    callback: see `ooc.training.train`.
+    Returns the last line of the metrics.
+    Raises RequestError, before anything is written, if the program cannot be imported or does not have the options.
     """
     ring = of_several(ring)
     spec = ProgramSpec(options.program, _values(options.settings))
@@ -115,12 +117,18 @@ class ProgramRun(Run):
     """
 
     def more(self, iterations: int, **options: Any) -> ProgramRun:
-        """Train for `iterations` more iterations. options: `ring`, `callback`, `memory` and resources, as for `fit`."""
+        """Train for `iterations` more iterations.
+
+        options: `ring`, `callback`, `memory` and resources, as for `fit`.
+        """
         planned = Run(self.path).config["iterations"]  # another call of `more` may have changed the configuration since
         return self._go_on(planned + iterations, **options)
 
     def resume(self, **options: Any) -> ProgramRun:
-        """Resume after an interruption and train up to the planned number of iterations. options: see `more`."""
+        """Resume after an interruption and train up to the planned number of iterations.
+
+        options: see `more`.
+        """
         return self._go_on(None, **options)
 
     def _go_on(
@@ -137,7 +145,10 @@ class ProgramRun(Run):
         return ProgramRun(self.path, self.config["program"])
 
     def model(self) -> dict[str, np.ndarray]:
-        """Return the arrays of the model by name. Raises RequestError if training is not finished."""
+        """Return the arrays of the model by name.
+
+        Raises RequestError if training is not finished.
+        """
         if not (found := sorted((self.path / "model").glob("*.npz"))):
             raise RequestError(f"{self.path} has no model yet", "Finish the training with resume().")
         arrays: dict[str, np.ndarray] = {}
@@ -220,7 +231,10 @@ def fit(
 
 
 def _target(program: type) -> str:
-    """Return the name by which other processes import a class. Raises RequestError if there is no such name."""
+    """Return the name by which other processes import a class.
+
+    Raises RequestError if there is no such name.
+    """
     module, name = program.__module__, program.__qualname__
     if module == "__main__":
         file = getattr(sys.modules["__main__"], "__file__", None)

@@ -31,6 +31,7 @@ def names_of_block(dataset: Dataset | Matrix, text: str, block: int) -> tuple[np
 
 def gather_names(shares: Iterable[tuple[np.ndarray, np.ndarray]], directory: Path) -> tuple[np.ndarray, np.ndarray]:
     """Merge the contributions of all blocks: the index of each name, uint64 (n,), and the lines with the names, uint8.
+
     directory: where to create temporary files.
     """
     with NumberSpool(directory, "uint64") as numbers, NumberSpool(directory, "uint8") as texts:

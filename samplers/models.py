@@ -21,8 +21,8 @@ from samplers.topics.model import SavedTopicModel
 def model_directory(path: Path) -> Path:
     """Return the model directory of a run, or `path` itself if it is a model directory.
 
-    For a run of several chains, the model of the best chain is used, with a note on standard error. Raises RequestError
-    if the run has not finished.
+    For a run of several chains, the model of the best chain is used, with a note on standard error.
+    Raises RequestError if the run has not finished.
     """
     if is_chains(path) and not read_chains(path)["best"] and (path / PREVIOUS).is_dir():
         return _previous(path)

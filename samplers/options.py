@@ -25,15 +25,20 @@ if TYPE_CHECKING:
 class Option:
     """Description of an option, besides the name, type and default of its field.
 
-    help: one line; an option without help is for Python only. name, flags: name on the command line, if it is not the
-    field's name; flags: all spellings. metavar: placeholder for the value. group: heading in the help; if empty, the
-    `group` of the class. least, most: bounds, also checked by the command line. choices: allowed words, as "a|b"; an
-    upper-case word stands for any value. checked_here: whether unknown words are refused here, not by the engine. read:
-    function that parses the value from the text and the option's name. takes: samplers or methods that
-    have the option; empty for all. alone: remedy on several machines, where the option is not allowed unless its value
-    is the default or in `harmless`. together: remedy on one machine, for an option that needs several. parameter: name
-    in the estimator, if it is not the field's name. without: why the "command" or the "estimator" does not have the
-    option.
+    help: one line; an option without help is for Python only.
+    name, flags: name on the command line, if it is not the field's name;
+    flags: all spellings.
+    metavar: placeholder for the value.
+    group: heading in the help; if empty, the `group` of the class.
+    least, most: bounds, also checked by the command line.
+    choices: allowed words, as "a|b"; an upper-case word stands for any value.
+    checked_here: whether unknown words are refused here, not by the engine.
+    read: function that parses the value from the text and the option's name.
+    takes: samplers or methods that have the option; empty for all.
+    alone: remedy on several machines, where the option is not allowed unless its value is the default or in `harmless`.
+    together: remedy on one machine, for an option that needs several.
+    parameter: name in the estimator, if it is not the field's name.
+    without: why the "command" or the "estimator" does not have the option.
     """
 
     help: str = ""
@@ -61,7 +66,11 @@ class Option:
 
 
 class DescribedField(NamedTuple):
-    """A field and its description. type: type of values, without None. default: MISSING if the option is required."""
+    """A field and its description.
+
+    type: type of values, without None.
+    default: MISSING if the option is required.
+    """
 
     field: str
     option: Option

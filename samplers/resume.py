@@ -37,8 +37,10 @@ def resume_run(
     """Resume a run of any program, possibly with other workers, another memory limit, or more iterations.
 
     options.program: "module:Class" of a user's program, see `Run`. options.data, options.held_out: new paths of moved
-    datasets, which the run records. ring: machines that resume together, each with its own run. Returns the last line
-    of the metrics.
+    datasets, which the run records.
+
+    ring: machines that resume together, each with its own run.
+    Returns the last line of the metrics.
     """
     if is_chains(path):
         return _go_on_with_chains(path, options, resources)
@@ -123,7 +125,9 @@ def _go_on_with_chains(path: Path, options: ResumeOptions, resources: TrainingRe
 
 
 def ring_of(run: Run, ring: Ring | None) -> Ring | None:
-    """Return the ring that a run needs, or None. Raises RequestError if the ring is missing or does not match.
+    """Return the ring that a run needs, or None.
+
+    Raises RequestError if the ring is missing or does not match.
 
     A run started on several machines resumes on a ring, even if the ring has only one machine.
     """
@@ -157,7 +161,10 @@ def _observer(run: Run, model: str, plan: MemoryPlan, *, first: bool) -> Trainin
 
 
 def _check_iterations(run: Run, iterations: int, *, first: bool = True) -> None:
-    """Raise RequestError unless a run can be trained to `iterations` iterations. first: whether this is rank 0."""
+    """Raise RequestError unless a run can be trained to `iterations` iterations.
+
+    first: whether this is rank 0.
+    """
     done = max((line["iteration"] for line in run.metrics()), default=0)
     if iterations < max(done, 1):
         raise RequestError(

@@ -134,7 +134,9 @@ def check_paths_differ(ring: Ring, path: Path) -> None:
 
 def _signs(there: Path, path: Path) -> list[str]:
     """Return facts that are equal for two ranks that would write to the same path; they may also be equal for two
-    containers of one image. there: parent of the path.
+    containers of one image.
+
+    there: parent of the path.
     """
     rest, status = path.absolute().relative_to(there.absolute()), there.stat()
     return [f"{_machine()} {status.st_dev} {status.st_ino} {rest}", f"{status.st_ctime_ns} {status.st_ino} {rest}"]

@@ -48,9 +48,10 @@ def plan_lda(
 ) -> dict[str, Any]:
     """Return the estimates for training on `dataset`, one machine's part of the data, as JSON types.
 
-    speed: tokens per second of one worker; None to measure the sampler. disk, network: bytes per second of one machine;
-    the disk of `directory` is measured if its speed matters and is not given. Raises RequestError if the memory limit
-    is too small.
+    speed: tokens per second of one worker; None to measure the sampler.
+    disk, network: bytes per second of one machine; the disk of `directory` is measured if its speed matters and is not
+        given.
+    Raises RequestError if the memory limit is too small.
     """
     on_ring, given = machines > 1, {"mh_steps": mh_steps}
     names = auto_samplers(topics, dataset.vocabulary_size, given) if sampler == "auto" else [sampler]
@@ -103,7 +104,10 @@ def _spec(name: str, options: dict[str, Any], given: dict[str, Any], dataset: Da
 def _first_that_fits(
     names: list[str], specs: list[ProgramSpec], dataset: Dataset, workers: int, budget: int
 ) -> tuple[str, ProgramSpec, StaticProgram, MemoryPlan]:
-    """Return the first sampler that fits within the memory limit. Raises RequestError if none does."""
+    """Return the first sampler that fits within the memory limit.
+
+    Raises RequestError if none does.
+    """
     for name, spec in zip(names, specs, strict=True):
         program = spec.build(dataset)
         try:

@@ -35,7 +35,10 @@ def check_limits(spec: ProgramSpec, resources: TrainingResources) -> None:
 
 
 def check_dataset(dataset: StoredDataset) -> None:
-    """Read every file of a dataset and verify its checksum. Raises WorkFailed that names the damaged files."""
+    """Read every file of a dataset and verify its checksum.
+
+    Raises WorkFailed that names the damaged files.
+    """
     if problems := [problem for path, entry in dataset.files() if (problem := check_file(path, entry))]:
         raise WorkFailed(
             f"{dataset.path} is damaged: {'; '.join(problems)}",
@@ -55,8 +58,10 @@ def budget_of(memory_bytes: int | None) -> int:
 def plan_training(
     dataset: StoredDataset, spec: ProgramSpec, resources: TrainingResources, *, evaluators: bool = False
 ) -> MemoryPlan:
-    """Choose the number of workers, if not given, and what stays in memory. evaluators: whether evaluations start as
-    many processes again. Raises RequestError if the memory limit is too small.
+    """Choose the number of workers, if not given, and what stays in memory.
+
+    evaluators: whether evaluations start as many processes again.
+    Raises RequestError if the memory limit is too small.
     """
     return _plan(dataset, spec, resources, budget_of(resources.memory_bytes), evaluators=evaluators)
 

@@ -49,11 +49,17 @@ class Estimator:
         return {parameter.name: parameter.default for parameter in sorted(parameters, key=lambda each: each.name)}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name. deep: has no effect, since there are no nested estimators."""
+        """Return the parameters by name.
+
+        deep: has no effect, since there are no nested estimators.
+        """
         return {name: getattr(self, name) for name in self._defaults()}
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters. Raises RequestError for an unknown parameter."""
+        """Set parameters.
+
+        Raises RequestError for an unknown parameter.
+        """
         for name, value in params.items():
             if name not in self._defaults():
                 raise RequestError(
@@ -114,7 +120,10 @@ class Estimator:
 
 
 class Transformer(Estimator):
-    """Base class of estimators with `transform`. _outputs: number of columns returned by `transform`."""
+    """Base class of estimators with `transform`.
+
+    _outputs: number of columns returned by `transform`.
+    """
 
     def fit(self, X: Any, y: Any = None) -> Self:
         raise NotImplementedError
@@ -180,7 +189,10 @@ def random_seed(random_state: Any) -> int:
 
 
 def integer_parameter(name: str, value: Any, least: int) -> int:
-    """Return a parameter that must be an integer. Raises RequestError for other values."""
+    """Return a parameter that must be an integer.
+
+    Raises RequestError for other values.
+    """
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise RequestError(f"{name} must be an integer of at least {least}, got {value!r}")
     return int(value)
@@ -196,7 +208,10 @@ def job_count(n_jobs: int | None) -> int:
 
 
 def byte_count(memory: str | float | None) -> int | None:
-    """Return the bytes given by the parameter `memory`. Raises RequestError if its value is not a size."""
+    """Return the bytes given by the parameter `memory`.
+
+    Raises RequestError if its value is not a size.
+    """
     if memory is None:
         return None
     if isinstance(memory, str):

@@ -29,7 +29,10 @@ from samplers.regression.solver.sparse_regression import ColumnMoments
 
 
 class CrossValidatedPath(NamedTuple):
-    """A path for one l1_ratio. errors: float64 (N, K), errors for N penalties and K folds."""
+    """A path for one l1_ratio.
+
+    errors: float64 (N, K), errors for N penalties and K folds.
+    """
 
     l1_ratio: float
     rounds: int  # number of solver rounds, for the path on all rows
@@ -126,8 +129,9 @@ class _CrossValidatedEstimator(LinearEstimator):
         moments: list[ColumnMoments],
         ratio: float,
     ) -> CrossValidatedPath:
-        """Solve the path on all rows and on the training rows of each fold. moments: moments of all rows, then of the
-        rows of each fold.
+        """Solve the path on all rows and on the training rows of each fold.
+
+        moments: moments of all rows, then of the rows of each fold.
         """
         whole = self._path_problem(features, y, loss, ratio, weights, moments[0])
         name, values, total = grid
@@ -273,8 +277,10 @@ class ElasticNetCV(AlphaCrossValidation):
     mse_path_: np.ndarray = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Fit the path on all rows and on the training rows of each fold. groups: passed to `cv.split`. Raises
-        RequestError if an argument is invalid.
+        """Fit the path on all rows and on the training rows of each fold.
+
+        groups: passed to `cv.split`.
+        Raises RequestError if an argument is invalid.
         """
         self.mse_path_ = self._fit_alphas(X, y, sample_weight, groups)
         return self
@@ -343,8 +349,10 @@ class LogisticRegressionCV(_CrossValidatedEstimator, LogisticRegression):
     loss_path_: np.ndarray = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Fit the path on all rows and on the training rows of each fold. groups: passed to `cv.split`. Raises
-        RequestError if an argument is invalid.
+        """Fit the path on all rows and on the training rows of each fold.
+
+        groups: passed to `cv.split`.
+        Raises RequestError if an argument is invalid.
         """
         features, labels, weights = self._read_classes(X, y, sample_weight)
         path, place = self._choose(

@@ -87,7 +87,10 @@ def _is_document(document: Any) -> bool:
 
 
 def checked_documents(documents: Iterable[Any]) -> Iterator[str | list[str]]:
-    """Yield texts and lists of tokens. Raises RequestError for anything else."""
+    """Yield texts and lists of tokens.
+
+    Raises RequestError for anything else.
+    """
     for number, document in enumerate(documents):
         if isinstance(document, str):
             yield document

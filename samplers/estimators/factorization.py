@@ -134,7 +134,11 @@ class MatrixFactorization(RunEstimator):
         return estimator._take(model, np.array(model.rows.names), np.array(model.columns.names))
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the model to the known values. y: ignored. Raises RequestError if an argument is invalid."""
+        """Fit the model to the known values.
+
+        y: ignored.
+        Raises RequestError if an argument is invalid.
+        """
         parameters = checked_parameters(self)
         if not is_path(X):
             refuse_triples(X, y, "fit")
@@ -216,7 +220,8 @@ class MatrixFactorization(RunEstimator):
 
         X: a tuple of two columns, with row and column names seen in training, for float64 (N,); unknown names
         contribute nothing, with a UserWarning. Or a table, for float64 (n, p), predicted from the known values of each
-        row. Raises RequestError for names of another type than in `fit`, unless the meaning is clear: "17" is 17.
+        row.
+        Raises RequestError for names of another type than in `fit`, unless the meaning is clear: "17" is 17.
         """
         if not is_columns(X):
             self._refuse_triples(X, "predict")

@@ -26,7 +26,10 @@ class CsrRows(NamedTuple):
 
 
 class FeatureTable(NamedTuple):
-    """n rows of p columns. values: an array (n, p), or sparse rows."""
+    """n rows of p columns.
+
+    values: an array (n, p), or sparse rows.
+    """
 
     rows: int
     columns: int
@@ -37,8 +40,8 @@ class FeatureTable(NamedTuple):
 def read_table(X: Any, *, missing: bool = False) -> FeatureTable:
     """Return the table in an object; all numbers are finite, or NaN if `missing` is allowed.
 
-    X: a scipy sparse matrix or array, a data frame, a pyarrow table, or anything that `numpy.asarray` accepts. Raises
-    RequestError, or TypeError for elements that are not numbers.
+    X: a scipy sparse matrix or array, a data frame, a pyarrow table, or anything that `numpy.asarray` accepts.
+    Raises RequestError, or TypeError for elements that are not numbers.
     """
     X = from_arrow(X)
     if hasattr(X, "tocsr"):
@@ -69,8 +72,11 @@ def is_path(X: Any) -> bool:
 
 
 def dataset_path(X: str | Path, others: str = _TABLES) -> str | Path:
-    """Return the path of a dataset. Raises RequestError for a string that is not such a path. others: alternatives, for
-    the message.
+    """Return the path of a dataset.
+
+    Raises RequestError for a string that is not such a path.
+
+    others: alternatives, for the message.
     """
     if isinstance(X, str) and not (X and os.path.exists(X)):  # noqa: PTH110, which fails for a string that is too long
         raise RequestError(

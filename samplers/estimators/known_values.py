@@ -14,7 +14,10 @@ from samplers.estimators.rating_ids import read_ids
 
 
 class KnownMatrixValues(NamedTuple):
-    """N known values of a matrix. rows, columns: names in ascending order, or 0, 1, ... if there are no names."""
+    """N known values of a matrix.
+
+    rows, columns: names in ascending order, or 0, 1, ... if there are no names.
+    """
 
     entries: Entries  # in any order
     rows: np.ndarray
@@ -31,7 +34,8 @@ def read_known(X: Any, *, counts: bool) -> KnownMatrixValues:
     """Return the known values of X: the entries of a sparse matrix, the values of an array or data frame that are not
     NaN, or columns of ratings.
 
-    counts: values are counts of events, at least 0, where 0 means unknown. Raises RequestError if X is invalid.
+    counts: values are counts of events, at least 0, where 0 means unknown.
+    Raises RequestError if X is invalid.
     """
     if is_columns(X):
         rows, columns, values = rating_triples(X)

@@ -14,7 +14,10 @@ _NAMES = "OSU"  # dtype kinds of arrays
 
 
 def _names_or_numbers(y: np.ndarray) -> np.ndarray:
-    """Return labels (n,), either all strings or all numbers. Raises RequestError for other labels."""
+    """Return labels (n,), either all strings or all numbers.
+
+    Raises RequestError for other labels.
+    """
     if y.dtype.kind != "O" or all(isinstance(each, str) for each in y.tolist()):
         return y
     for row, each in enumerate(y.tolist()):
@@ -27,8 +30,9 @@ def _names_or_numbers(y: np.ndarray) -> np.ndarray:
 
 
 def class_indices(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sorted classes (at least two), and the class index of each row, int64 (n,). Raises RequestError if y
-    is invalid.
+    """Return the sorted classes (at least two), and the class index of each row, int64 (n,).
+
+    Raises RequestError if y is invalid.
     """
     y = _names_or_numbers(y)
     if y.dtype.kind == "f" and (y != np.floor(y)).any():
@@ -40,7 +44,10 @@ def class_indices(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def labels_among(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Return the class index of each row, int64 (n,). Raises RequestError for an unknown label."""
+    """Return the class index of each row, int64 (n,).
+
+    Raises RequestError for an unknown label.
+    """
     labels = np.searchsorted(classes, y).clip(max=classes.size - 1)
     if (unknown := classes[labels] != y).any():
         raise RequestError(f"y has the class {y[unknown].tolist()[0]!r}; expected one of {classes.tolist()}")
@@ -48,8 +55,10 @@ def labels_among(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def accuracy(predicted: np.ndarray, y: Any, sample_weight: Any) -> float:
-    """Return the accuracy, weighted by sample_weight. predicted: (n,), predicted classes. Raises RequestError if y is
-    invalid.
+    """Return the accuracy, weighted by sample_weight.
+
+    predicted: (n,), predicted classes.
+    Raises RequestError if y is invalid.
     """
     y = _names_or_numbers(read_target(y, predicted.size))
     if (y.dtype.kind in _NAMES) != (predicted.dtype.kind in _NAMES):

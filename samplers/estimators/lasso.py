@@ -55,7 +55,10 @@ class ElasticNet(LinearEstimator):
         tags.estimator_type, tags.regressor_tags = "regressor", RegressorTags()
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the coefficients and the intercept. Raises RequestError if an argument is invalid."""
+        """Fit the coefficients and the intercept.
+
+        Raises RequestError if an argument is invalid.
+        """
         features, numbers, weights = self._read_numbers(X, y, sample_weight)
         lam = self.alpha * total_weight(features.rows, weights)
         self.coef_, self.intercept_ = self._solve(features, numbers, self._loss, lam, self.l1_ratio, weights)

@@ -154,7 +154,11 @@ class LatentDirichletAllocation(TopicOutputs):
         return cls(model.topics)._take(model, model.vocabulary())
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the model to documents. y: ignored. Raises RequestError if an argument is invalid."""
+        """Fit the model to documents.
+
+        y: ignored.
+        Raises RequestError if an argument is invalid.
+        """
         parameters = checked_parameters(self)
         data = Dataset(dataset_path(X, DOCUMENTS)) if is_path(X) else _read(X, parameters)
         begin = partial(self._train, data, parameters)
@@ -231,9 +235,10 @@ class LatentDirichletAllocation(TopicOutputs):
         """Return the inferred topic mixtures of documents, float32 (D, K); documents without known words have the
         prior.
 
-        For training documents they differ from the trained mixtures, `doc_topic_`. return_std: return a tuple of the
-        mixtures and the posterior standard deviations of the shares, float32 (D, K), as `ooc infer --spread` computes
-        them.
+        For training documents they differ from the trained mixtures, `doc_topic_`.
+
+        return_std: return a tuple of the mixtures and the posterior standard deviations of the shares, float32 (D, K),
+            as `ooc infer --spread` computes them.
         """
         documents, topics = self._documents(X), model_topics(self.model_)
         shape = (documents.count, self.model_.topics)

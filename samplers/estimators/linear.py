@@ -177,7 +177,10 @@ class LinearEstimator(Estimator):
         }
 
     def _one_l1_ratio(self) -> float:
-        """Return the l1_ratio of a path. Raises RequestError if l1_ratio is a list, which needs cross-validation."""
+        """Return the l1_ratio of a path.
+
+        Raises RequestError if l1_ratio is a list, which needs cross-validation.
+        """
         ratio = self.l1_ratio  # type: ignore[attr-defined]
         if np.ndim(ratio):
             raise RequestError(

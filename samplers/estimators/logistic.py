@@ -72,8 +72,10 @@ class LogisticRegression(LinearEstimator):
         tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the coefficients and intercepts. y: classes, numbers or strings. Raises RequestError if an argument is
-        invalid.
+        """Fit the coefficients and intercepts.
+
+        y: classes, numbers or strings.
+        Raises RequestError if an argument is invalid.
         """
         features, labels, weights = self._read_classes(X, y, sample_weight)
         if self.classes_.size > 2:

@@ -20,7 +20,8 @@ Rule = Callable[[str, Any], Any]
 def checked_parameters(estimator: Estimator) -> dict[str, Any]:
     """Return the checked parameters of an estimator by name, as Python numbers and lists.
 
-    A parameter whose default is None may be None. Raises RequestError for the first invalid parameter.
+    A parameter whose default is None may be None.
+    Raises RequestError for the first invalid parameter.
     """
     parameters, defaults = estimator.get_params(), estimator._defaults()
     rules = (_option_rules(estimator._options) if estimator._options else {}) | _RULES

@@ -44,7 +44,10 @@ ClassModels = list[Found]  # the models of all classes for one lambda; one model
 
 
 def dense_path(penalties: np.ndarray, found: list[ClassModels], columns: int) -> PenaltyPath:
-    """Return the models of a path as dense arrays. penalties: in the estimator's parametrization."""
+    """Return the models of a path as dense arrays.
+
+    penalties: in the estimator's parametrization.
+    """
     coefs = np.zeros((len(found[0]), columns, len(found)))
     for place, models in enumerate(found):
         for mine, model in zip(coefs, models, strict=True):
@@ -63,9 +66,10 @@ def total_weight(rows: int, weights: np.ndarray | None) -> float:
 def penalties(name: str, given: Any, eps: float, problem: Problem, total: float | None) -> np.ndarray:
     """Return the lambdas of a path in descending order, float64 (N,).
 
-    name, given: name of the parameter, and its value: a number of lambdas, or the values. eps: last lambda relative to
-    the first, if a number is given. total: sum of the weights, for alphas; None for Cs, which are 1 / lambda. Raises
-    RequestError if the parameter is invalid.
+    name, given: name of the parameter, and its value: a number of lambdas, or the values.
+    eps: last lambda relative to the first, if a number is given.
+    total: sum of the weights, for alphas; None for Cs, which are 1 / lambda.
+    Raises RequestError if the parameter is invalid.
     """
     if isinstance(problem, MultinomialRegression):
         largest, features = problem.largest, problem.of[0].regression.features
@@ -94,9 +98,10 @@ def follow(
 ) -> Iterator[RegressionSolution | MultinomialSolution]:
     """Solve a regression for descending lambdas, float64 (N,), each started from the previous solution (warm start).
 
-    share: the regression's fraction of the total weight, by which each lambda is multiplied. tol: maximum duality gap,
-    relative to the loss of the null model. max_iter: maximum number of rounds per lambda, on average. Raises WorkFailed
-    if more rounds are needed.
+    share: the regression's fraction of the total weight, by which each lambda is multiplied.
+    tol: maximum duality gap, relative to the loss of the null model.
+    max_iter: maximum number of rounds per lambda, on average.
+    Raises WorkFailed if more rounds are needed.
     """
     if isinstance(problem, MultinomialRegression):
         yield from _follow_classes(problem, lambdas, share, tol, max_iter)
@@ -170,8 +175,10 @@ def cross_validation_folds(
     """Return the folds of a cross-validation.
 
     cv: a number of random folds, stratified and drawn with random_state; or an object with `split(X, y, groups)`, or
-    pairs of index arrays, as in scikit-learn. every: sample weights, float64 (n,). given: X, y, groups. Raises
-    RequestError if cv is invalid.
+        pairs of index arrays, as in scikit-learn.
+    every: sample weights, float64 (n,).
+    given: X, y, groups.
+    Raises RequestError if cv is invalid.
     """
     if isinstance(cv, int | np.integer):
         if (used := np.count_nonzero(every)) < cv:
@@ -193,7 +200,10 @@ def cross_validation_folds(
 
 
 def _only(every: np.ndarray, rows: Any) -> np.ndarray:
-    """Return the weights, set to 0 except for some rows. rows: row indices, or a mask."""
+    """Return the weights, set to 0 except for some rows.
+
+    rows: row indices, or a mask.
+    """
     kept, rows = np.zeros_like(every), np.asarray(rows)
     try:
         kept[rows] = every[rows]

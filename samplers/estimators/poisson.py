@@ -118,8 +118,10 @@ class PoissonRegressorCV(AlphaCrossValidation, PoissonRegressor):
     deviance_path_: np.ndarray = field(init=False)
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Fit the path on all rows and on the training rows of each fold. groups: passed to `cv.split`. Raises
-        RequestError if an argument is invalid.
+        """Fit the path on all rows and on the training rows of each fold.
+
+        groups: passed to `cv.split`.
+        Raises RequestError if an argument is invalid.
         """
         self.deviance_path_ = self._fit_alphas(X, y, sample_weight, groups)
         return self

@@ -19,8 +19,9 @@ _MISSING = ("NoneType", "NAType", "NaTType")  # types of None, and of pandas' NA
 
 
 def read_ids(column: Any, what: str) -> np.ndarray:
-    """Return the ids of a column: int64, uint64, float64, str or datetime64 (n,). what: noun for messages, such as
-    "users".
+    """Return the ids of a column: int64, uint64, float64, str or datetime64 (n,).
+
+    what: noun for messages, such as "users".
     """
     ids = np.asarray(column, None if hasattr(column, "dtype") else object)  # for a list, so that 1 does not become "1"
     if ids.ndim != 1:

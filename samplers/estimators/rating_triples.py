@@ -27,8 +27,11 @@ def refuse_triples(X: Any, y: Any, call: str, *, pairs: bool = False) -> None:
     """Raise RequestError if the rows of a table are ratings.
 
     They are taken for ratings if the first two columns are named like users and items, or contain strings, or more
-    distinct integers than a rating scale has. y: the ratings, if the table only has users and items. call: name of the
-    called method. pairs: whether tables without ratings count, too.
+    distinct integers than a rating scale has.
+
+    y: the ratings, if the table only has users and items.
+    call: name of the called method.
+    pairs: whether tables without ratings count, too.
     """
     columns = _columns(X)
     if columns is None or not (_are_named(columns) or _are_ids(columns, pairs=pairs or y is not None)):

@@ -29,7 +29,10 @@ def estimator_parameters(kind: type[Options]) -> dict[str, str]:
 
 
 def training_options(kind: type[Kind], parameters: Mapping[str, Any], **more: Any) -> Kind:
-    """Return the training options for an estimator's parameters. more: additional options."""
+    """Return the training options for an estimator's parameters.
+
+    more: additional options.
+    """
     known = {each.field: each.parameter for each in described(kind).values() if each.parameter in parameters}
     return kind(**{field: parameters[parameter] for field, parameter in known.items()} | more)
 
@@ -88,10 +91,12 @@ class RunEstimator(Transformer):
 
     @contextmanager
     def _trained_run(self, train: Callable[..., None], identity: str) -> Iterator[Run]:
-        """Yield a trained run, which exists until its model has been read. identity: identity of the data.
+        """Yield a trained run, which exists until its model has been read.
+
+        identity: identity of the data.
 
         train: function that starts a run in the directory `run` inside the given directory, with a seed and the
-        arguments of `_how`.
+            arguments of `_how`.
         """
         checked_parameters(self)
         more = int(self.max_iter)

@@ -84,7 +84,10 @@ class SoftmaxRegression(Estimator):
         tags.target_tags.required = True
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit the model from scratch, or continue if warm_start. Raises RequestError if an argument is invalid."""
+        """Fit the model from scratch, or continue if warm_start.
+
+        Raises RequestError if an argument is invalid.
+        """
         table, target, weights = self._read(X, y, sample_weight)
         classes, labels = class_indices(target)
         if np.unique(labels[weights > 0]).size < 2:
@@ -102,7 +105,10 @@ class SoftmaxRegression(Estimator):
         return self._take()
 
     def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Take one step per sample, in order. classes: all classes; required in the first call."""
+        """Take one step per sample, in order.
+
+        classes: all classes; required in the first call.
+        """
         table, target, weights = self._read(X, y, sample_weight)
         if hasattr(self, "_training"):
             self._check_features(table.columns, table.names)
@@ -189,7 +195,10 @@ class SoftmaxRegression(Estimator):
 
 
 def _block(table: FeatureTable, labels: np.ndarray) -> SampleBlock:
-    """Return the samples in the engine's format. labels: int64 (n,), class indices."""
+    """Return the samples in the engine's format.
+
+    labels: int64 (n,), class indices.
+    """
     values = table.values if isinstance(table.values, CsrRows) else _sparse(table.values)
     numbers, columns = values.values.astype(np.float32), values.columns.astype(np.uint32)
     return SampleBlock(np.arange(table.rows, dtype=np.uint64), labels.astype(float), values.offsets, columns, numbers)

@@ -14,7 +14,10 @@ from blocks.errors import RequestError
 
 
 def read_target(y: Any, rows: int) -> np.ndarray:
-    """Return a column of `rows` values. Raises RequestError for anything else."""
+    """Return a column of `rows` values.
+
+    Raises RequestError for anything else.
+    """
     if y is None:
         raise RequestError(f"y must have a value for each of the {rows} rows of X, got None")
     column = np.asarray(y)
@@ -65,7 +68,8 @@ def class_weights(chosen: Any, classes: np.ndarray, labels: np.ndarray) -> np.nd
     """Return the weight of each row given by class_weight, float64 (n,), or None; raises RequestError.
 
     chosen: None; "balanced", for n / (number of classes * number of rows of the class); or weights by class, where
-    missing classes have weight 1. labels: class index of each row, int64 (n,).
+        missing classes have weight 1.
+    labels: class index of each row, int64 (n,).
     """
     if chosen is None:
         return None

@@ -22,8 +22,9 @@ def budget_of(memory: int | None) -> int:
 
 
 def require_memory_to_fit(tokens: int, longest: int, budget: int) -> None:
-    """Raise RequestError unless `tokens` tokens can be written as a dataset. longest: number of tokens in the longest
-    document.
+    """Raise RequestError unless `tokens` tokens can be written as a dataset.
+
+    longest: number of tokens in the longest document.
     """
     needed = _PROCESS + _WRITTEN * tokens + _OF_BLOCK * max(longest, min(tokens, BLOCK_TOKENS))
     if needed <= max(budget, _LEAST):
@@ -36,8 +37,9 @@ def require_memory_to_fit(tokens: int, longest: int, budget: int) -> None:
 
 
 def folding_threads(tokens: int, threads: int, budget: int) -> int:
-    """Return how many of `threads` threads can process documents of `tokens` tokens at the same time. Raises
-    RequestError if not even one can.
+    """Return how many of `threads` threads can process documents of `tokens` tokens at the same time.
+
+    Raises RequestError if not even one can.
     """
     fitting = budget // (_FOLDED_IN * max(tokens, 1))
     if not fitting:

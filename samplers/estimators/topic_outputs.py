@@ -102,9 +102,11 @@ class TopicOutputs(RunEstimator):
         return _topics_html(repr(self), self.model_ if self.__sklearn_is_fitted__() else None)
 
     def report(self, path: str | Path, groups: Any = None) -> None:
-        """Write the report of the model to an HTML page, as `ooc report` does; an existing page is overwritten. path:
-        an .html file. groups: a value for each training document, to add the comparison of `compare`. Raises
-        RequestError if a library is missing (``pip install "ooc[report]"``).
+        """Write the report of the model to an HTML page, as `ooc report` does; an existing page is overwritten.
+
+        path: an .html file.
+        groups: a value for each training document, to add the comparison of `compare`.
+        Raises RequestError if a library is missing (``pip install "ooc[report]"``).
         """
         self._require_fitted()
         from samplers.report.estimator_report import write_report
@@ -115,8 +117,10 @@ class TopicOutputs(RunEstimator):
             write_report(self.model_, Path(path), facts, getattr(self, "history_", []), comparison)
 
     def export(self, path: str | Path, format: str = "npz", *, top: int | None = None, overwrite: bool = False) -> None:
-        """Write the model in a format of `ooc export`: npz, mixtures, scipy, parquet, pyldavis, gensim or mallet. path:
-        a file, or a directory if the format has several files. top: maximum number of topics per document in mixtures.
+        """Write the model in a format of `ooc export`: npz, mixtures, scipy, parquet, pyldavis, gensim or mallet.
+
+        path: a file, or a directory if the format has several files.
+        top: maximum number of topics per document in mixtures.
         Raises RequestError if the format is unknown, or if the path exists and `overwrite` is False.
         """
         self._require_fitted()
@@ -126,8 +130,9 @@ class TopicOutputs(RunEstimator):
             export_model(self.model_, Path(path), format, top=top, overwrite=overwrite)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the model to a directory that `from_run` and all commands accept in place of a run. Raises RequestError
-        if the path exists and `overwrite` is False.
+        """Write the model to a directory that `from_run` and all commands accept in place of a run.
+
+        Raises RequestError if the path exists and `overwrite` is False.
         """
         self._require_fitted()
         with reword_errors({}), publish_directory(Path(path), overwrite=overwrite) as directory:
@@ -135,8 +140,11 @@ class TopicOutputs(RunEstimator):
 
     def write_doc_topic(self, path: str | Path, *, top: int | None = None, spread: bool = False) -> None:
         """Write `doc_topic_`, with the names and token counts of the documents, row by row, as `ooc export --format
-        mixtures` does. path: a .npz, .csv, .jsonl or .parquet file; overwritten if it exists. top: write only the
-        largest topics of each document. spread: also write posterior standard deviations.
+        mixtures` does.
+
+        path: a .npz, .csv, .jsonl or .parquet file; overwritten if it exists.
+        top: write only the largest topics of each document.
+        spread: also write posterior standard deviations.
         """
         self._require_fitted()
         with reword_errors({}):
@@ -154,7 +162,10 @@ def _topic_records(model: TopicModel, top: int, ranking: str) -> Any:
 
 
 def _topics_html(title: str, model: TopicModel | None) -> str:
-    """Return HTML with a title and the largest topics. model: None if there is none yet."""
+    """Return HTML with a title and the largest topics.
+
+    model: None if there is none yet.
+    """
     heading = f"<pre>{escape(title)}</pre>"
     if model is None:
         return heading

@@ -71,9 +71,12 @@ def read_documents(
 ) -> WordCounts:
     """Return documents from rows of counts, texts, or lists of tokens, with sorted words.
 
-    X: anything for `read_table`; or texts or lists of tokens in an iterable, an array or a data frame column. rules:
-    tokenization rules. filters: word filters for texts and tokens. vocabulary: words to keep instead; None for the
-    words of the documents, empty if unknown. room: function called with the number of tokens read, which may raise.
+    X: anything for `read_table`; or texts or lists of tokens in an iterable, an array or a data frame column.
+
+    rules: tokenization rules.
+    filters: word filters for texts and tokens.
+    vocabulary: words to keep instead; None for the words of the documents, empty if unknown.
+    room: function called with the number of tokens read, which may raise.
     Raises RequestError if X is invalid.
     """
     X = from_arrow(X)
@@ -89,8 +92,9 @@ def read_documents(
 
 
 def vectorizer_rules(parameters: dict[str, Any]) -> tuple[TokenizationRules, WordFilters]:
-    """Return tokenization rules and word filters from parameters of `LatentDirichletAllocation`. Raises RequestError if
-    a parameter is invalid.
+    """Return tokenization rules and word filters from parameters of `LatentDirichletAllocation`.
+
+    Raises RequestError if a parameter is invalid.
     """
     stop_words, segment, (_, ngrams) = (parameters[name] for name in ("stop_words", "segment", "ngram_range"))
     pattern = parameters["token_pattern"] or (SEGMENT_PATTERN if segment else TOKEN_PATTERN)

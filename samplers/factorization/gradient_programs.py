@@ -36,7 +36,7 @@ class GradientDescent(FactorizationProgram):
     """Stochastic gradient descent, one rating at a time; see `samplers.factorization.sgd`.
 
     rate: first step size, for values with deviation 1; None for 0.15, or less if the penalty alone would make such a
-    step too long.
+        step too long.
     """
 
     option = "--method sgd"
@@ -70,8 +70,10 @@ class GradientDescent(FactorizationProgram):
         np.abs(self.mine(job), out=self.mine(job))
 
     def steps(self, fixed: int, *, first_pass: bool) -> sgd.SgdStepParameters:
-        """Return the parameters of the steps. fixed: see `sgd.SgdStepParameters`, if there are biases: 1 if the rows of
-        ratings are those of the matrix, 0 if they are its columns.
+        """Return the parameters of the steps.
+
+        fixed: see `sgd.SgdStepParameters`, if there are biases: 1 if the rows of ratings are those of the matrix, 0 if
+            they are its columns.
         """
         return sgd.SgdStepParameters(
             mean=np.float32(self.mean),

@@ -37,8 +37,10 @@ _RUN = 1 << 20  # number of values written at a time
 
 
 class Side:
-    """The rows or the columns of a model. names: names in order, or a file of names. Attributes: `factors` float32 (n,
-    R), `biases` float32 (n,), `entries` int64 (n,).
+    """The rows or the columns of a model.
+
+    names: names in order, or a file of names. Attributes: `factors` float32 (n, R), `biases` float32 (n,), `entries`
+        int64 (n,).
     """
 
     def __init__(
@@ -79,7 +81,10 @@ class Factorization:
         return self.columns.factors.T @ self.columns.factors
 
     def in_memory(self, *names: Sequence[Any]) -> Factorization:
-        """Return a copy in memory. names: names of the rows and of the columns, in order."""
+        """Return a copy in memory.
+
+        names: names of the rows and of the columns, in order.
+        """
         sides = [
             Side(of_side, np.array(side.factors), np.array(side.biases), np.array(side.entries))
             for of_side, side in zip(names, (self.rows, self.columns), strict=True)
@@ -150,9 +155,10 @@ class FactorModel(SavedModel, Factorization):
 class TrainedFactors(NamedTuple):
     """Trained rows or columns, in the layout of `samplers.factorization.row_kernels`.
 
-    factors: float32 (n, width), rows by position or columns by rank. entries: int64 (n,). order: int64 (names,),
-    position or rank of each name, or -1. unit: unit of the factors; the unit of biases is the product of both sides'
-    units.
+    factors: float32 (n, width), rows by position or columns by rank.
+    entries: int64 (n,).
+    order: int64 (names,), position or rank of each name, or -1.
+    unit: unit of the factors; the unit of biases is the product of both sides' units.
     """
 
     factors: np.ndarray
@@ -186,7 +192,7 @@ def write_factors(
     """Write a model into an empty directory.
 
     row_names: contents of rows.txt in pieces, if the names are not those of `dataset` but of the whole dataset of which
-    it is a shard.
+        it is a shard.
     """
     arrays: dict[str, np.ndarray | ArrayPieces] = {}
     with ExitStack() as stack:

@@ -18,7 +18,10 @@ from samplers.factorization.rated_items import RatedItems, group_by_user
 
 
 class NewRatings(NamedTuple):
-    """Ratings of new users. names: names of the users, in the order of the file. rated: ratings of items of a model.
+    """Ratings of new users.
+
+    names: names of the users, in the order of the file.
+    rated: ratings of items of a model.
     unknown: number of ratings of other items, which are left out.
     """
 
@@ -65,14 +68,21 @@ def names_of(found: UserOrItemNames) -> list[str]:
 
 
 class ListedItems(NamedTuple):
-    """Items named in a file. items: int64 (n,), indices of the items that a model has. unknown: number of others."""
+    """Items named in a file.
+
+    items: int64 (n,), indices of the items that a model has.
+    unknown: number of others.
+    """
 
     items: np.ndarray
     unknown: int
 
 
 def read_items(model: Factorization, path: str) -> ListedItems:
-    """Read a file with an item name on each line. Raises RequestError if the model has none of the items."""
+    """Read a file with an item name on each line.
+
+    Raises RequestError if the model has none of the items.
+    """
     text = b"".join(data for _, data in TextInput(path).chunks(last_line_end)).decode("utf-8", "replace")
     names = {line.strip(BLANKS) for line in text.split("\n")} - {""}
     found = sorted(model.columns.places[name] for name in names if name in model.columns.places)

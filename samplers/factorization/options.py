@@ -20,7 +20,10 @@ def parallelism_of(text: str, option: str) -> int | str:
 
 @dataclass(frozen=True, kw_only=True)
 class FactorizationOptions(Options):
-    """Options of `ooc train mf`. takes: names of methods in `samplers.factorization.programs`."""
+    """Options of `ooc train mf`.
+
+    takes: names of methods in `samplers.factorization.programs`.
+    """
 
     group = ADVANCED
 

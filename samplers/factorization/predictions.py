@@ -31,8 +31,9 @@ def predict_file(
 ) -> PredictedPairCounts:
     """Write a line with user, item and prediction for each pair; returns the counts.
 
-    pairs: path of a file in a format of `ooc ingest ratings`. written: format of the file; if its rating column is
-    `none`, ratings are not needed. encoding: encoding of the file, None for UTF-8.
+    pairs: path of a file in a format of `ooc ingest ratings`.
+    written: format of the file; if its rating column is `none`, ratings are not needed.
+    encoding: encoding of the file, None for UTF-8.
     """
     writer = csv.writer(out)
     writer.writerow(["user", "item", "prediction"])

@@ -43,9 +43,12 @@ MOST_PENALTY = 2.0**30  # maximum penalty, in the unit of the ratings: factors b
 class FactorizationProgram(StaticProgram):
     """Base class of factorization programs.
 
-    rank: R. regularization: lambda, weighted by `penalty`. center: subtract the mean of all values. biases: fit biases
-    of rows and columns. unit: unit of the ratings during training, see `samplers.factorization.rating_units`; the
-    shared arrays `mean`, `scale` and `penalty` are in this unit, metrics and exports are not.
+    rank: R.
+    regularization: lambda, weighted by `penalty`.
+    center: subtract the mean of all values.
+    biases: fit biases of rows and columns.
+    unit: unit of the ratings during training, see `samplers.factorization.rating_units`; the shared arrays `mean`,
+        `scale` and `penalty` are in this unit, metrics and exports are not.
     """
 
     option: str  # name by which users request the method
@@ -185,8 +188,9 @@ class FactorizationProgram(StaticProgram):
         return errors, self.weighted_squares(rows, np.diff(entries[0]))
 
     def weighted_squares(self, factors: np.ndarray, entries: np.ndarray) -> float:
-        """Return the penalty on the factors of rows, float32 (n, R). entries: int64 (n,), number of entries of each
-        row.
+        """Return the penalty on the factors of rows, float32 (n, R).
+
+        entries: int64 (n,), number of entries of each row.
         """
         weights = np.maximum(entries, 1) if self.penalty.per_entry else np.ones(len(entries))
         with silence_overflow():
@@ -268,8 +272,8 @@ class FactorizationProgram(StaticProgram):
     def held_out_errors(self, held_out: Matrix, order: np.ndarray, sweep: Sweep, shared: Arrays) -> float:
         """Return the sum of squared errors on held-out ratings.
 
-        sweep: function that runs one of `reading_phases`. order: int64, position of the row of each name, or -1, see
-        `factor_model.row_order`.
+        sweep: function that runs one of `reading_phases`.
+        order: int64, position of the row of each name, or -1, see `factor_model.row_order`.
         """
         unknown, errors = self.unknown_row(), 0.0
         for number in range(held_out.block_count):
@@ -313,7 +317,10 @@ class FactorizationProgram(StaticProgram):
             raise self.diverged() from None
 
     def solver(self) -> dict[str, Any]:
-        """Return how to solve for new rows, as JSON types. alpha: 0 for ratings, else the alpha of the confidences."""
+        """Return how to solve for new rows, as JSON types.
+
+        alpha: 0 for ratings, else the alpha of the confidences.
+        """
         return {
             "regularization": float(self.regularization),
             "per_entry": self.penalty.per_entry,

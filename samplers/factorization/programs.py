@@ -104,9 +104,10 @@ class ImplicitFeedback(AlternatingLeastSquares):
 
     Objective: sum_(all i,j) c_ij (p_ij - w_i . h_j)^2 + lambda (sum n_i |w_i|^2 + sum n_j |h_j|^2), with p_ij = 1 and
     c_ij = 1 + alpha a_ij for the known entries, and p_ij = 0 and c_ij = 1 for all others; n is 1 or, with the penalty
-    "entry", the number of known entries. If confidences are far above 1, they
-    and lambda are divided by a power of four while solving for rows: this applies to `products`, `confidences` and
-    `penalty`, but not to metrics. alpha: confidence that a count of 1 adds.
+    "entry", the number of known entries. If confidences are far above 1, they and lambda are divided by a power of four
+    while solving for rows: this applies to `products`, `confidences` and `penalty`, but not to metrics.
+
+    alpha: confidence that a count of 1 adds.
     """
 
     option = "--implicit"
@@ -234,9 +235,10 @@ def factorization_spec(
 ) -> ProgramSpec:
     """Return the program of a method in METHODS: "implicit" is als with --implicit, "bsp" is sgd with --schedule bsp.
 
-    options: options of all methods. given: options of some methods, None if not given by the user. on_ring: whether
-    several machines train together. Raises RequestError if the method does not have one of the options, or does not run
-    on a ring.
+    options: options of all methods.
+    given: options of some methods, None if not given by the user.
+    on_ring: whether several machines train together.
+    Raises RequestError if the method does not have one of the options, or does not run on a ring.
     """
     chosen = {name: value for name, value in given.items() if value is not None}
     for name in chosen:

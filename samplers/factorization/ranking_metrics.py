@@ -40,7 +40,8 @@ class RankingMetrics(TypedDict):
 class RankingMetricsComparison(TypedDict):
     """Metrics of a model, and of recommending the items with the most ratings in the training to every user.
 
-    top: T. users: number of users with relevant items.
+    top: T.
+    users: number of users with relevant items.
     """
 
     top: int
@@ -50,14 +51,23 @@ class RankingMetricsComparison(TypedDict):
 
 
 class _RankingMetricSums:
-    """Sums of metrics over users. chosen: items to recommend. top: T. items: number of all items."""
+    """Sums of metrics over users.
+
+    chosen: items to recommend.
+    top: T.
+    items: number of all items.
+    """
 
     def __init__(self, chosen: CandidateItems, top: int, items: int) -> None:
         self._chosen, self._top = chosen, top
         self._sums, self._covered = np.zeros(4), np.zeros(items, bool)
 
     def add(self, factors: np.ndarray, seen: RatedItems, relevant: RatedItems) -> None:
-        """Add users. factors: float (n, R). seen, relevant: items that each has rated, and relevant ones."""
+        """Add users.
+
+        factors: float (n, R).
+        seen, relevant: items that each has rated, and relevant ones.
+        """
         items = self._chosen.best(factors, self._top, seen).items
         self._covered[items[items >= 0]] = True
         hits = relevant.has(np.arange(len(factors))[:, None], items)
@@ -83,7 +93,8 @@ def rank_held_out(
 ) -> RankingMetricsComparison:
     """Return the metrics of recommendations for the users of a dataset; see `ranking_metrics`.
 
-    trained_on: ratings of the training. held_out: ratings with the same names of users and items.
+    trained_on: ratings of the training.
+    held_out: ratings with the same names of users and items.
     """
     places = row_order(held_out)
     users = np.flatnonzero(places >= 0)
@@ -110,8 +121,10 @@ def ranking_metrics(
 ) -> RankingMetricsComparison:
     """Return the metrics of recommendations for users.
 
-    batches: users with the items they have seen, and their held-out ratings. top: T. threshold: lowest rating of a
-    relevant item, None if all are relevant. Raises RequestError if no user has a relevant item.
+    batches: users with the items they have seen, and their held-out ratings.
+    top: T.
+    threshold: lowest rating of a relevant item, None if all are relevant.
+    Raises RequestError if no user has a relevant item.
     """
     items, users = len(model.columns), 0
     chosen, ratings = candidates(model), np.asarray(model.columns.entries, np.float32)

@@ -12,7 +12,9 @@ from blocks.ratings.matrix import Matrix
 class RatedItems(NamedTuple):
     """The N ratings of n users.
 
-    offsets: int64 (n+1,), start of each user's ratings. items: integers (N,), indices of items. values: float (N,).
+    offsets: int64 (n+1,), start of each user's ratings.
+    items: integers (N,), indices of items.
+    values: float (N,).
     """
 
     offsets: np.ndarray
@@ -54,7 +56,8 @@ def offsets_of(counts: np.ndarray) -> np.ndarray:
 def group_by_user(count: int, users: np.ndarray, items: np.ndarray, values: np.ndarray) -> RatedItems:
     """Return ratings, given in any order, of `count` users; of several ratings of an item by a user, the last counts.
 
-    users, items: integers (N,). values: float (N,).
+    users, items: integers (N,).
+    values: float (N,).
     """
     order = np.lexsort((items, users))
     users, items, values = users[order], items[order], values[order]
@@ -66,7 +69,7 @@ def read_rated(matrix: Matrix, places: np.ndarray) -> RatedItems:
     """Return the ratings of users, from one block after the other.
 
     places: int64 (n,), positions of rows in the matrix, or -1 for users without ratings. Items are lines in
-    columns.txt.
+        columns.txt.
     """
     blocks = np.searchsorted(matrix.index.block_bounds, places, side="right") - 1
     counts, read = np.zeros(places.size, np.int64), []

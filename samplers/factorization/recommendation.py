@@ -25,8 +25,10 @@ _LEAST_PENALTY = 1e-10  # relative to the trace, for a direct solution, which at
 class UserBatch(NamedTuple):
     """Some users.
 
-    numbers: int64 (n,), position of each user among those that were asked for. factors: float (n, R). biases: float
-    (n,). seen: the items that each has rated, None if not needed.
+    numbers: int64 (n,), position of each user among those that were asked for.
+    factors: float (n, R).
+    biases: float (n,).
+    seen: the items that each has rated, None if not needed.
     """
 
     numbers: np.ndarray
@@ -40,8 +42,9 @@ def known_users(
 ) -> Iterator[UserBatch]:
     """Yield users of the training in batches, in the order in which the ratings of the training are stored.
 
-    users: int64 (n,), indices of their names. top: number of items that each user gets. trained_on: ratings of the
-    training, if the rated items are needed.
+    users: int64 (n,), indices of their names.
+    top: number of items that each user gets.
+    trained_on: ratings of the training, if the rated items are needed.
     """
     places = row_order(trained_on)[users] if trained_on else users
     order = np.argsort(places, kind="stable")
@@ -63,8 +66,10 @@ def require_trained_on(model: FactorModel, ratings: Matrix) -> None:
 def later_users(model: Factorization, ratings: Matrix, users: np.ndarray, top: int) -> Iterator[UserBatch]:
     """Yield users of other ratings in batches, with factors solved for from these ratings.
 
-    ratings: ratings of the model's items, from `ooc ingest ratings --items-from`. users: int64 (n,), indices of their
-    names. top: see `known_users`. Raises RequestError if the items are others.
+    ratings: ratings of the model's items, from `ooc ingest ratings --items-from`.
+    users: int64 (n,), indices of their names.
+    top: see `known_users`.
+    Raises RequestError if the items are others.
     """
     if ratings.column_names() != model.columns.names:
         raise RequestError(
@@ -80,14 +85,18 @@ def later_users(model: Factorization, ratings: Matrix, users: np.ndarray, top: i
 def memory_users(model: Factorization, rated: RatedItems, users: np.ndarray, top: int) -> Iterator[UserBatch]:
     """Yield users of ratings in memory in batches, with factors solved for from these ratings.
 
-    users: int64 (n,), some of the users of `rated`. top: see `known_users`.
+    users: int64 (n,), some of the users of `rated`.
+    top: see `known_users`.
     """
     for some in _batches(np.arange(users.size), model, top, None):
         yield folded_in(model, some, rated.of(users[some]))
 
 
 def folded_in(model: Factorization, numbers: np.ndarray, rated: RatedItems) -> UserBatch:
-    """Return users with factors solved for from their ratings. numbers: see `UserBatch`."""
+    """Return users with factors solved for from their ratings.
+
+    numbers: see `UserBatch`.
+    """
     solved = np.empty((numbers.size, 1 + model.rank))
     for user, (first, last) in enumerate(zip(rated.offsets[:-1], rated.offsets[1:], strict=True)):
         solved[user] = fold_in(model, rated.items[first:last], rated.values[first:last])
@@ -104,8 +113,9 @@ def _batches(order: np.ndarray, model: Factorization, top: int, ratings: Matrix 
 def fold_in(model: Factorization, items: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return the bias and best factors of a new user, with all items fixed: float64 (1 + R,).
 
-    items: indices of the rated items. values: ratings or counts. The objective is that of the training, see
-    `samplers.factorization.program` and `samplers.factorization.als`.
+    items: indices of the rated items.
+    values: ratings or counts. The objective is that of the training, see `samplers.factorization.program` and
+        `samplers.factorization.als`.
     """
     solver, alpha, unit = model.solver, model.solver["alpha"], model.solver.get("unit", 1.0)
     factors = model.columns.factors[items].astype(np.float64) / unit
@@ -168,7 +178,9 @@ def in_order(
 ) -> Iterator[tuple[int, TopItems]]:
     """Put recommendations for `count` users into the order in which the users were asked for.
 
-    Yields the number of the first of some users, and their items. scratch: directory for temporary files.
+    Yields the number of the first of some users, and their items.
+
+    scratch: directory for temporary files.
     """
     place, done = np.empty(count, np.int64), 0
     with NumberSpool(scratch, "uint32") as spool:

@@ -33,9 +33,12 @@ def format_of(path: Path) -> str:
 def write_recommendations(
     path: Path, suffix: str, found: Iterable[tuple[int, TopItems]], users: Sequence[str], items: Sequence[str]
 ) -> int:
-    """Write a row with user, item and prediction for each recommended item, best first. Returns the number of rows.
+    """Write a row with user, item and prediction for each recommended item, best first.
 
-    found: see `samplers.factorization.recommendation.in_order`. users, items: names.
+    Returns the number of rows.
+
+    found: see `samplers.factorization.recommendation.in_order`.
+    users, items: names.
     """
     written = 0
 

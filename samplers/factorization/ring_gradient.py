@@ -29,7 +29,11 @@ from samplers.factorization.row_kernels import squared_errors
 
 
 class ColumnsInTransit(NamedTuple):
-    """Columns in transit. factors: float32 (n, width). squares: float32 (n, 2), see `samplers.factorization.sgd`."""
+    """Columns in transit.
+
+    factors: float32 (n, width).
+    squares: float32 (n, 2), see `samplers.factorization.sgd`.
+    """
 
     factors: np.ndarray
     squares: np.ndarray

@@ -41,8 +41,10 @@ def train(
     """Factorize the matrix `data` in the new run directory `path`.
 
     ring: machines that all call this function with their own shard and run directory and the same options, except
-    held_out, which has the users of the shard; rank 0 writes the model. callback: see `ooc.training.train`. Returns the
-    last line of the metrics. Raises RequestError, before anything is written, if an option is invalid.
+        held_out, which has the users of the shard; rank 0 writes the model.
+    callback: see `ooc.training.train`.
+    Returns the last line of the metrics.
+    Raises RequestError, before anything is written, if an option is invalid.
     """
     ring = of_several(ring)
     check_machines(FactorizationOptions, vars(options), several=ring is not None)
@@ -101,7 +103,10 @@ def _spec(options: FactorizationOptions, *, on_ring: bool) -> ProgramSpec:
 
 
 def _method(options: FactorizationOptions) -> str:
-    """Return the name of the requested method. Raises RequestError if there is no such method."""
+    """Return the name of the requested method.
+
+    Raises RequestError if there is no such method.
+    """
     method = options.method or ("als" if options.implicit else "sgd")
     if options.implicit and method != "als":
         raise RequestError(f"--implicit cannot be used with --method {method}", "Choose --method als.")

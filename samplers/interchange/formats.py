@@ -34,9 +34,14 @@ _ANY = (*_TOPICS, *_FACTORS, RegressionModel, SoftmaxModel)
 
 
 class ExportFormat(NamedTuple):
-    """An export format. write: function of a model, a path and, if needed, the topics of tokens. models: kinds of
-    models that it supports. directory: whether it writes several files to a directory. mixtures: whether it writes
-    topic mixtures in the format of the file extension. words: whether it writes the topics of words likewise."""
+    """An export format.
+
+    write: function of a model, a path and, if needed, the topics of tokens.
+    models: kinds of models that it supports.
+    directory: whether it writes several files to a directory.
+    mixtures: whether it writes topic mixtures in the format of the file extension.
+    words: whether it writes the topics of words likewise.
+    """
 
     write: Callable[..., None]
     models: tuple[type, ...]
@@ -77,9 +82,10 @@ def export(
 ) -> int:
     """Write the model of a run, or of a model directory, in a format; returns the number of bytes written.
 
-    top: maximum number of topics per document in exported mixtures, the largest ones. spread: whether to export the
-    standard deviations of mixtures. data: path of the training dataset, for mixtures, if it has been moved. Raises
-    RequestError if the format does not support the model.
+    top: maximum number of topics per document in exported mixtures, the largest ones.
+    spread: whether to export the standard deviations of mixtures.
+    data: path of the training dataset, for mixtures, if it has been moved.
+    Raises RequestError if the format does not support the model.
     """
     form = _form(name, out, top=top, spread=spread, data=data)
     model = open_any_model(run)
@@ -92,7 +98,10 @@ def export(
 
 
 def export_model(model: TopicModel, out: Path, name: str, *, top: int | None = None, overwrite: bool = False) -> int:
-    """Write a topic model in memory in a format; returns the number of bytes written. Raises RequestError."""
+    """Write a topic model in memory in a format; returns the number of bytes written.
+
+    Raises RequestError.
+    """
     form = _form(name, out, top=top, spread=False, data=None)
     if form.words or not isinstance(model, form.models):
         of = [each for each, other in FORMATS.items() if other.models != _FACTORS and not other.words]
@@ -104,7 +113,10 @@ def export_model(model: TopicModel, out: Path, name: str, *, top: int | None = N
 
 
 def _form(name: str, out: Path, *, top: int | None, spread: bool, data: Path | None) -> ExportFormat:
-    """Return a format. Raises RequestError if it is unknown, or options or the file extension do not fit it."""
+    """Return a format.
+
+    Raises RequestError if it is unknown, or options or the file extension do not fit it.
+    """
     form = _named(FORMATS, name)
     if form.mixtures:
         check_format(out)
@@ -118,7 +130,10 @@ def _form(name: str, out: Path, *, top: int | None, spread: bool, data: Path | N
 
 
 def _write(form: ExportFormat, model: Any, out: Path, name: str, more: dict[str, Any], *, overwrite: bool) -> int:
-    """Write a model; returns the number of bytes written. more: additional arguments of the format's function."""
+    """Write a model; returns the number of bytes written.
+
+    more: additional arguments of the format's function.
+    """
     if form.tokens and model.prior is not None:
         raise RequestError(
             f"--format {name} has a single beta, but the model has a prior for each topic and word",
@@ -147,7 +162,10 @@ def _tokens(run: Path) -> TokenTopics | None:
 def import_model(
     name: str, source: Path, out: Path, *, overwrite: bool = False, trust_pickle: bool = False
 ) -> TopicModel:
-    """Create a model directory from another program's model. Raises RequestError if the model cannot be read.
+    """Create a model directory from another program's model.
+
+    Raises RequestError if the model cannot be read.
+
     trust_pickle: whether to read pickles, such as gensim's models, which can execute arbitrary code.
     """
     read = _named(IMPORTS, name)

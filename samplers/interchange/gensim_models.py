@@ -15,7 +15,10 @@ MODEL = "lda.model"  # prefix of all files of a saved model
 
 
 def gensim_module() -> Any:
-    """Return the gensim module. Raises RequestError if it is not installed."""
+    """Return the gensim module.
+
+    Raises RequestError if it is not installed.
+    """
     try:
         import gensim.models
     except ImportError:
@@ -79,8 +82,10 @@ def write_gensim(model: TopicModel, directory: Path) -> None:
 
 
 def read_gensim(path: Path, *, trust_pickle: bool = False) -> TopicModel:
-    """Return the topics of a saved `LdaModel`. Raises RequestError unless its pickle is trusted, because reading a
-    pickle can execute arbitrary code."""
+    """Return the topics of a saved `LdaModel`.
+
+    Raises RequestError unless its pickle is trusted, because reading a pickle can execute arbitrary code.
+    """
     if not trust_pickle:
         raise RequestError(
             f"{path}: a gensim model is a pickle, and reading a pickle can execute arbitrary code",

@@ -48,7 +48,10 @@ def write_mallet(model: TopicModel, directory: Path, tokens: TokenTopics | None)
 
 
 def checked_words(words: Sequence[str]) -> Sequence[str]:
-    """Return the words unchanged. Raises RequestError if a word contains white space."""
+    """Return the words unchanged.
+
+    Raises RequestError if a word contains white space.
+    """
     if broken := next((word for word in words if _BLANKS.search(word)), None):
         raise RequestError(f"the word {broken!r} contains a blank, which separates words in MALLET's format")
     return words
@@ -94,8 +97,9 @@ def _write_state(file: gzip.GzipFile, tokens: TokenTopics, names: list[str], wor
 
 
 def read_state(path: Path) -> TopicModel:
-    """Return the model of a state written by MALLET's --output-state or by `write_mallet`. Raises RequestError if the
-    file is invalid.
+    """Return the model of a state written by MALLET's --output-state or by `write_mallet`.
+
+    Raises RequestError if the file is invalid.
     """
     documents, types, topics = [], [], []
     words: dict[int, str] = {}

@@ -28,7 +28,10 @@ _RUN = 1 << 18  # rows that are written at a time
 
 
 def write_parquet(model: TopicModel | Factorization, directory: Path) -> None:
-    """Write the tables of a model to an empty directory. Raises RequestError if pyarrow is not installed."""
+    """Write the tables of a model to an empty directory.
+
+    Raises RequestError if pyarrow is not installed.
+    """
     if isinstance(model, Factorization):
         for name, side in (("rows", model.rows), ("columns", model.columns)):
             write_table(directory / f"{name}.parquet", _of_side(side))
@@ -63,7 +66,10 @@ def _column(arrow: Any, values: Any) -> Any:
 
 
 def require_arrow() -> Any:
-    """Return the pyarrow module. Raises RequestError if it is not installed."""
+    """Return the pyarrow module.
+
+    Raises RequestError if it is not installed.
+    """
     try:
         import pyarrow.parquet
     except ImportError:

@@ -17,7 +17,8 @@ from samplers.topics.relevance import word_totals
 def write_pyldavis(model: TopicModel, path: Path) -> None:
     """Write topic_term_dists (K, V), doc_topic_dists (D, K), doc_lengths (D,), vocab (V,) and term_frequency (V,).
 
-    Words and documents without tokens are left out. Raises RequestError if there are no documents.
+    Words and documents without tokens are left out.
+    Raises RequestError if there are no documents.
     """
     count = model.documents.offsets.size - 1
     frequencies = word_totals(model) / model.states

@@ -18,7 +18,10 @@ _MARK = b"Zs\0"  # precedes a document in a saved model: its number of tokens, u
 
 
 def tomotopy_module() -> Any:
-    """Return the tomotopy module. Raises RequestError if it is not installed."""
+    """Return the tomotopy module.
+
+    Raises RequestError if it is not installed.
+    """
     try:
         import tomotopy
     except ImportError:
@@ -62,8 +65,9 @@ def to_tomotopy(model: TopicModel, tokens: TokenTopics) -> Any:
     """Return an `LDAModel` whose tokens have the topics of a state; documents without tokens are left out.
 
     tomotopy has no function that sets topics. So a model of the same documents is saved, the topics in its file are
-    replaced, and the file is loaded and compared with the state. Raises RequestError if there are more topics than
-    tomotopy supports, and WorkFailed if the loaded model differs from the state.
+    replaced, and the file is loaded and compared with the state.
+    Raises RequestError if there are more topics than tomotopy supports, and WorkFailed if the loaded model differs from
+    the state.
     """
     if model.topics > _MOST_TOPICS:
         raise RequestError(f"tomotopy supports at most {_MOST_TOPICS:,} topics, but the model has {model.topics:,}")
@@ -84,7 +88,10 @@ def to_tomotopy(model: TopicModel, tokens: TokenTopics) -> Any:
 
 
 def write_tomotopy(model: TopicModel, path: Path, tokens: TokenTopics | None) -> None:
-    """Save an `LDAModel` for further training or inference. Raises RequestError if there are no tokens."""
+    """Save an `LDAModel` for further training or inference.
+
+    Raises RequestError if there are no tokens.
+    """
     if tokens is None:
         raise RequestError(
             "a tomotopy model contains the topic of each token, which this run no longer has",

@@ -22,8 +22,10 @@ def model_of_tokens(
 ) -> TopicModel:
     """Return the model of N tokens.
 
-    documents, words, topics: uint32 (N,), indices of each token's document, word and topic. alpha: float64 (K,). names:
-    names of the documents, if any. count: number of documents.
+    documents, words, topics: uint32 (N,), indices of each token's document, word and topic.
+    alpha: float64 (K,).
+    names: names of the documents, if any.
+    count: number of documents.
     """
     return TopicModel(
         alpha=alpha,

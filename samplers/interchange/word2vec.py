@@ -13,7 +13,8 @@ from samplers.interchange.mallet import checked_words
 def write_word2vec(model: Factorization, directory: Path) -> None:
     """Write rows.txt and columns.txt, without biases.
 
-    Spaces in names become underscores, as in word2vec's tools. Raises RequestError if a name has other white space.
+    Spaces in names become underscores, as in word2vec's tools.
+    Raises RequestError if a name has other white space.
     """
     for name, side in (("rows", model.rows), ("columns", model.columns)):
         names = checked_words([each.replace(" ", "_") for each in side.names])

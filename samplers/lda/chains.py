@@ -79,7 +79,10 @@ def create_chains(
     files: Mapping[str, dict[str, Any]],
     **configured: Any,
 ) -> None:
-    """Create a run directory for each chain, with consecutive seeds. scratch, files, configured: see `create_run`."""
+    """Create a run directory for each chain, with consecutive seeds.
+
+    scratch, files, configured: see `create_run`.
+    """
     ids = [uuid.uuid4().hex for _ in range(chains)]
     names = [path / f"chain-{number + 1}" for number in range(chains)]
     if may_resume() and (path / CHAINS).exists():

@@ -50,8 +50,8 @@ class DocumentMajorLda(StartsFromModel):
     """Base class of document-by-document samplers; subclasses add `sample_cell`.
 
     update: one of UPDATES. Attribute `opening`: number of stages of a block before its first step. The first looks up
-    the word at each position; the second lays out the documents. If one job samples whole documents, it lays them out
-    itself, without a second stage.
+        the word at each position; the second lays out the documents. If one job samples whole documents, it lays them
+        out itself, without a second stage.
 
     With `whole_blocks` set, in mode delayed, a sampler processes all cells of a block together if the rows of all
     slices are small: documents are opened once per block instead of once per cell, and all rows are dense. A job that
@@ -322,8 +322,10 @@ def far_apart_order(parts: int) -> Sequence[int]:
 def s_error(moved: Sequence[tuple[np.ndarray, np.ndarray]], tokens: int) -> float:
     """Return the s-error 1 / (P*M) * sum_p ||s_p - s||_1 (STRADS supplement, eq. 1).
 
-    s includes the moves of all P jobs, s_p only those of job p. moved: for each job, its topics and their changes of
-    n_k. tokens: M.
+    s includes the moves of all P jobs, s_p only those of job p.
+
+    moved: for each job, its topics and their changes of n_k.
+    tokens: M.
     """
     size = max((int(topics.max(initial=-1)) for topics, _ in moved), default=-1) + 1
     total = np.zeros(size, np.int64)

@@ -39,7 +39,10 @@ class GatheredDocuments(StaticProgram):
         return super().update(job)
 
     def of_whole(self, sweep: Sweep, directory: Path) -> dict[str, Any]:
-        """Return the documents of all machines in the form that `write_model` takes. directory: for temporary files."""
+        """Return the documents of all machines in the form that `write_model` takes.
+
+        directory: for temporary files.
+        """
         numbers = (numbers for _, numbers in sweep(self.document_numbers))
         return {"document_names": self._lines(sweep, directory), "document_order": numbers}
 

@@ -25,7 +25,10 @@ class LdaSettings(HeldOutObserverSettings):
 
 
 class LdaObserver:
-    """Observer of a run. workers: number of processes that rank 0 uses for evaluations."""
+    """Observer of a run.
+
+    workers: number of processes that rank 0 uses for evaluations.
+    """
 
     def __init__(self, run: Run, workers: int, *, first: bool = True) -> None:
         self._run, self._workers = run, workers

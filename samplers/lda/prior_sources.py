@@ -26,8 +26,12 @@ _SHOWN = 10  # unknown words that a message names
 
 
 class ChosenWordPrior(NamedTuple):
-    """Prior of words in topics. beta: weight of all pairs that are not listed. pairs: text of `pack_pairs`, or None for
-    no pairs. labels: labels of topics by number."""
+    """Prior of words in topics.
+
+    beta: weight of all pairs that are not listed.
+    pairs: text of `pack_pairs`, or None for no pairs.
+    labels: labels of topics by number.
+    """
 
     beta: float
     pairs: str | None
@@ -35,8 +39,10 @@ class ChosenWordPrior(NamedTuple):
 
 
 def choose_prior(options: LdaOptions, beta: float, dataset: Dataset, ring: Ring | None) -> ChosenWordPrior:
-    """Return the prior that the options ask for; on several machines, rank 0 has the files. Raises RequestError, on all
-    ranks, if a file or an option is invalid."""
+    """Return the prior that the options ask for; on several machines, rank 0 has the files.
+
+    Raises RequestError, on all ranks, if a file or an option is invalid.
+    """
     if options.seed_weight is not None and options.seed_words is None:
         raise RequestError("--seed-weight can only be used with --seed-words", "Add --seed-words FILE.")
     if options.seed_weight is not None and not 0.0 < options.seed_weight <= MOST_PRIOR:
@@ -81,7 +87,10 @@ class WordPriorTable(NamedTuple):
 
 def read_table(path: Path, options: LdaOptions, beta: float, dataset: Dataset) -> WordPriorTable:
     """Return the weights in a file: an .npz file with an array (K, V) or a CSR matrix, or a CSV file of topic, word and
-    weight. Raises RequestError."""
+    weight.
+
+    Raises RequestError.
+    """
     if path.suffix == ".npz":
         table = _read_npz(path, options, beta, dataset.vocabulary_size)
     else:
@@ -191,7 +200,9 @@ def _known(path: Path, words: Sequence[str], dataset: Dataset) -> dict[str, int]
 
 
 def read_seeds(path: Path, topics: int) -> dict[str, list[str]]:
-    """Return the seed words of topics by name, in the order of the file. topics: K.
+    """Return the seed words of topics by name, in the order of the file.
+
+    topics: K.
 
     path: a JSON file, an object of names and lists of words, or a CSV file with a topic in each row, its name first.
     Raises RequestError.

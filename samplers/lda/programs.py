@@ -31,7 +31,7 @@ class TwoPhase(StartsFromModel):
     The word phase iterates over slices, the document phase over blocks.
 
     mh_steps: number of proposals that each phase draws per token, for the other phase to accept or reject. 2 reaches a
-    held-out likelihood sooner than 1, and at K = 1,000 sooner than 4 (docs/benchmarks.md).
+        held-out likelihood sooner than 1, and at K = 1,000 sooner than 4 (docs/benchmarks.md).
     """
 
     phases = (Phase("word", "slice"), Phase("document", "block"))
@@ -92,7 +92,7 @@ class SparseGibbs(RunningMeanLda):
     """Gibbs sampling with exact conditionals, O(K_d) per token. See `samplers.lda.sparse_gibbs`.
 
     start: "scvb0", "random", or None. None means scvb0 if `update` is "delayed" and the model is small, else random.
-    The configurations of runs older than this option have no value.
+        The configurations of runs older than this option have no value.
     """
 
     def __init__(
@@ -143,7 +143,10 @@ class SparseLda(DocumentMajorLda):
 
 
 class AliasLda(AliasTableLda):
-    """AliasLDA, O(K_d) per token. See `samplers.lda.aliaslda`. mh_steps: number of proposals per token."""
+    """AliasLDA, O(K_d) per token. See `samplers.lda.aliaslda`.
+
+    mh_steps: number of proposals per token.
+    """
 
     def __init__(self, *args: Any, mh_steps: int = 2, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -201,7 +204,10 @@ class LightLda(AliasTableLda):
 
 
 def check_steps(mh_steps: int) -> int:
-    """Return `mh_steps`. Raises RequestError unless it is a valid number of proposals."""
+    """Return `mh_steps`.
+
+    Raises RequestError unless it is a valid number of proposals.
+    """
     if not 1 <= mh_steps <= 64:
         raise RequestError(f"--mh-steps must be from 1 to 64, got {mh_steps}")
     return mh_steps
@@ -216,8 +222,9 @@ TAKES = takers(LdaOptions) | {"running_mean": ("sparse-gibbs",)}  # options that
 def auto_samplers(topics: int, vocabulary_size: int, given: dict[str, Any]) -> list[str]:
     """Return the samplers that `--sampler auto` chooses from, fastest first (docs/sampling.md).
 
-    A second sampler is for memory limits that are too small for the first. given: see `sampler_spec`; samplers that
-    lack one of the given options are left out, unless all samplers do.
+    A second sampler is for memory limits that are too small for the first.
+
+    given: see `sampler_spec`; samplers that lack one of the given options are left out, unless all samplers do.
     """
     small = is_small(topics, vocabulary_size)
     candidates = ["sparse-gibbs", "two-phase"] if small else ["two-phase", "sparse-gibbs"]
@@ -250,9 +257,10 @@ def initial_topics(
 def sampler_spec(name: str, options: dict[str, Any], given: dict[str, Any], *, on_ring: bool = False) -> ProgramSpec:
     """Return the program of a sampler.
 
-    options: options common to all samplers. given: options in TAKES, None for the sampler's default. on_ring: whether
-    the sampler runs on several machines, in a new run. Raises RequestError if the sampler is unknown or lacks a given
-    option.
+    options: options common to all samplers.
+    given: options in TAKES, None for the sampler's default.
+    on_ring: whether the sampler runs on several machines, in a new run.
+    Raises RequestError if the sampler is unknown or lacks a given option.
     """
     if name not in SAMPLERS:
         raise RequestError(f"--sampler: unknown sampler {name!r}", f"Choose one of: auto, {', '.join(SAMPLERS)}.")

@@ -109,7 +109,10 @@ class StartsFromModel(LearnedStartLda):
 
 
 def _open(earlier: Mapping[str, Any]) -> SavedTopicModel:
-    """Open the earlier model of a run. Raises RequestError if it is missing or has changed."""
+    """Open the earlier model of a run.
+
+    Raises RequestError if it is missing or has changed.
+    """
     path = Path(earlier["path"])
     if not (path / MANIFEST).is_file() or checksum(path / MANIFEST) != earlier["checksum"]:
         raise RequestError(
@@ -120,7 +123,10 @@ def _open(earlier: Mapping[str, Any]) -> SavedTopicModel:
 
 
 def _add_counts(rows: np.ndarray, words: np.ndarray, counts: TopicCountRows, factor: float) -> None:
-    """Add the counts of words, times a factor, to rows, float32 (n, K). words: int64 (n,), or -1 for none."""
+    """Add the counts of words, times a factor, to rows, float32 (n, K).
+
+    words: int64 (n,), or -1 for none.
+    """
     places = np.flatnonzero(words >= 0)
     begins, ends = counts.offsets[:-1][words[places]], counts.offsets[1:][words[places]]
     sizes = ends - begins

@@ -57,9 +57,11 @@ def train(
     """Train a topic model of the dataset `data` in the new run directory `path`.
 
     ring: machines that all call this function with the same options, but each with its own shard and run directory;
-    rank 0 has the held-out documents and writes the model. callback: see `ooc.training.train`; only for a single chain.
+        rank 0 has the held-out documents and writes the model.
+    callback: see `ooc.training.train`; only for a single chain.
     Returns the last line of the metrics; with several chains, the last line of the best chain and the comparison of all
-    chains. Raises RequestError, on all ranks and before anything is written, if an option is invalid.
+    chains.
+    Raises RequestError, on all ranks and before anything is written, if an option is invalid.
     """
     ring = of_several(ring)
     check_machines(LdaOptions, vars(options), several=ring is not None)
@@ -141,7 +143,10 @@ def _priors(options: LdaOptions, earlier: EarlierModel | None) -> dict[str, Any]
 
 
 def _staleness(options: LdaOptions) -> int:
-    """Return the staleness of topic totals in macro-steps. Raises RequestError for such options with splash."""
+    """Return the staleness of topic totals in macro-steps.
+
+    Raises RequestError for such options with splash.
+    """
     if options.sampler == "splash":
         unlike = {"optimize-every": options.optimize_every, "average": options.average not in (None, 1)}
         for option, asked in (unlike | {"staleness": options.staleness}).items():
@@ -179,7 +184,11 @@ def _spec(
 def _spec_of(
     sampler: str, options: LdaOptions, of_all: dict[str, Any], given: dict[str, Any], dataset: Dataset, *, on_ring: bool
 ) -> ProgramSpec:
-    """Return the program of a sampler. of_all: options common to all samplers; given: options of some samplers."""
+    """Return the program of a sampler.
+
+    of_all: options common to all samplers;
+    given: options of some samplers.
+    """
     if options.average is not None and sampler in TAKES["running_mean"]:
         given = given | {"running_mean": False}
     given = initial_topics(sampler, options.topics, dataset.vocabulary_size, given, on_ring=on_ring)

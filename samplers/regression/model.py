@@ -114,8 +114,8 @@ class RegressionModel(SavedModel):
         """Return the coefficients for the lambda whose ratio to `lam` is closest to 1.
 
         lam: a value above 0; after cross-validation also "min", the lambda with the smallest error, or "1se", the
-        lambda chosen by the one-standard-error rule; None for the chosen lambda. Raises RequestError if there is no
-        such lambda.
+            lambda chosen by the one-standard-error rule; None for the chosen lambda.
+        Raises RequestError if there is no such lambda.
         """
         number = self.chosen
         if lam == "min" and "best" in self.manifest:
@@ -152,7 +152,8 @@ def write_regression(
 ) -> None:
     """Write a model into an empty directory.
 
-    arrays: contents of coefficients.h5, except means and errors. constant: int64, constant columns that were left out.
+    arrays: contents of coefficients.h5, except means and errors.
+    constant: int64, constant columns that were left out.
     """
     means = design.means if design.offsets is None else design.means + design.offsets
     arrays = {**arrays, "means": means[arrays["columns"]]}

@@ -66,7 +66,9 @@ def write_predictions(model: RegressionModel, coefficients: Coefficients, design
 
 def evaluate_regression(model: RegressionModel, coefficients: Coefficients, design: Design) -> dict[str, float]:
     """Return errors of the predictions of y: `rmse` and `r2`; `log_loss` and `accuracy`; or `mean_deviance` and
-    `deviance_explained`. Raises RequestError.
+    `deviance_explained`.
+
+    Raises RequestError.
     """
     check_columns(model, design)
     if design.y is None:

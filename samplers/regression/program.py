@@ -46,7 +46,10 @@ Levels = TypedDict("Levels", {"lambda": float, "ratio": float, "number": Count},
 
 
 def row_file(path: Path) -> RowNumbersFile:
-    """Return the entry of a row file. Raises RequestError if the file does not exist."""
+    """Return the entry of a row file.
+
+    Raises RequestError if the file does not exist.
+    """
     if not path.is_file():
         raise RequestError(f"{path}: there is no such file")
     return RowNumbersFile(str(path.resolve()), checksum(path))
@@ -56,8 +59,9 @@ def row_file(path: Path) -> RowNumbersFile:
 class RegressionProgram:
     """A regression of a design's y along a path of lambdas.
 
-    share, intercept, standardize, positive: see `SparseRegression`. weights, rows: files; None for all rows with weight
-    1. folds: number of cross-validation folds, or 0.
+    share, intercept, standardize, positive: see `SparseRegression`.
+    weights, rows: files; None for all rows with weight 1.
+    folds: number of cross-validation folds, or 0.
     """
 
     design: Design
@@ -96,7 +100,10 @@ class RegressionProgram:
 
     @cached_property
     def sample_weight(self) -> np.ndarray | None:
-        """Return the sample weights, float64 (n,); None if all are 1. Raises RequestError if a file has changed."""
+        """Return the sample weights, float64 (n,); None if all are 1.
+
+        Raises RequestError if a file has changed.
+        """
         if self.weights is None and self.rows is None:
             return None
         found = np.ones(self.design.rows)
@@ -173,8 +180,9 @@ class RegressionProgram:
         """Return the regression on all rows, followed by a regression on the training rows of each fold, each with its
         own features.
 
-        room: bytes for the columns of all working sets. limit: limit shared by all regressions. ring: ranks that solve
-        together, each with its shard, one regression after the other.
+        room: bytes for the columns of all working sets.
+        limit: limit shared by all regressions.
+        ring: ranks that solve together, each with its shard, one regression after the other.
         """
         every = np.ones(self.design.rows) if self.sample_weight is None else self.sample_weight
         weights = [self.sample_weight, *(every - held_out for held_out in self.held_out)]

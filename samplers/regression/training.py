@@ -64,9 +64,12 @@ def train(
     (number of lambdas on a path, and its last lambda relative to lambda_max) are alternatives. `unpenalized` has column
     names, or column indices if columns have no names. `weights` and `rows` are described in `blocks.design.row_files`,
     `schedule`, `parallelism` and `rho` in `ooc.dynamic.selection_rules`; without `schedule`, working sets are used.
-    `folds` is the number of cross-validation folds. For the other options see `SparseRegression`. ring: machines that
-    train together, each with its shard and its own run; weights and rows refer to the rows of the whole dataset.
-    Returns the last line of the metrics. Raises RequestError, before anything is written, if an option is invalid.
+    `folds` is the number of cross-validation folds. For the other options see `SparseRegression`.
+
+    ring: machines that train together, each with its shard and its own run; weights and rows refer to the rows of the
+        whole dataset.
+    Returns the last line of the metrics.
+    Raises RequestError, before anything is written, if an option is invalid.
     """
     if resources.on_node:
         raise RequestError("--scratch node cannot be used for regressions", "Leave --scratch out, or give a directory.")
@@ -150,7 +153,10 @@ def _shared(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rounds(program: RegressionProgram, options: RegressionOptions) -> dict[str, Any] | None:
-    """Return the settings of a run's rounds, if any. Raises RequestError if rounds cannot solve the problem."""
+    """Return the settings of a run's rounds, if any.
+
+    Raises RequestError if rounds cannot solve the problem.
+    """
     schedule, parallelism, rho = options.schedule, options.parallelism, options.rho
     if schedule is None:
         if given := [name for name, value in (("parallelism", parallelism), ("rho", rho)) if value is not None]:
@@ -222,7 +228,10 @@ def _levels(options: RegressionOptions) -> dict[str, Any]:
 
 
 def column_numbers(design: Design, names: Sequence[str]) -> list[int]:
-    """Return the indices of named columns, 0-based and ascending. Raises RequestError for an unknown column."""
+    """Return the indices of named columns, 0-based and ascending.
+
+    Raises RequestError for an unknown column.
+    """
     if not names:
         return []
     known, first = design.column_names(), design.manifest["first_column"]
@@ -246,8 +255,8 @@ def follow_path(
 ) -> dict[str, Any]:
     """Solve for the remaining lambdas, then write the model.
 
-    Returns the last line of the metrics, and the lambda chosen by cross-validation. Raises Interrupted after SIGINT,
-    SIGTERM or SIGHUP and TimeOver after max_time, with everything committed.
+    Returns the last line of the metrics, and the lambda chosen by cross-validation.
+    Raises Interrupted after SIGINT, SIGTERM or SIGHUP and TimeOver after max_time, with everything committed.
     """
     stop = StopRequest(max_time)
     design = run.dataset(shard_or_whole if ring else Design)

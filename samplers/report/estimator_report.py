@@ -21,8 +21,11 @@ def write_report(
     history: Sequence[dict[str, Any]],
     compared: PrevalenceComparison | None,
 ) -> None:
-    """Write the report page. facts: options and program of the training. history: lines of its metrics. compared:
-    groups of documents to compare, or None.
+    """Write the report page.
+
+    facts: options and program of the training.
+    history: lines of its metrics.
+    compared: groups of documents to compare, or None.
     """
     require_libraries()
     sections = [topics.section(model)]

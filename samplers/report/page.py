@@ -38,9 +38,11 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def write_report(path: Path, out: Path, *, by: str | None = None, data: Path | None = None) -> int:
     """Write the report of a run or of several chains, and return its size in bytes.
 
-    The report of an unfinished run has the learning curves so far. by: column or value by which to compare topics (see
-    `samplers.topics.group_comparison`). data: path of the training dataset, if it has been moved. Raises RequestError
-    if no iteration is finished yet or a library is missing.
+    The report of an unfinished run has the learning curves so far.
+
+    by: column or value by which to compare topics (see `samplers.topics.group_comparison`).
+    data: path of the training dataset, if it has been moved.
+    Raises RequestError if no iteration is finished yet or a library is missing.
     """
     require_libraries()
     if not is_chains(path) and (path / MANIFEST).exists():
@@ -81,7 +83,7 @@ def write_page(out: Path, sections: Sequence[ReportSection], facts: Mapping[str,
     """Write a report page, and return its size in bytes.
 
     facts: name; program, dataset and identity that the model was trained by and on, and version of ooc; options of the
-    training, and made, options of the ingestion, by name.
+        training, and made, options of the ingestion, by name.
     """
     shown = {each: {name: text for name, value in facts[each].items() if (text := value_text(value))} for each in _TOLD}
     page = (

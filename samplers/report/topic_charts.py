@@ -21,8 +21,8 @@ _PARITY = {"labelOverlap": "parity"}  # drop every second label until none overl
 def charts(topics: list[dict[str, Any]], correlations: np.ndarray, distances: np.ndarray) -> dict[str, dict[str, Any]]:
     """Return the charts of topics, given in the form of `samplers.report.topics`.
 
-    correlations: float64 (S, S), correlations of the topic shares over documents. distances: float64 (S, S), Hellinger
-    distances of topics.
+    correlations: float64 (S, S), correlations of the topic shares over documents.
+    distances: float64 (S, S), Hellinger distances of topics.
     """
     found = {
         "map": _map(topics),

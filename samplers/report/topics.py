@@ -24,7 +24,9 @@ _DIGITS = 6
 
 
 def section(model: TopicModel, data: Path | None = None) -> ReportSection:
-    """Return the section of a trained topic model. data: path of the training dataset, if it has been moved.
+    """Return the section of a trained topic model.
+
+    data: path of the training dataset, if it has been moved.
 
     A slot is the rank of a topic in descending order of tokens.
     """

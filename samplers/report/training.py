@@ -35,7 +35,8 @@ _SHOWN_LIMIT = 5  # a memory limit above this multiple of the peak is given as t
 def section(runs: Mapping[str, Lines], planned: int) -> ReportSection:
     """Return the section of a run or of several chains.
 
-    runs: lines of the metrics, keyed by name of the run. planned: number of iterations of each run.
+    runs: lines of the metrics, keyed by name of the run.
+    planned: number of iterations of each run.
     """
     lines = max(runs.values(), key=len)
     names = objectives([line for of_run in runs.values() for line in of_run])

@@ -34,8 +34,10 @@ Fields = Sequence[
 
 
 class KeptColumnsBeside(NamedTuple):
-    """Kept columns of documents, written beside other values of the documents. names: names of the columns, without
-    the text column. first: index of the first document.
+    """Kept columns of documents, written beside other values of the documents.
+
+    names: names of the columns, without the text column.
+    first: index of the first document.
     """
 
     table: DocumentTable
@@ -130,9 +132,12 @@ def write_documents(
 ) -> None:
     """Write a row for each document: name, number of tokens, kept columns, and the other columns.
 
-    columns: (D,) or (D, n); the first is `tokens`. names: names of documents, or None to number them from 1. beside:
-    kept columns, written after `tokens`. fields: columns of a CSV file after these, all others by default. plural:
-    names of arrays in .npz that differ from the names of the columns. more: additional arrays for .npz.
+    columns: (D,) or (D, n); the first is `tokens`.
+    names: names of documents, or None to number them from 1.
+    beside: kept columns, written after `tokens`.
+    fields: columns of a CSV file after these, all others by default.
+    plural: names of arrays in .npz that differ from the names of the columns.
+    more: additional arrays for .npz.
     """
     if suffix == ".npz":
         arrays = {(plural or {}).get(name, name): array for name, array in columns.items()}
@@ -157,7 +162,10 @@ def write_documents(
 def _runs(
     columns: Mapping[str, np.ndarray], names: Sequence[str] | None, beside: Callable[[slice], dict[str, Any]] | None
 ) -> Iterator[dict[str, Any]]:
-    """Yield the names and column values of batches of documents. beside: function that returns kept columns."""
+    """Yield the names and column values of batches of documents.
+
+    beside: function that returns kept columns.
+    """
     rest = {name: array for name, array in columns.items() if name != "tokens"}
     documents = columns["tokens"].size
     step = max(1, _RUN // sum(math.prod(array.shape[1:]) for array in columns.values()))

@@ -66,8 +66,10 @@ def read_documents(dataset: Dataset, part: DocumentRange) -> DocumentPart:
 def process_parts(
     target: str, task: Any, work: list[DocumentRange], workers: int, *, title: str, quiet: bool = False
 ) -> Iterator[tuple[DocumentRange, Any]]:
-    """Process parts with workers created by `target(task)`; yields (part, answer) in order of completion. quiet:
-    whether to hide the progress bar."""
+    """Process parts with workers created by `target(task)`; yields (part, answer) in order of completion.
+
+    quiet: whether to hide the progress bar.
+    """
     bar = ProgressBar(title, len(work), "part", quiet=quiet, leave=True)
     with WorkerPool(target, task, min(workers, max(len(work), 1))) as pool, bar:
         for answer in pool.map_unordered(work):

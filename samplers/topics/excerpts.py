@@ -11,7 +11,9 @@ Pieces = list[tuple[str, bool]]  # text, and whether it is marked
 
 
 class TopicWordMarker:
-    """Finds the words of a topic in texts. words: vocabulary words, most probable first; n-grams are joined by "_".
+    """Finds the words of a topic in texts.
+
+    words: vocabulary words, most probable first; n-grams are joined by "_".
     options: options with which the dataset was ingested, see `blocks.schemas.IngestionRecord`.
     """
 

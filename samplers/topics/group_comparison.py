@@ -49,8 +49,9 @@ def compare_by(
 ) -> PrevalenceComparison:
     """Compare groups of training documents by a column or a value such as year(date).
 
-    where: condition that documents must fulfil. level: confidence level of the intervals. Raises RequestError if an
-    expression is invalid, or no document is left.
+    where: condition that documents must fulfil.
+    level: confidence level of the intervals.
+    Raises RequestError if an expression is invalid, or no document is left.
     """
     value = DocumentExpression(by, "--by", table.kinds, is_condition=False)
     condition = DocumentExpression(where, "--where", table.kinds, is_condition=True) if where else None
@@ -66,7 +67,10 @@ def compare_by(
 
 
 def compare_groups(model: TopicModel, groups: Iterable[Any], *, level: float = 0.95) -> PrevalenceComparison:
-    """Compare groups of training documents. groups: a value for each document, None to leave out the document."""
+    """Compare groups of training documents.
+
+    groups: a value for each document, None to leave out the document.
+    """
     codes, moments, missing, first = _CategoryCodes("groups"), GroupMoments(model), 0, 0
     documents = model.documents.offsets.size - 1
     for values in batches_of(groups, _BATCH):
@@ -106,8 +110,10 @@ def _in_order(
 def comparison_as_json(
     model: TopicModel, found: PrevalenceComparison, topics: Sequence[int] | None = None, largest: int | None = None
 ) -> dict[str, Any]:
-    """Return a comparison as JSON types: topics by descending size, each with its groups. topics, largest: see
-    `listed_topics`."""
+    """Return a comparison as JSON types: topics by descending size, each with its groups.
+
+    topics, largest: see `listed_topics`.
+    """
     return {
         "by": found.by,
         "method": METHOD,
@@ -136,8 +142,9 @@ def listed_topics(
 ) -> list[dict[str, Any]]:
     """Return topics in descending order of size: topic, label, words, share.
 
-    topics: topics to list, None for all. largest: number of topics to list, None for all. Raises RequestError for
-    unknown topics.
+    topics: topics to list, None for all.
+    largest: number of topics to list, None for all.
+    Raises RequestError for unknown topics.
     """
     if unknown := [topic for topic in topics or () if not 0 <= topic < model.topics]:
         raise RequestError(f"there is no topic {unknown[0]}", f"Topics have numbers from 0 to {model.topics - 1}.")

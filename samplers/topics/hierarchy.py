@@ -10,8 +10,11 @@ import numpy as np
 
 
 class DendrogramLayout(NamedTuple):
-    """Layout of the dendrogram of n topics. order: int64 (n,), topics from top to bottom. lines: float64 (m, 4), line
-    segments x1, y1, x2, y2, where x is the distance at which clusters are merged and y the position in `order`.
+    """Layout of the dendrogram of n topics.
+
+    order: int64 (n,), topics from top to bottom.
+    lines: float64 (m, 4), line segments x1, y1, x2, y2, where x is the distance at which clusters are merged and y the
+        position in `order`.
     """
 
     order: np.ndarray
@@ -20,7 +23,9 @@ class DendrogramLayout(NamedTuple):
 
 def average_linkage(distances: np.ndarray) -> np.ndarray:
     """Return the merges of clusters, float64 (n - 1, 4), in the format of `scipy.cluster.hierarchy.linkage`: indices of
-    the two clusters, their mean distance, and the size of the new cluster. distances: float64 (n, n), symmetric.
+    the two clusters, their mean distance, and the size of the new cluster.
+
+    distances: float64 (n, n), symmetric.
     """
     size = len(distances)
     between = distances.astype(np.float64)

@@ -38,8 +38,9 @@ class InferenceTask(NamedTuple):
     """Task of the workers: "evaluate", "left-to-right", or "infer"; results are written to the files of `outputs`.
 
     outputs: files with the results for the documents from index `first` on: for each document, its log-likelihood and,
-    for "evaluate", the number of predicted tokens; or, for "infer", the arrays of `InferredArrays`. documents: number
-    of these documents. particles: number of particles for "left-to-right".
+        for "evaluate", the number of predicted tokens; or, for "infer", the arrays of `InferredArrays`.
+    documents: number of these documents.
+    particles: number of particles for "left-to-right".
     """
 
     model: str
@@ -53,8 +54,11 @@ class InferenceTask(NamedTuple):
 
 
 class DocumentResultChoice(NamedTuple):
-    """Results to infer for each document besides its mixture. spread: standard deviations of the shares. likelihood:
-    log-likelihood. words: topics of the words.
+    """Results to infer for each document besides its mixture.
+
+    spread: standard deviations of the shares.
+    likelihood: log-likelihood.
+    words: topics of the words.
     """
 
     spread: bool = False
@@ -121,7 +125,10 @@ def attach(task: InferenceTask) -> Callable[[DocumentRange], Any]:
 
 
 def _rows(dataset: Dataset, task: InferenceTask, numbers: np.ndarray) -> np.ndarray:
-    """Return the output row of each document. Raises WorkFailed if a block has documents of another batch."""
+    """Return the output row of each document.
+
+    Raises WorkFailed if a block has documents of another batch.
+    """
     rows = numbers - np.uint64(task.first)  # indices below `first` wrap around to large numbers
     require_valid((rows < task.documents).all(), dataset.path, "a block has documents of another batch")
     return read_only(rows)  # read-only like mapped files; for writable arrays the kernels would be compiled again
@@ -181,9 +188,10 @@ def evaluate(
 ) -> dict[str, Any]:
     """Return the held-out log-likelihood per token by document completion, and the perplexity exp(-likelihood).
 
-    Half of the distinct words of each document, chosen by `seed`, are observed; the other half are predicted. outputs:
-    two files to fill, or none: log-likelihood, float64 (D,), and number of the predicted tokens of each document, int64
-    (D,).
+    Half of the distinct words of each document, chosen by `seed`, are observed; the other half are predicted.
+
+    outputs: two files to fill, or none: log-likelihood, float64 (D,), and number of the predicted tokens of each
+        document, int64 (D,).
     """
     check_vocabulary(model, dataset)
     check_predictable(dataset)
@@ -213,8 +221,10 @@ def left_to_right(
 ) -> dict[str, Any]:
     """Return the held-out log-likelihood per token (log p(w) summed over documents), and its perplexity.
 
-    Estimated by the left-to-right particle algorithm (`samplers.topics.left_to_right`). particles: number of particles,
-    at least 1. outputs: a file to fill, or none: log-likelihood of each document, float64 (D,).
+    Estimated by the left-to-right particle algorithm (`samplers.topics.left_to_right`).
+
+    particles: number of particles, at least 1.
+    outputs: a file to fill, or none: log-likelihood of each document, float64 (D,).
     """
     check_vocabulary(model, dataset)
     if not dataset.tokens:
@@ -261,8 +271,11 @@ def infer(
 
     The model's topics are fixed, and a document's mixture is inferred from its words (`samplers.topics.fold_in`). For
     training documents it differs from the trained mixture (`samplers.topics.mixtures.trained`); for documents without
-    words it is the prior. directory: existing directory for the result files. Returns mapped arrays by name, as
-    described at `InferredArrays`: mixtures; or, if `top` is given, topics and weights; and what else is `wanted`.
+    words it is the prior.
+
+    directory: existing directory for the result files.
+    Returns mapped arrays by name, as described at `InferredArrays`: mixtures; or, if `top` is given, topics and
+    weights; and what else is `wanted`.
     """
     check_vocabulary(model, dataset)
     chosen, wanted = batches or all_batches(dataset), wanted or DocumentResultChoice()
@@ -286,8 +299,9 @@ def infer(
 
 
 def facts(batches: DocumentBatches, tokens: np.ndarray) -> dict[str, int]:
-    """Return the numbers of documents, empty documents, tokens, and tokens dropped by ingestion. tokens: int64 (D,),
-    number of tokens in each document.
+    """Return the numbers of documents, empty documents, tokens, and tokens dropped by ingestion.
+
+    tokens: int64 (D,), number of tokens in each document.
     """
     dropped = [batch.get("dropped", {}) for batch in batches.made]
     left_out = {why: sum(each.get(why, {}).get("tokens", 0) for each in dropped) for why in ("unknown", "stop_words")}

@@ -44,8 +44,10 @@ def label_list(model: Any) -> list[str]:
 
 
 def set_labels(model: SavedTopicModel, given: dict[int, str]) -> dict[int, str]:
-    """Set the labels of some topics; an empty label removes the current one. Returns all labels. Raises RequestError
-    for unknown topics.
+    """Set the labels of some topics; an empty label removes the current one.
+
+    Returns all labels.
+    Raises RequestError for unknown topics.
     """
     for topic, label in given.items():
         if not 0 <= topic < model.topics:
@@ -81,8 +83,9 @@ def label_files(labels: dict[int, str]) -> dict[str, dict[str, Any]]:
 
 
 def read_label_file(path: Path) -> dict[int, str]:
-    """Read labels from a CSV file with columns topic and label, with or without a header. Raises RequestError if the
-    file is invalid.
+    """Read labels from a CSV file with columns topic and label, with or without a header.
+
+    Raises RequestError if the file is invalid.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:

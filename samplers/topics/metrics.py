@@ -24,8 +24,14 @@ MOST_WORDS = 100  # maximum number of top words per topic, as memory grows with 
 
 
 class TopicMetricsRequest(NamedTuple):
-    """Requested metrics. names: names from METRICS. particles: number of particles for left-to-right. top: number of
-    top words per topic for the last three metrics. quiet: whether to hide progress bars."""
+    """Requested metrics.
+
+    names: names from METRICS.
+
+    particles: number of particles for left-to-right.
+    top: number of top words per topic for the last three metrics.
+    quiet: whether to hide progress bars.
+    """
 
     metrics: tuple[str, ...]
     seed: int = 0
@@ -88,7 +94,10 @@ def evaluate_documents(
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Compute all requested metrics, and write a file with those of each document: name, tokens, kept columns, and the
-    columns of DOCUMENT_METRICS. out: a .npz, .csv, .jsonl or .parquet file."""
+    columns of DOCUMENT_METRICS.
+
+    out: a .npz, .csv, .jsonl or .parquet file.
+    """
     request.check()
     if not set(DOCUMENT_METRICS) & set(request.metrics):
         raise RequestError(

@@ -35,7 +35,10 @@ _PLURAL = {"mixture": "mixtures"}  # names of arrays in .npz
 
 
 class OutputArrayFile(NamedTuple):
-    """A flat file with an array. name: name of the array in `samplers.topics.infer_kernels.InferredArrays`."""
+    """A flat file with an array.
+
+    name: name of the array in `samplers.topics.infer_kernels.InferredArrays`.
+    """
 
     name: str
     path: str
@@ -44,7 +47,10 @@ class OutputArrayFile(NamedTuple):
 
 
 def allocate_outputs(directory: Path, wanted: Mapping[str, tuple[str, tuple[int, ...]]]) -> tuple[OutputArrayFile, ...]:
-    """Create files for arrays. wanted: dtype and shape of each array."""
+    """Create files for arrays.
+
+    wanted: dtype and shape of each array.
+    """
     outputs = tuple(OutputArrayFile(name, str(directory / name), *of_array) for name, of_array in wanted.items())
     for _, path, dtype, shape in outputs:
         allocate(Path(path), int(np.prod(shape)) * np.dtype(dtype).itemsize)
@@ -56,8 +62,8 @@ def mixture_arrays(
 ) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return dtype and shape of the arrays for mixtures, or for the largest topics and their weights.
 
-    spread: whether there are standard deviations of the shares, too. Raises RequestError if the model has fewer than
-    `top` topics.
+    spread: whether there are standard deviations of the shares, too.
+    Raises RequestError if the model has fewer than `top` topics.
     """
     if top is not None and not 1 <= top <= topics:
         raise RequestError(f"--top must be from 1 to {topics}, the number of topics; got {top}")
@@ -104,7 +110,10 @@ def write_trained(
     *,
     spread: bool = False,
 ) -> None:
-    """Write the trained mixtures of a model; see `write_mixtures`. data: see `training_dataset`."""
+    """Write the trained mixtures of a model; see `write_mixtures`.
+
+    data: see `training_dataset`.
+    """
     with scratch_directory(path) as scratch:
         columns = (
             columns_beside(table_if_kept(model, data), range(model.documents.offsets.size - 1))
@@ -133,9 +142,11 @@ def write_mixtures(
 ) -> None:
     """Write mixtures in the format of a file extension, `suffix`.
 
-    found: result of `trained` or `infer`. tokens: int64 (D,), number of tokens in each document. names: names of
-    documents, or None to number them from 1. beside: kept columns, written after `tokens`. labels: labels of topics.
-    log_likelihood and deviations are written only if they were computed.
+    found: result of `trained` or `infer`.
+    tokens: int64 (D,), number of tokens in each document.
+    names: names of documents, or None to number them from 1.
+    beside: kept columns, written after `tokens`.
+    labels: labels of topics. log_likelihood and deviations are written only if they were computed.
 
     .npz: tokens int64 (D,); log_likelihood float64 (D,); mixtures float32 (D, K), or topics uint32 (D, T), weights
     float32 (D, T) and rest float32 (D,), 1 minus the sum of the weights; deviations float32 (D, K) or (D, T); names

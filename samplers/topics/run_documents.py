@@ -16,8 +16,10 @@ _AGAIN = "Ingest the documents again with --keep into another directory, and nam
 
 
 def training_dataset(model: SavedTopicModel, data: Path | None = None) -> Dataset:
-    """Return the dataset that a model was trained on, of the same generation. data: path of the dataset; by default the
-    path in the configuration of the run. Raises RequestError if it does not exist or has other documents.
+    """Return the dataset that a model was trained on, of the same generation.
+
+    data: path of the dataset; by default the path in the configuration of the run.
+    Raises RequestError if it does not exist or has other documents.
     """
     run = model.path.parent
     if data is None and not (run / CONFIG).exists():
@@ -36,7 +38,10 @@ def training_dataset(model: SavedTopicModel, data: Path | None = None) -> Datase
 
 
 def training_table(model: SavedTopicModel, data: Path | None = None) -> DocumentTable:
-    """Return the document table of a model's training dataset. Raises RequestError if nothing was kept."""
+    """Return the document table of a model's training dataset.
+
+    Raises RequestError if nothing was kept.
+    """
     dataset = training_dataset(model, data)
     table = dataset.table()
     if table is None:

@@ -92,7 +92,10 @@ def evaluated(
 
 
 def exclusivity(model: SavedTopicModel, words: np.ndarray) -> float:
-    """Return the exclusivity of topics. words: int64 (K, T), top words of each topic, -1 where there are fewer."""
+    """Return the exclusivity of topics.
+
+    words: int64 (K, T), top words of each topic, -1 where there are fewer.
+    """
     masses = model.topic_counts + model.vocabulary_size * model.beta
     rows, topics, counts = row_numbers(model.words), model.words.topics, model.words.counts
     rest = model.beta / masses
@@ -110,8 +113,9 @@ def exclusivity(model: SavedTopicModel, words: np.ndarray) -> float:
 
 
 def stability(words: Sequence[np.ndarray]) -> float | None:
-    """Return the stability of topics over seeds, None for a single seed. words: an int64 (K, T) array of top words for
-    each seed.
+    """Return the stability of topics over seeds, None for a single seed.
+
+    words: an int64 (K, T) array of top words for each seed.
     """
     found = []
     for first, second in combinations(words, 2):
@@ -121,7 +125,10 @@ def stability(words: Sequence[np.ndarray]) -> float | None:
 
 
 def summary(topics: int, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the table row for a number of topics: means over its seeds. runs: metrics of each run, see `evaluated`."""
+    """Return the table row for a number of topics: means over its seeds.
+
+    runs: metrics of each run, see `evaluated`.
+    """
     row: dict[str, Any] = {"topics": topics, "seeds": len(runs)}
     for name in ("perplexity", "npmi", "c_v", "diversity", "exclusivity", "elapsed_s"):
         values = [run[name] for run in runs if run.get(name) is not None]

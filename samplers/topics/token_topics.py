@@ -43,7 +43,10 @@ class _FinalState(NamedTuple):
 
 @contextmanager
 def _final_state(path: Path) -> Iterator[_FinalState]:
-    """Open the final state of a run. Raises RequestError if the run has none."""
+    """Open the final state of a run.
+
+    Raises RequestError if the run has none.
+    """
     run = Run(path)
     dataset = run.dataset(Dataset)
     state = run.scratch / "state"
@@ -64,8 +67,10 @@ def _final_state(path: Path) -> Iterator[_FinalState]:
 
 
 def read_assignments(path: Path) -> TokenTopics:
-    """Return the tokens and topics of a topic model's run (8 bytes per token). Raises RequestError if the run has no
-    state."""
+    """Return the tokens and topics of a topic model's run (8 bytes per token).
+
+    Raises RequestError if the run has no state.
+    """
     with _final_state(path) as state:
         return TokenTopics(*_read_tokens(state.dataset, state.layout, state.cells), state.alpha, state.beta)
 
@@ -73,9 +78,10 @@ def read_assignments(path: Path) -> TokenTopics:
 def trained_topics(path: Path, directory: Path) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
     """Yield the tokens of a topic model's run, some documents at a time, in original order.
 
-    directory: where to create anonymous files. Yields the index of the first document, the number of tokens of each
-    document, int64 (D,), and the words, uint32 (N,), and topics, uint32 (N,), of these tokens. Raises RequestError if
-    the run has no state.
+    directory: where to create anonymous files.
+    Yields the index of the first document, the number of tokens of each document, int64 (D,), and the words, uint32
+    (N,), and topics, uint32 (N,), of these tokens.
+    Raises RequestError if the run has no state.
     """
     with (
         _final_state(path) as state,
@@ -121,7 +127,9 @@ def _read_tokens(dataset: Dataset, layout: CellLayout, cells: CellFile) -> tuple
 def _places(offsets: np.ndarray, documents: np.ndarray, own: np.ndarray) -> np.ndarray:
     """Return the positions of the tokens of n documents among all tokens, int64.
 
-    offsets: int64 (D+1,). documents: (n,), indices. own: (n+1,), start of each document among these documents' tokens.
+    offsets: int64 (D+1,).
+    documents: (n,), indices.
+    own: (n+1,), start of each document among these documents' tokens.
     """
     return np.repeat(offsets[documents] - own[:-1], np.diff(own)) + np.arange(own[-1])
 

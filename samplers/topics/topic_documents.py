@@ -26,8 +26,10 @@ def strongest_documents(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the training documents with the largest shares of a topic, int64 (n,), and the shares, float64 (n,).
 
-    Only documents with a token of the topic are returned; ties keep document order. where: condition on the columns of
-    the table. Raises RequestError if there is no such topic, or the condition is invalid.
+    Only documents with a token of the topic are returned; ties keep document order.
+
+    where: condition on the columns of the table.
+    Raises RequestError if there is no such topic, or the condition is invalid.
     """
     if not 0 <= topic < model.topics:
         raise RequestError(f"there is no topic {topic}", f"Topics have numbers from 0 to {model.topics - 1}.")
@@ -66,8 +68,10 @@ def _shares(model: TopicModel, topic: int, first: int, size: int) -> np.ndarray:
 def listed_documents(
     model: SavedTopicModel, topic: int, count: int, *, where: str | None, width: int, data: Path | None
 ) -> dict[str, Any]:
-    """Return the documents in which a topic is strongest, as JSON types. width: maximum length of an excerpt in
-    letters, 0 for no excerpts. data: path of the training dataset, see `training_dataset`.
+    """Return the documents in which a topic is strongest, as JSON types.
+
+    width: maximum length of an excerpt in letters, 0 for no excerpts.
+    data: path of the training dataset, see `training_dataset`.
     """
     table = training_table(model, data) if where is not None else table_if_kept(model, data)
     rows, shares = strongest_documents(model, topic, count, table=table, where=where)

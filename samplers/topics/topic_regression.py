@@ -37,7 +37,10 @@ Batches = Iterator[tuple[int, np.ndarray, list[np.ndarray]]]  # first document, 
 
 
 class RegressionTerm(NamedTuple):
-    """A term of the regression. text: the term as written. levels: values of a categorical term, None for numbers.
+    """A term of the regression.
+
+    text: the term as written.
+    levels: values of a categorical term, None for numbers.
     mean, spread: location and scale by which numbers are standardized.
     """
 
@@ -52,7 +55,9 @@ def regress_by(
 ) -> TopicEffects:
     """Regress the topic shares of the training documents on terms, whose columns are read twice.
 
-    formula: terms joined by +. where: condition that documents must satisfy. level: confidence level of the intervals.
+    formula: terms joined by +.
+    where: condition that documents must satisfy.
+    level: confidence level of the intervals.
     Raises RequestError if an expression is invalid, or the terms do not determine the coefficients.
     """
     values, factors = _parsed(formula, table.kinds)
@@ -72,7 +77,8 @@ def regress_on(model: TopicModel, columns: Mapping[str, Any], *, level: float = 
     """Regress the topic shares of the training documents on the columns of a data frame or a dictionary.
 
     columns: values for each training document, by column name: numbers, or strings for categories; documents with None
-    or NaN are left out. Raises RequestError if a column does not have a value for each document.
+        or NaN are left out.
+    Raises RequestError if a column does not have a value for each document.
     """
     names = [str(name) for name in getattr(columns, "columns", columns)]
     documents = model.documents.offsets.size - 1
@@ -237,7 +243,10 @@ def training_regression(
 def described_effects(
     model: TopicModel, found: TopicEffects, topics: Sequence[int] | None = None, largest: int | None = None
 ) -> dict[str, Any]:
-    """Return a regression as JSON types. topics, largest: see `listed_topics`."""
+    """Return a regression as JSON types.
+
+    topics, largest: see `listed_topics`.
+    """
     return {
         "method": METHOD,
         "level": found.level,

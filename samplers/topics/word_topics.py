@@ -43,7 +43,10 @@ def check_table_format(path: Path) -> None:
 
 
 def inferred_rows(found: dict[str, np.ndarray], names: Sequence[str] | None, vocabulary: Sequence[str]) -> Rows:
-    """Yield the rows of the table for inferred documents. found: result of `samplers.topics.inference.infer`."""
+    """Yield the rows of the table for inferred documents.
+
+    found: result of `samplers.topics.inference.infer`.
+    """
     starts = found["starts"]
     for first, last in list(pairwise(range_parts(starts, _RUN).tolist())) or [(0, 0)]:
         some = slice(int(starts[first]), int(starts[last]))
@@ -59,8 +62,10 @@ def inferred_rows(found: dict[str, np.ndarray], names: Sequence[str] | None, voc
 
 
 def write_trained_words(model: SavedTopicModel, path: Path, run: Path, suffix: str) -> None:
-    """Write the topics that the words of the training documents have at the end of training. run: run directory. Raises
-    RequestError if the run no longer has its state, or is an imported model.
+    """Write the topics that the words of the training documents have at the end of training.
+
+    run: run directory.
+    Raises RequestError if the run no longer has its state, or is an imported model.
     """
     if not (run / CONFIG).exists():
         raise RequestError(f"{run} has no topics of single tokens, because it is not a run", "Choose another --format.")

@@ -37,10 +37,12 @@ _COPIES = 2  # copies of the gathered columns held at a time, including the prev
 class DesignFeatures(BlockFeatures):
     """Columns of a design matrix on disk.
 
-    room: bytes for gathered columns. keeps: keep gathered sparse columns until others are gathered, and read only the
-    missing columns then; along a path most columns stay the same. scaled: whether the rows of gathered columns will be
-    scaled, which needs another copy. limit: passes over columns raise SolverLimitReached at this limit. Attributes:
-    `bytes_read` and `samples`, the number of bytes and of entries (or cells) read so far.
+    room: bytes for gathered columns.
+    keeps: keep gathered sparse columns until others are gathered, and read only the missing columns then; along a path
+        most columns stay the same.
+    scaled: whether the rows of gathered columns will be scaled, which needs another copy.
+    limit: passes over columns raise SolverLimitReached at this limit. Attributes: `bytes_read` and `samples`, the
+        number of bytes and of entries (or cells) read so far.
     """
 
     def __init__(
@@ -66,7 +68,10 @@ class DesignFeatures(BlockFeatures):
         self._numbers, self._held = nothing, read_only(empty_columns(nothing, np.float32))
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
-        """Return a copy of the chosen columns. Raises WorkFailed if the columns do not fit."""
+        """Return a copy of the chosen columns.
+
+        Raises WorkFailed if the columns do not fit.
+        """
         check_room(chosen.size, 8 * self._copies * int(self._sizes(chosen).sum()), self._room)
         if self._keeps:
             return self._gather_sparse(chosen)

@@ -38,7 +38,10 @@ _LEAST = 1 << 16
 
 
 class FeatureColumns(Protocol):
-    """p columns of n rows. chosen: int64 (m,), ascending. Results are float64 (m,)."""
+    """p columns of n rows.
+
+    chosen: int64 (m,), ascending. Results are float64 (m,).
+    """
 
     rows: int
     count: int
@@ -55,7 +58,10 @@ class FeatureColumns(Protocol):
         """Return the inner products with several vectors, float64 (k, n), in one pass: float64 (k, m)."""
 
     def squares(self, chosen: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
-        """Return the squared norms of the chosen columns. weights: float64 (n,) or None."""
+        """Return the squared norms of the chosen columns.
+
+        weights: float64 (n,) or None.
+        """
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
         """Return a copy of the chosen columns."""
@@ -160,8 +166,9 @@ class MatrixFeatures(BlockFeatures):
 
 
 def block_columns(design: Design, number: int, means: np.ndarray) -> Columns:
-    """Return the columns of a block of a design matrix on disk, which stays mapped. means: float64 (p,), values that
-    replace missing entries.
+    """Return the columns of a block of a design matrix on disk, which stays mapped.
+
+    means: float64 (p,), values that replace missing entries.
     """
     block = design.block(number)
     if not isinstance(block, DenseDesignBlock):

@@ -27,8 +27,9 @@ _COPIES = 4  # copies of the gathered columns held at a time: with the rank's ow
 class RingFeatures:
     """`FeatureColumns` of a design, given this rank's shard.
 
-    See DesignFeatures for the parameters, which count the rank's own rows. keeps: columns that are kept, with all rows,
-    are not sent again.
+    See DesignFeatures for the parameters, which count the rank's own rows.
+
+    keeps: columns that are kept, with all rows, are not sent again.
     """
 
     def __init__(self, shard: DesignRowShard, ring: Ring, threads: int, room: int, *, keeps: bool = False) -> None:
@@ -60,7 +61,10 @@ class RingFeatures:
         return self._sum(self._own.squares(chosen, None if weights is None else weights[self._own_rows]))
 
     def gather(self, chosen: np.ndarray) -> SparseColumns | DenseColumns:
-        """Return a copy of the chosen columns. Raises WorkFailed if the columns do not fit."""
+        """Return a copy of the chosen columns.
+
+        Raises WorkFailed if the columns do not fit.
+        """
         if self._keeps:
             return self._gather_anew(chosen)
         own = self._own.gather(chosen)

@@ -16,7 +16,8 @@ Options = Any  # options of `numba.njit`
 def by_kind(name: str, *groups: tuple[Implementations, Options]) -> Callable[..., Any]:
     """Return a function that calls the implementation for the type of an argument.
 
-    name: name of the argument. groups: implementations by type, and their compilation options.
+    name: name of the argument.
+    groups: implementations by type, and their compilation options.
     """
     every: Implementations = {kind: function for found, _ in groups for kind, function in found.items()}
     first = next(iter(every.values()))

@@ -58,14 +58,17 @@ class Loss(Protocol):
     free: np.ndarray  # float64 (k, n), unpenalized columns times the roots
 
     def fit(self, scores: np.ndarray, coefficients: np.ndarray) -> CoefficientFit:
-        """Return the fit for the scores X b, float64 (n,). coefficients: float64 (k,), initial a."""
+        """Return the fit for the scores X b, float64 (n,).
+
+        coefficients: float64 (k,), initial a.
+        """
 
     def curvature(self, fit: CoefficientFit, gap: float) -> float:
         """Return a constant M, such that dual objectives rise by at least |r - r*|^2 / (2 M) from r, a multiple of up
         to 1 of the fit's residual, to the solution r*.
 
         gap: duality gap between the fit and r. If second derivatives are bounded, M is their maximum for a row of
-        weight 1.
+            weight 1.
         """
 
     def dual(self, residual: np.ndarray) -> float:

@@ -47,9 +47,10 @@ def better(one: DualPoint, other: DualPoint) -> DualPoint:
 class NewtonLoss:
     """A `Loss` that is minimized by proximal Newton steps.
 
-    target: y of the rows, as the loss needs it. weights: float64 (n,), at least 0, or None for 1. free: float64 (k, n),
-    unpenalized columns. Attributes: `offset`, float64 (n,) or None, added to the scores of the rows; it may be set
-    before a regression is solved.
+    target: y of the rows, as the loss needs it.
+    weights: float64 (n,), at least 0, or None for 1.
+    free: float64 (k, n), unpenalized columns. Attributes: `offset`, float64 (n,) or None, added to the scores of the
+        rows; it may be set before a regression is solved.
     """
 
     offset: np.ndarray | None = None

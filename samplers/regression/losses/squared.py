@@ -13,8 +13,11 @@ from samplers.regression.quadratic.problem import quadratic_problem
 
 
 class SquaredLoss:
-    """The `Loss` of least squares. y: float64 (n,). weights: float64 (n,), at least 0, or None. free: float64 (k, n),
-    unpenalized columns.
+    """The `Loss` of least squares.
+
+    y: float64 (n,).
+    weights: float64 (n,), at least 0, or None.
+    free: float64 (k, n), unpenalized columns.
     """
 
     def __init__(self, y: np.ndarray, weights: np.ndarray | None, free: np.ndarray) -> None:

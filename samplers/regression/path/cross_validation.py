@@ -25,7 +25,8 @@ class CrossValidationErrors(NamedTuple):
 def held_out_weights(weights: np.ndarray, folds: int, seed: int, classes: np.ndarray | None) -> list[np.ndarray]:
     """Return the weights of the held-out rows of each fold, float64 (n,), 0 for other rows.
 
-    weights: weights of all rows, float64 (n,); rows with weight 0 are in no fold. classes: (n,), for stratified folds.
+    weights: weights of all rows, float64 (n,); rows with weight 0 are in no fold.
+    classes: (n,), for stratified folds.
     Raises RequestError if there are fewer than 2 folds, or more folds than rows with a positive weight.
     """
     used = np.flatnonzero(weights)
@@ -38,7 +39,8 @@ def held_out_error(loss: str, y: np.ndarray, scores: np.ndarray, weights: np.nda
     """Return the mean squared error; for "logistic" and "multinomial" the mean negative log-likelihood, for "poisson"
     the mean deviance.
 
-    y: float64 (n,); for "multinomial" the class of each row, int64 (n,). scores: (n,); for "multinomial" (K, n).
+    y: float64 (n,); for "multinomial" the class of each row, int64 (n,).
+    scores: (n,); for "multinomial" (K, n).
 
     weights: weights of the rows, 0 for rows that are not held out.
     """
@@ -56,8 +58,9 @@ def held_out_error(loss: str, y: np.ndarray, scores: np.ndarray, weights: np.nda
 def validate(errors: np.ndarray, weights: np.ndarray) -> CrossValidationErrors:
     """Return the best lambda, the lambda chosen by the one-standard-error rule, and the mean errors.
 
-    errors: float64 (N, K), errors for N descending lambdas and K folds. weights: (K,), weights of the folds (Hastie,
-    Tibshirani and Friedman, The Elements of Statistical Learning, section 7.10; folds are weighted as in glmnet).
+    errors: float64 (N, K), errors for N descending lambdas and K folds.
+    weights: (K,), weights of the folds (Hastie, Tibshirani and Friedman, The Elements of Statistical Learning, section
+        7.10; folds are weighted as in glmnet).
     """
     mean = inner_products(errors, weights) / weights.sum()
     spread = inner_products((errors - mean[:, None]) ** 2, weights) / weights.sum()

@@ -53,9 +53,10 @@ def plan_regression(
     """Return the estimates for a path of `length` lambdas, with the same number of lambdas for each fold, as JSON
     types.
 
-    nonzeros: number of nonzero coefficients at the end of the path; None for half the number of rows or columns. speed:
-    entries (cells, if dense) per second that a worker reads; None to measure it. disk: bytes per second, measured if it
-    matters and is not given. Raises RequestError if the memory limit is too small.
+    nonzeros: number of nonzero coefficients at the end of the path; None for half the number of rows or columns.
+    speed: entries (cells, if dense) per second that a worker reads; None to measure it.
+    disk: bytes per second, measured if it matters and is not given.
+    Raises RequestError if the memory limit is too small.
     """
     if length < 1 or folds == 1 or folds < 0:
         raise RequestError(f"--path must be at least 1, and --cross-validate 0 or at least 2; got {length} and {folds}")

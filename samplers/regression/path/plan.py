@@ -24,7 +24,10 @@ _GENERATIONS = 3  # number of generations on disk while the third replaces the f
 
 
 class PathMemoryPlan(NamedTuple):
-    """What a run keeps in memory. room: bytes for working sets, besides everything that is always held."""
+    """What a run keeps in memory.
+
+    room: bytes for working sets, besides everything that is always held.
+    """
 
     workers: int
     held: int
@@ -34,8 +37,10 @@ class PathMemoryPlan(NamedTuple):
 def plan_path(
     program: RegressionProgram, workers: int | None, memory_bytes: int | None, rule: SelectionRule | None = None
 ) -> PathMemoryPlan:
-    """Return the plan of a path. rule: rule of the rounds, if any. Raises RequestError if the memory limit is too
-    small.
+    """Return the plan of a path.
+
+    rule: rule of the rounds, if any.
+    Raises RequestError if the memory limit is too small.
     """
     workers, budget = workers or core_count(), budget_of(memory_bytes)
     held = _PROCESS + program.bytes() + (round_bytes(program, rule, workers) if rule else 0)

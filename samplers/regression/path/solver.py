@@ -39,8 +39,10 @@ class Found(NamedTuple):
 
 
 class LambdaPathFit:
-    """One regression along the path. share: the regression's fraction of the total weight, which scales lambda.
-    Attributes: `working_set` for the next lambda, None before the first and after the last.
+    """One regression along the path.
+
+    share: the regression's fraction of the total weight, which scales lambda. Attributes: `working_set` for the next
+        lambda, None before the first and after the last.
     """
 
     def __init__(self, regression: SparseRegression, share: float, tolerance: float) -> None:
@@ -156,9 +158,10 @@ class LambdaPathFit:
 class LambdaPathSolver:
     """The regressions of a program.
 
-    room: bytes for the columns of the regressions. limit: limit at which they stop. ring: ranks that each have such a
-    solver. Attributes: `lambdas`, float64 (N,), after `begin`; `found`, the models so far; `errors` on each fold's
-    held-out rows.
+    room: bytes for the columns of the regressions.
+    limit: limit at which they stop.
+    ring: ranks that each have such a solver. Attributes: `lambdas`, float64 (N,), after `begin`; `found`, the models so
+        far; `errors` on each fold's held-out rows.
     """
 
     def __init__(
@@ -238,7 +241,10 @@ class LambdaPathSolver:
         return self._fits[0].regression.constant
 
     def step(self) -> None:
-        """Do one step of each unfinished regression. Raises SolverLimitReached at the limit; the state stays valid."""
+        """Do one step of each unfinished regression.
+
+        Raises SolverLimitReached at the limit; the state stays valid.
+        """
         going_on = [number for number, fit in enumerate(self._fits) if fit.working_set]
         if not all(list(self._map(self._step, going_on))):
             raise SolverLimitReached

@@ -29,10 +29,14 @@ _PATIENCE = 1.0  # seconds that a step may still take once the training has been
 class LambdaPathTraining(SolverTrainingSteps):
     """The path of one run in one process, as `ooc.training_loop.TrainingSteps`, with its metrics.
 
-    An iteration of the `cursor` is a lambda; a phase is a step towards the next lambda. stop: reason to end early; a
-    step that takes more than a second longer is abandoned, but its solutions so far are kept. rule: schedule of the
-    dynamic engine's rounds, if rounds solve the problem; an iteration is then one step of the rounds. ring: ranks that
-    train together; all have the same state, which each commits to its own run; rank 0 publishes the model.
+    An iteration of the `cursor` is a lambda; a phase is a step towards the next lambda.
+
+    stop: reason to end early; a step that takes more than a second longer is abandoned, but its solutions so far are
+        kept.
+    rule: schedule of the dynamic engine's rounds, if rounds solve the problem; an iteration is then one step of the
+        rounds.
+    ring: ranks that train together; all have the same state, which each commits to its own run; rank 0 publishes the
+        model.
     """
 
     def __init__(
@@ -67,8 +71,10 @@ class LambdaPathTraining(SolverTrainingSteps):
         return self._solver.done
 
     def begin(self) -> None:
-        """Compute the lambdas and commit. Raises SolverLimitReached at the limit, since there is nothing to commit
-        yet."""
+        """Compute the lambdas and commit.
+
+        Raises SolverLimitReached at the limit, since there is nothing to commit yet.
+        """
         if not self._goes_on:
             self._solver.begin()
             self._warn_of_nothing()

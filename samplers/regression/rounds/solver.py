@@ -52,7 +52,7 @@ class RoundSolver:
     """Solver of a program without folds for its only lambda.
 
     room: bytes for columns with nonzero coefficients. Attributes: those of
-    `samplers.regression.path.solver.LambdaPathSolver`; `found` has the result of each step.
+        `samplers.regression.path.solver.LambdaPathSolver`; `found` has the result of each step.
     """
 
     def __init__(self, program: RegressionProgram, rule: SelectionRule, workers: int, room: int) -> None:
@@ -127,7 +127,10 @@ class RoundSolver:
             rounds.begin(engine.arrays, engine.columns, l1 / scales, labels)  # type: ignore[attr-defined]
 
     def step(self) -> None:
-        """Do one step of rounds. Raises WorkFailed if the rounds diverge or do not converge."""
+        """Do one step of rounds.
+
+        Raises WorkFailed if the rounds diverge or do not converge.
+        """
         engine = self._engine
         engine.run(max(engine.columns.size // self._rule.parallel, 1))
         if self._rule.schedule == "priority":

@@ -40,7 +40,9 @@ def train(
     """Train a multi-class linear model on the samples `data` in the new run directory `path`.
 
     ring: machines that all call this function with their own shard and run directory and the same options; rank 0 has
-    the held-out samples and writes the model. callback: see `ooc.training.train`. Returns the last line of the metrics.
+        the held-out samples and writes the model.
+    callback: see `ooc.training.train`.
+    Returns the last line of the metrics.
     Raises RequestError, before anything is written, if an option is invalid.
     """
     if resources.on_node:
@@ -105,7 +107,10 @@ def disk_needed(data: Path) -> int:
 
 
 class SoftmaxObserver:
-    """Evaluates the model on held-out samples. first: whether this is rank 0, which has the held-out samples."""
+    """Evaluates the model on held-out samples.
+
+    first: whether this is rank 0, which has the held-out samples.
+    """
 
     def __init__(self, run: Run, *, first: bool = True) -> None:
         self._run = run

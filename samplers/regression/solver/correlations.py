@@ -83,10 +83,12 @@ class CorrelationReading(NamedTuple):
 class ColumnCorrelations:
     """Correlations of p columns with residuals.
 
-    roots: sqrt(sample_weight), float64 (n,), or None. norms: float64 (p,), norms of the columns, projected like the
-    residuals. l1: float64 (p,), penalties, or (1,). positive: whether coefficients must be at least 0. Attributes:
-    `usable`, int64, ascending, the nonzero penalized columns; `columns_read`, the number of columns read so far;
-    working memory `gains`, float32 (p,), and `kept`, int64 (p,).
+    roots: sqrt(sample_weight), float64 (n,), or None.
+    norms: float64 (p,), norms of the columns, projected like the residuals.
+    l1: float64 (p,), penalties, or (1,).
+    positive: whether coefficients must be at least 0. Attributes: `usable`, int64, ascending, the nonzero penalized
+        columns; `columns_read`, the number of columns read so far; working memory `gains`, float32 (p,), and `kept`,
+        int64 (p,).
     """
 
     def __init__(

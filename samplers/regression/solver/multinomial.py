@@ -41,7 +41,10 @@ _PATIENCE = 12
 
 
 class MultinomialSolution(NamedTuple):
-    """Solutions for all classes. gap: upper bound on the suboptimality of the objective."""
+    """Solutions for all classes.
+
+    gap: upper bound on the suboptimality of the objective.
+    """
 
     classes: list[RegressionSolution]
     objective: float
@@ -51,9 +54,9 @@ class MultinomialSolution(NamedTuple):
 class MultinomialRegression:
     """A regression of labels, int64 (n,), from 0 to K - 1, all of which occur, on features.
 
-    For the other arguments see `SparseRegression`; they have one entry per column for all classes. Raises RequestError.
-    Attributes: `of`, the regression of each class against all others; `limit`, for the solvers of all classes;
-    `constant`, see `SparseRegression`.
+    For the other arguments see `SparseRegression`; they have one entry per column for all classes.
+    Raises RequestError. Attributes: `of`, the regression of each class against all others; `limit`, for the solvers of
+    all classes; `constant`, see `SparseRegression`.
     """
 
     def __init__(
@@ -177,7 +180,8 @@ class MultinomialRegression:
     def _steepest(self, lam: float, residuals: np.ndarray, classes: Sequence[RegressionSolution] = ()) -> float:
         """Return the largest ratio of slope to penalty over all columns and classes.
 
-        residuals: float64 (K, n), weighted by row. classes: solutions whose ridge penalty is added to the slopes.
+        residuals: float64 (K, n), weighted by row.
+        classes: solutions whose ridge penalty is added to the slopes.
         """
         regression = self.of[0].regression
         slopes = regression.features.several_correlations(regression.features.every, residuals)
@@ -188,7 +192,10 @@ class MultinomialRegression:
         return float(np.max(np.abs(slopes[:, usable]) / allowed, initial=0.0))
 
     def _dual(self, residuals: np.ndarray) -> float:
-        """Return the sum of the entropies of y - r. residuals: float64 (K, n), weighted by row."""
+        """Return the sum of the entropies of y - r.
+
+        residuals: float64 (K, n), weighted by row.
+        """
         used = self._weights > 0
         q = np.clip(self._targets[:, used] - residuals[:, used] / self._weights[used], 0.0, 1.0)
         terms = np.where(q > 0, q * np.log(np.where(q > 0, q, 1.0)), 0.0)
@@ -197,8 +204,10 @@ class MultinomialRegression:
     def _fit_free(self, scores: np.ndarray, free: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Fit the unpenalized coefficients of all classes together by Newton's method.
 
-        scores: float64 (K, n), scores of the other columns. free: float64 (K, k), starting point. Returns the loss; the
-        weighted residuals, float64 (K, n), orthogonal to the unpenalized columns; and the coefficients, float64 (K, k).
+        scores: float64 (K, n), scores of the other columns.
+        free: float64 (K, k), starting point.
+        Returns the loss; the weighted residuals, float64 (K, n), orthogonal to the unpenalized columns; and the
+        coefficients, float64 (K, k).
         """
         loss, probabilities = self._loss(scores + free @ self._free)
         for _ in range(_STEPS if free.size else 0):

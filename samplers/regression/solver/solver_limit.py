@@ -11,8 +11,10 @@ class SolverLimitReached(Exception):
 
 
 class SolverLimit:
-    """A limit on the work of a solver. most: maximum number of rounds. is_wanted: function that returns whether to
-    stop. Attributes: `taken`, number of rounds so far.
+    """A limit on the work of a solver.
+
+    most: maximum number of rounds.
+    is_wanted: function that returns whether to stop. Attributes: `taken`, number of rounds so far.
     """
 
     def __init__(self, most: float = math.inf, is_wanted: Callable[[], bool] = lambda: False) -> None:

@@ -67,8 +67,9 @@ class ColumnMoments(NamedTuple):
     deviations: np.ndarray  # 0 for constant columns
 
     def shifted(self, shifts: np.ndarray, total: float) -> ColumnMoments:
-        """Return the moments of the columns plus one shift per column, float64 (p,). total: total weight of the
-        rows.
+        """Return the moments of the columns plus one shift per column, float64 (p,).
+
+        total: total weight of the rows.
         """
         means = self.means + shifts
         norms = np.where(shifts != 0, math.sqrt(total) * np.hypot(self.deviations, means), self.norms)
@@ -78,12 +79,14 @@ class ColumnMoments(NamedTuple):
 class SparseRegression:
     """A regression of y, float64 (n,), on features.
 
-    loss: "squared"; "logistic", for which y is 0 or 1; or "poisson", for which y is at least 0. weights: sample
-    weights, float64 (n,), nonnegative. share: l1 ratio of the penalty, above 0, up to 1. factors: penalty factors f,
-    float64 (p,), nonnegative. moments: moments of the columns, if known. positive: whether coefficients must be at
-    least 0; then all columns must be penalized. Raises RequestError. Attributes: `constant`, int64, columns that are
-    left out because they have equal values in all rows, except empty columns of sparse designs; `unpenalised`, int64,
-    columns with factor 0.
+    loss: "squared"; "logistic", for which y is 0 or 1; or "poisson", for which y is at least 0.
+    weights: sample weights, float64 (n,), nonnegative.
+    share: l1 ratio of the penalty, above 0, up to 1.
+    factors: penalty factors f, float64 (p,), nonnegative.
+    moments: moments of the columns, if known.
+    positive: whether coefficients must be at least 0; then all columns must be penalized.
+    Raises RequestError. Attributes: `constant`, int64, columns that are left out because they have equal values in all
+    rows, except empty columns of sparse designs; `unpenalised`, int64, columns with factor 0.
     """
 
     def __init__(
@@ -171,8 +174,9 @@ class SparseRegression:
 
     @property
     def nothing(self) -> RegressionSolution:
-        """Return the solution at lambda_max, where all penalized coefficients are 0. Raises RequestError if lambda_max
-        is 0.
+        """Return the solution at lambda_max, where all penalized coefficients are 0.
+
+        Raises RequestError if lambda_max is 0.
         """
         # a cached_property would hold a lock while a ring, whose ranks may be threads, sums up
         if self._nothing is None:
@@ -277,7 +281,10 @@ def _in_two_passes(columns: np.ndarray, weights: np.ndarray | None) -> tuple[np.
 
 
 def _finite(norms: np.ndarray) -> np.ndarray:
-    """Return the norms of columns. Raises RequestError if squares overflow."""
+    """Return the norms of columns.
+
+    Raises RequestError if squares overflow.
+    """
     if (wrong := np.flatnonzero(~np.isfinite(norms))).size:
         raise RequestError(
             f"column {wrong[0]} has values that overflow when squared",

@@ -40,7 +40,8 @@ _SPREAD = 32  # factor by which the number of rows is increased, for kernels for
 def prepare_regression(design: Design, loss: str, *, weighted: bool, shifted: bool) -> None:
     """Compile the kernels for a design in this process.
 
-    weighted: whether there are sample weights or folds. shifted: whether columns are shifted, see `column_shifts`.
+    weighted: whether there are sample weights or folds.
+    shifted: whether columns are shifted, see `column_shifts`.
     """
     for form in design.block_forms:
         compile_kernels(partial(_warm_up, form, loss, weighted=weighted, shifted=shifted))
