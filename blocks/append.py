@@ -36,7 +36,11 @@ _WRITTEN = ("blocks/*.h5", "index*.h5", "documents*.txt", f"{FOLDER}/*.parquet")
 
 @dataclass(frozen=True)
 class DatasetTarget:
-    """Where to write. root: dataset directory. spill: empty directory for temporary files."""
+    """Where to write.
+
+    root: dataset directory.
+    spill: empty directory for temporary files.
+    """
 
     root: Path
     spill: Path

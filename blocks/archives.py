@@ -19,7 +19,11 @@ _OFFICE = ("[Content_Types].xml", "mimetype")  # office documents and e-books ar
 
 
 class ArchiveMember(NamedTuple):
-    """A file in an archive. path: archive and file, for messages. name: name in the archive."""
+    """A file in an archive.
+
+    path: archive and file, for messages.
+    name: name in the archive.
+    """
 
     path: str
     name: str
@@ -43,8 +47,8 @@ def is_archive(path: str) -> bool:
 def archive_members(path: str, pattern: str, opening: InputOpenOptions, progress: Progress) -> Iterator[ArchiveMember]:
     """Yield the files of an archive that are not hidden and match a glob, as UTF-8 text with line feeds.
 
-    progress: function called with the number of bytes just read. Raises RequestError if the archive is truncated or
-    damaged, or a file in it is too large.
+    progress: function called with the number of bytes just read.
+    Raises RequestError if the archive is truncated or damaged, or a file in it is too large.
     """
     with open_input(path) as file, InputErrors(path):
         if is_zip(file):

@@ -115,7 +115,8 @@ def open_arrays(
 ) -> dict[str, np.ndarray]:
     """Memory-map the arrays of a file named by a manifest, which may be damaged or untrusted. See `map_arrays`.
 
-    entry: a `blocks.schemas.ArrayFileEntry`. holds: NamedTuple of the expected arrays; None accepts any numeric arrays.
+    entry: a `blocks.schemas.ArrayFileEntry`.
+    holds: NamedTuple of the expected arrays; None accepts any numeric arrays.
     Raises WorkFailed if the file is missing, has a different size or different arrays, or if an array extends past its
     end.
     """
@@ -151,7 +152,7 @@ def map_arrays(path: Path, where: Mapping[str, Any], *, streamed: bool = False) 
     """Memory-map the arrays of a file from `write_arrays`, read-only; pages are read when they are touched.
 
     streamed: the file is read sequentially and not again for a long time; the page cache then prefers recently read
-    files over frequently read ones.
+        files over frequently read ones.
     """
     with disk_errors(path), path.open("rb") as file:
         whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -30,7 +30,10 @@ def is_arrow(path: str) -> bool:
 
 
 def arrow_table(path: str, progress: Callable[[int], object], query: str | None) -> ArrowTable | None:
-    """Open a Parquet or Arrow file; return None for other files. Raises RequestError if a query is given."""
+    """Open a Parquet or Arrow file; return None for other files.
+
+    Raises RequestError if a query is given.
+    """
     if not is_arrow(path):
         return None
     if query:
@@ -55,8 +58,11 @@ def arrow_bytes(paths: Iterable[str]) -> int:
 
 
 class TableRowBatch(NamedTuple):
-    """A batch of rows. first: index of the first row, from 0. columns: the requested columns, for the functions
-    below."""
+    """A batch of rows.
+
+    first: index of the first row, from 0.
+    columns: the requested columns, for the functions below.
+    """
 
     first: int
     columns: list[Any]
@@ -70,9 +76,10 @@ class TableRowBatch(NamedTuple):
 class ArrowTable:
     """A Parquet or Arrow file.
 
-    Attributes: `name` for messages; `columns`, names of the readable columns (not lists, structs or binary). progress:
-    function called with the number of bytes just read. Raises RequestError if the file is damaged or pyarrow is not
-    installed.
+    Attributes: `name` for messages; `columns`, names of the readable columns (not lists, structs or binary).
+
+    progress: function called with the number of bytes just read.
+    Raises RequestError if the file is damaged or pyarrow is not installed.
     """
 
     def __init__(self, path: str, progress: Callable[[int], object] = lambda _: None) -> None:
@@ -110,8 +117,10 @@ class ArrowTable:
     ) -> Iterator[TableRowBatch]:
         """Yield all rows in batches with the given columns.
 
-        row_bytes: memory that the caller needs for each row. size: approximate size of a batch in bytes. coded: columns
-        to be passed to `distinct_texts`. Raises RequestError if the file is damaged.
+        row_bytes: memory that the caller needs for each row.
+        size: approximate size of a batch in bytes.
+        coded: columns to be passed to `distinct_texts`.
+        Raises RequestError if the file is damaged.
         """
         wanted = list(dict.fromkeys(columns))
         total, first = Path(self.name).stat().st_size, 0
@@ -128,7 +137,10 @@ class ArrowTable:
     def _opened(
         self, columns: Sequence[str] | None = None, coded: Sequence[str] = ()
     ) -> Iterator[_ParquetFile | _ArrowIpcFile]:
-        """Open the file to read some or all columns. coded: text columns to read as dictionaries."""
+        """Open the file to read some or all columns.
+
+        coded: text columns to read as dictionaries.
+        """
         arrow = pyarrow_module()
         try:
             with Path(self.name).open("rb") as file:
@@ -143,7 +155,10 @@ class ArrowTable:
 
 
 class _ParquetFile:
-    """An open Parquet file. rows: number of rows according to its metadata."""
+    """An open Parquet file.
+
+    rows: number of rows according to its metadata.
+    """
 
     def __init__(self, file: Any, coded: Sequence[str]) -> None:
         self._table = open_parquet(file, coded)
@@ -170,7 +185,10 @@ class _ParquetFile:
 
 
 def open_parquet(file: Any, coded: Sequence[str] = ()) -> Any:
-    """Open an untrusted Parquet file. coded: text columns to read as dictionaries."""
+    """Open an untrusted Parquet file.
+
+    coded: text columns to read as dictionaries.
+    """
     limits = {"thrift_string_size_limit": _MOST_SCHEMA, "thrift_container_size_limit": _MOST_SCHEMA}
     reading = {"buffer_size": _BUFFER, "pre_buffer": False, "page_checksum_verification": True}
     return pyarrow_module().parquet.ParquetFile(file, read_dictionary=list(coded), **reading, **limits)
@@ -294,7 +312,10 @@ def column_numbers(column: Any) -> np.ndarray:
 
 
 def pyarrow_module() -> Any:
-    """Return pyarrow with the modules used here, set to one thread. Raises RequestError if it is not installed."""
+    """Return pyarrow with the modules used here, set to one thread.
+
+    Raises RequestError if it is not installed.
+    """
     try:
         import pyarrow
         import pyarrow.compute
@@ -317,7 +338,9 @@ def valid_batch(batch: Any) -> Any:
 def _rows_of_batch(size: int, stored: int, made: int) -> int:
     """Return the number of rows in a batch.
 
-    size: bytes of a batch. stored: bytes of a row in the file. made: bytes of a row for the caller.
+    size: bytes of a batch.
+    stored: bytes of a row in the file.
+    made: bytes of a row for the caller.
     """
     return min(max(size // max(stored, made, 1), 1), _MOST_ROWS)
 

@@ -35,8 +35,9 @@ _INSTALLATION = "installation"  # file that names the installation to which a di
 def open_directory(version: str, *, writable: bool = False) -> Path | None:
     """Return the kernel directory of this installation; create it if needed, and delete kernels of earlier sources.
 
-    version: compiler version. writable: skip read-only directories, such as one filled for a container image. If no
-    directory is safe, return a temporary one for this process, or None if that cannot be created either.
+    version: compiler version.
+    writable: skip read-only directories, such as one filled for a container image. If no directory is safe, return a
+        temporary one for this process, or None if that cannot be created either.
     """
     name = f"{_PREFIX}{_digest(version)}"
     for parent in _candidates():
@@ -173,8 +174,10 @@ def _is_ours(path: Path, *, above: bool = False) -> bool:
 
 
 def _is_group_of_one(number: int) -> bool:
-    """Return whether a group is the private group of this user, which many systems create for each user. number: group
-    id."""
+    """Return whether a group is the private group of this user, which many systems create for each user.
+
+    number: group id.
+    """
     try:
         user, group = pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(number)
     except KeyError:

@@ -30,7 +30,11 @@ _of_thread = threading.local()  # compiler: the current compiler of a thread
 
 
 class KernelCompileRequest(NamedTuple):
-    """A kernel to compile into the cache. name: kernel name in its module. types: pickled argument types."""
+    """A kernel to compile into the cache.
+
+    name: kernel name in its module.
+    types: pickled argument types.
+    """
 
     module: str
     name: str
@@ -49,7 +53,8 @@ class KernelCompiler:
     def compile(self, request: KernelCompileRequest, cache: Path, kernels: Path) -> bool:
         """Compile a kernel, and return whether this succeeded.
 
-        cache: parent of the cache directory. kernels: directory of the kernels.
+        cache: parent of the cache directory.
+        kernels: directory of the kernels.
         """
         while True:
             self._started = self._started or interpreters.start_interpreter(

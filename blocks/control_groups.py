@@ -15,15 +15,23 @@ _UNLIMITED = 1 << 60  # bytes: the limit of the root group of version 1 is large
 
 
 class ProcessorLimit(NamedTuple):
-    """Limit on processor time. amount: seconds per second. source: file with the limit."""
+    """Limit on processor time.
+
+    amount: seconds per second.
+    source: file with the limit.
+    """
 
     amount: float
     source: Path
 
 
 class MemoryLimit(NamedTuple):
-    """Limit on memory. left: the limit minus the usage of the group, in bytes. limit: in bytes. source: file with the
-    limit."""
+    """Limit on memory.
+
+    left: the limit minus the usage of the group, in bytes.
+    limit: in bytes.
+    source: file with the limit.
+    """
 
     left: int
     limit: int
@@ -31,12 +39,18 @@ class MemoryLimit(NamedTuple):
 
 
 def cpu_limit(root: Path = _HERE) -> ProcessorLimit | None:
-    """Return the smallest processor limit, if any. root: directory that contains `proc` and `sys`."""
+    """Return the smallest processor limit, if any.
+
+    root: directory that contains `proc` and `sys`.
+    """
     return min(_cpu_limits(root), default=None)
 
 
 def memory_limit(root: Path = _HERE) -> MemoryLimit | None:
-    """Return the memory limit with the least memory left, if any. root: directory that contains `proc` and `sys`."""
+    """Return the memory limit with the least memory left, if any.
+
+    root: directory that contains `proc` and `sys`.
+    """
     return min(_memory_limits(root), default=None)
 
 

@@ -24,8 +24,10 @@ def is_database(path: str) -> bool:
 def rows_as_csv(path: str, query: str | None, progress: Callable[[int], object], longest: int) -> Iterator[bytes]:
     """Yield the header and rows as CSV: comma-separated, text quoted, missing values empty.
 
-    query: SQL query. progress: function called with the size of the file in bytes. longest: maximum number of bytes in
-    a value. Raises RequestError if the query fails, or is missing (the message lists the tables).
+    query: SQL query.
+    progress: function called with the size of the file in bytes.
+    longest: maximum number of bytes in a value.
+    Raises RequestError if the query fails, or is missing (the message lists the tables).
     """
     yield from _rows_of_query(path, query, longest)
     progress(Path(path).stat().st_size)

@@ -46,7 +46,9 @@ class _RunConfigFields(TypedDict):
 
 
 def record_reference(root: Path, identity: str, run: Path, name: str) -> None:
-    """Record in a dataset that a run was started on its generation with the given identity. name: the run's id.
+    """Record in a dataset that a run was started on its generation with the given identity.
+
+    name: the run's id.
 
     Does nothing for other kinds of datasets, for unknown generations, or for a read-only dataset, to which nobody
     appends.

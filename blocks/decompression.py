@@ -159,8 +159,9 @@ def is_tar(first: bytes) -> bool:
 def decompress_pieces(pieces: Iterator[bytes], name: str, *, tar: bool = False) -> Iterator[bytes]:
     """Decompress a file, given in pieces of which the first has at least 512 bytes.
 
-    tar: accept an uncompressed tar archive, which is otherwise refused. Raises RequestError if the file name implies
-    another format or the contents are not text, and one of `DAMAGE` if the file is truncated or damaged.
+    tar: accept an uncompressed tar archive, which is otherwise refused.
+    Raises RequestError if the file name implies another format or the contents are not text, and one of `DAMAGE` if the
+    file is truncated or damaged.
     """
     first = next(pieces, b"")
     found = next((each for each in _FORMATS if each.magic.match(first)), None)

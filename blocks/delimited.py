@@ -23,7 +23,10 @@ csv.field_size_limit(1 << 30)
 
 
 class InvalidRow(Exception):
-    """Error for a row that cannot be parsed. closed: whether its quotes are closed."""
+    """Error for a row that cannot be parsed.
+
+    closed: whether its quotes are closed.
+    """
 
     def __init__(self, problem: str, *, closed: bool = True) -> None:
         super().__init__(problem)
@@ -34,8 +37,9 @@ class InvalidRow(Exception):
 class DelimitedDialect:
     """Format of rows.
 
-    delimiter: one character. quote: one character, or None if no field is quoted. header: whether the first row has the
-    column names; otherwise columns are numbered from 1.
+    delimiter: one character.
+    quote: one character, or None if no field is quoted.
+    header: whether the first row has the column names; otherwise columns are numbered from 1.
     """
 
     delimiter: str = ","
@@ -99,7 +103,10 @@ class DelimitedDialect:
             at = end
 
     def rows(self, text: str) -> list[list[str]]:
-        """Return the fields of all rows; an empty line has no fields. Raises InvalidRow."""
+        """Return the fields of all rows; an empty line has no fields.
+
+        Raises InvalidRow.
+        """
         try:
             lines = io.StringIO(text, newline="")
             if self.quote is None:
@@ -116,8 +123,9 @@ class DelimitedDialect:
 def options_dialect(path: str, delimiter: str | None, quote: str | None, header: bool = True) -> DelimitedDialect:
     """Return the dialect of a file according to options.
 
-    delimiter: a character or its name; None for a tab if the file name contains `.tsv`, else a comma. quote: a
-    character or `none`; None for the double quote. Raises RequestError if one of them is invalid.
+    delimiter: a character or its name; None for a tab if the file name contains `.tsv`, else a comma.
+    quote: a character or `none`; None for the double quote.
+    Raises RequestError if one of them is invalid.
     """
     if delimiter is None:
         character = "\t" if ".tsv" in PurePath(path).suffixes else ","

@@ -36,8 +36,8 @@ def require_encoding(name: str | None) -> None:
 def to_utf8(pieces: Iterator[bytes], name: str, encoding: str | None) -> Iterator[bytes]:
     """Yield text as UTF-8 without a byte order mark; text declared as UTF-8 is passed on unchanged.
 
-    encoding: None for UTF-8. A byte order mark takes precedence. Raises RequestError, naming the line, for undecodable
-    bytes.
+    encoding: None for UTF-8. A byte order mark takes precedence.
+    Raises RequestError, naming the line, for undecodable bytes.
     """
     first = next(pieces, b"")
     while len(first) < _LONGEST_MARK and (more := next(pieces, b"")):
@@ -77,7 +77,11 @@ def with_line_feeds(pieces: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def decode_utf8(data: bytes, name: str, first: int = 1) -> str:
-    """Decode UTF-8. first: number of the first line. Raises RequestError, naming the line, for an invalid byte."""
+    """Decode UTF-8.
+
+    first: number of the first line.
+    Raises RequestError, naming the line, for an invalid byte.
+    """
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -89,7 +93,10 @@ def decode_utf8(data: bytes, name: str, first: int = 1) -> str:
 
 
 def likely_encoding(data: bytes) -> str:
-    """Guess the encoding of text that is not UTF-8. data: some lines that contain invalid UTF-8."""
+    """Guess the encoding of text that is not UTF-8.
+
+    data: some lines that contain invalid UTF-8.
+    """
     if b"\0" in data:
         even, odd = data[::2].count(0), data[1::2].count(0)
         return "utf-16-be" if even > odd else "utf-16-le"

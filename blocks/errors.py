@@ -90,7 +90,10 @@ def reword_error(error: OocError, change: Callable[[str], str]) -> OocError:
 
 
 def in_parameters(text: str, names: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Replace command-line options in a text by parameter names. names: parameters whose name differs, by option."""
+    """Replace command-line options in a text by parameter names.
+
+    names: parameters whose name differs, by option.
+    """
 
     def parameter(option: re.Match[str]) -> str:
         name = option[2].replace("-", "_")

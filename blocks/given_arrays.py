@@ -12,7 +12,10 @@ _CSR = "From a scipy.sparse array m: m = m.tocsr(); m.sum_duplicates(); then giv
 
 
 def integers(name: str, given: Any) -> np.ndarray:
-    """Return nonnegative integers (n,). Raises RequestError for anything else."""
+    """Return nonnegative integers (n,).
+
+    Raises RequestError for anything else.
+    """
     array = _one_dimensional(name, given)
     if array.dtype.kind not in "iu":
         if array.size:
@@ -24,7 +27,10 @@ def integers(name: str, given: Any) -> np.ndarray:
 
 
 def finite_floats(name: str, given: Any) -> np.ndarray:
-    """Return finite numbers (n,). Raises RequestError for anything else."""
+    """Return finite numbers (n,).
+
+    Raises RequestError for anything else.
+    """
     array = _one_dimensional(name, given)
     if array.dtype.kind not in "fiub":
         raise RequestError(f"{name} must be numbers, got dtype {array.dtype}")
@@ -61,7 +67,10 @@ def _one_dimensional(name: str, given: Any) -> np.ndarray:
 
 
 def require_ascending(name: str, offsets: np.ndarray, columns: np.ndarray) -> None:
-    """Raise RequestError unless columns ascend within each row. offsets: (n+1,), start of each row."""
+    """Raise RequestError unless columns ascend within each row.
+
+    offsets: (n+1,), start of each row.
+    """
     wrong = columns[1:] <= columns[:-1]
     begins = offsets[(offsets > 0) & (offsets < columns.size)]
     wrong[begins - 1] = False

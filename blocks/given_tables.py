@@ -23,7 +23,9 @@ _ROWS = 1 << 8  # number of rows taken from a generator at a time
 class InputRows(NamedTuple):
     """Rows with N entries, whose columns ascend within each row.
 
-    offsets: int64 (n+1,). columns: integers (N,). values: (N,), any real dtype.
+    offsets: int64 (n+1,).
+    columns: integers (N,).
+    values: (N,), any real dtype.
     """
 
     offsets: np.ndarray
@@ -78,7 +80,10 @@ def plain_name(name: Any) -> str:
 
 
 def table_column(table: Any, name: str, option: str) -> Any:
-    """Return a column of a table. Raises RequestError, listing the existing columns, if it is missing."""
+    """Return a column of a table.
+
+    Raises RequestError, listing the existing columns, if it is missing.
+    """
     if name not in (names := column_names(table)):
         some = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
         raise RequestError(f"the table has no column {name!r}; its columns are {some}", f"Choose one with {option}.")
@@ -98,10 +103,14 @@ def column_values(column: Any) -> Iterator[Any]:
 
 
 class InputTable:
-    """n rows of numbers. Raises RequestError for anything else.
+    """n rows of numbers.
+
+    Raises RequestError for anything else.
 
     Attributes: `rows`; `columns`, None if only the largest index is known; `names`, column names of a data frame, else
-    None; `is_sparse`. what: name of the argument in messages.
+    None; `is_sparse`.
+
+    what: name of the argument in messages.
     """
 
     def __init__(self, given: Any, what: str = "X") -> None:
@@ -156,7 +165,10 @@ class InputTable:
         return int(self._sparse.columns.max(initial=-1)) + 1
 
     def dense(self, cells: int, first: int) -> Iterator[np.ndarray]:
-        """Yield the rows of a dense table, about `cells` numbers at a time. first: number of rows in earlier calls."""
+        """Yield the rows of a dense table, about `cells` numbers at a time.
+
+        first: number of rows in earlier calls.
+        """
         step = max(cells // self.columns, 1) if self.columns else 1
         for begin in range(0, self.rows, step):
             some = np.concatenate([array[begin : begin + step] for array in self._arrays], axis=1)
@@ -166,8 +178,10 @@ class InputTable:
             yield some
 
     def sparse(self, entries: int, first: int) -> Iterator[InputRows]:
-        """Yield the rows, about `entries` entries at a time, without stored zeros. first: number of rows in earlier
-        calls."""
+        """Yield the rows, about `entries` entries at a time, without stored zeros.
+
+        first: number of rows in earlier calls.
+        """
         if not self.is_sparse:
             yield from map(_without_zeros, self.dense(entries, first))
             return
@@ -215,7 +229,10 @@ def _without_zeros(cells: np.ndarray) -> InputRows:
 
 
 def _checked_rows(data: Any, indices: Any, indptr: Any) -> InputRows:
-    """Return rows from the arrays of a scipy csr_array. Raises RequestError if the arrays are inconsistent."""
+    """Return rows from the arrays of a scipy csr_array.
+
+    Raises RequestError if the arrays are inconsistent.
+    """
     offsets, columns, values = (
         integers("indptr", indptr).astype(np.int64),
         integers("indices", indices),
@@ -236,7 +253,9 @@ def _checked_rows(data: Any, indices: Any, indptr: Any) -> InputRows:
 
 
 def row_labels(given: Any, rows: int, first: int) -> np.ndarray:
-    """Return the labels of rows as numbers, float64 (n,). Raises RequestError for anything else.
+    """Return the labels of rows as numbers, float64 (n,).
+
+    Raises RequestError for anything else.
 
     first: number of rows in earlier calls.
     """
@@ -266,7 +285,10 @@ def row_labels(given: Any, rows: int, first: int) -> np.ndarray:
 
 
 def row_batches(rows: Iterator[Any], labels: Iterable[Any] | None) -> Iterator[tuple[list[Any], list[Any] | None]]:
-    """Yield a few rows at a time with their labels. Raises RequestError if labels are left after the last row."""
+    """Yield a few rows at a time with their labels.
+
+    Raises RequestError if labels are left after the last row.
+    """
     left = None if labels is None else iter(labels)
     while some := list(islice(rows, _ROWS)):
         yield some, None if left is None else list(islice(left, len(some)))
@@ -275,7 +297,10 @@ def row_batches(rows: Iterator[Any], labels: Iterable[Any] | None) -> Iterator[t
 
 
 def table_target(table: Any, target: str, y: Any) -> Any:
-    """Return the column of a table that holds y. Raises RequestError if it is missing, or if y is also given."""
+    """Return the column of a table that holds y.
+
+    Raises RequestError if it is missing, or if y is also given.
+    """
     if y is not None:
         raise RequestError(
             f"y is given twice: as an argument, and as the target {target!r} in X", "Give only one of them."

@@ -45,7 +45,10 @@ class InProcessWorker:
             raise worker_failure(error) from error
 
     def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
-        """Handle messages one after another. done: function called after each message."""
+        """Handle messages one after another.
+
+        done: function called after each message.
+        """
         answers = []
         for message in messages:
             answers.append(self.ask(0, message))

@@ -32,8 +32,9 @@ class _ArrowDatasetState(msgspec.Struct):
 class FoundTextFiles(NamedTuple):
     """The files found.
 
-    found: path and name of each file. left_out: numbers of hidden files, datasets and runs that were skipped. archives:
-    tar and zip archives that were given by name rather than found in a directory.
+    found: path and name of each file.
+    left_out: numbers of hidden files, datasets and runs that were skipped.
+    archives: tar and zip archives that were given by name rather than found in a directory.
     """
 
     found: list[tuple[str, str]]
@@ -45,7 +46,8 @@ def find_files(inputs: Sequence[str], pattern: str) -> FoundTextFiles:
     """Find the text files among the inputs; directories are searched in sorted order, following links, each once.
 
     pattern: glob for file names in directories. A file in a directory is named by its relative path. Hidden files and
-    directories, datasets and runs are skipped. Raises RequestError if a directory has no matching file.
+        directories, datasets and runs are skipped.
+    Raises RequestError if a directory has no matching file.
     """
     found, left_out = [], Counter[str]()
     for given in inputs:
@@ -66,8 +68,8 @@ def find_files(inputs: Sequence[str], pattern: str) -> FoundTextFiles:
 def table_files(inputs: Sequence[str]) -> list[str]:
     """Replace each directory among the inputs by the Parquet, Arrow and Feather files in it, in sorted order.
 
-    For a dataset saved by the Hugging Face library, use only the files that it lists, not its caches. Raises
-    RequestError for a directory without such files, or if a listed file is missing.
+    For a dataset saved by the Hugging Face library, use only the files that it lists, not its caches.
+    Raises RequestError for a directory without such files, or if a listed file is missing.
     """
     return [file for given in inputs for file in (_tables_below(given) if Path(given).is_dir() else [given])]
 
@@ -105,7 +107,10 @@ def require_outside(out: str, inputs: Sequence[str]) -> None:
 
 
 def _below(directory: Path, seen: set[tuple[int, int]], left_out: Counter[str]) -> Iterator[Path]:
-    """Yield all files in a directory tree that are not to be skipped. seen: device and inode of visited directories."""
+    """Yield all files in a directory tree that are not to be skipped.
+
+    seen: device and inode of visited directories.
+    """
     status = directory.stat()
     if (status.st_dev, status.st_ino) in seen:
         return

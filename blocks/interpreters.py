@@ -27,9 +27,11 @@ def start_interpreter(
 ) -> tuple[subprocess.Popen[bytes], Connection]:
     """Start an interpreter that runs a module with one thread; return the process and a connection to it.
 
-    The module gets the descriptor of its end of the connection as its only argument. inherit: additional descriptors to
-    pass on. environment: additional environment variables. Raises RequestError if the address space of processes is too
-    small.
+    The module gets the descriptor of its end of the connection as its only argument.
+
+    inherit: additional descriptors to pass on.
+    environment: additional environment variables.
+    Raises RequestError if the address space of processes is too small.
     """
     _require_address_space()
     near, far = socket.socketpair()
@@ -58,7 +60,8 @@ def import_numba() -> None:
     """Import numba; in a process of this project without scipy, which saves 0.25 s.
 
     Numba imports scipy for its version and for BLAS in `np.correlate`. For users who import this project, scipy remains
-    available. Raises RequestError if the address space is too small, or the system forbids executable memory.
+    available.
+    Raises RequestError if the address space is too small, or the system forbids executable memory.
     """
     _require_address_space()
     try:

@@ -24,7 +24,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 def json_text(content: Any, **how: Any) -> str:
     """Return content as JSON text.
 
-    NaN and infinity become null, NumPy numbers become Python numbers. how: keyword arguments of `json.dumps`.
+    NaN and infinity become null, NumPy numbers become Python numbers.
+    how: keyword arguments of `json.dumps`.
     """
     return json.dumps(_with_nulls(content), allow_nan=False, **how)
 
@@ -78,9 +79,10 @@ def _content_checksum(content: dict[str, Any]) -> str:
 def read_json(path: Path, *, what: str, schema: int, holds: Any, sealed: bool = False) -> dict[str, Any]:
     """Read a JSON file from `write_json`; its "schema" is a version from 1 to `schema`.
 
-    holds: TypedDict that the content must match. sealed: every version wrote a checksum; otherwise a file without one
-    is accepted. Raises RequestError if the file does not exist or has another schema, WorkFailed if it is damaged, does
-    not match, or names files outside its directory.
+    holds: TypedDict that the content must match.
+    sealed: every version wrote a checksum; otherwise a file without one is accepted.
+    Raises RequestError if the file does not exist or has another schema, WorkFailed if it is damaged, does not match,
+    or names files outside its directory.
     """
     content, intact = _parsed(path, what, sealed=sealed)
     found = content.get("schema")
@@ -107,7 +109,10 @@ def require_fit(path: Path, content: Any, holds: Any) -> None:
 
 
 def _parsed(path: Path, what: str, *, sealed: bool) -> tuple[dict[str, Any], bool]:
-    """Return the JSON object in a file, and whether its checksum is correct. Raises the same errors as `read_json`."""
+    """Return the JSON object in a file, and whether its checksum is correct.
+
+    Raises the same errors as `read_json`.
+    """
     try:
         content = json.loads(read_small(path))
         if not isinstance(content, dict):

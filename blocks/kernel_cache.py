@@ -143,7 +143,11 @@ def _unpacked(data: bytes) -> Any:
 
 
 class KernelCache(caching.FunctionCache):
-    """Cache of one function. directory: directory of all kernels. form: suffix for the compilation options."""
+    """Cache of one function.
+
+    directory: directory of all kernels.
+    form: suffix for the compilation options.
+    """
 
     _impl_class = _CacheImplementation
 

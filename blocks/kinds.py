@@ -19,12 +19,18 @@ def open_any(path: Path) -> Dataset | Matrix | Samples | Design:
 
 
 def open_rows(path: Path) -> Dataset | Matrix | Samples:
-    """Open a dataset whose blocks are ranges of rows. Raises RequestError for other kinds."""
+    """Open a dataset whose blocks are ranges of rows.
+
+    Raises RequestError for other kinds.
+    """
     return Samples(path) if _kind(path) == Samples.kind else open_grid(path)
 
 
 def open_grid(path: Path) -> Dataset | Matrix:
-    """Open a dataset with blocks and slices. Raises RequestError for other kinds."""
+    """Open a dataset with blocks and slices.
+
+    Raises RequestError for other kinds.
+    """
     return Matrix(path) if _kind(path) == Matrix.kind else Dataset(path)
 
 

@@ -17,7 +17,11 @@ _UNITS |= {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 
 
 def parse_size(text: str, option: str = "--memory") -> int:
-    """Parse a size such as "512MB", "2GB" or "1.5GiB" to bytes. option: name in errors. Raises RequestError."""
+    """Parse a size such as "512MB", "2GB" or "1.5GiB" to bytes.
+
+    option: name in errors.
+    Raises RequestError.
+    """
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*", text, re.IGNORECASE)
     unit = _UNITS.get(match[2].upper()) if match else None
     if match is None or unit is None or float(match[1]) == 0:
@@ -28,8 +32,11 @@ def parse_size(text: str, option: str = "--memory") -> int:
 
 
 def parse_rate(text: str, option: str) -> float:
-    """Parse a rate such as "500MB/s" or "1Gbps" (bits) to bytes per second. option: name in errors. Raises
-    RequestError."""
+    """Parse a rate such as "500MB/s" or "1Gbps" (bits) to bytes per second.
+
+    option: name in errors.
+    Raises RequestError.
+    """
     bits = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:bps|bit/s)\s*", text, re.IGNORECASE)
     if bits and float(bits[1]):
         return float(bits[1]) * _UNITS[f"{bits[2].upper()}B"] / 8

@@ -27,8 +27,9 @@ def names_in(directory: Path) -> list[str]:
 
 
 def move_up(inside: Path, known_by: Collection[str]) -> None:
-    """Move the durable contents of a directory to its parent, whose old contents are deleted. known_by: names of the
-    files that make the rest visible; they are moved last.
+    """Move the durable contents of a directory to its parent, whose old contents are deleted.
+
+    known_by: names of the files that make the rest visible; they are moved last.
     """
     away, directory = inside / _AWAY, inside.parent
     away.mkdir()

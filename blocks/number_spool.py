@@ -31,7 +31,10 @@ class NumberSpool:
             self._file.write(np.ascontiguousarray(numbers, self._dtype).data)
 
     def mapped(self, *shape: int) -> np.ndarray:
-        """Return all added numbers as a mapped array, valid after closing. Raises WorkFailed if the disk is full."""
+        """Return all added numbers as a mapped array, valid after closing.
+
+        Raises WorkFailed if the disk is full.
+        """
         with disk_errors(self._directory):
             self._file.flush()
             os.fdatasync(self._file.fileno())  # dirty pages would count as memory

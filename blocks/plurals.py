@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 def count_of(number: int, noun: str, plural: str = "") -> str:
-    """Return a number with its noun, such as "1 block" or "2,000 blocks". plural: plural of an irregular noun."""
+    """Return a number with its noun, such as "1 block" or "2,000 blocks".
+
+    plural: plural of an irregular noun.
+    """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -22,5 +25,8 @@ def seconds_text(seconds: float) -> str:
 
 
 def rate_text(rate: float, noun: str) -> str:
-    """Return a rate with three digits, such as "9,740,000 tokens per second". noun: plural."""
+    """Return a rate with three digits, such as "9,740,000 tokens per second".
+
+    noun: plural.
+    """
     return f"{float(f'{rate:.3g}'):,.0f} {noun} per second"

@@ -23,9 +23,13 @@ Bar = Callable[[str, int | None, str], Any]  # (what, total, unit) -> a progress
 class ProgressBar:
     """Progress of one step, with the methods of tqdm that are used.
 
-    what: name of the step, such as "reading". total: None if unknown. unit: unit of the counts, "B" for bytes. initial:
-    amount already done. quiet: print nothing. leave: keep the bar on the terminal. log: function that also gets the
-    lines; its disk errors are ignored.
+    what: name of the step, such as "reading".
+    total: None if unknown.
+    unit: unit of the counts, "B" for bytes.
+    initial: amount already done.
+    quiet: print nothing.
+    leave: keep the bar on the terminal.
+    log: function that also gets the lines; its disk errors are ignored.
     """
 
     last = -math.inf  # time of the last line of any bar: the interval spans steps
@@ -61,7 +65,10 @@ class ProgressBar:
         return tqdm(**given, unit_scale=self._unit == "B", smoothing=0.1, file=sys.stderr)
 
     def update(self, more: int = 1) -> None:
-        """Add to the amount done. more: amount since the last call."""
+        """Add to the amount done.
+
+        more: amount since the last call.
+        """
         if more:
             self._done, self._updated = self._done + more, time.monotonic()
         if self._bar is not None:

@@ -14,7 +14,10 @@ _format = "text"
 
 
 def set_log_format(name: str) -> None:
-    """Set the format, one of `FORMATS`, of all later output. Raises RequestError for other names."""
+    """Set the format, one of `FORMATS`, of all later output.
+
+    Raises RequestError for other names.
+    """
     global _format  # noqa: PLW0603  (standard error belongs to the process)
     if name not in FORMATS:
         raise RequestError(f"--log-format must be {' or '.join(FORMATS)}, got {name!r}")
@@ -32,7 +35,10 @@ def is_json() -> bool:
 
 
 def print_note(message: str, **fields: Any) -> None:
-    """Print a note. fields: additional fields of the JSON object."""
+    """Print a note.
+
+    fields: additional fields of the JSON object.
+    """
     _say("info", message, message, fields)
 
 

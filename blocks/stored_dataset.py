@@ -153,8 +153,10 @@ class StoredDataset:
         *,
         streamed: bool = False,
     ) -> _Arrays:
-        """Memory-map a block or slice. check: function that validates it the first time and raises if indices are out
-        of range."""
+        """Memory-map a block or slice.
+
+        check: function that validates it the first time and raises if indices are out of range.
+        """
         entry = self.manifest[kind][number]
         arrays = holds(**self.map(entry, holds, streamed=streamed))
         if entry["file"] not in self.looked_through:
@@ -199,8 +201,9 @@ def check_file(path: Path, entry: dict[str, Any]) -> str | None:
 def range_parts(offsets: np.ndarray, part_size: int) -> np.ndarray:
     """Cut a range of rows or columns into parts of about `part_size` entries each.
 
-    offsets: int64 (n+1,), cumulative number of entries. Returns int64 (P+1,), the first item of each part; the last
-    element is n. Each part but the last has at least one item; items are never split.
+    offsets: int64 (n+1,), cumulative number of entries.
+    Returns int64 (P+1,), the first item of each part; the last element is n. Each part but the last has at least one
+    item; items are never split.
     """
     marks = np.arange(part_size, offsets[-1], part_size)
     inner = np.searchsorted(offsets, marks)
@@ -208,7 +211,10 @@ def range_parts(offsets: np.ndarray, part_size: int) -> np.ndarray:
 
 
 def write_lines(root: Path, file_name: str, lines: Iterable[str]) -> dict[str, Any]:
-    """Publish a text file with one item per line. Returns its manifest entry."""
+    """Publish a text file with one item per line.
+
+    Returns its manifest entry.
+    """
     with publish_file(root / file_name) as beside:
         with beside.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(line + "\n" for line in lines)
@@ -240,7 +246,10 @@ def read_lines(path: Path, count: int | None = None) -> list[str]:
 
 
 def iterate_lines(path: Path, count: int) -> Iterator[str]:
-    """Yield the lines that `read_lines` would return. Raises the same errors."""
+    """Yield the lines that `read_lines` would return.
+
+    Raises the same errors.
+    """
     found = 0
     try:
         with path.open(encoding="utf-8", newline="\n") as file:

@@ -25,7 +25,9 @@ _PIECE = 1 << 17  # number of bytes read at a time
 class InputOpenOptions(NamedTuple):
     """How inputs are opened.
 
-    encoding: None for UTF-8. longest: maximum number of bytes in a record. query: SQL query for databases.
+    encoding: None for UTF-8.
+    longest: maximum number of bytes in a record.
+    query: SQL query for databases.
     """
 
     encoding: str | None = None
@@ -40,11 +42,15 @@ Cut = Callable[[bytearray], int]  # end of the last complete record of a buffer,
 class TextInput:
     """An input read as UTF-8 text without a byte order mark and with line feeds.
 
-    Attributes: `name` for messages; `line`, number of the first line not yet consumed. path: `-` is standard input.
-    progress: function called with the number of bytes just read from disk. encoding: None for UTF-8. longest: maximum
-    number of bytes in a record. databases: read the result of a database query as CSV; `is_database` tells whether it
-    is one. pieces: contents that are not in a file of their own. Raises RequestError if the input cannot be read or
-    decompressed, or has a longer record.
+    Attributes: `name` for messages; `line`, number of the first line not yet consumed.
+
+    path: `-` is standard input.
+    progress: function called with the number of bytes just read from disk.
+    encoding: None for UTF-8.
+    longest: maximum number of bytes in a record.
+    databases: read the result of a database query as CSV; `is_database` tells whether it is one.
+    pieces: contents that are not in a file of their own.
+    Raises RequestError if the input cannot be read or decompressed, or has a longer record.
     """
 
     def __init__(
@@ -79,7 +85,10 @@ class TextInput:
         return piece is not None
 
     def change(self, how: Callable[[Iterator[bytes]], Iterator[bytes]], name: str) -> None:
-        """Filter the rest of the input through the function `how`. name: name of the filter in errors."""
+        """Filter the rest of the input through the function `how`.
+
+        name: name of the filter in errors.
+        """
         self._pieces = how(chain([bytes(self._buffer)], self._pieces))
         self._buffer.clear()
         self.name = name
@@ -159,7 +168,10 @@ def _pieces(path: str, name: str, progress: Callable[[int], object]) -> Iterator
 
 
 def file_pieces(file: IO[bytes], progress: Progress = lambda _: None) -> Iterator[bytes]:
-    """Yield the bytes of a file on disk. progress: function called with the number of bytes just read."""
+    """Yield the bytes of a file on disk.
+
+    progress: function called with the number of bytes just read.
+    """
     while piece := file.read(_PIECE):
         progress(len(piece))
         yield piece
@@ -187,7 +199,10 @@ class InputErrors:
 
 
 def open_input(path: str) -> IO[bytes]:
-    """Open an input on disk; `-` is standard input. Raises RequestError if that fails."""
+    """Open an input on disk; `-` is standard input.
+
+    Raises RequestError if that fails.
+    """
     try:
         if path == STANDARD_INPUT:
             return os.fdopen(os.dup(_standard_input()), "rb")
@@ -215,7 +230,10 @@ def is_stream(path: str) -> bool:
 
 
 def input_size(path: str) -> int:
-    """Return the size in bytes of an input on disk; 0 for a stream. Raises RequestError if it does not exist."""
+    """Return the size in bytes of an input on disk; 0 for a stream.
+
+    Raises RequestError if it does not exist.
+    """
     if path == STANDARD_INPUT:
         return 0
     status = _status(path)

@@ -28,7 +28,9 @@ from blocks.stored_dataset import MANIFEST, check_file
 class VerificationReport(NamedTuple):
     """Result of a verification.
 
-    problems: a line for each problem. remedies: what to do. unchecked: a line for each thing that was not checked.
+    problems: a line for each problem.
+    remedies: what to do.
+    unchecked: a line for each thing that was not checked.
     """
 
     files: int
@@ -47,8 +49,10 @@ def unreadable_files(files: Iterable[Path]) -> list[str]:
 def verify_dataset(
     dataset: Dataset | Matrix | Samples | Design, bar: Callable[[str, int | None, str], Any]
 ) -> VerificationReport:
-    """Verify a dataset by reading all its files. bar: function that creates a progress bar from what, total and
-    unit."""
+    """Verify a dataset by reading all its files.
+
+    bar: function that creates a progress bar from what, total and unit.
+    """
     files = [*dataset.files(), *_of_kept_generations(dataset)]
     total = sum(entry["bytes"] for _, entry in files)
     progress = bar("verifying", total, "B")
@@ -97,8 +101,8 @@ def verify_shards(path: Path, bar: Callable[[str, int | None, str], Any]) -> Ver
 def repair_dataset(path: Path, report: VerificationReport) -> bool:
     """Rewrite damaged or missing slices from the blocks.
 
-    Returns False, without any change, if anything else is damaged. Raises RequestError if another process is appending
-    to the dataset.
+    Returns False, without any change, if anything else is damaged.
+    Raises RequestError if another process is appending to the dataset.
     """
     with file_lock(path) as free:
         if not free:

@@ -52,8 +52,9 @@ class WorkerPool:
     """`count` processes that answer messages with `handler(message)`.
 
     target: "module:function"; `function(argument)` is called once, before the workers are forked, and returns the
-    handler. It may import and compile, but must not start threads. An OocError in the handler is raised again here, and
-    other errors as WorkFailed with the worker's traceback. inherit: descriptors to pass to the workers.
+        handler. It may import and compile, but must not start threads. An OocError in the handler is raised again here,
+        and other errors as WorkFailed with the worker's traceback.
+    inherit: descriptors to pass to the workers.
     """
 
     def __init__(self, target: str, argument: Any, count: int, *, inherit: Collection[int] = ()) -> None:
@@ -112,9 +113,10 @@ class WorkerPool:
     ) -> Iterator[tuple[int, Any, Any]]:
         """Wait for answers; yield (worker, message, answer) for each.
 
-        wake: another connection whose messages end the wait and are dropped. progress: function whose result changes as
-        long as workers make progress. Raises WorkerDied if a worker is gone, and WorkFailed if no worker answers or
-        makes progress within `timeout` seconds (after printing the stacks of all workers).
+        wake: another connection whose messages end the wait and are dropped.
+        progress: function whose result changes as long as workers make progress.
+        Raises WorkerDied if a worker is gone, and WorkFailed if no worker answers or makes progress within `timeout`
+        seconds (after printing the stacks of all workers).
         """
         sources, known, left = [*self._connections, *([wake] if wake else [])], None, timeout
         while not (ready := _readable(sources, glance := min(left, _GLANCE))) and left > 0:
@@ -171,8 +173,10 @@ class WorkerPool:
         raise WorkerDied(f"worker {worker} of {len(self)} (process {self.pids[worker + 1]}) died: {status}; {at}")
 
     def map_numbered(self, messages: Iterable[Any], done: Callable[[], object] = lambda: None) -> list[Any]:
-        """Distribute messages that have a `number`; return the answers in numerical order. done: function called after
-        each answer."""
+        """Distribute messages that have a `number`; return the answers in numerical order.
+
+        done: function called after each answer.
+        """
         answers = {}
         for message, answer in self.map_unordered(messages):
             answers[message.number] = answer

@@ -43,8 +43,9 @@ def chosen_batches(dataset: Dataset, choice: str, trained_on: str) -> DocumentBa
     """Return some batches of a dataset.
 
     choice: a batch number, from 1; N- for batch N and all later ones; or `new` for the batches added since a model was
-    trained. trained_on: identity of the dataset when the model was trained. Raises RequestError if there is no such
-    batch, or the dataset never had that identity.
+        trained.
+    trained_on: identity of the dataset when the model was trained.
+    Raises RequestError if there is no such batch, or the dataset never had that identity.
     """
     if "shard" in dataset.manifest:
         raise RequestError(f"--batch: {dataset.path} is a shard, and shards have no batches", "Leave --batch out.")

@@ -27,7 +27,10 @@ class ChunkSignatures(NamedTuple):
 
 
 def parse_similarity(text: str) -> float:
-    """Return the similarity given as `exact` (1), or as a fraction such as 80% or 0.8. Raises RequestError."""
+    """Return the similarity given as `exact` (1), or as a fraction such as 80% or 0.8.
+
+    Raises RequestError.
+    """
     if text == "exact":
         return 1.0
     try:

@@ -38,10 +38,11 @@ def write_corpus(
 ) -> Dataset:
     """Write a dataset from arrays and return it.
 
-    offsets: int64 (D+1,), start of each document in `words`. words: uint32 (N,), position of each token in
-    `vocabulary`. slices: number of slices, None for `slice_count`. vocab_from: dataset with the same vocabulary whose
-    ranks and slices are used. Raises RequestError if `out` exists, if there are no tokens and no `vocab_from`, or if
-    the arrays are inconsistent.
+    offsets: int64 (D+1,), start of each document in `words`.
+    words: uint32 (N,), position of each token in `vocabulary`.
+    slices: number of slices, None for `slice_count`.
+    vocab_from: dataset with the same vocabulary whose ranks and slices are used.
+    Raises RequestError if `out` exists, if there are no tokens and no `vocab_from`, or if the arrays are inconsistent.
     """
     offsets, words = integers("offsets", offsets), integers("words", words)
     if isinstance(vocabulary, str):
@@ -86,7 +87,8 @@ def ingest_documents(
     """Write a dataset from documents given as strings or lists of words.
 
     documents: a list, or a generator that is read one document at a time, in memory that does not grow with the number
-    of documents. names: document names. options: keyword arguments of `Dataset.create`.
+        of documents.
+    names: document names. options: keyword arguments of `Dataset.create`.
     """
     with Dataset.create(out, **options) as writer:
         writer.add(documents, names)
@@ -96,7 +98,10 @@ def ingest_documents(
 def _write_blocks(
     root: Path, in_buckets: tuple[np.ndarray, ...], seed: int, slice_bounds: np.ndarray
 ) -> list[dict[str, Any]]:
-    """Write the blocks and return their manifest entries. in_buckets: documents from `partition`."""
+    """Write the blocks and return their manifest entries.
+
+    in_buckets: documents from `partition`.
+    """
     documents, lengths, ranks, document_bounds, token_bounds = in_buckets
     (root / "blocks").mkdir()
     blocks = []
@@ -116,7 +121,10 @@ def _shortened(value: Any) -> str:
 def _checked_lengths(
     offsets: np.ndarray, words: np.ndarray, vocabulary_size: int, names: Sequence[str] | None
 ) -> np.ndarray:
-    """Check that the arrays are consistent. Returns the number of tokens in each document, uint32 (D,)."""
+    """Check that the arrays are consistent.
+
+    Returns the number of tokens in each document, uint32 (D,).
+    """
     lengths = np.diff(offsets)
     if not offsets.size or offsets[0] != 0 or offsets[-1] != words.size or (lengths < 0).any():
         raise RequestError(

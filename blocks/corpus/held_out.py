@@ -47,8 +47,9 @@ def ingest_holding_out(request: CorpusRequest, share: float, **how: Any) -> tupl
     """Write two datasets and return them: training documents, and held-out documents with the same vocabulary.
 
     share: fraction of the documents to hold out. how: keyword arguments of `ingest`. Inputs are read twice. The
-    training dataset appears last, so that both are complete once it exists; held-out documents that an interrupted
-    call left are replaced. Raises RequestError if an input can be read only once.
+        training dataset appears last, so that both are complete once it exists; held-out documents that an interrupted
+        call left are replaced.
+    Raises RequestError if an input can be read only once.
     """
     out, held_out = Path(request.out), held_out_path(request.out)
     _check(request)

@@ -15,8 +15,11 @@ from blocks.errors import RequestError
 
 
 class HeldOutFraction(NamedTuple):
-    """One side of a split. share: fraction of the documents that is held out. held: whether this is the held-out
-    side."""
+    """One side of a split.
+
+    share: fraction of the documents that is held out.
+    held: whether this is the held-out side.
+    """
 
     share: float
     seed: int
@@ -34,7 +37,10 @@ def _hash(text: str | list[str], seed: int) -> int:
 
 
 def parse_share(text: str, option: str) -> float:
-    """Parse a fraction written as 5% or 0.05. Raises RequestError unless it is above 0 and below 1."""
+    """Parse a fraction written as 5% or 0.05.
+
+    Raises RequestError unless it is above 0 and below 1.
+    """
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(%?)", text)
     share = float(found[1]) / (100 if found[2] else 1) if found else 0.0
     if not 0.0 < share < 1.0:

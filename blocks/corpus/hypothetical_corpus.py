@@ -15,9 +15,11 @@ _LONGEST = 10  # assumed maximum length, relative to the mean: most natural docu
 
 
 class HypotheticalCorpus(Dataset):
-    """A corpus with sizes, word frequencies and a grid, but no files. tokens: number of tokens in `documents` documents
-    over `vocabulary` words, whose frequencies follow a power law with exponent `zipf`. shards: number of equal shards,
-    one of which this corpus is.
+    """A corpus with sizes, word frequencies and a grid, but no files.
+
+    tokens: number of tokens in `documents` documents over `vocabulary` words, whose frequencies follow a power law with
+        exponent `zipf`.
+    shards: number of equal shards, one of which this corpus is.
     """
 
     def __init__(self, *, tokens: int, documents: int, vocabulary: int, zipf: float = 1.1, shards: int = 1) -> None:

@@ -123,7 +123,10 @@ class CorpusWriter(DatasetWriter):
         return (dict(zip(given, row, strict=True)) for row in zip(*given.values(), strict=True))
 
     def _row(self, rows: Iterator[Mapping[str, Any]] | None, text: Text | None) -> Mapping[str, Any] | None:
-        """Return the values of the next document. text: value of the column that holds its text."""
+        """Return the values of the next document.
+
+        text: value of the column that holds its text.
+        """
         if rows is None:
             return None
         try:
@@ -213,7 +216,10 @@ def create_corpus(
 
 
 def _paired(documents: Iterable[Any], names: Iterable[object] | None, first: int) -> Iterator[tuple[Any, str]]:
-    """Yield each document with its name. Raises RequestError if there are more documents than names, or fewer."""
+    """Yield each document with its name.
+
+    Raises RequestError if there are more documents than names, or fewer.
+    """
     if names is None:
         yield from zip(documents, repeat(""))
         return
@@ -244,7 +250,10 @@ def _lengths_differ(names: int, documents: int | None) -> RequestError:
 
 
 def _checked(document: Any, number: int) -> Text:
-    """Return a string or a list of words. Raises RequestError for anything else."""
+    """Return a string or a list of words.
+
+    Raises RequestError for anything else.
+    """
     where = f"document {number} (counted from 0)"
     if isinstance(document, str):
         if "\0" in document:

@@ -49,7 +49,8 @@ def input_chunks(
 ) -> Iterator[Chunk]:
     """Yield the chunks of all inputs.
 
-    most_words: maximum number of words in a UCI file. uci_files: list to which an entry is appended for each UCI file.
+    most_words: maximum number of words in a UCI file.
+    uci_files: list to which an entry is appended for each UCI file.
     """
     request = asked.request
     if request.kind == "uci":
@@ -145,8 +146,9 @@ def _arrow_chunks(
 def _file_chunks(files: FoundTextFiles, pattern: str, opening: InputOpenOptions, progress: Progress) -> Iterator[Chunk]:
     """Yield chunks of whole files.
 
-    Workers read the files themselves, except streams and members of archives. pattern: glob for the names of archive
-    members.
+    Workers read the files themselves, except streams and members of archives.
+
+    pattern: glob for the names of archive members.
     """
     numbers = count()
     together: list[tuple[str, str]] = []
@@ -192,8 +194,9 @@ def _listed(numbers: Iterator[int], files: list[tuple[str, str]]) -> Iterator[Fi
 def empty_documents(files: Sequence[UciFile], chunks: Sequence[ParsedDocumentChunk]) -> list[int]:
     """Check the counts of whole UCI files and find the documents without lines.
 
-    chunks: in numerical order. Returns the number of empty documents before each chunk, and after the last. Raises
-    RequestError if a header does not match its file, or a document occurs in two chunks.
+    chunks: in numerical order.
+    Returns the number of empty documents before each chunk, and after the last.
+    Raises RequestError if a header does not match its file, or a document occurs in two chunks.
     """
     before: list[int] = []
     tail = 0
@@ -224,7 +227,10 @@ def empty_documents(files: Sequence[UciFile], chunks: Sequence[ParsedDocumentChu
 
 
 def pieces_of(chunks: Sequence[ParsedDocumentChunk], empty: Sequence[int]) -> Iterator[SpilledRows]:
-    """Yield all documents in order; long ranges of empty ones are cut. empty: from `empty_documents`."""
+    """Yield all documents in order; long ranges of empty ones are cut.
+
+    empty: from `empty_documents`.
+    """
     for number, documents in enumerate(empty):
         for first in range(0, documents, _EMPTY):
             yield SpilledRows(NOBODY, 0, min(_EMPTY, documents - first), 0)

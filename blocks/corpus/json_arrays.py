@@ -22,8 +22,8 @@ def begins_array(start: bytes) -> bool:
 def elements_as_lines(pieces: Iterator[bytes], name: str, longest: int) -> Iterator[bytes]:
     """Yield the elements of the array in a file, one per line.
 
-    longest: maximum number of bytes in an element. Raises RequestError for an element that is not JSON, an array that
-    is not closed, or text after the array.
+    longest: maximum number of bytes in an element.
+    Raises RequestError for an element that is not JSON, an array that is not closed, or text after the array.
     """
     reader = _JsonTextReader(pieces, name, longest)
     reader.take("[")
@@ -46,7 +46,10 @@ def elements_as_lines(pieces: Iterator[bytes], name: str, longest: int) -> Itera
 
 
 class _JsonTextReader:
-    """Text that is read on demand. number: index of the next element, from 1."""
+    """Text that is read on demand.
+
+    number: index of the next element, from 1.
+    """
 
     def __init__(self, pieces: Iterator[bytes], name: str, longest: int) -> None:
         self._pieces, self._name, self._longest = pieces, name, longest

@@ -19,8 +19,8 @@ _REMEDY = "Leave it out, or give --skip-known to skip what the dataset already h
 def new_inputs(inputs: Sequence[dict[str, Any]], dataset: Dataset, *, skip: bool) -> list[dict[str, Any]]:
     """Return the inputs that the dataset does not have yet, each once.
 
-    inputs: names and hashes, see `blocks.corpus.request.input_records`. Raises RequestError for a known or repeated
-    input, unless `skip` is set.
+    inputs: names and hashes, see `blocks.corpus.request.input_records`.
+    Raises RequestError for a known or repeated input, unless `skip` is set.
     """
     earlier = {
         told["hash"]: told["name"] for batch in dataset.batches for told in batch.get("inputs", ()) if "hash" in told

@@ -13,8 +13,10 @@ from blocks.errors import RequestError, quoted
 
 
 def parse(data: bytes, source: str, line: int, words: int, longest: int = LONGEST) -> Iterator[BagsOfWords]:
-    """Parse whole lines; see `uci_bags.parse_documents`. words: size of the vocabulary. Documents are numbered from the
-    first line."""
+    """Parse whole lines; see `uci_bags.parse_documents`.
+
+    words: size of the vocabulary. Documents are numbered from the first line.
+    """
     lines = [(number, text) for number, text in enumerate(data.split(b"\n"), line) if text.strip()]
     terms = np.array([_terms(text, source, number) for number, text in lines], np.int64)
     numbers = np.fromstring(b" ".join(text for _, text in lines).replace(b":", b" "), np.int64, sep=" ")

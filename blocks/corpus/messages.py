@@ -57,7 +57,11 @@ class ArchiveMembersChunk:
 
 @dataclass
 class TableTextsChunk:
-    """Rows of a table. row: index of the first row. texts: text, name and values of the kept columns of each row."""
+    """Rows of a table.
+
+    row: index of the first row.
+    texts: text, name and values of the kept columns of each row.
+    """
 
     number: int
     source: str
@@ -69,8 +73,10 @@ class TableTextsChunk:
 class BagOfWordsChunk:
     """Documents as bags of words over a fixed vocabulary.
 
-    ids: uint32 (N,), word ids. lengths: uint32 (D,), document lengths. names: document names (D). rows: values of the
-    kept columns (D).
+    ids: uint32 (N,), word ids.
+    lengths: uint32 (D,), document lengths.
+    names: document names (D).
+    rows: values of the kept columns (D).
     """
 
     number: int
@@ -85,7 +91,10 @@ Chunk = LinesChunk | FilesChunk | ArchiveMembersChunk | TableTextsChunk
 
 @dataclass
 class SignChunkTask:
-    """Message: hash the documents of a chunk, to find duplicates. size: number of values of a signature."""
+    """Message: hash the documents of a chunk, to find duplicates.
+
+    size: number of values of a signature.
+    """
 
     number: int
     chunk: Chunk = field(repr=False)

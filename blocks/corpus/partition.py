@@ -29,9 +29,9 @@ def least_slices(shards: int) -> int:
 def rank_words(frequencies: np.ndarray, slices: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Rank the words: slice by slice, by descending frequency within a slice.
 
-    frequencies: int64 (V,), in vocabulary order. Returns `word_ids` uint32 (V,) and `slice_bounds` int64 (S+1,), see
-    `blocks.corpus.dataset.CorpusIndex`. Ties between words keep vocabulary order; ties between slices are broken by the
-    seed.
+    frequencies: int64 (V,), in vocabulary order.
+    Returns `word_ids` uint32 (V,) and `slice_bounds` int64 (S+1,), see `blocks.corpus.dataset.CorpusIndex`. Ties
+    between words keep vocabulary order; ties between slices are broken by the seed.
     """
     by_frequency = np.argsort(-frequencies, kind="stable")
     slice_order = np.random.default_rng(seed).permutation(slices)
@@ -44,8 +44,10 @@ def rank_words(frequencies: np.ndarray, slices: int, seed: int) -> tuple[np.ndar
 def assign_slices(frequencies: np.ndarray, order: np.ndarray, slice_order: np.ndarray) -> np.ndarray:
     """Assign words, by descending frequency, each to the slice with the fewest tokens so far.
 
-    frequencies: int64 (V,), number of tokens of each word. order: int64 (V,), words by descending frequency.
-    slice_order: int64 (S,), order in which ties between slices are broken. Returns int64 (V,), the slice of each word.
+    frequencies: int64 (V,), number of tokens of each word.
+    order: int64 (V,), words by descending frequency.
+    slice_order: int64 (S,), order in which ties between slices are broken.
+    Returns int64 (V,), the slice of each word.
     """
     slices = [(0, place, number) for place, number in enumerate(slice_order.tolist())]
     dealt = []
@@ -62,7 +64,8 @@ def assign_slices(frequencies: np.ndarray, order: np.ndarray, slice_order: np.nd
 def blocks_of_buckets(bucket_tokens: np.ndarray) -> np.ndarray:
     """Merge buckets without tokens into their neighbours, so that no block is empty unless all buckets are.
 
-    bucket_tokens: int64 (B,). Returns int64 (blocks+1,), the first bucket of each block; the last element is B.
+    bucket_tokens: int64 (B,).
+    Returns int64 (blocks+1,), the first bucket of each block; the last element is B.
     """
     begins = np.flatnonzero(bucket_tokens)[1:]
     return np.concatenate(([0], begins, [bucket_tokens.size]))

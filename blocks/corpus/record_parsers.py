@@ -40,7 +40,10 @@ class ParsedDocuments:
     first_problem: str = ""
 
     def add(self, text: Text, name: object = None, row: Mapping[str, Any] | None = None) -> None:
-        """Append a document. row: values of its columns; if omitted, its text is its only column."""
+        """Append a document.
+
+        row: values of its columns; if omitted, its text is its only column.
+        """
         self.texts.append(text)
         self.names.append("" if name is None else document_name(name))
         if self.kept is not None:
@@ -48,12 +51,18 @@ class ParsedDocuments:
             self.rows.append(self.kept.row(alone if row is None else row))
 
     def only(self, which: Sequence[bool]) -> None:
-        """Drop all other documents. which: documents to keep."""
+        """Drop all other documents.
+
+        which: documents to keep.
+        """
         self.texts, self.names = list(compress(self.texts, which)), list(compress(self.names, which))
         self.rows = list(compress(self.rows, which))
 
     def columns(self, *, typed: bool) -> dict[str, DocumentColumn]:
-        """Return the kept columns of the documents. typed: whether their values have types."""
+        """Return the kept columns of the documents.
+
+        typed: whether their values have types.
+        """
         return self.kept.columns(self.rows, typed=typed) if self.kept is not None else {}
 
     def bad(self, where: str, problem: str, remedy: str = SKIP) -> None:
@@ -187,7 +196,9 @@ class DelimitedTextLayout:
 
 
 def header_row(source: TextInput, dialect: DelimitedDialect) -> list[str]:
-    """Read and consume the header row of a source, if it has one. Returns the column names.
+    """Read and consume the header row of a source, if it has one.
+
+    Returns the column names.
 
     Raises RequestError if the first row is not text.
     """
@@ -211,8 +222,10 @@ def find_columns(
     name_column: str | None,
     kept: KeptColumns | None = None,
 ) -> DelimitedTextLayout:
-    """Read the header row and find the columns. Raises RequestError, listing the existing columns, if one is
-    missing."""
+    """Read the header row and find the columns.
+
+    Raises RequestError, listing the existing columns, if one is missing.
+    """
     names = header_row(source, dialect)
     require_columns(source.name, names, text_column, name_column, delimiter_remedy(names, dialect))
     places = {name: names.index(name) for name in (kept.names_of(source.name, names) if kept else ())}
@@ -239,7 +252,10 @@ def delimiter_remedy(names: Sequence[str], dialect: DelimitedDialect) -> str:
 
 
 def parse_csv(data: bytes, source: str, line: int, columns: DelimitedTextLayout, found: ParsedDocuments) -> None:
-    """Parse one document per row; blank lines are ignored. Raises RequestError for an unclosed quote."""
+    """Parse one document per row; blank lines are ignored.
+
+    Raises RequestError for an unclosed quote.
+    """
     for row in _rows(data, source, line, columns, found):
         kept = {name: row[place] for name, place in columns.kept.items()}
         found.add(row[columns.text], None if columns.name is None else row[columns.name], kept)
@@ -248,7 +264,10 @@ def parse_csv(data: bytes, source: str, line: int, columns: DelimitedTextLayout,
 def parse_table_rows(
     rows: Iterable[tuple[Text, str, Mapping[str, Any] | None]], source: str, row: int, found: ParsedDocuments
 ) -> None:
-    """Parse one document per text, with its name and the values of its columns. row: index of the first document."""
+    """Parse one document per text, with its name and the values of its columns.
+
+    row: index of the first document.
+    """
     for number, (text, name, values) in enumerate(rows, row):
         if "\0" in text or "\0" in name:
             found.bad(f"{source}, row {number}", *invalid_text_reason(b"\0"))
@@ -337,7 +356,10 @@ def is_text(data: bytes) -> bool:
 
 
 def invalid_text_reason(data: bytes, skip: str = _OR_SKIP) -> tuple[str, str]:
-    """Return why a line is not UTF-8 text, and a remedy. skip: final sentence of the remedy."""
+    """Return why a line is not UTF-8 text, and a remedy.
+
+    skip: final sentence of the remedy.
+    """
     at, likely = _first_bad(data), likely_encoding(data)
     if data[at] == 0 and data.count(0) > len(data) // 4:
         return f"a NUL byte: this may be {likely}", f"If it is, give --encoding {likely}. {skip}"

@@ -79,9 +79,12 @@ class CorpusRequest:
 class ValidatedRequest(NamedTuple):
     """A validated request and its consequences, before anything is read.
 
-    base: dataset whose vocabulary is used, if any. rules: tokenization rules. words: words of a UCI vocabulary file, or
-    the given words. options: options that influence the result. files: inputs read whole, one document each; empty if
-    inputs are read by records. kept: columns of the document table, None for no table.
+    base: dataset whose vocabulary is used, if any.
+    rules: tokenization rules.
+    words: words of a UCI vocabulary file, or the given words.
+    options: options that influence the result.
+    files: inputs read whole, one document each; empty if inputs are read by records.
+    kept: columns of the document table, None for no table.
     """
 
     request: CorpusRequest
@@ -94,7 +97,9 @@ class ValidatedRequest(NamedTuple):
 
 
 def validated_request(request: CorpusRequest, *, together: bool) -> ValidatedRequest:
-    """Validate a request; an append to a missing dataset creates it. together: whether several machines ingest.
+    """Validate a request; an append to a missing dataset creates it.
+
+    together: whether several machines ingest.
 
     Raises RequestError if options contradict each other, an input does not exist, or `out` may not be replaced.
     """
@@ -274,7 +279,10 @@ def _kept_of(request: CorpusRequest, base: Dataset | None) -> KeptColumns | None
 
 
 def _kept_before(asked: KeptColumns, base: Dataset) -> KeptColumns:
-    """Return the columns that a dataset keeps. Raises RequestError if other columns are requested."""
+    """Return the columns that a dataset keeps.
+
+    Raises RequestError if other columns are requested.
+    """
     table = base.table()
     there = tuple(table.kinds) if table else ()
     if table and table.text not in (None, asked.text):
@@ -322,7 +330,9 @@ def input_records(request: CorpusRequest, progress: Progress) -> list[dict[str, 
     """Return the name, size and content hash of each input; a directory has the total size of its files.
 
     Only files of records are hashed. Queried databases are not, nor are files that are single documents, since
-    duplicates of those may be intended. progress: function called with the number of bytes just read.
+    duplicates of those may be intended.
+
+    progress: function called with the number of bytes just read.
     """
     return [
         {"name": path, "bytes": sum(input_size(file) for file, _ in find_files([path], request.glob).found)}

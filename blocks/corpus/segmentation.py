@@ -38,7 +38,8 @@ LANGUAGES = tuple(_LIBRARIES)
 def segmenter(language: str) -> Segmenter:
     """Return a function that splits text into words and the characters between them.
 
-    Japanese and Thai dictionaries take 40 to 100 MB in each process. Raises RequestError if the library is missing.
+    Japanese and Thai dictionaries take 40 to 100 MB in each process.
+    Raises RequestError if the library is missing.
     """
     if language not in _LIBRARIES:
         raise RequestError(f"--segment: unknown language {language!r}", f"Choose one of: {', '.join(LANGUAGES)}.")

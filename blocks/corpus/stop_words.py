@@ -26,8 +26,8 @@ _CODES = {name: code for code, name in LANGUAGES.items()}
 def read_stop_words(names: str) -> tuple[str, ...]:
     """Return the words of several lists, sorted.
 
-    names: `none`, or a comma-separated list of languages (`german` or `de`) and files with one word per line. Raises
-    RequestError for an unknown language or an unreadable file.
+    names: `none`, or a comma-separated list of languages (`german` or `de`) and files with one word per line.
+    Raises RequestError for an unknown language or an unreadable file.
     """
     if names == "none":
         return ()

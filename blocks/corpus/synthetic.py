@@ -44,8 +44,11 @@ _BASE_BYTES = 170 << 20
 class Synthetic:
     """Parameters of a synthetic corpus.
 
-    length: mean number of tokens per document. alpha: symmetric Dirichlet parameter of the documents' topic
-    distributions. concentration: c. zipf: s. topics_seed: seed of the topics, to share the topics of another dataset.
+    length: mean number of tokens per document.
+    alpha: symmetric Dirichlet parameter of the documents' topic distributions.
+    concentration: c.
+    zipf: s.
+    topics_seed: seed of the topics, to share the topics of another dataset.
     """
 
     documents: int
@@ -96,8 +99,9 @@ def synthesize(
 ) -> Dataset:
     """Write a synthetic dataset; word r of the vocabulary is `w<r>`, and `planted_topics` returns phi.
 
-    workers: number of processes, None for all cores; does not change the result. memory: bytes for all processes, None
-    for a quarter of the available memory. Raises RequestError if the request is invalid or the memory is insufficient.
+    workers: number of processes, None for all cores; does not change the result.
+    memory: bytes for all processes, None for a quarter of the available memory.
+    Raises RequestError if the request is invalid or the memory is insufficient.
     """
     count = workers or core_count()
     _check(request, count, memory)

@@ -27,8 +27,10 @@ class TokenizationRules(NamedTuple):
 
 
 def normalize_text(text: str, lower: bool) -> str:
-    """Return text in Unicode normalization form C, so that equal letters have equal code points. lower: lowercase
-    it."""
+    """Return text in Unicode normalization form C, so that equal letters have equal code points.
+
+    lower: lowercase it.
+    """
     if text.isascii():
         return text.lower() if lower else text
     text = unicodedata.normalize("NFC", text)
@@ -36,7 +38,10 @@ def normalize_text(text: str, lower: bool) -> str:
 
 
 def checked_rules(rules: TokenizationRules) -> TokenizationRules:
-    """Return the rules. Raises RequestError for an invalid pattern, n-gram size or language."""
+    """Return the rules.
+
+    Raises RequestError for an invalid pattern, n-gram size or language.
+    """
     if rules.token_pattern not in (TOKEN_PATTERN, SEGMENT_PATTERN):
         compiled_pattern(rules.token_pattern)
     if rules.ngrams < 1:
@@ -47,7 +52,10 @@ def checked_rules(rules: TokenizationRules) -> TokenizationRules:
 
 
 def compiled_pattern(pattern: str) -> regex.Pattern[str]:
-    """Compile a token pattern. Raises RequestError if it is not a regular expression or has more than one group."""
+    """Compile a token pattern.
+
+    Raises RequestError if it is not a regular expression or has more than one group.
+    """
     import regex  # takes 12 ms, which most commands need not spend
 
     try:

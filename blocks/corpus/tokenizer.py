@@ -40,7 +40,8 @@ class Tokenizer:
         """Return word ids uint32 (N,), lengths uint32 (D,), the number of dropped stop words, and the number of dropped
         unknown tokens of each document, uint32 (D,).
 
-        Lists of tokens are used as they are, with stop words. Raises RequestError if a token has a line break.
+        Lists of tokens are used as they are, with stop words.
+        Raises RequestError if a token has a line break.
         """
         ids, lengths, unknown = ([np.empty(0, np.uint32)] for _ in range(3))
         stopped = 0

@@ -34,7 +34,10 @@ def is_ldac(line: bytes) -> bool:
 
 
 def read_header(source: TextInput) -> UciHeader:
-    """Read and consume the header of a source. Raises RequestError if it has no valid header."""
+    """Read and consume the header of a source.
+
+    Raises RequestError if it has no valid header.
+    """
     numbers: list[int] = []
     for meaning in ("documents", "words", "non-zero counts"):
         line = source.take(first_line_end)
@@ -79,7 +82,10 @@ def unsorted_error(where: str, document: int) -> RequestError:
 
 
 def read_vocabulary(path: str, encoding: str | None = None) -> list[str]:
-    """Return the words of a vocabulary file, word i on line i. Raises RequestError if a line is empty or repeated."""
+    """Return the words of a vocabulary file, word i on line i.
+
+    Raises RequestError if a line is empty or repeated.
+    """
     data = b"".join(data for _, data in TextInput(path, encoding=encoding).chunks(last_line_end))
     words = decode_utf8(data, path).removesuffix("\n").split("\n")
     line_of: dict[str, int] = {}

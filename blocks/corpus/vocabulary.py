@@ -39,9 +39,11 @@ def select_words(
 ) -> tuple[np.ndarray, dict[str, Any]]:
     """Choose the words to keep.
 
-    documents: number of documents, for fractions. in_order: keep the order of `merged.terms` and words that never
-    occur; otherwise words are sorted and words that never occur are dropped. Returns the positions of the kept words in
-    `merged.terms`, int64 (V',), in vocabulary order, and {filter: {"words": dropped, "tokens": dropped}}.
+    documents: number of documents, for fractions.
+    in_order: keep the order of `merged.terms` and words that never occur; otherwise words are sorted and words that
+        never occur are dropped.
+    Returns the positions of the kept words in `merged.terms`, int64 (V',), in vocabulary order, and {filter: {"words":
+    dropped, "tokens": dropped}}.
     """
     alphabetical = np.array(sorted(range(len(merged.terms)), key=merged.terms.__getitem__), np.int64)
     if not in_order:
@@ -116,7 +118,10 @@ class ChosenVocabulary(NamedTuple):
 def choose_vocabulary(
     merged: MergedNames, kept: np.ndarray, dropped: dict[str, Any], seed: int, slices: int | None = None
 ) -> ChosenVocabulary:
-    """Make a new vocabulary of the words that `select_words` kept. slices: number of slices, None for `slice_count`."""
+    """Make a new vocabulary of the words that `select_words` kept.
+
+    slices: number of slices, None for `slice_count`.
+    """
     frequencies = merged.tokens[kept]
     word_ids, slice_bounds = rank_words(frequencies, slices or slice_count(int(frequencies.sum())), seed)
     rank_of_term = np.full(len(merged.terms), DROPPED, np.uint32)

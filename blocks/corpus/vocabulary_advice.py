@@ -39,7 +39,10 @@ def vocabulary_advice(words: Sequence[str], frequencies: np.ndarray) -> list[str
 def _on_runs(
     language: str, words: Sequence[str], foreign: Sequence[int], frequencies: np.ndarray, total: int
 ) -> str | None:
-    """Return the advice for a language. foreign: the words that are not pure ASCII."""
+    """Return the advice for a language.
+
+    foreign: the words that are not pure ASCII.
+    """
     import regex  # takes 12 ms, which most commands need not spend
 
     find = regex.compile(_RUNS[language]).search

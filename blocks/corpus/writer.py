@@ -65,11 +65,14 @@ def finish_corpus_files(
 ) -> None:
     """Write the slices, the index and, last, the manifest for existing blocks.
 
-    blocks: entries from `write_block`, in order. texts: entries of the "vocabulary" file and, if documents have names,
-    the "documents" file. made: record of how the dataset was made. generation: number of appends so far; files of the
-    previous generation are kept, so that the dataset stays valid until its manifest is replaced. planted: entry of the
-    known topics of synthetic data. shard: "shard" entry of the manifest, see `blocks.shards.whole_dataset`. table:
-    "table" entry of a document table.
+    blocks: entries from `write_block`, in order.
+    texts: entries of the "vocabulary" file and, if documents have names, the "documents" file.
+    made: record of how the dataset was made.
+    generation: number of appends so far; files of the previous generation are kept, so that the dataset stays valid
+        until its manifest is replaced.
+    planted: entry of the known topics of synthetic data.
+    shard: "shard" entry of the manifest, see `blocks.shards.whole_dataset`.
+    table: "table" entry of a document table.
     """
     suffix = f"-{generation}" if generation else ""
     slice_folder = f"slices{suffix}"

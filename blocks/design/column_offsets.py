@@ -40,7 +40,8 @@ def differences(
 ) -> tuple[SparseDesignBlock | DenseDesignBlock, np.ndarray]:
     """Return the block of differences and the offsets, float64 (W,).
 
-    columns: (W, n), or a block with float32 or float64 values. given: float64 (W,), prescribed offsets where nonzero.
+    columns: (W, n), or a block with float32 or float64 values.
+    given: float64 (W,), prescribed offsets where nonzero.
     """
     if isinstance(columns, SparseDesignBlock):
         return sparse_differences(columns, rows, given)

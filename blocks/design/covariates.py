@@ -31,9 +31,11 @@ def number_or_missing(text: str) -> float | None:
 class GenotypeCovariates(NamedTuple):
     """Covariates of all n genotyped individuals.
 
-    names: names of the m covariates. values: float64 (n, m), NaN if missing or if the individual is not in the file.
-    strangers: number of individuals in the file without genotypes. path: path of the file. individuals: family and
-    individual ids.
+    names: names of the m covariates.
+    values: float64 (n, m), NaN if missing or if the individual is not in the file.
+    strangers: number of individuals in the file without genotypes.
+    path: path of the file.
+    individuals: family and individual ids.
     """
 
     names: list[str]
@@ -43,8 +45,9 @@ class GenotypeCovariates(NamedTuple):
     individuals: Sequence[Name]
 
     def complete(self, missing: bool) -> np.ndarray:
-        """Return the mask of individuals that have all values, bool (n,). missing: accept missing values instead of
-        raising RequestError.
+        """Return the mask of individuals that have all values, bool (n,).
+
+        missing: accept missing values instead of raising RequestError.
         """
         found = ~np.isnan(self.values).any(axis=1)
         if missing or found.all():
@@ -60,8 +63,10 @@ def read_covariates(path: str, individuals: Sequence[Name], room: int) -> Genoty
     """Read the covariates of individuals.
 
     A header starts with `FID IID` or `IID`, possibly after a `#`, followed by the covariate names. Without a header,
-    lines start with FID and IID, and covariates are called COV1, COV2, ... room: maximum bytes of the values. Raises
-    RequestError for unreadable lines and repeated individuals.
+    lines start with FID and IID, and covariates are called COV1, COV2, ...
+
+    room: maximum bytes of the values.
+    Raises RequestError for unreadable lines and repeated individuals.
     """
     lines = _lines(TextInput(path))
     number, fields = next(lines, (1, []))

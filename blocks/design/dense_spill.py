@@ -12,8 +12,10 @@ from blocks.design.design import DenseDesignBlock, SparseDesignBlock
 
 
 class DenseSpillFile(NamedTuple):
-    """A file of cells by column, for `rows` rows and the columns from `first` to `last` (exclusive). dtype: dtype
-    name."""
+    """A file of cells by column, for `rows` rows and the columns from `first` to `last` (exclusive).
+
+    dtype: dtype name.
+    """
 
     path: str
     rows: int
@@ -23,7 +25,10 @@ class DenseSpillFile(NamedTuple):
 
 
 def write_panel(path: Path, cells: np.ndarray, first: int) -> DenseSpillFile:
-    """Write the cells (R, p) of some rows, transposed, to a file. first: first column."""
+    """Write the cells (R, p) of some rows, transposed, to a file.
+
+    first: first column.
+    """
     path.write_bytes(np.ascontiguousarray(cells.T).data)
     return DenseSpillFile(str(path), len(cells), str(cells.dtype), first, first + cells.shape[1])
 

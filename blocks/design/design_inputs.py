@@ -44,8 +44,11 @@ MAIN_BYTES_OF_COLUMN = 24  # memory for each column in the main process: counts,
 class OpenedDesignInputs:
     """Opened inputs.
 
-    chunks: chunks for workers. rows, columns: None if unknown before reading. names: column names, if any. y: float64
-    (n,), if it is separate from the rows. entries: expected number of lines with entries, if known.
+    chunks: chunks for workers.
+    rows, columns: None if unknown before reading.
+    names: column names, if any.
+    y: float64 (n,), if it is separate from the rows.
+    entries: expected number of lines with entries, if known.
     """
 
     chunks: Iterator[Any]
@@ -61,8 +64,10 @@ def open_inputs(
 ) -> OpenedDesignInputs:
     """Open the inputs of any kind except PLINK.
 
-    size: bytes of a chunk. room: maximum bytes of a row in memory, and of data for each column. until: context that
-    closes the inputs. Raises RequestError if a header exceeds the room.
+    size: bytes of a chunk.
+    room: maximum bytes of a row in memory, and of data for each column.
+    until: context that closes the inputs.
+    Raises RequestError if a header exceeds the room.
     """
     longest = max(room // BYTES_OF_CHUNK, size)
     base = Design(request.columns_from) if request.columns_from else None

@@ -18,7 +18,8 @@ WIDE_ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f8")])
 class SparseDesignRows(NamedTuple):
     """Nonzero entries of some rows, in any order.
 
-    records: number of rows or lines of entries. queries: whether the lines had query ids.
+    records: number of rows or lines of entries.
+    queries: whether the lines had query ids.
     """
 
     entries: np.ndarray  # WIDE_ENTRY (N,)
@@ -35,8 +36,10 @@ class DenseDesignRows(NamedTuple):
 
 
 class ValueProperties(NamedTuple):
-    """Properties of the values that determine the form of the blocks (see `blocks.design.design.FORMS`). ones: all
-    entries are 1. small: all entries are integers that fit in int8.
+    """Properties of the values that determine the form of the blocks (see `blocks.design.design.FORMS`).
+
+    ones: all entries are 1.
+    small: all entries are integers that fit in int8.
     """
 
     entries: int
@@ -54,7 +57,10 @@ def value_properties(values: np.ndarray) -> ValueProperties:
 
 
 def fits_float32(values: np.ndarray) -> np.ndarray:
-    """Return the mask of values that are finite in float32. values: floats of any size."""
+    """Return the mask of values that are finite in float32.
+
+    values: floats of any size.
+    """
     if values.dtype.itemsize <= 4:  # float16, where LARGEST is infinite, and float32
         return np.isfinite(values)
     with np.errstate(invalid="ignore"):
@@ -64,8 +70,8 @@ def fits_float32(values: np.ndarray) -> np.ndarray:
 def checked_values(values: np.ndarray, name: str, place: object) -> np.ndarray:
     """Return values as float32 or float64; 8-bit values are returned unchanged.
 
-    place: function from an index into the flattened values to a position for messages. Raises RequestError for a value
-    beyond float32.
+    place: function from an index into the flattened values to a position for messages.
+    Raises RequestError for a value beyond float32.
     """
     if values.dtype.itemsize == 1:
         return values.astype(np.int8) if values.dtype == np.bool_ else values

@@ -24,8 +24,11 @@ _MIRRORED = {b"general": 0, b"symmetric": 1, b"skew-symmetric": -1}
 
 
 class SvmlightFormat(NamedTuple):
-    """Format of svmlight lines. columns: upper bound on the number of columns. first: index of the first column, 0 or
-    1."""
+    """Format of svmlight lines.
+
+    columns: upper bound on the number of columns.
+    first: index of the first column, 0 or 1.
+    """
 
     columns: int = MOST_COLUMNS
     first: int = 1
@@ -34,8 +37,8 @@ class SvmlightFormat(NamedTuple):
 class MatrixMarketFormat(NamedTuple):
     """A MatrixMarket file: its shape, the number of lines with entries, and the count of numbers on a line.
 
-    first: for a dense matrix, the index of a chunk's first entry among all entries, which gives its position. mirrored:
-    factor of the entry across the diagonal, 0 if the file is not symmetric.
+    first: for a dense matrix, the index of a chunk's first entry among all entries, which gives its position.
+    mirrored: factor of the entry across the diagonal, 0 if the file is not symmetric.
     """
 
     rows: int
@@ -53,7 +56,9 @@ class MatrixMarketFormat(NamedTuple):
 class TableFormat(NamedTuple):
     """Format of a table.
 
-    decimal: `.` or `,`. names: field names. places: design column of each field, or LABEL or LEFT_OUT.
+    decimal: `.` or `,`.
+    names: field names.
+    places: design column of each field, or LABEL or LEFT_OUT.
     """
 
     dialect: DelimitedDialect
@@ -118,7 +123,10 @@ def lines_with_entries(data: bytes) -> int:
 
 
 def table_header(source: TextInput, dialect: DelimitedDialect, decimal: str, choice: TableColumnChoice) -> TableFormat:
-    """Read the column names of a table. Raises RequestError if a name is missing or repeated."""
+    """Read the column names of a table.
+
+    Raises RequestError if a name is missing or repeated.
+    """
     names = record_parsers.header_row(source, dialect)
     remedy = record_parsers.delimiter_remedy(names, dialect) or "Names are in its line 1."
     return table_format(source.name, names, dialect, decimal, choice, ", line 1", remedy)
@@ -135,7 +143,8 @@ def table_format(
 ) -> TableFormat:
     """Return the format of a table with these column names.
 
-    place: position of the names, for messages. remedy: remedy for missing names.
+    place: position of the names, for messages.
+    remedy: remedy for missing names.
     """
     names = [" ".join(name.split()) for name in columns]
     there = Counter(names)

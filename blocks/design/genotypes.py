@@ -18,8 +18,10 @@ _BY_VARIANT = b"\x01"
 
 
 class PlinkIndividuals(NamedTuple):
-    """Contents of .fam and .bim files. individuals, variants: names. y: phenotypes float64 (n,), NaN if missing; None
-    if all are missing.
+    """Contents of .fam and .bim files.
+
+    individuals, variants: names.
+    y: phenotypes float64 (n,), NaN if missing; None if all are missing.
     """
 
     individuals: list[Name]
@@ -28,7 +30,10 @@ class PlinkIndividuals(NamedTuple):
 
 
 def bed_reader() -> ModuleType:
-    """Return the package bed_reader. Raises RequestError if it is not installed."""
+    """Return the package bed_reader.
+
+    Raises RequestError if it is not installed.
+    """
     try:
         import bed_reader
     except ImportError:
@@ -48,7 +53,9 @@ def plink_files(given: str) -> tuple[str, ...]:
 def read_individuals(given: str, *, labelled: bool, missing: bool = False) -> PlinkIndividuals:
     """Read the .fam and .bim files.
 
-    labelled: take y from the phenotypes. missing: accept missing phenotypes. Raises RequestError for invalid files.
+    labelled: take y from the phenotypes.
+    missing: accept missing phenotypes.
+    Raises RequestError for invalid files.
     """
     bed, bim, fam = plink_files(given)
     (names,), (families, individuals, phenotypes) = _fields(bim, 1), _fields(fam, 0, 1, 5)
@@ -123,8 +130,8 @@ def read_variants(
 ) -> DenseDesignBlock:
     """Read the counts of allele A1, in column 5 of the .bim file, for some variants.
 
-    shape: numbers of individuals and variants in the .bed file. individuals: int64, rows to keep, in order; None for
-    all.
+    shape: numbers of individuals and variants in the .bed file.
+    individuals: int64, rows to keep, in order; None for all.
     """
     with bed_reader().open_bed(bed, *shape, num_threads=1) as file:
         values = file.read(index=np.s_[:, variants], dtype="int8", order="F").T

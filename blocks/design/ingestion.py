@@ -65,9 +65,13 @@ _ITEM = {SPARSE: 8, ONES: 4, FLOATS: 4, GENOTYPES: 1}  # bytes of an entry, or o
 class ParsedDesign(NamedTuple):
     """A parsed design before its blocks are written.
 
-    names: column names, if any. y: float64 (n,), if known. counts: uint32 (p,), number of entries in each column, if
-    the entries are in runs. covariates: the columns after the genotypes. kept: int64 (n,), input rows to keep, None for
-    all. left_out: number of rows left out. strangers: number of individuals with covariates but without genotypes.
+    names: column names, if any.
+    y: float64 (n,), if known.
+    counts: uint32 (p,), number of entries in each column, if the entries are in runs.
+    covariates: the columns after the genotypes.
+    kept: int64 (n,), input rows to keep, None for all.
+    left_out: number of rows left out.
+    strangers: number of individuals with covariates but without genotypes.
     """
 
     rows: int
@@ -88,9 +92,10 @@ def ingest_design(
 ) -> Design:
     """Write a design matrix.
 
-    workers: number of processes, None for all cores. memory: bytes for all processes, None for a quarter of the
-    available memory; neither changes the result. bar: function that creates progress bars. Raises RequestError for bad
-    input, and WorkFailed for a full disk or a dead worker; nothing is left behind then.
+    workers: number of processes, None for all cores.
+    memory: bytes for all processes, None for a quarter of the available memory; neither changes the result.
+    bar: function that creates progress bars.
+    Raises RequestError for bad input, and WorkFailed for a full disk or a dead worker; nothing is left behind then.
     """
     if request.kind == "csv":
         request = replace(request, inputs=table_files(request.inputs))
@@ -116,7 +121,10 @@ def count_buffer_bytes(request: DesignRequest, budget: MemoryBudget) -> int:
 def write_blocks(
     pipeline: IngestionPipeline, request: DesignRequest, budget: MemoryBudget, read: ParsedDesign
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """Write the columns. Returns the first column of each block, int64 (B+1,), and the manifest entries."""
+    """Write the columns.
+
+    Returns the first column of each block, int64 (B+1,), and the manifest entries.
+    """
     bounds = _block_bounds(read, request.block_bytes)
     budget.require_room(_writing_bytes(read, bounds), MAIN_BYTES_OF_COLUMN * read.columns)
     return bounds, pipeline.write("writing", list(_messages(request, read, bounds)), "block")
@@ -189,7 +197,10 @@ def _read_plink(pipeline: IngestionPipeline, request: DesignRequest, room: int) 
 
 
 def _shape(request: DesignRequest, opened: OpenedDesignInputs, spilled: Sequence[SpilledChunk]) -> tuple[int, int]:
-    """Return the numbers of rows and columns. Raises RequestError if one is 0, or contradicts the header."""
+    """Return the numbers of rows and columns.
+
+    Raises RequestError if one is 0, or contradicts the header.
+    """
     where, records = ", ".join(request.inputs), sum(piece.records for piece in spilled)
     if opened.entries not in (None, records):
         raise RequestError(

@@ -16,7 +16,8 @@ from blocks.design.sparse_runs import SparseRunFile, SparseRunSegment
 class DesignReaderSettings(NamedTuple):
     """Settings of all workers.
 
-    spill: spill directory. counts_bytes: memory of a worker for counting the entries of columns.
+    spill: spill directory.
+    counts_bytes: memory of a worker for counting the entries of columns.
     """
 
     spill: str
@@ -25,7 +26,11 @@ class DesignReaderSettings(NamedTuple):
 
 @dataclass
 class MatrixEntriesChunk:
-    """Entries of a matrix. rows, columns: uint32 (N,). values: (N,), any real dtype."""
+    """Entries of a matrix.
+
+    rows, columns: uint32 (N,).
+    values: (N,), any real dtype.
+    """
 
     number: int
     source: str
@@ -38,7 +43,10 @@ class MatrixEntriesChunk:
 class DenseRowsChunk:
     """Rows of a dense array.
 
-    row: index of the first row. values: (R, p), any real dtype. names: column names, if any. y: float64 (R,) or (0,).
+    row: index of the first row.
+    values: (R, p), any real dtype.
+    names: column names, if any.
+    y: float64 (R,) or (0,).
     first: index of the first column; rows are counted by the chunks that contain column 0.
     """
 
@@ -52,8 +60,11 @@ class DenseRowsChunk:
 
 
 class SpilledChunk(NamedTuple):
-    """Result of parsing a chunk, and where its rows were spilled. records: number of rows or lines of entries. columns:
-    lower bound on the number of columns. queries: see `SparseDesignRows`.
+    """Result of parsing a chunk, and where its rows were spilled.
+
+    records: number of rows or lines of entries.
+    columns: lower bound on the number of columns.
+    queries: see `SparseDesignRows`.
     """
 
     records: int
@@ -85,8 +96,11 @@ class WriteBlockTask:
 
 @dataclass
 class WriteBlockFromRuns(WriteBlockTask):
-    """Columns in runs. counts: uint32 (W,), number of entries in each column. source: name of the inputs in
-    messages."""
+    """Columns in runs.
+
+    counts: uint32 (W,), number of entries in each column.
+    source: name of the inputs in messages.
+    """
 
     source: str
     segments: list[SparseRunSegment] = field(repr=False)
@@ -102,7 +116,8 @@ class WriteBlockFromDenseSpill(WriteBlockTask):
 class WriteBlockFromBed(WriteBlockTask):
     """Columns in a .bed file.
 
-    shape: numbers of individuals and variants in the file. individuals: int64, rows to keep; None for all.
+    shape: numbers of individuals and variants in the file.
+    individuals: int64, rows to keep; None for all.
     """
 
     bed: str

@@ -28,8 +28,11 @@ class NpzDesignShape(NamedTuple):
 
 
 def design_shape(archive: NpzArchive, source: str, room: int) -> NpzDesignShape:
-    """Return the shape of the matrix. Raises RequestError if the file has neither format. room: maximum bytes of the
-    target.
+    """Return the shape of the matrix.
+
+    Raises RequestError if the file has neither format.
+
+    room: maximum bytes of the target.
     """
     if "X" in archive.names:
         shape = archive.open("X").shape
@@ -56,7 +59,8 @@ def chunks(
 ) -> Iterator[MatrixEntriesChunk | DenseRowsChunk]:
     """Yield the matrix in chunks of about `size` bytes.
 
-    room: maximum bytes of offsets or of a row. progress: function called with the number of bytes just read.
+    room: maximum bytes of offsets or of a row.
+    progress: function called with the number of bytes just read.
     """
     if "X" in archive.names:
         yield from _dense(archive.open("X"), source, shape, size, room, progress)
@@ -100,7 +104,10 @@ def _coordinates(archive: NpzArchive, source: str, size: int) -> Iterator[tuple[
 
 
 def _length(members: Sequence[NpzMember], source: str) -> int:
-    """Return the common length of arrays with one element per entry. Raises RequestError if the lengths differ."""
+    """Return the common length of arrays with one element per entry.
+
+    Raises RequestError if the lengths differ.
+    """
     if len({member.shape for member in members}) > 1 or len(members[0].shape) != 1:
         told = ", ".join(f"{member.name} {member.shape}" for member in members)
         raise RequestError(

@@ -45,7 +45,10 @@ class NpzMember:
         return np.frombuffer(data, self.dtype)
 
     def whole(self, most: int) -> np.ndarray:
-        """Return the whole array. Raises RequestError if it is larger than `most` bytes."""
+        """Return the whole array.
+
+        Raises RequestError if it is larger than `most` bytes.
+        """
         size = math.prod(self.shape)
         if size * self.dtype.itemsize > most:
             raise RequestError(
@@ -64,8 +67,10 @@ class NpzArchive:
         self.names = {name.removesuffix(".npy") for name in file.namelist()}
 
     def open(self, name: str) -> NpzMember:
-        """Start reading an array; several arrays can be read at once. Raises RequestError if its dtype is
-        unsupported."""
+        """Start reading an array; several arrays can be read at once.
+
+        Raises RequestError if its dtype is unsupported.
+        """
         return NpzMember(self._file, name, self._path)
 
 

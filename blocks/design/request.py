@@ -22,12 +22,19 @@ BLOCK_BYTES = 32 << 20
 class DesignRequest:
     """Options of an ingestion.
 
-    kind: one of `KINDS`. target: column of y in a CSV file; for other kinds, except svmlight, a file with y. drop:
-    columns of a CSV file to leave out. delimiter, quote: see `options_dialect`. no_header: columns are named by number,
-    from 1. decimal: `.` or `,`. encoding: text encoding, None for UTF-8. query: query of a SQLite database. zero_based:
-    svmlight indices count from 0. covariates: file to join to PLINK files by the names of individuals. skip_missing:
-    leave out rows of PLINK files with a missing y (NaN in an .npy target) or covariate. columns_from: design whose
-    columns are used. block_bytes: approximate size of a block.
+    kind: one of `KINDS`.
+    target: column of y in a CSV file; for other kinds, except svmlight, a file with y.
+    drop: columns of a CSV file to leave out.
+    delimiter, quote: see `options_dialect`.
+    no_header: columns are named by number, from 1.
+    decimal: `.` or `,`.
+    encoding: text encoding, None for UTF-8.
+    query: query of a SQLite database.
+    zero_based: svmlight indices count from 0.
+    covariates: file to join to PLINK files by the names of individuals.
+    skip_missing: leave out rows of PLINK files with a missing y (NaN in an .npy target) or covariate.
+    columns_from: design whose columns are used.
+    block_bytes: approximate size of a block.
     """
 
     kind: str

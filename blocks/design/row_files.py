@@ -17,7 +17,10 @@ from blocks.text_inputs import TextInput, last_line_end
 
 
 def read_rows(path: str, rows: int) -> np.ndarray:
-    """Read the selected rows, bool (n,). Raises RequestError if a number is not a row of the design, or is repeated."""
+    """Read the selected rows, bool (n,).
+
+    Raises RequestError if a number is not a row of the design, or is repeated.
+    """
     found = _numbers(path)
     if found.dtype == bool:
         if found.size != rows:
@@ -45,7 +48,10 @@ def read_rows(path: str, rows: int) -> np.ndarray:
 
 
 def read_weights(path: str, rows: int) -> np.ndarray:
-    """Read the sample weights, float64 (n,). Raises RequestError unless they are finite, nonnegative, and not all 0."""
+    """Read the sample weights, float64 (n,).
+
+    Raises RequestError unless they are finite, nonnegative, and not all 0.
+    """
     found = _numbers(path).astype(np.float64)
     if found.size != rows:
         raise _other_size(path, found.size, rows)
@@ -61,7 +67,8 @@ def read_weights(path: str, rows: int) -> np.ndarray:
 def draw_folds(rows: int, folds: int, seed: int, classes: np.ndarray | None = None) -> np.ndarray:
     """Draw the fold of each row, int64 (n,); fold sizes differ by at most one.
 
-    classes: (n,), labels for stratified folds. Raises RequestError for fewer than 2 folds, or fewer rows than folds.
+    classes: (n,), labels for stratified folds.
+    Raises RequestError for fewer than 2 folds, or fewer rows than folds.
     """
     if not 2 <= folds <= rows:
         raise RequestError(f"the number of folds must be from 2 to {rows}, the number of rows; got {folds}")

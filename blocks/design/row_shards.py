@@ -65,7 +65,10 @@ def shard_or_whole(path: str | Path) -> Design:
 
 
 def split_design(whole: Design, targets: Sequence[DatasetTarget], bar: Bar) -> None:
-    """Write the shards of a design to their target directories. Raises RequestError if there are too few rows."""
+    """Write the shards of a design to their target directories.
+
+    Raises RequestError if there are too few rows.
+    """
     bounds = row_bounds(whole.rows, len(targets))
     if np.diff(bounds).min() == 0:
         raise RequestError(f"{whole.rows} rows cannot be split into {len(targets)} shards", "Give a smaller --shards.")

@@ -13,7 +13,8 @@ LANDMARK = 512  # interval between entries whose columns are known without readi
 class SparseRunFile(NamedTuple):
     """A file of entries by column.
 
-    landmarks: uint32, column of every `LANDMARK`th entry. wide: whether values are float64.
+    landmarks: uint32, column of every `LANDMARK`th entry.
+    wide: whether values are float64.
     """
 
     path: str
@@ -23,7 +24,10 @@ class SparseRunFile(NamedTuple):
 
 
 class SparseRunSegment(NamedTuple):
-    """The entries of a run from `begin` to `end` (exclusive). place: the row from which their rows are counted."""
+    """The entries of a run from `begin` to `end` (exclusive).
+
+    place: the row from which their rows are counted.
+    """
 
     path: str
     wide: bool

@@ -17,7 +17,10 @@ MOMENTS = ("means", "norms", "deviations")
 
 
 def write_block(root: Path, number: int, block: SparseDesignBlock | DenseDesignBlock) -> dict[str, Any]:
-    """Publish a block of columns. Returns its manifest entry."""
+    """Publish a block of columns.
+
+    Returns its manifest entry.
+    """
     arrays = {name: array.reshape(-1) for name, array in block._asdict().items()}
     if isinstance(block, SparseDesignBlock):
         columns, entries, missing = block.offsets.size - 1, block.rows.size, 0
@@ -35,10 +38,14 @@ def write_index(
     block_bounds: np.ndarray,
     offsets: np.ndarray | None,
 ) -> dict[str, Any]:
-    """Publish index.h5. Returns its manifest entry.
+    """Publish index.h5.
 
-    y: float64 (n,) or (0,). moments: for each block, a file of float64 (3, W): means, norms and deviations.
-    block_bounds: int64 (B+1,). offsets: float64 (p,), None if all are 0.
+    Returns its manifest entry.
+
+    y: float64 (n,) or (0,).
+    moments: for each block, a file of float64 (3, W): means, norms and deviations.
+    block_bounds: int64 (B+1,).
+    offsets: float64 (p,), None if all are 0.
     """
 
     def of_all(place: int) -> Iterator[np.ndarray]:
@@ -65,7 +72,8 @@ def finish_design(
 ) -> None:
     """Write the manifest over existing files.
 
-    index, blocks, texts: entries of the files. first_column: number of the first column if columns have no names.
+    index, blocks, texts: entries of the files.
+    first_column: number of the first column if columns have no names.
     shard: see `blocks.design.row_shards`.
     """
     counts = {

@@ -68,7 +68,11 @@ def joint_kind(kinds: Iterable[Kind]) -> Kind:
 
 
 def arrow_array(values: Sequence[str | None], kind: Kind, arrow: Any) -> Any:
-    """Convert values given as text to a pyarrow array. kind: type of the whole column; arrow: the module pyarrow."""
+    """Convert values given as text to a pyarrow array.
+
+    kind: type of the whole column;
+    arrow: the module pyarrow.
+    """
     if kind == "text":
         return arrow.array(values, arrow.string())
     convert: dict[Kind, Callable[[str], Any]] = {

@@ -34,7 +34,10 @@ class TableFileEntry(FileEntry):
 
 
 class DocumentTableEntry(TypedDict):
-    """Manifest entry for the document table. text: name of the text column, if texts were kept."""
+    """Manifest entry for the document table.
+
+    text: name of the text column, if texts were kept.
+    """
 
     columns: list[TableColumnEntry]
     text: NotRequired[str | None]
@@ -57,8 +60,10 @@ class DocumentTable:
     """The document table of a dataset. Attributes: `kinds`, column types by name; `text`, name of the text column, or
     None; `rows`, number of documents; `bytes`, total size of the files.
 
-    root: directory of the dataset. entry: a `DocumentTableEntry`. documents: number of documents of the dataset. Raises
-    WorkFailed if the table has a different number of documents.
+    root: directory of the dataset.
+    entry: a `DocumentTableEntry`.
+    documents: number of documents of the dataset.
+    Raises WorkFailed if the table has a different number of documents.
     """
 
     def __init__(self, root: Path, entry: dict[str, Any], documents: int) -> None:
@@ -86,8 +91,9 @@ class DocumentTable:
             raise RequestError(f"there is no column {name!r}; the columns are {there}", "Choose one of them.")
 
     def batches(self, columns: Sequence[str], last: int | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield batches: index of the first document, and pyarrow arrays by column name. last: number of documents to
-        read, None for all.
+        """Yield batches: index of the first document, and pyarrow arrays by column name.
+
+        last: number of documents to read, None for all.
         """
         for name in columns:
             self.require(name)
@@ -120,8 +126,10 @@ class DocumentTable:
         return found
 
     def _take_of(self, file: Any, rows: np.ndarray, places: np.ndarray, found: dict[str, list[Any]]) -> bool:
-        """Fill in values of one file; returns whether its row groups have the expected number of rows. rows: int64,
-        rows of the requested documents in this file. places: positions of these documents in the result.
+        """Fill in values of one file; returns whether its row groups have the expected number of rows.
+
+        rows: int64, rows of the requested documents in this file.
+        places: positions of these documents in the result.
         """
         told = file.metadata
         ends = np.cumsum([told.row_group(group).num_rows for group in range(told.num_row_groups)])
@@ -149,8 +157,9 @@ class DocumentTable:
 
     @contextmanager
     def _opened(self, number: int) -> Iterator[Any]:
-        """Open a file. Raises WorkFailed if it is missing or damaged, or if its rows or columns do not match the
-        manifest.
+        """Open a file.
+
+        Raises WorkFailed if it is missing or damaged, or if its rows or columns do not match the manifest.
         """
         entry, arrow = self._files[number], pyarrow_module()
         path = self._root / entry["file"]

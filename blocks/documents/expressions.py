@@ -41,8 +41,11 @@ _COMPARISONS: dict[type, str] = {
 
 
 class ExpressionValue(NamedTuple):
-    """A value for each document, or a constant. kind: type of the value. compute: function of a dictionary of arrays by
-    column name. constant: the value, if it is constant.
+    """A value for each document, or a constant.
+
+    kind: type of the value.
+    compute: function of a dictionary of arrays by column name.
+    constant: the value, if it is constant.
     """
 
     kind: str
@@ -52,8 +55,11 @@ class ExpressionValue(NamedTuple):
 
 class DocumentExpression:
     """A parsed condition or value. Attributes: `text`; `columns`, names of the columns it uses; `kind`, type of its
-    values. option: name of the option, for messages. kinds: types of the columns. Raises RequestError for unsupported
-    forms, unknown columns, and values that cannot be compared.
+    values.
+
+    option: name of the option, for messages.
+    kinds: types of the columns.
+    Raises RequestError for unsupported forms, unknown columns, and values that cannot be compared.
     """
 
     def __init__(self, text: str, option: str, kinds: Mapping[str, str], *, is_condition: bool) -> None:
@@ -257,7 +263,9 @@ def selected(
     table: Any, where: DocumentExpression | None, columns: list[str], last: int
 ) -> Iterator[tuple[int, np.ndarray, dict[str, Any]]]:
     """Yield batches of a `DocumentTable`: index of the first document, mask of the selected documents, bool (n,), and
-    arrays of columns. last: number of documents to read.
+    arrays of columns.
+
+    last: number of documents to read.
     """
     needed = list(dict.fromkeys([*(where.columns if where else ()), *columns]))
     for first, arrays in table.batches(needed, last):

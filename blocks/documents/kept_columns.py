@@ -14,8 +14,11 @@ TEXT = "text"  # name of a document's text in --keep, whatever its column is cal
 
 
 class KeptColumns(NamedTuple):
-    """Columns to keep. names: names of columns or fields, or just `ALL`. text: name of the text column, TEXT for inputs
-    without columns. unknown: whether to add the column UNKNOWN.
+    """Columns to keep.
+
+    names: names of columns or fields, or just `ALL`.
+    text: name of the text column, TEXT for inputs without columns.
+    unknown: whether to add the column UNKNOWN.
     """
 
     names: tuple[str, ...]
@@ -28,8 +31,9 @@ class KeptColumns(NamedTuple):
         return (*self.names, *((UNKNOWN,) if self.unknown else ()))
 
     def names_of(self, source: str, columns: Sequence[str]) -> list[str]:
-        """Return the columns of an input to keep. Raises RequestError, listing the existing columns, if one is
-        missing.
+        """Return the columns of an input to keep.
+
+        Raises RequestError, listing the existing columns, if one is missing.
         """
         names = list(columns) if ALL in self.names and ALL not in columns else list(self.names)
         if missing := [name for name in names if name not in columns]:
@@ -64,8 +68,9 @@ class KeptColumns(NamedTuple):
         return {**values, self.text: " ".join(words)} if isinstance(words, list) else values
 
     def columns(self, rows: Sequence[Mapping[str, Any]], *, typed: bool) -> dict[str, DocumentColumn]:
-        """Return the columns of some documents, given the values of each. typed: whether values have types; CSV
-        files and databases have only strings.
+        """Return the columns of some documents, given the values of each.
+
+        typed: whether values have types; CSV files and databases have only strings.
         """
         names = dict.fromkeys(name for row in rows for name in row)
         return {unicode_text(name): self._column(name, (row.get(name) for row in rows), typed) for name in names}

@@ -27,7 +27,10 @@ _MOST_ROWS = 1 << 16  # of a row group
 
 
 class SpilledDocumentColumns(NamedTuple):
-    """Document columns of a chunk in the spill file of a worker. size: number of bytes of the values."""
+    """Document columns of a chunk in the spill file of a worker.
+
+    size: number of bytes of the values.
+    """
 
     worker: int
     offset: int
@@ -39,8 +42,10 @@ class SpilledDocumentColumns(NamedTuple):
 
 @dataclass
 class WriteTableFileTask:
-    """Message: write a file of consecutive chunks. kinds: types of all columns, in column order. text: name of the text
-    column, in which empty values are not missing.
+    """Message: write a file of consecutive chunks.
+
+    kinds: types of all columns, in column order.
+    text: name of the text column, in which empty values are not missing.
     """
 
     number: int
@@ -64,8 +69,11 @@ def pack_columns(columns: Mapping[str, DocumentColumn]) -> tuple[bytes, int]:
 def table_files(
     chunks: Sequence[SpilledDocumentColumns], text: str | None, first: int, old: Mapping[str, Kind] | None
 ) -> Iterator[WriteTableFileTask]:
-    """Yield the messages that write all chunks. first: number of the first file. old: column types of the dataset to
-    which documents are appended. Raises RequestError if values have other types.
+    """Yield the messages that write all chunks.
+
+    first: number of the first file.
+    old: column types of the dataset to which documents are appended.
+    Raises RequestError if values have other types.
     """
     kinds = _all_kinds(chunks, text) if old is None else _kept_kinds(chunks, old)
     together: list[SpilledDocumentColumns] = []

@@ -61,7 +61,7 @@ def incremental_dataset(out: str, overwrite: bool, opened: Callable[[DatasetTarg
     """Publish a dataset at the end of the `with` block that adds its data; remove it if the block raises.
 
     opened: function that creates the writer, given the path where the dataset is written. Errors in the block are
-    raised unchanged: errors of files that the block reads are not errors of the dataset's disk.
+        raised unchanged: errors of files that the block reads are not errors of the dataset's disk.
     """
     require_replaceable(Path(out), overwrite)
     try:

@@ -19,7 +19,10 @@ Entry = dict[str, Any]  # manifest entry of a file
 
 @dataclass(frozen=True)
 class WrittenFileEntries:
-    """Manifest entries of the files of a dataset. slices: empty for kinds without slices."""
+    """Manifest entries of the files of a dataset.
+
+    slices: empty for kinds without slices.
+    """
 
     index: Entry
     texts: dict[str, Entry]
@@ -28,8 +31,9 @@ class WrittenFileEntries:
 
 
 def creation_record(**facts: Any) -> dict[str, Any]:
-    """Return the manifest entry that records how a dataset was made. facts: further fields, which must not depend on
-    time, workers or memory.
+    """Return the manifest entry that records how a dataset was made.
+
+    facts: further fields, which must not depend on time, workers or memory.
     """
     from importlib.metadata import version
 
@@ -52,9 +56,11 @@ def write_manifest(
 ) -> None:
     """Publish the manifest of a dataset.
 
-    counts: additional entries. identified_by: data besides the files on which the identity depends. planted: entry of
-    the known topics of synthetic documents. shard: "shard" entry, see `blocks.shards.whole_dataset`. table: "table"
-    entry; the identity does not depend on it, as training does not read it.
+    counts: additional entries.
+    identified_by: data besides the files on which the identity depends.
+    planted: entry of the known topics of synthetic documents.
+    shard: "shard" entry, see `blocks.shards.whole_dataset`.
+    table: "table" entry; the identity does not depend on it, as training does not read it.
     """
     of_shard = [shard["index"]] if shard and not identified_by else []
     content: Any = [

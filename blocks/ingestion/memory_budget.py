@@ -20,7 +20,8 @@ _WORKER_NAME_BYTES = 170  # memory for each name in a worker besides its letters
 class MemoryBudget(NamedTuple):
     """Memory of all processes.
 
-    memory: bytes, None for a quarter of the available memory. workers: number of processes besides the main process.
+    memory: bytes, None for a quarter of the available memory.
+    workers: number of processes besides the main process.
     beside: bytes that the main process needs for reading some kinds of inputs.
     """
 
@@ -43,8 +44,8 @@ class MemoryBudget(NamedTuple):
     def names_bytes(self, block_bytes: int) -> int:
         """Return the memory in bytes for the names (words, users, items) or column counts of a worker while it reads.
 
-        block_bytes: size of the block or run that each worker writes later, when it no longer has names. Raises
-        RequestError if these blocks and some hundred thousand names do not fit.
+        block_bytes: size of the block or run that each worker writes later, when it no longer has names.
+        Raises RequestError if these blocks and some hundred thousand names do not fit.
         """
         needed = self.beside + _TEMPLATE + self.workers * (ONE_WORKER + (1 << 20) + block_bytes) + (3 << 20)
         if needed > self.total:
@@ -55,7 +56,8 @@ class MemoryBudget(NamedTuple):
     def require_names(self, block_bytes: int, *names: Sequence[str]) -> None:
         """Raise RequestError, stating the required limit, if the names that were read do not fit besides the blocks.
 
-        block_bytes: see `names_bytes`. names: distinct names of all workers.
+        block_bytes: see `names_bytes`.
+        names: distinct names of all workers.
         """
         count, letters = sum(map(len, names)), sum(len(name) for several in names for name in several)
         each = _WORKER_NAME_BYTES * count + letters  # a worker may read all names
@@ -64,8 +66,9 @@ class MemoryBudget(NamedTuple):
     def require_room(self, block_bytes: int, main_bytes: int, reading_bytes: int = 0) -> None:
         """Raise RequestError, stating the required limit, if writing needs more memory.
 
-        block_bytes: see `names_bytes`. main_bytes: memory of the main process while writing. reading_bytes: memory of
-        all workers while reading, for the message.
+        block_bytes: see `names_bytes`.
+        main_bytes: memory of the main process while writing.
+        reading_bytes: memory of all workers while reading, for the message.
         """
         base, writing = self.beside + _COMPILED + self.workers * ONE_WORKER, self.workers * block_bytes + main_bytes
         if base + writing > self.total:

@@ -13,7 +13,10 @@ NOBODY = 0  # in place of a worker, for rows that were not spilled because they 
 
 @dataclass
 class LinesChunk:
-    """Whole lines or rows of one input. form: line format, whose type selects the parser."""
+    """Whole lines or rows of one input.
+
+    form: line format, whose type selects the parser.
+    """
 
     number: int
     source: str
@@ -38,7 +41,10 @@ class SpilledRows(NamedTuple):
 
 @dataclass
 class SortRowsTask:
-    """Consecutive pieces to be sorted by the bucket of their rows. first: index of the first row."""
+    """Consecutive pieces to be sorted by the bucket of their rows.
+
+    first: index of the first row.
+    """
 
     number: int
     pieces: list[SpilledRows] = field(repr=False)
@@ -64,8 +70,10 @@ class SortedRunSegment(NamedTuple):
 
 @dataclass
 class WriteBucketsTask:
-    """A block to write: consecutive buckets of all runs. number: block index, which seeds the shuffle and names the
-    file."""
+    """A block to write: consecutive buckets of all runs.
+
+    number: block index, which seeds the shuffle and names the file.
+    """
 
     number: int
     segments: list[SortedRunSegment] = field(repr=False)

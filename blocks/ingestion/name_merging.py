@@ -56,14 +56,19 @@ class NameCounts:
         return numbers
 
     def merged(self, numbers: dict[int, np.ndarray | None]) -> MergedNames:
-        """Return all added names and counts. numbers: see `MergedNames`."""
+        """Return all added names and counts.
+
+        numbers: see `MergedNames`.
+        """
         tokens, documents = self._counts
         return MergedNames(list(self._number_of), tokens, documents, numbers)
 
 
 def leave_names(spill: Path, kind: str, table: WordTable | None, counts: WordCounter, size: int) -> WorkerNameFiles:
-    """Write the names and counts of a worker to files. table: None if all workers share a vocabulary of `size`
-    words."""
+    """Write the names and counts of a worker to files.
+
+    table: None if all workers share a vocabulary of `size` words.
+    """
     me = os.getpid()
     counts_file, terms = spill / f"{kind}-counts-{me}", None
     counts.write(counts_file, size)
@@ -74,7 +79,10 @@ def leave_names(spill: Path, kind: str, table: WordTable | None, counts: WordCou
 
 
 def merge_names(reports: Sequence[WorkerNameFiles], shared: list[str] | None) -> MergedNames:
-    """Sum the counts of all workers. shared: vocabulary whose ids all workers use, None if each has its own."""
+    """Sum the counts of all workers.
+
+    shared: vocabulary whose ids all workers use, None if each has its own.
+    """
     counts = [np.fromfile(report.counts, np.int64).reshape(2, report.size) for report in reports]
     if shared is not None:
         tokens, documents = sum(counts, np.zeros((2, len(shared)), np.int64))

@@ -39,7 +39,10 @@ Pool = WorkerPool | InProcessWorker
 
 
 class IngestionPipeline:
-    """The steps of an ingestion. bar: function that creates progress bars."""
+    """The steps of an ingestion.
+
+    bar: function that creates progress bars.
+    """
 
     def __init__(self, pool: Pool, target: DatasetTarget, bar: Bar) -> None:
         self.pool, self.target, self._bar = pool, target, bar
@@ -71,9 +74,12 @@ class IngestionPipeline:
         slice_bounds: np.ndarray | None = None,
         none_without: Literal["rows", "entries"] = "entries",
     ) -> list[dict[str, Any]]:
-        """Sort rows by bucket and write the blocks. Returns their manifest entries.
+        """Sort rows by bucket and write the blocks.
 
-        pieces: all rows in input order. slice_bounds: int64 (S+1,), first column of each slice, passed to workers.
+        Returns their manifest entries.
+
+        pieces: all rows in input order.
+        slice_bounds: int64 (S+1,), first column of each slice, passed to workers.
         none_without: "rows" or "entries", which no block may lack if the dataset has any.
         """
         runs = list(_runs(pieces, self.target.first_document, seed, buckets))
@@ -102,8 +108,10 @@ class IngestionPipeline:
 
 
 def answers_in_order(answers: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
-    """Yield the answers to messages that are numbered from 0 in numerical order, each as soon as possible. answers:
-    messages with their answers, in any order."""
+    """Yield the answers to messages that are numbered from 0 in numerical order, each as soon as possible.
+
+    answers: messages with their answers, in any order.
+    """
     waiting: dict[int, Any] = {}
     following = 0
     for message, answer in answers:
@@ -114,7 +122,10 @@ def answers_in_order(answers: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
 
 
 def _runs(pieces: Iterable[SpilledRows], first: int, seed: int, buckets: int) -> Iterator[SortRowsTask]:
-    """Yield runs of consecutive pieces with about `RUN` rows and entries. first: index of the first row."""
+    """Yield runs of consecutive pieces with about `RUN` rows and entries.
+
+    first: index of the first row.
+    """
     together: list[SpilledRows] = []
     rows, entries, number = 0, 0, 0
     for piece in pieces:

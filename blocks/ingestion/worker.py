@@ -40,7 +40,10 @@ class SpillDtypes(NamedTuple):
             file.write(np.ascontiguousarray(array, dtype).data)
 
     def read(self, path: Path, at: int, sizes: tuple[int, int], parts: tuple[slice, slice]) -> Iterator[np.ndarray]:
-        """Read rows and entries that were written from byte `at` on. sizes: numbers of rows and entries."""
+        """Read rows and entries that were written from byte `at` on.
+
+        sizes: numbers of rows and entries.
+        """
         with path.open("rb") as file:
             for dtypes, size, part in zip(self, sizes, parts, strict=True):
                 for dtype in map(np.dtype, dtypes):
@@ -53,7 +56,7 @@ class MessageHandler:
     """Handles messages.
 
     spill: spill directory, inside the dataset directory. tasks: handler method for each type of message; subclasses add
-    the chunks and blocks of their kind of dataset.
+        the chunks and blocks of their kind of dataset.
     """
 
     def __init__(self, spill: str) -> None:
@@ -69,7 +72,8 @@ class MessageHandler:
 class BucketSortingWorker(MessageHandler, ABC):
     """Spills parsed rows to a file, sorts runs of them by bucket, and writes the buckets of a block.
 
-    parsed: form of rows in input order. sorted: form of rows sorted by bucket.
+    parsed: form of rows in input order.
+    sorted: form of rows sorted by bucket.
     """
 
     parsed: ClassVar[SpillDtypes]
@@ -91,14 +95,20 @@ class BucketSortingWorker(MessageHandler, ABC):
 
     @abstractmethod
     def write(self, arrays: list[np.ndarray], block: WriteBucketsTask) -> dict[str, Any]:
-        """Shuffle and publish the rows of a block, in the form `sorted`. Returns its manifest entry."""
+        """Shuffle and publish the rows of a block, in the form `sorted`.
+
+        Returns its manifest entry.
+        """
 
     def placed(self, arrays: Arrays, worker: int) -> Arrays:
         """Replace a worker's ids in parsed arrays by final positions."""
         return arrays
 
     def leave(self, arrays: Arrays, rows: int, entries: int, tail: bytes = b"") -> SpilledRows:
-        """Append rows, in the form `parsed`, to the spill file. tail: bytes to write after them."""
+        """Append rows, in the form `parsed`, to the spill file.
+
+        tail: bytes to write after them.
+        """
         self._has_spilled = True
         with spill_file(self.spill, os.getpid()).open("ab") as file:
             offset = file.tell()

@@ -46,9 +46,11 @@ _KNOWN = {side: frozenset(names.split()) for side, names in _NAMES.items()}
 class RatingsFormatOptions(NamedTuple):
     """Options for the format of ratings.
 
-    delimiter, quote: see `options_dialect`; None detects the delimiter. decimal: `.` or `,`. user, item, rating, time:
-    columns by name or number, from 1; None detects them; if rating is `none`, all ratings are 1. timed: whether times
-    are read.
+    delimiter, quote: see `options_dialect`; None detects the delimiter.
+    decimal: `.` or `,`.
+    user, item, rating, time: columns by name or number, from 1; None detects them; if rating is `none`, all ratings are
+        1.
+    timed: whether times are read.
     """
 
     delimiter: str | None = None
@@ -64,11 +66,14 @@ class RatingsFormatOptions(NamedTuple):
 class RatingsFormat(NamedTuple):
     """Format of the lines of an input.
 
-    separator: a byte, TWO_COLONS, or a blank for any run of blanks and tabs. order: field indices, from 0, of user,
-    item and rating, -1 if absent. sections: whether lines `item:` name the item of the lines that follow. quote: a
-    byte, or -1. decimal: a byte. sizes: rows, columns and entries of a matrix whose users and items are numbers from 1;
-    zeros if they are names. two_fields: whether a line may lack the third field. time: field index of the time, -1 if
-    times are not read.
+    separator: a byte, TWO_COLONS, or a blank for any run of blanks and tabs.
+    order: field indices, from 0, of user, item and rating, -1 if absent.
+    sections: whether lines `item:` name the item of the lines that follow.
+    quote: a byte, or -1.
+    decimal: a byte.
+    sizes: rows, columns and entries of a matrix whose users and items are numbers from 1; zeros if they are names.
+    two_fields: whether a line may lack the third field.
+    time: field index of the time, -1 if times are not read.
     """
 
     separator: int
@@ -91,7 +96,10 @@ def check_options(options: RatingsFormatOptions) -> None:
 
 
 def detect_format(source: TextInput, options: RatingsFormatOptions) -> RatingsFormat:
-    """Read the lines before the first rating and return the format. Raises RequestError if it cannot be determined."""
+    """Read the lines before the first rating and return the format.
+
+    Raises RequestError if it cannot be determined.
+    """
     if source.is_database:
         options = options._replace(delimiter=",", quote=None, decimal=".")
     line = source.peek(first_line_end)
@@ -129,8 +137,10 @@ def detect_format(source: TextInput, options: RatingsFormatOptions) -> RatingsFo
 
 
 def rating_columns(names: Sequence[str], options: RatingsFormatOptions, where: str) -> dict[str, str]:
-    """Return the columns of user, item and rating (if any) of a table. Raises RequestError if they cannot be
-    determined."""
+    """Return the columns of user, item and rating (if any) of a table.
+
+    Raises RequestError if they cannot be determined.
+    """
     order = _order_of_numbers(options) or _order_of_names(names, options, where)
     if order is None or max(order) >= len(names):
         raise RequestError(
@@ -146,8 +156,9 @@ def rating_columns(names: Sequence[str], options: RatingsFormatOptions, where: s
 def _time_field(names: Sequence[str], options: RatingsFormatOptions, where: str, default: int) -> int:
     """Return the index of the field with the time, or -1 if times are not read.
 
-    names: names of the columns, none if there is no header. default: index if nothing tells it, or -1. Raises
-    RequestError if there is no such field.
+    names: names of the columns, none if there is no header.
+    default: index if nothing tells it, or -1.
+    Raises RequestError if there is no such field.
     """
     if not options.timed:
         return NOTHING

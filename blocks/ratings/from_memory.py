@@ -33,9 +33,10 @@ def write_matrix(
 ) -> Matrix:
     """Write a matrix from entries; if entries are duplicated, the last one counts.
 
-    entries: `rows` and `columns` are positions in the names. grid: numbers of blocks and slices, None for `grid_size`.
-    The bytes are those of `ingest_ratings` for the same entries and names. Raises RequestError if `out` exists, or the
-    entries do not match the names.
+    entries: `rows` and `columns` are positions in the names.
+    grid: numbers of blocks and slices, None for `grid_size`. The bytes are those of `ingest_ratings` for the same
+        entries and names.
+    Raises RequestError if `out` exists, or the entries do not match the names.
     """
     entries = _taken(entries)
     _check(entries, len(row_names), len(column_names))
@@ -69,7 +70,10 @@ def write_matrix(
 
 
 def _taken(entries: Any) -> Entries:
-    """Return the entries after checking them. Raises RequestError if they are not numeric arrays."""
+    """Return the entries after checking them.
+
+    Raises RequestError if they are not numeric arrays.
+    """
     if not isinstance(entries, Entries):
         remedy = (
             "From a scipy.sparse array m: m = m.tocoo(); blocks.ratings.matrix_writer.Entries(m.row, m.col, m.data)."
@@ -102,8 +106,10 @@ def _entries(found: np.ndarray) -> Entries:
 
 
 def _write_slices(root: Path, blocks: list[MatrixRowBlock], slice_bounds: np.ndarray) -> tuple[list[dict], np.ndarray]:
-    """Write the slices. Returns their manifest entries, and int64 (C,), the number of entries in each column, by
-    rank."""
+    """Write the slices.
+
+    Returns their manifest entries, and int64 (C,), the number of entries in each column, by rank.
+    """
     places = np.concatenate(([0], np.cumsum([block.rows.size for block in blocks]))).astype(np.uint32)
     ordered = [column_order(block) for block in blocks]
     ordered = [each._replace(rows=each.rows + place) for each, place in zip(ordered, places, strict=False)]

@@ -23,7 +23,11 @@ _MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of splitm
 
 
 class HoldOutRule(NamedTuple):
-    """Which ratings to hold out. share: fraction of all ratings, or 0. last: number of ratings of each user, or 0."""
+    """Which ratings to hold out.
+
+    share: fraction of all ratings, or 0.
+    last: number of ratings of each user, or 0.
+    """
 
     share: float
     last: int
@@ -36,8 +40,8 @@ class HoldOutRule(NamedTuple):
     def held(self, entries: Entries, keys: np.ndarray) -> np.ndarray:
         """Return which entries are held out, bool (N,).
 
-        entries: all entries of some rows, in input order, without duplicates. keys: float64 (N,), times, or uint64
-        (N,), hashes from `entry_hashes`.
+        entries: all entries of some rows, in input order, without duplicates.
+        keys: float64 (N,), times, or uint64 (N,), hashes from `entry_hashes`.
         """
         order = np.lexsort((keys, entries.rows))  # stable: of equal times, the later in the input is the last
         rows = entries.rows[order]
@@ -54,7 +58,10 @@ class HoldOutRule(NamedTuple):
 
 
 def parse_hold_out(text: str) -> HoldOutRule:
-    """Parse the value of `--hold-out`. Raises RequestError if it is neither a fraction nor `last-N`."""
+    """Parse the value of `--hold-out`.
+
+    Raises RequestError if it is neither a fraction nor `last-N`.
+    """
     if found := re.fullmatch(r"last-([1-9][0-9]{0,8})", text):
         return HoldOutRule(0.0, int(found[1]))
     try:
@@ -67,7 +74,10 @@ def parse_hold_out(text: str) -> HoldOutRule:
 
 
 def write_hashes(spill: Path, rows: Sequence[str], columns: Sequence[str], seed: int) -> None:
-    """Write the hash of each name, for `entry_hashes`. rows, columns: names by position and by rank."""
+    """Write the hash of each name, for `entry_hashes`.
+
+    rows, columns: names by position and by rank.
+    """
     for side, names in zip(_SIDES, (rows, columns), strict=True):
         hashes = (xxhash.xxh3_64_intdigest(name.encode(), seed & (1 << 64) - 1) for name in names)
         np.fromiter(hashes, np.uint64, len(names)).tofile(_hashes_file(spill, side))

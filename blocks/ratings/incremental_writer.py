@@ -113,7 +113,10 @@ class RatingsWriter(DatasetWriter):
             self._add_part(parts[0], parts[1], self._checked(parts[2]) if ratings is not None else None)
 
     def _checked(self, ratings: Any) -> np.ndarray:
-        """Return ratings as float64 (n,). Raises RequestError unless they are finite."""
+        """Return ratings as float64 (n,).
+
+        Raises RequestError unless they are finite.
+        """
         try:
             values = np.asarray(ratings, np.float64)
         except (TypeError, ValueError) as error:

@@ -26,10 +26,13 @@ BLANKS = " \t\r"  # stripped from names
 
 @dataclass
 class TableRatingsChunk:
-    """Rows of a Parquet or Arrow file. row: index of the first row.
+    """Rows of a Parquet or Arrow file.
 
-    users, items: distinct names from `trimmed_lines`, and uint32 (N,), the index of each rating's name. values: (N,),
-    NaN if missing. times: N times; None if they are not read.
+    row: index of the first row.
+
+    users, items: distinct names from `trimmed_lines`, and uint32 (N,), the index of each rating's name.
+    values: (N,), NaN if missing.
+    times: N times; None if they are not read.
     """
 
     number: int
@@ -44,8 +47,8 @@ class TableRatingsChunk:
 class RatingsInput:
     """An input of ratings.
 
-    Attributes: `name` for messages; `entries`, number of entries in its header, if any; range of its chunks. Raises
-    RequestError if the format cannot be determined.
+    Attributes: `name` for messages; `entries`, number of entries in its header, if any; range of its chunks.
+    Raises RequestError if the format cannot be determined.
     """
 
     def __init__(

@@ -85,7 +85,10 @@ class MatrixShardEntry(ShardEntry):
 
 
 class MatrixBlockEntry(ArrayFileEntry):
-    """Manifest entry for a block. longest: number of entries in the longest row."""
+    """Manifest entry for a block.
+
+    longest: number of entries in the longest row.
+    """
 
     rows: Count
     longest: Count

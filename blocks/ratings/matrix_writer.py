@@ -23,7 +23,10 @@ class Entries(NamedTuple):
 
 
 def last_duplicates(entries: Entries) -> np.ndarray:
-    """Return the positions of the last entry of each row and column, int64 (n,), ascending. entries: in input order."""
+    """Return the positions of the last entry of each row and column, int64 (n,), ascending.
+
+    entries: in input order.
+    """
     order = np.lexsort((entries.columns, entries.rows))
     rows, columns = entries.rows[order], entries.columns[order]
     last = np.append((rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1]), True)
@@ -35,8 +38,8 @@ def write_row_block(
 ) -> tuple[dict[str, Any], MatrixRowBlock]:
     """Publish rows in an order that depends only on the seed and the block index.
 
-    entries: in input order; `columns` are ranks; if entries are duplicated, the last one counts. Returns the manifest
-    entry and the block.
+    entries: in input order; `columns` are ranks; if entries are duplicated, the last one counts.
+    Returns the manifest entry and the block.
     """
     rows, local = np.unique(entries.rows, return_inverse=True)
     order = np.random.default_rng([seed, number]).permutation(rows.size)
@@ -57,7 +60,10 @@ def write_row_block(
 
 
 def publish_rows(root: Path, number: int, block: MatrixRowBlock, slice_bounds: np.ndarray) -> dict[str, Any]:
-    """Publish a block unchanged. Returns its manifest entry for `finish_matrix`, with the sums of its values."""
+    """Publish a block unchanged.
+
+    Returns its manifest entry for `finish_matrix`, with the sums of its values.
+    """
     return {
         **write_arrays(root, f"blocks/{number:05}.h5", block._asdict()),
         "rows": block.rows.size,
@@ -93,7 +99,9 @@ def column_order(block: MatrixRowBlock) -> Entries:
 
 
 def write_column_slice(root: Path, file_name: str, parts: Sequence[Entries], first: int, last: int) -> dict[str, Any]:
-    """Publish the columns with ranks `first` to `last` (exclusive). Returns the manifest entry.
+    """Publish the columns with ranks `first` to `last` (exclusive).
+
+    Returns the manifest entry.
 
     parts: entries of each block in turn, sorted by column, with `rows` as places in the matrix.
     """
@@ -118,8 +126,9 @@ def finish_matrix(
 ) -> None:
     """Write the index and, last, the manifest for existing blocks and slices.
 
-    blocks, slices: manifest entries in order. column_entries: int64 (C,), by rank. shard: "shard" entry of the
-    manifest, see `blocks.shards.whole_dataset`.
+    blocks, slices: manifest entries in order.
+    column_entries: int64 (C,), by rank.
+    shard: "shard" entry of the manifest, see `blocks.shards.whole_dataset`.
     """
     rows = [entry["rows"] for entry in blocks]
     cells = np.array([entry.pop("cells") for entry in blocks], np.int64)  # stored in the index instead

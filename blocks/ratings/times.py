@@ -17,8 +17,9 @@ class ParsedTimes(NamedTuple):
     """Times as numbers, float64 (n,), NaN if missing or not a time, and whether each was written as a date, bool
     (n,).
 
-    A number stays as it is. A date, or date and time, becomes seconds since 1970; UTC if it has no time zone. places:
-    int64 (n,), the line or row of each time in the input.
+    A number stays as it is. A date, or date and time, becomes seconds since 1970; UTC if it has no time zone.
+
+    places: int64 (n,), the line or row of each time in the input.
     """
 
     values: np.ndarray
@@ -30,7 +31,10 @@ class ParsedTimes(NamedTuple):
         return ParsedTimes(*(array[kept] for array in self))
 
     def first_of_each_kind(self, where: str) -> dict[str, str]:
-        """Return the place of the first number and of the first date, those that exist. where: text before a place."""
+        """Return the place of the first number and of the first date, those that exist.
+
+        where: text before a place.
+        """
         kinds = (("number", ~self.dates), ("date", self.dates))
         return {name: f"{where} {self.places[kind.argmax()]}" for name, kind in kinds if kind.any()}
 
@@ -51,7 +55,10 @@ def require_one_kind(first: Iterable[dict[str, str]]) -> None:
 
 
 def parse_times(times: Sequence[str], places: np.ndarray) -> ParsedTimes:
-    """Parse numbers and dates. places: int64 (n,), the line or row of each time."""
+    """Parse numbers and dates.
+
+    places: int64 (n,), the line or row of each time.
+    """
     parsed = [_parsed(time) for time in times]
     return ParsedTimes(
         np.array([value for value, _ in parsed], np.float64), np.array([date for _, date in parsed], bool), places
@@ -69,7 +76,10 @@ def _parsed(text: str) -> tuple[float, bool]:
 
 
 def column_times(column: Any, first_row: int) -> ParsedTimes:
-    """Parse a column of a Parquet or Arrow table. first_row: row number of its first value."""
+    """Parse a column of a Parquet or Arrow table.
+
+    first_row: row number of its first value.
+    """
     rows = first_row + np.arange(len(column))
     arrow = pyarrow_module()
     types, kind = arrow.types, column.type

@@ -24,7 +24,10 @@ TIMED_ENTRY = np.dtype([("row", "u4"), ("column", "u4"), ("value", "f4"), ("time
 
 @dataclass
 class WriteColumnsTask:
-    """A slice to write. segments: for each block, the spill file, first and last entry, and its first row."""
+    """A slice to write.
+
+    segments: for each block, the spill file, first and last entry, and its first row.
+    """
 
     root: str
     number: int
@@ -34,14 +37,20 @@ class WriteColumnsTask:
 
 
 def spill_columns(spill: str | Path, file_name: str, block: MatrixRowBlock) -> None:
-    """Spill the entries of a block by column, for `write_columns`. file_name: file of the block."""
+    """Spill the entries of a block by column, for `write_columns`.
+
+    file_name: file of the block.
+    """
     by_column = np.empty(block.values.size, ENTRY)
     by_column["row"], by_column["column"], by_column["value"] = column_order(block)
     _columns_file(spill, Path(file_name).stem).write_bytes(by_column.data)
 
 
 def write_columns(slice_: WriteColumnsTask) -> tuple[dict[str, Any], np.ndarray]:
-    """Write a slice, in a worker. Returns the manifest entry and int64 (W,), the number of entries in each column."""
+    """Write a slice, in a worker.
+
+    Returns the manifest entry and int64 (W,), the number of entries in each column.
+    """
     parts = []
     for path, first, last, place in slice_.segments:
         found = np.fromfile(path, ENTRY, last - first, offset=ENTRY.itemsize * first)

@@ -29,8 +29,9 @@ _NAME_BYTES = 170  # memory for each name besides its letters: dictionary entry,
 class RatingsReaderSettings(NamedTuple):
     """Settings of all workers.
 
-    spill: spill directory. names_bytes: memory of a worker for names. hold_out, held: which ratings to hold out, and
-    the spill directory of their dataset, if any.
+    spill: spill directory.
+    names_bytes: memory of a worker for names.
+    hold_out, held: which ratings to hold out, and the spill directory of their dataset, if any.
     """
 
     spill: str
@@ -43,7 +44,10 @@ class RatingsReaderSettings(NamedTuple):
 
 
 class ParsedRatings(NamedTuple):
-    """Result of parsing a chunk. first_times: see `ParsedTimes.first_of_each_kind`."""
+    """Result of parsing a chunk.
+
+    first_times: see `ParsedTimes.first_of_each_kind`.
+    """
 
     piece: SpilledRows
     skipped: int
@@ -145,7 +149,10 @@ class TimedRatingsIngestWorker(RatingsIngestWorker):
 
 
 def _publish(spill: Path, entries: Entries, block: WriteBucketsTask) -> dict[str, Any]:
-    """Write a block to the dataset with this spill directory. Returns its manifest entry."""
+    """Write a block to the dataset with this spill directory.
+
+    Returns its manifest entry.
+    """
     assert block.slice_bounds is not None
     entry, written = write_row_block(spill.parent, block.number, entries, block.slice_bounds, block.seed)
     spill_columns(spill, entry["file"], written)

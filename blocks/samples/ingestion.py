@@ -48,8 +48,9 @@ def ingest_samples(
 ) -> Samples:
     """Write a sample set from svmlight files.
 
-    columns_from: sample set whose columns are used. zero_based: indices count from 0. Raises RequestError for bad
-    input, and WorkFailed for a full disk; nothing is left behind then.
+    columns_from: sample set whose columns are used.
+    zero_based: indices count from 0.
+    Raises RequestError for bad input, and WorkFailed for a full disk; nothing is left behind then.
     """
     if not inputs:
         raise RequestError("no input file is given")
@@ -83,9 +84,12 @@ def write_samples(
 ) -> Samples:
     """Write a sample set from arrays, such as those of scipy.sparse.csr_array; lists are also accepted.
 
-    offsets: integers (n+1,), start of each sample's entries. columns: integers (N,), ascending within a sample. values:
-    (N,). labels: (n,). width: number of columns, None for the largest index plus 1. Raises RequestError if the arrays
-    are invalid or inconsistent.
+    offsets: integers (n+1,), start of each sample's entries.
+    columns: integers (N,), ascending within a sample.
+    values: (N,).
+    labels: (n,).
+    width: number of columns, None for the largest index plus 1.
+    Raises RequestError if the arrays are invalid or inconsistent.
     """
     offsets, columns = integers("offsets", offsets), integers("columns", columns)
     values, labels = finite_floats("values", values), finite_floats("labels", labels)
@@ -116,7 +120,10 @@ def _chunks(inputs: Sequence[str], form: SvmlightFormat, progress: Progress) -> 
 
 
 def _cut(rows: SampleRows, offsets: np.ndarray) -> Iterator[SampleRows]:
-    """Yield samples in chunks that are sorted separately. offsets: int64 (n+1,), start of each sample's entries."""
+    """Yield samples in chunks that are sorted separately.
+
+    offsets: int64 (n+1,), start of each sample's entries.
+    """
     for first, last in pairwise(range_parts(offsets, RUN).tolist()):
         some = slice(first, last), slice(offsets[first], offsets[last])
         yield SampleRows(*(array[some[0]] for array in rows[:3]), *(array[some[1]] for array in rows[3:]))
@@ -132,7 +139,10 @@ def write_rows(
     block_entries: int,
     overwrite: bool,
 ) -> Samples:
-    """Write a sample set from chunks of rows, which are numbered consecutively. columns: see `write_samples`."""
+    """Write a sample set from chunks of rows, which are numbered consecutively.
+
+    columns: see `write_samples`.
+    """
     return _make(out, None, lambda _: chunks, columns, made, (seed, block_entries, overwrite), no_bar)
 
 
@@ -147,7 +157,8 @@ def _make(
 ) -> Samples:
     """Write a sample set.
 
-    total: size of the inputs in bytes. options: seed, approximate number of entries in a block, overwrite.
+    total: size of the inputs in bytes.
+    options: seed, approximate number of entries in a block, overwrite.
     """
     seed, block_entries, overwrite = options
     with new_dataset(out, overwrite) as target, disk_errors(Path(out)):
@@ -169,7 +180,10 @@ def write_blocks(
     seed: int,
     block_entries: int,
 ) -> None:
-    """Shuffle the rows into blocks, and write the blocks, the index and the manifest. columns: see `write_samples`."""
+    """Shuffle the rows into blocks, and write the blocks, the index and the manifest.
+
+    columns: see `write_samples`.
+    """
     target, facts = pipeline.target, pipeline.reports()[0]
     buckets = bucket_count(sum(piece.entries for piece in pieces), block_entries)
     blocks = pipeline.shuffle(pieces, buckets, seed, none_without="rows")

@@ -24,8 +24,10 @@ from blocks.samples.writer import finish_samples, write_block
 
 
 def split_samples(whole: Samples, targets: Sequence[DatasetTarget], bar: Bar) -> None:
-    """Write the shards of a sample set to their target directories. Raises RequestError if there are too few
-    samples."""
+    """Write the shards of a sample set to their target directories.
+
+    Raises RequestError if there are too few samples.
+    """
     bounds = row_bounds(whole.rows, len(targets))
     if np.diff(bounds).min() == 0:
         raise RequestError(

@@ -24,7 +24,10 @@ class SampleRows(NamedTuple):
     values: np.ndarray  # float32 (N,)
 
     def chosen(self, rows: np.ndarray) -> SampleRows:
-        """Return some samples in the given order. rows: int64 (k,)."""
+        """Return some samples in the given order.
+
+        rows: int64 (k,).
+        """
         lengths, begins = self.lengths[rows], np.cumsum(self.lengths) - self.lengths
         ends = np.cumsum(lengths)
         entries = np.repeat(begins[rows] - (ends - lengths), lengths) + np.arange(lengths.sum())
@@ -32,7 +35,11 @@ class SampleRows(NamedTuple):
 
 
 class SamplesProperties(NamedTuple):
-    """Properties of all samples. columns: largest column index plus 1. queries: whether any row has a qid."""
+    """Properties of all samples.
+
+    columns: largest column index plus 1.
+    queries: whether any row has a qid.
+    """
 
     columns: int
     queries: bool

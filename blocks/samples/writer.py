@@ -13,7 +13,10 @@ from blocks.samples.samples import SampleBlock, SampleIndex, Samples
 
 
 def write_block(root: Path, number: int, block: SampleBlock) -> dict[str, Any]:
-    """Write a block of a new sample set. Returns its manifest entry."""
+    """Write a block of a new sample set.
+
+    Returns its manifest entry.
+    """
     entry = write_arrays(root, f"blocks/{number:05}.h5", block._asdict())
     return {**entry, "rows": block.labels.size, "entries": block.values.size}
 
@@ -26,7 +29,10 @@ def finish_samples(
     made: dict[str, Any],
     shard: dict[str, Any] | None = None,
 ) -> None:
-    """Write the index and, last, the manifest. shard: see `blocks.samples.shards`."""
+    """Write the index and, last, the manifest.
+
+    shard: see `blocks.samples.shards`.
+    """
     rows, entries = ([entry[name] for entry in blocks] for name in ("rows", "entries"))
     bounds = np.concatenate(([0], np.cumsum(rows))).astype(np.int64)
     index = write_arrays(root, "index.h5", SampleIndex(bounds, np.array(entries, np.int64), labels)._asdict())

@@ -23,7 +23,10 @@ Runs = list[tuple[int, int]]  # documents of a block: first and last (exclusive)
 
 
 class BlockDocumentRange(NamedTuple):
-    """Consecutive documents of a block, `last` exclusive. samples: number of their tokens (or rows and entries)."""
+    """Consecutive documents of a block, `last` exclusive.
+
+    samples: number of their tokens (or rows and entries).
+    """
 
     block: int
     first: int

@@ -39,7 +39,10 @@ class IngestionPeers(Protocol):
 
 
 class WordsOfInputs(NamedTuple):
-    """Words found by reading the inputs, on one machine or on all. stopped: number of tokens dropped as stop words."""
+    """Words found by reading the inputs, on one machine or on all.
+
+    stopped: number of tokens dropped as stop words.
+    """
 
     merged: MergedNames
     documents: int
@@ -47,7 +50,10 @@ class WordsOfInputs(NamedTuple):
 
 
 class CountedNames(NamedTuple):
-    """Words with their counts, as sent between machines. facts: additional JSON values."""
+    """Words with their counts, as sent between machines.
+
+    facts: additional JSON values.
+    """
 
     words: list[str]
     tokens: np.ndarray  # int64 (V,), number of tokens of each word
@@ -79,8 +85,10 @@ class JointIngestion:
         self._others = others
 
     def choose(self, mine: WordsOfInputs, select: Select, seed: int) -> ChosenVocabulary:
-        """Return the common vocabulary, with the frequencies on this machine. select: function that chooses the words
-        to keep."""
+        """Return the common vocabulary, with the frequencies on this machine.
+
+        select: function that chooses the words to keep.
+        """
         merged, facts = mine.merged, {"documents": mine.documents, "stopped": mine.stopped}
         told = CountedNames(merged.terms, merged.tokens, merged.documents, facts).packed()
         kept = _kept(map(CountedNames.unpacked, self._others.gather(told)), select)
@@ -92,7 +100,9 @@ class JointIngestion:
         return use_given_vocabulary(merged, common.words, ids, bounds)._replace(dropped=common.facts["dropped"])
 
     def shard(self, root: Path, blocks: list[dict[str, Any]], texts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-        """Write this shard's data about the whole dataset. Returns its "shard" manifest entry.
+        """Write this shard's data about the whole dataset.
+
+        Returns its "shard" manifest entry.
 
         blocks, texts: manifest entries of the shard's files.
         """

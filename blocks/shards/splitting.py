@@ -52,8 +52,9 @@ _BYTES_OF_SAMPLE = 80  # memory for each sample of a block while it is split
 class SplitSettings(NamedTuple):
     """Settings of all workers.
 
-    whole: path of the whole dataset. places: file of uint64 (D,), the index of each document in its shard. rank_of:
-    uint32 (V,), the new rank of each word or column.
+    whole: path of the whole dataset.
+    places: file of uint64 (D,), the index of each document in its shard.
+    rank_of: uint32 (V,), the new rank of each word or column.
     """
 
     whole: str
@@ -64,7 +65,10 @@ class SplitSettings(NamedTuple):
 
 
 class BlockShare(NamedTuple):
-    """The part of a block that a shard gets. number: index of the shard's block."""
+    """The part of a block that a shard gets.
+
+    number: index of the shard's block.
+    """
 
     shard: int
     number: int
@@ -92,11 +96,14 @@ def make_shards(
     """Split a dataset into shards and return them.
 
     Shards of a design matrix or sample set are ranges of rows, see `blocks.design.row_shards` and
-    `blocks.samples.shards`. out: a directory for `shard-0`, `shard-1`, ..., which appears when all are complete; or a
-    path with `{rank}` for each shard, all of which then appear one after another. workers: number of processes, None
-    for all cores. memory: bytes for all processes, None for a quarter of the available memory; neither changes the
-    result. Raises RequestError for an invalid request, and WorkFailed for damaged data or a full disk; nothing is left
-    behind then.
+    `blocks.samples.shards`.
+
+    out: a directory for `shard-0`, `shard-1`, ..., which appears when all are complete; or a path with `{rank}` for
+        each shard, all of which then appear one after another.
+    workers: number of processes, None for all cores.
+    memory: bytes for all processes, None for a quarter of the available memory; neither changes the result.
+    Raises RequestError for an invalid request, and WorkFailed for damaged data or a full disk; nothing is left behind
+    then.
     """
     whole = open_any(Path(data))
     if any(path.resolve() == whole.path.resolve() for path in (Path(out), *_paths(out, shards))):
@@ -225,8 +232,10 @@ def _owners(whole: Dataset | Matrix, shares: list[dict[int, Runs]], path: Path, 
 
 
 def _number(owners: np.ndarray, path: Path, shards: int) -> np.ndarray:
-    """Write the index of each document in its shard, uint64 (D,). Returns int64 (shards,), the number of documents of
-    each shard."""
+    """Write the index of each document in its shard, uint64 (D,).
+
+    Returns int64 (shards,), the number of documents of each shard.
+    """
     counts = np.zeros(shards, np.int64)
     with path.open("wb") as file:
         for some in _chunks(owners):
@@ -281,7 +290,10 @@ def _told(whole: Dataset | Matrix, columns: RankedColumns, owners: Path) -> dict
 
 
 def _write_blocks(pool: WorkerPool, shares: list[dict[int, Runs]], shards: int, bar: Bar) -> list[list[dict[str, Any]]]:
-    """Split all blocks of the whole dataset. Returns the block entries of each shard."""
+    """Split all blocks of the whole dataset.
+
+    Returns the block entries of each shard.
+    """
     following = [count() for _ in range(shards)]
     messages = [
         SplitBlockTask(
@@ -307,7 +319,10 @@ def _lines(whole: Dataset | Matrix, text: str) -> Iterator[str]:
 
 
 def _write_texts(whole: Dataset | Matrix, root: Path, owners: np.ndarray, shard: int) -> dict[str, dict[str, Any]]:
-    """Write all names of columns, and the names of a shard's documents or rows. Returns their manifest entries."""
+    """Write all names of columns, and the names of a shard's documents or rows.
+
+    Returns their manifest entries.
+    """
     texts = {}
     for name in whole.manifest["texts"]:
         lines = _lines(whole, name)

@@ -80,8 +80,9 @@ def _of_runs(share: BlockShare, array: np.ndarray) -> np.ndarray:
 
 
 def _of_items(share: BlockShare, offsets: np.ndarray, array: np.ndarray) -> np.ndarray:
-    """Return the elements of an array that belong to the tokens of a share's documents. offsets: start of each document
-    in the array.
+    """Return the elements of an array that belong to the tokens of a share's documents.
+
+    offsets: start of each document in the array.
     """
     return np.concatenate([array[offsets[first] : offsets[last]] for first, last in share.runs])
 
