@@ -24,8 +24,9 @@ from benchmarks.report import describe_machine, machine, table
 from blocks import memory
 from blocks.control_groups import core_count
 from blocks.errors import WorkFailed
-from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import ingest_ratings
 from blocks.ratings.matrix import Matrix
+from blocks.ratings.request import RatingsRequest
 from ooc.plan.memory_plan import make_plan
 from ooc.runs.new_run import create_run
 from ooc.training import train

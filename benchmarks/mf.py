@@ -27,7 +27,8 @@ from benchmarks import ratings as drawn
 from benchmarks.measure import ONE_THREAD, ROOT
 from benchmarks.mf_contestants import FactorizationSpec
 from benchmarks.report import describe_machine, machine, table
-from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import ingest_ratings
+from blocks.ratings.request import RatingsRequest
 
 LAMBDAS = (0.01, 0.014, 0.02, 0.028, 0.04, 0.056, 0.08)  # times the deviation of the ratings, with which they scale
 IMPLICIT_LAMBDA = 1.0

@@ -25,7 +25,8 @@ from benchmarks import corpus as corpora
 from benchmarks import ratings as drawn
 from benchmarks.report import describe_machine, machine, table
 from blocks import write_corpus
-from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import ingest_ratings
+from blocks.ratings.request import RatingsRequest
 from ooc.runs.run import Run
 from samplers.factorization.training import train_mf
 from samplers.lda.training import train_lda

@@ -9,8 +9,9 @@ import numpy as np
 from corpora import plan
 from rings import on_ring
 
-from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import ingest_ratings
 from blocks.ratings.matrix import Matrix
+from blocks.ratings.request import RatingsRequest
 from ooc.ring.ring import Ring
 from ooc.runs.dataset_entries import dataset_entry
 from ooc.runs.new_run import create_run

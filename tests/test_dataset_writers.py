@@ -19,7 +19,8 @@ from corpora import tree
 from scipy import sparse
 
 from blocks import CorpusRequest, Dataset, Design, DesignRequest, Matrix, Samples, ingest, ingest_design
-from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import ingest_ratings
+from blocks.ratings.request import RatingsRequest
 from blocks.samples.ingestion import ingest_samples
 
 WORDS = [f"{letter}{number}" for letter in "abcdefgh" for number in range(20)]

@@ -14,7 +14,8 @@ import pytest
 from scipy import sparse
 
 from blocks import RequestError
-from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import ingest_ratings
+from blocks.ratings.request import RatingsRequest
 from samplers import MatrixFactorization
 from samplers.estimators.known_values import read_known
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from blocks import RequestError, write_matrix
-from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import ingest_ratings
 from blocks.ratings.matrix_writer import Entries
+from blocks.ratings.request import RatingsRequest
 from blocks.stored_dataset import check_file
 
 

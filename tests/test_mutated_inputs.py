@@ -43,7 +43,8 @@ from blocks.corpus.request import CorpusRequest
 from blocks.design.ingestion import ingest_design
 from blocks.design.request import DesignRequest
 from blocks.ratings.formats import RatingsFormatOptions
-from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import ingest_ratings
+from blocks.ratings.request import RatingsRequest
 
 PIECES = [
     *(b'"', b'""', b'"\n', b"'", b"\r", b"\n", b"\r\n", b"\n\n", b",", b";", b"\t", b" ", b":", b"::", b"#", b"%"),

@@ -15,8 +15,9 @@ from commands import Ooc, assert_refused
 
 from blocks.progress_bar import no_bar
 from blocks.ratings.hold_out import HoldOutRule
-from blocks.ratings.ingestion import RatingsRequest, ingest_holding_out
+from blocks.ratings.ingestion import ingest_holding_out
 from blocks.ratings.matrix import Matrix
+from blocks.ratings.request import RatingsRequest
 from blocks.verify import verify_dataset
 
 Row = tuple[int, int, float, int]

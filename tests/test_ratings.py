@@ -17,10 +17,11 @@ from blocks import RequestError
 from blocks.ingestion.messages import LinesChunk
 from blocks.kinds import open_any
 from blocks.ratings.formats import RatingsFormatOptions, detect_format, last_section
-from blocks.ratings.ingestion import RatingsRequest, grid_size, ingest_ratings
+from blocks.ratings.ingestion import grid_size, ingest_ratings
 from blocks.ratings.matrix import Matrix
 from blocks.ratings.matrix_writer import Entries, column_order, write_column_slice, write_row_block
 from blocks.ratings.rating_parser import RatingsParser
+from blocks.ratings.request import RatingsRequest
 from blocks.text_inputs import TextInput
 from blocks.verify import repair_dataset, verify_dataset
 

@@ -26,8 +26,9 @@ from rating_files import read_back
 from blocks import Dataset, RequestError, WorkFailed, write_corpus
 from blocks.kinds import open_any
 from blocks.progress_bar import no_bar
-from blocks.ratings.ingestion import RatingsRequest, ingest_ratings
+from blocks.ratings.ingestion import ingest_ratings
 from blocks.ratings.matrix import Matrix
+from blocks.ratings.request import RatingsRequest
 from blocks.shards import splitting as shards_module
 from blocks.shards.document_distribution import FINE, deal_documents
 from blocks.shards.splitting import make_shards

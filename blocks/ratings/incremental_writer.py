@@ -21,9 +21,10 @@ from blocks.ingestion.memory_budget import MemoryBudget
 from blocks.ingestion.pipeline import IngestionPipeline
 from blocks.progress_bar import no_bar
 from blocks.ratings.formats import rating_columns
-from blocks.ratings.ingestion import RatingsRequest, base_matrix, reading_of, require_one_base, write_ratings
+from blocks.ratings.ingestion import reading_of, write_ratings
 from blocks.ratings.input_chunks import BLANKS, TableRatingsChunk
 from blocks.ratings.matrix import Matrix
+from blocks.ratings.request import RatingsRequest, base_matrix, require_one_base
 from blocks.ratings.worker import ParsedRatings, RatingsIngestWorker
 
 _BATCH = 1 << 16  # number of ratings in a chunk

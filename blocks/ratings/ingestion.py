@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,6 @@ from blocks.arrow_tables import arrow_bytes
 from blocks.control_groups import core_count
 from blocks.corpus.held_out import held_out_path
 from blocks.corpus.partition import DROPPED, bucket_count, rank_words
-from blocks.encodings import require_encoding
 from blocks.errors import RequestError
 from blocks.ingestion.manifest import creation_record
 from blocks.ingestion.memory_budget import MemoryBudget
@@ -35,11 +34,11 @@ from blocks.ingestion.pipeline import RUN, IngestionPipeline
 from blocks.input_directories import table_files
 from blocks.kinds import open_any
 from blocks.progress_bar import Bar, no_bar
-from blocks.ratings.formats import RatingsFormatOptions, check_options
-from blocks.ratings.hold_out import HoldOutRule, write_hashes
+from blocks.ratings.hold_out import write_hashes
 from blocks.ratings.input_chunks import RatingsInput, TableRatingsChunk
 from blocks.ratings.matrix import LARGEST, Matrix
 from blocks.ratings.matrix_writer import finish_matrix
+from blocks.ratings.request import RatingsRequest, base_matrix, check_request
 from blocks.ratings.times import require_one_kind
 from blocks.ratings.transposition import write_slices
 from blocks.ratings.worker import SIDES, ParsedRatings, RatingsReaderSettings
@@ -51,41 +50,8 @@ BLOCK_ENTRIES = 1 << 20  # entries in a block of a large matrix
 LEAST_BLOCKS = 16  # minimum number of blocks and of slices, and so of cells that can be processed in parallel
 LEAST_ENTRIES = 1 << 14  # minimum entries in a block of a small matrix
 _LONGEST_LINE = 1 << 20
-_BYTES_OF_ENTRY = 80  # memory for each entry of a block while it is sorted and written
-_BYTES_OF_SPLIT_ENTRY = 160  # the same if some entries are held out
 _OPTIONS = ("names_from", "items_from", "seed", "on_error", "encoding", "query")
 _INTEGER = re.compile(r"0|[1-9][0-9]*")
-
-
-@dataclass(frozen=True)
-class RatingsRequest:
-    """Options for ingesting ratings.
-
-    names_from: matrix whose users and items are used; other ratings are left out. items_from: matrix whose items are
-    used. low, high: allowed range of ratings. format_options: line format. encoding: None for UTF-8. query: query of a
-    SQLite database. hold_out: which ratings `ingest_holding_out` writes to a second dataset. grid: numbers of blocks
-    and slices, None to choose them from the number of entries.
-    """
-
-    inputs: Sequence[str]
-    out: str
-    names_from: str | None = None
-    items_from: str | None = None
-    low: float = -np.inf
-    high: float = np.inf
-    format_options: RatingsFormatOptions = field(default_factory=RatingsFormatOptions)
-    encoding: str | None = None
-    query: str | None = None
-    on_error: str = "fail"
-    seed: int = 0
-    grid: int | None = None
-    overwrite: bool = False
-    hold_out: HoldOutRule | None = None
-
-    @property
-    def entry_bytes(self) -> int:
-        """Return the memory for each entry of a block while it is sorted and written."""
-        return _BYTES_OF_SPLIT_ENTRY if self.hold_out else _BYTES_OF_ENTRY
 
 
 @dataclass(frozen=True)
@@ -107,7 +73,7 @@ def ingest_ratings(
     input, and WorkFailed for a full disk or a dead worker; nothing is left behind then.
     """
     request = replace(request, inputs=table_files(request.inputs))
-    check(request)
+    check_request(request)
     with new_dataset(request.out, request.overwrite) as target:
         _ingest(request, target, None, workers, memory, bar)
     return Matrix(request.out)
@@ -122,7 +88,7 @@ def ingest_holding_out(
     that an interrupted call left is replaced. Parameters and exceptions: see `ingest_ratings`.
     """
     request, out = replace(request, inputs=table_files(request.inputs)), Path(request.out)
-    check(request)
+    check_request(request)
     if base := request.names_from or request.items_from:
         option = "names" if request.names_from else "items"
         raise RequestError(f"--hold-out cannot be used with --{option}-from {base}", "Leave --hold-out out.")
@@ -163,20 +129,6 @@ def _ingest(
         write_ratings(pipeline, request, budget, base, parsed, IngestionPipeline(pool, held, bar) if held else None)
 
 
-def require_one_base(request: RatingsRequest) -> None:
-    """Raise RequestError if the request names two matrices whose names are to be used."""
-    if request.names_from and request.items_from:
-        raise RequestError(
-            "--names-from and --items-from are mutually exclusive",
-            "Leave --items-from out: --names-from keeps the items, too.",
-        )
-
-
-def base_matrix(request: RatingsRequest) -> Matrix | None:
-    """Return the dataset whose users and items are used, if any."""
-    return Matrix(path) if (path := request.names_from or request.items_from) else None
-
-
 def reading_of(request: RatingsRequest, budget: MemoryBudget, target: DatasetTarget) -> RatingsReaderSettings:
     """Return the settings of workers for reading ratings."""
     room = budget.names_bytes(request.entry_bytes * RUN)
@@ -205,24 +157,6 @@ def write_ratings(
     block_bytes = request.entry_bytes * _block_entries(request, sum(each.piece.entries for each in parsed))
     budget.require_names(block_bytes, users.terms, items.terms)
     _write(pipeline, request, parsed, sides, base, held)
-
-
-def check(request: RatingsRequest) -> None:
-    """Raise RequestError if options contradict each other or an input does not exist."""
-    if not request.inputs:
-        raise RequestError("no input file is given")
-    if request.on_error not in ("fail", "skip"):
-        raise RequestError(f"--on-error must be fail or skip, got {request.on_error!r}")
-    require_one_base(request)
-    if not request.low <= request.high:
-        raise RequestError(f"--lowest {request.low:g} is above --highest {request.high:g}")
-    check_options(request.format_options)
-    require_encoding(request.encoding)
-    for path in request.inputs:
-        if Path(path).is_dir():
-            raise RequestError(f"{path} is a directory; expected a file", f"Name its files, as in {path}/*.txt")
-        input_size(path)
-    require_replaceable(Path(request.out), request.overwrite)
 
 
 def _read(pipeline: IngestionPipeline, request: RatingsRequest) -> list[ParsedRatings]:

@@ -204,7 +204,7 @@ class Matrix(StoredDataset):
         """
         from blocks.ratings.formats import RatingsFormatOptions
         from blocks.ratings.incremental_writer import create_ratings
-        from blocks.ratings.ingestion import RatingsRequest  # which reads matrices
+        from blocks.ratings.request import RatingsRequest  # which reads matrices
 
         names, items = (None if base is None else str(base) for base in (names_from, items_from))
         columns = RatingsFormatOptions(user=user_column, item=item_column, rating=rating_column)

@@ -15,8 +15,8 @@ from ooc.cli.options import options, takes
 from samplers.options import LAYOUT, OUTPUT, Option
 
 if TYPE_CHECKING:
-    from blocks.ratings.ingestion import RatingsRequest
     from blocks.ratings.matrix import Matrix
+    from blocks.ratings.request import RatingsRequest
 
 
 class HeldOutRatingsOptions:
@@ -65,8 +65,9 @@ def ingest_ratings(**given: Any) -> None:
 
     from blocks.ratings.formats import RatingsFormatOptions
     from blocks.ratings.hold_out import parse_hold_out
-    from blocks.ratings.ingestion import RatingsRequest, ingest_holding_out
+    from blocks.ratings.ingestion import ingest_holding_out
     from blocks.ratings.ingestion import ingest_ratings as ingest
+    from blocks.ratings.request import RatingsRequest
 
     started = time.monotonic()
     as_json, shards, common = given.pop("json"), given.pop("shards"), resources(given)
