@@ -1,4 +1,4 @@
-"""What it costs in held-out likelihood to count later: each way to update counts beside exact Gibbs sampling.
+"""Measure how much held-out likelihood delayed updates of counts cost, beside exact Gibbs sampling.
 
     python -m benchmarks.bias ../shared/data/docword.ap.txt.gz --topics 20 --iterations 160
 
@@ -33,7 +33,10 @@ ROW = "| {} | {} | {} | {:.4f} | {:.4f} | {:+.4f} | {:.4f} | {:+.2f}% | {:+.2f}%
 
 
 class SamplerVariant(NamedTuple):
-    """A sampler and a way to update; `factor` times as many iterations as Gibbs sampling, for it mixes slower."""
+    """A sampler and an update mode.
+
+    factor: number of iterations relative to Gibbs sampling, as the variant mixes more slowly.
+    """
 
     sampler: str
     update: str | None
@@ -51,7 +54,7 @@ VARIANTS["two-phase --mh-steps 4"] = SamplerVariant("two-phase", None, 2, 4)
 
 
 class BiasDocuments(NamedTuple):
-    """Documents to train on and documents held out, in the vocabulary of the first."""
+    """Training documents, and held-out documents in the vocabulary of the training documents."""
 
     training: Dataset
     held_out: Dataset
@@ -59,20 +62,20 @@ class BiasDocuments(NamedTuple):
 
 @dataclass(frozen=True)
 class BiasChain:
-    """Held-out likelihood per token of one chain: at each evaluation, and of the average of the last states."""
+    """Held-out log-likelihood per token of one chain: at each evaluation, and for the average of the last states."""
 
     iterations: int
     values: Sequence[float]
     averaged: float
 
     def mean(self, first: float, last: float = 1.0) -> float:
-        """Over the evaluations between two fractions of the chain."""
+        """Return the mean over the evaluations between two fractions of the chain."""
         size = len(self.values)
         return statistics.fmean(self.values[round(first * size) : round(last * size)])
 
 
 def split(source: Path, directory: Path, *, held_out: int, documents: int = 0, **grid: Any) -> BiasDocuments:
-    """Make both datasets of a UCI file: of its first documents in random order (0: all), the last are held out."""
+    """Create training and held-out datasets from the first documents of a UCI file (0: all), in random order."""
     vocabulary = source.with_name(source.name.replace("docword", "vocab").removesuffix(".gz"))
     corpus, words = corpora.load_uci(source, vocabulary)
     corpus = corpora.shuffled(corpus, 0)
@@ -86,7 +89,7 @@ def split(source: Path, directory: Path, *, held_out: int, documents: int = 0, *
 def run_chain(
     data: BiasDocuments, path: Path, variant: SamplerVariant, *, topics: int, iterations: int, seed: int, **more: Any
 ) -> BiasChain:
-    """Train one chain in the new run directory `path`, with so many iterations times the factor of the variant."""
+    """Train one chain in the new run directory `path`, with the number of iterations times the variant's factor."""
     iterations *= variant.factor
     options = {"sampler": variant.sampler, "update": variant.update, "mh_steps": variant.mh_steps, **more}
     options |= {
@@ -101,7 +104,7 @@ def run_chain(
 
 
 def row(name: str, chains: Sequence[BiasChain], exact: Sequence[BiasChain]) -> str:
-    """A line of the table."""
+    """Return one line of the table."""
     value = statistics.fmean(chain.mean(0.5) for chain in chains)
     averaged = statistics.fmean(chain.averaged for chain in chains)
     spread = statistics.stdev(chain.mean(0.5) for chain in chains) if len(chains) > 1 else 0.0
@@ -130,7 +133,7 @@ def options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Print the table, a line as soon as its chains are done."""
+    """Print the table, each line as soon as its chains are finished."""
     args = options()
     chosen = [EXACT, *(name for name in args.variants if name != EXACT)]
     found: dict[str, list[BiasChain]] = {}

@@ -1,4 +1,4 @@
-"""Steps of stochastic gradient descent by rotation and data-parallel: figure 6f of the STRADS paper in kind.
+"""Stochastic gradient descent by rotation and by data parallelism, like figure 6f of the STRADS paper.
 
     python -m benchmarks.bsp --replicas 1 4 16 64 --output figures
 
@@ -59,14 +59,14 @@ def options() -> argparse.Namespace:
 
 
 def ingest(args: argparse.Namespace, scratch: Path) -> Matrix:
-    """Drawn ratings, in as many blocks as there are replicas at most."""
+    """Create a dataset of simulated ratings with as many blocks as the maximum number of replicas."""
     drawn.write_tsv([drawn.draw(args.users, args.items, int(args.entries))], scratch / "ratings.tsv")
     request = RatingsRequest([str(scratch / "ratings.tsv")], str(scratch / "ratings"), grid=max(16, *args.replicas))
     return ingest_ratings(request)
 
 
 def runs(args: argparse.Namespace, matrix: Matrix, scratch: Path) -> Iterator[Result]:
-    """Each first step with rotation, and with so many replicas whose changes are combined in either way."""
+    """Train with each initial step size, by rotation, and by replicas of each number and way to combine changes."""
     ways: list[tuple[str, str, dict[str, Any]]] = [("rotation", "sgd", {})]
     ways += [
         (f"{count} replicas, {combine}", "bsp", {"replicas": count, "combine": combine})
@@ -100,7 +100,7 @@ def describe(found: list[Result]) -> Iterator[str]:
 
 
 def draw(found: list[Result], path: Path) -> None:
-    """Objective against ratings processed: a panel for each first step."""
+    """Plot the objective against the number of ratings processed, with one panel per initial step size."""
     import matplotlib as mpl
 
     mpl.use("Agg")

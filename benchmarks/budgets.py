@@ -1,4 +1,4 @@
-"""A training under several memory budgets, from a cold page cache: what it held, and what the device moved for it.
+"""Train under several memory budgets, starting with a cold page cache, and measure memory and disk transfers.
 
 Every training is the command a user would give. With --limit all its processes are in a memory control group (which
 takes root), and one that held more would be killed.
@@ -26,7 +26,10 @@ OOC = [sys.executable, "-m", "ooc"]
 
 
 def add_options(parser: argparse.ArgumentParser, *budgets: str) -> None:
-    """budgets: the default ones."""
+    """Add the options for memory budgets.
+
+    budgets: default budgets.
+    """
     add = parser.add_argument
     add("--workers", type=int, default=2)
     add("--memory", nargs="+", default=list(budgets), help="budgets")
@@ -36,29 +39,31 @@ def add_options(parser: argparse.ArgumentParser, *budgets: str) -> None:
 
 
 def limited(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Each budget, and the limit of its control group or "none"."""
+    """Yield each budget with the limit of its control group, or "none"."""
     limits = [*args.limit, *["none"] * (len(args.memory) - len(args.limit))]
     return zip(args.memory, limits, strict=True)
 
 
 def drop_cache(directory: Path) -> None:
-    """Have the kernel forget what it keeps of all files below a directory."""
+    """Drop all files below a directory from the page cache."""
     for file in directory.rglob("*"):
         if file.is_file():
             drop_page_cache(file)
 
 
 def start(command: list[str], group: Path | None = None) -> subprocess.Popen[bytes]:
-    """Start a command of ooc, in a control group if one is given."""
+    """Start an ooc command, in a control group if one is given."""
     into = f"echo $$ > {group}/cgroup.procs && " if group else ""
     shell = ["sh", "-c", f'{into}exec "$@"', "sh", *OOC, *command]
     return subprocess.Popen(shell, cwd=ROOT, stdout=subprocess.DEVNULL, start_new_session=True)
 
 
 def train(command: list[str], data: Path, run: Path, budget: str, limit: str) -> dict[str, Any]:
-    """Train on data that no page is cached of; returns budget, limit, bytes, and what stands for those of the model.
+    """Train with a cold page cache.
 
-    command: as in "ooc train COMMAND DATA RUN".
+    command: model and options, as in `ooc train`, without data and run.
+
+    Returns the budget, the limit, peak memory, bytes that the disk moved, and the checksums of the model's files.
     """
     drop_cache(data)
     kind, *how = command
@@ -81,7 +86,7 @@ def train(command: list[str], data: Path, run: Path, budget: str, limit: str) ->
 
 @contextmanager
 def _control_group(limit: int) -> Iterator[Path]:
-    """A memory control group, of version 2 or 1, with a limit in bytes; yields its directory."""
+    """Yield the directory of a memory control group (version 2 or 1) with a limit in bytes."""
     first, second = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     root, name = (first, "memory.limit_in_bytes") if first.is_dir() else (second, "memory.max")
     group = root / f"ooc-benchmark-{os.getpid()}"
@@ -97,7 +102,10 @@ def _control_group(limit: int) -> Iterator[Path]:
 
 
 def compared(found: list[dict[str, Any]], speed: str) -> Iterator[str]:
-    """What is to be said of the first budget beside the last. speed: the field of what was done in a second."""
+    """Yield sentences that compare the first budget with the last.
+
+    speed: name of the field with the amount processed per second.
+    """
     if len(found) > 1:
         yield f"the first has {found[0][speed] / found[-1][speed]:.0%} of the speed of the last"
         same = all(row["model"] == found[0]["model"] for row in found)
@@ -105,7 +113,7 @@ def compared(found: list[dict[str, Any]], speed: str) -> Iterator[str]:
 
 
 def save(args: argparse.Namespace, facts: dict[str, Any], found: list[dict[str, Any]], **more: Any) -> None:
-    """Write the numbers to where they were asked for."""
+    """Write the results to the requested file."""
     if args.json:
         whole = {"machine": facts, "budgets": found, **more}
         args.json.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")

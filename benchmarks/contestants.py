@@ -1,4 +1,4 @@
-"""One contestant, in a process of its own: `python -m benchmarks.contestants NAME SPEC.json OUT.json`.
+"""Run one contestant in a separate process: `python -m benchmarks.contestants NAME SPEC.json OUT.json`.
 
 Each trains to some checkpoints and leaves there how many tokens of each word it gave to each topic; loading,
 preparation and saving are not timed. What it reports is a `ContestantRecord`.
@@ -23,7 +23,7 @@ SMALLEST_COUNT = 1e-6  # of variational counts: below, a word is not in a topic
 
 
 def train_ooc(spec: TopicModelSpec, corpus: Corpus, record: ContestantRecord) -> None:
-    """ooc, resumed from checkpoint to checkpoint; `elapsed_s` of its metrics is the time."""
+    """Train with ooc, resuming from checkpoint to checkpoint; times are `elapsed_s` of its metrics."""
     from ooc.runs.run import Run
     from samplers.lda.training import train_lda
     from samplers.resume import resume
@@ -56,7 +56,7 @@ def train_ooc(spec: TopicModelSpec, corpus: Corpus, record: ContestantRecord) ->
 
 
 def train_tomotopy(spec: TopicModelSpec, corpus: Corpus, record: ContestantRecord) -> None:
-    """tomotopy's LDAModel, one call for each iteration (measured: no slower than one call for all)."""
+    """Train tomotopy's LDAModel, with one call per iteration (measured: no slower than one call for all)."""
     import tomotopy
 
     model = tomotopy.LDAModel(
@@ -83,7 +83,9 @@ def train_tomotopy(spec: TopicModelSpec, corpus: Corpus, record: ContestantRecor
 
 
 def _tomotopy_counts(model: Any, words: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The counts of each topic, from phi_kw = (n_kw + beta) / (n_k + V*beta) with V the words that occur."""
+    """Return the counts of each topic, computed from phi_kw = (n_kw + beta) / (n_k + V*beta), where V counts the words
+    that occur.
+    """
     for topic, tokens in enumerate(model.get_count_by_topics()):
         phi = np.asarray(model.get_topic_word_dist(topic), np.float64)
         counts = np.rint(phi * (int(tokens) + words.size * model.eta) - model.eta)
@@ -94,12 +96,14 @@ def _tomotopy_counts(model: Any, words: np.ndarray) -> Iterator[tuple[np.ndarray
 
 
 def _chunk(documents: int, workers: int) -> int:
-    """Documents between two updates of an online method: gensim's default, or fewer so that each worker has some."""
+    """Return the number of documents between two updates of an online method: gensim's default, or fewer, so that each
+    worker gets some.
+    """
     return min(2000, -(-documents // workers))
 
 
 def train_gensim(spec: TopicModelSpec, corpus: Corpus, record: ContestantRecord) -> None:
-    """gensim's LdaModel, with several workers LdaMulticore; no evaluation on the way."""
+    """Train gensim's LdaModel, or LdaMulticore with several workers, without evaluations in between."""
     from gensim.models import LdaModel, LdaMulticore
 
     options = {
@@ -120,7 +124,7 @@ def train_gensim(spec: TopicModelSpec, corpus: Corpus, record: ContestantRecord)
 
 
 def train_sklearn(spec: TopicModelSpec, corpus: Corpus, record: ContestantRecord) -> None:
-    """scikit-learn's online LatentDirichletAllocation, with gensim's schedule of learning rates."""
+    """Train scikit-learn's online LatentDirichletAllocation with gensim's schedule of learning rates."""
     from scipy.sparse import csr_matrix
     from sklearn.decomposition import LatentDirichletAllocation
 

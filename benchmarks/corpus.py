@@ -1,4 +1,4 @@
-"""The corpus of a benchmark, a UCI file or a dataset, as arrays: documents to train on and documents held out."""
+"""Training and held-out documents of a benchmark as arrays, read from a UCI file or a dataset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from blocks.text_inputs import TextInput
 
 
 class Corpus(NamedTuple):
-    """Documents as arrays. `numbers` are the documents' places in the file, from 0."""
+    """Documents as arrays.
+
+    numbers: index of each document in the file, from 0.
+    """
 
     offsets: np.ndarray  # int64 (D+1,), where each document begins in `words`
     words: np.ndarray  # uint32 (N,), word of each token, from 0; ascending in each document
@@ -28,21 +31,21 @@ class Corpus(NamedTuple):
         return int(self.offsets[-1])
 
     def document(self, place: int) -> np.ndarray:
-        """The tokens of one document."""
+        """Return the tokens of one document."""
         return self.words[self.offsets[place] : self.offsets[place + 1]]
 
     def head(self, documents: int) -> Corpus:
-        """The first documents."""
+        """Return the first documents."""
         offsets = self.offsets[: documents + 1]
         return Corpus(offsets, self.words[: offsets[-1]], self.numbers[:documents])
 
     def tail(self, documents: int) -> Corpus:
-        """The last documents."""
+        """Return the last documents."""
         offsets = self.offsets[-documents - 1 :]
         return Corpus(offsets - offsets[0], self.words[offsets[0] :], self.numbers[-documents:])
 
     def bags(self) -> list[list[tuple[int, int]]]:
-        """Each document as pairs of a word and its count, as gensim reads them."""
+        """Yield each document as pairs of word and count, the input format of gensim."""
         pairs = []
         for place in range(self.documents):
             words, counts = np.unique(self.document(place), return_counts=True)
@@ -51,7 +54,7 @@ class Corpus(NamedTuple):
 
 
 def load_any(path: Path, vocabulary: Path | None) -> tuple[Corpus, list[str]]:
-    """Read a dataset, or a UCI file with its words; if those are not given, vocab.X.txt beside docword.X.txt[.gz]."""
+    """Read a dataset, or a UCI file with its vocabulary, by default vocab.X.txt next to docword.X.txt[.gz]."""
     if path.is_dir():
         return load_dataset(path)
     beside = path.with_name(path.name.partition(".txt")[0].replace("docword", "vocab") + ".txt")
@@ -59,7 +62,7 @@ def load_any(path: Path, vocabulary: Path | None) -> tuple[Corpus, list[str]]:
 
 
 def load_uci(path: Path, vocabulary: Path | None) -> tuple[Corpus, list[str]]:
-    """Read a UCI bag-of-words file; without a file of words, they are called w1, w2, ..."""
+    """Read a UCI bag-of-words file; without a vocabulary file, words are named w1, w2, ..."""
     source = TextInput(str(path))
     header = uci.read_header(source)
     lengths = np.zeros(header.documents, np.int64)
@@ -78,7 +81,7 @@ def load_uci(path: Path, vocabulary: Path | None) -> tuple[Corpus, list[str]]:
 
 
 def load_dataset(path: Path) -> tuple[Corpus, list[str]]:
-    """Read a dataset that `ooc ingest` made, its documents in their original order."""
+    """Read a dataset created by `ooc ingest`, with documents in their original order."""
     dataset = Dataset(path)
     found = [np.empty(0, np.uint32)] * dataset.documents
     for number in range(dataset.block_count):
@@ -91,7 +94,7 @@ def load_dataset(path: Path) -> tuple[Corpus, list[str]]:
 
 
 def shuffled(corpus: Corpus, seed: int) -> Corpus:
-    """The same documents in a random order."""
+    """Return the documents in random order."""
     order = np.random.default_rng(seed).permutation(corpus.documents)
     words = np.concatenate([corpus.document(place) for place in order])
     lengths = np.diff(corpus.offsets)[order]
@@ -99,7 +102,7 @@ def shuffled(corpus: Corpus, seed: int) -> Corpus:
 
 
 def save(corpus: Corpus, vocabulary: list[str], directory: Path) -> None:
-    """Write a corpus where `load` finds it."""
+    """Write a corpus that `load` can read."""
     directory.mkdir()
     for name, array in corpus._asdict().items():
         np.save(directory / f"{name}.npy", array)
@@ -107,7 +110,7 @@ def save(corpus: Corpus, vocabulary: list[str], directory: Path) -> None:
 
 
 def load(directory: Path) -> Corpus:
-    """Map a saved corpus: its pages belong to a file, so they do not count as a contestant's memory."""
+    """Map a saved corpus; the pages of mapped files do not count as a contestant's memory."""
     return Corpus(*(np.load(directory / f"{name}.npy", mmap_mode="r") for name in Corpus._fields))
 
 

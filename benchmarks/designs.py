@@ -1,4 +1,4 @@
-"""Design matrices for benchmarks: made from arrays, or simulated."""
+"""Design matrices for benchmarks, created from arrays or simulated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blocks import Design, DesignRequest, ingest_design
 
 
 def design_of(path: Path, x: np.ndarray | scipy.sparse.sparray, y: np.ndarray) -> Design:
-    """Ingest x (n, p) and y (n,) to `path`."""
+    """Create a design matrix at `path` from x, (n, p), and y, (n,)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays, labels = path.with_suffix(".npz"), path.with_suffix(".npy")
     np.save(labels, y)
@@ -26,10 +26,10 @@ def design_of(path: Path, x: np.ndarray | scipy.sparse.sparray, y: np.ndarray) -
 
 
 def genotypes(rows: int, columns: int, correlation: float, seed: int) -> np.ndarray:
-    """int8 (n, p) of 0, 1 and 2: each individual's two copies of the variants, neighbours of which are correlated.
+    """Return simulated genotypes, int8 (n, p) with values 0, 1 and 2: the sum of two copies of each variant.
 
-    A copy is a chain of normal numbers, cut off where the variant's frequency says; what is left of their correlation
-    is somewhat less.
+    Each copy thresholds an autoregressive chain of normal numbers at the variant's frequency, so neighbouring variants
+    are correlated, somewhat less than the chain.
     """
     random = np.random.default_rng(seed)
     cuts = random.uniform(-1.2, 1.2, columns).astype(np.float32)
@@ -44,7 +44,7 @@ def genotypes(rows: int, columns: int, correlation: float, seed: int) -> np.ndar
 
 
 def sparse(rows: int, columns: int, entries: int, seed: int) -> scipy.sparse.csc_array:
-    """float32 (n, p), so many entries in each column, normal numbers in rows at random."""
+    """Return a matrix, float32 (n, p), with a given number of normal entries in random rows of each column."""
     random = np.random.default_rng(seed)
     step = rows // entries
     places = random.integers(0, step, (columns, entries)) + step * np.arange(entries)
@@ -54,7 +54,10 @@ def sparse(rows: int, columns: int, entries: int, seed: int) -> scipy.sparse.csc
 
 
 def response(x: np.ndarray | scipy.sparse.sparray, active: int, noise: float, seed: int) -> np.ndarray:
-    """float64 (n,): a sum of so many columns, standardised, with normal effects, and noise of a share of its spread."""
+    """Return y, float64 (n,): the standardised sum of some columns with normal effects, plus noise.
+
+    noise: standard deviation of the noise relative to the sum.
+    """
     random = np.random.default_rng(seed)
     chosen = np.sort(random.permutation(x.shape[1])[:active])
     some = x[:, chosen]

@@ -1,4 +1,4 @@
-"""The dynamic engine: figures 4, 5, 10, 11 and 12 and table 4 of the STRADS paper in kind.
+"""Benchmark the dynamic engine, like figures 4, 5, 10, 11 and 12 and table 4 of the STRADS paper.
 
     python -m benchmarks.dynamic_engine --output figures
     python -m benchmarks.dynamic_engine --data dense/mice.npz --output figures
@@ -68,7 +68,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 class RuleProblems:
-    """The problems that rules are run on. Attributes: `args`, `scratch`."""
+    """Problems on which rules are compared. Attributes: `args`, `scratch`."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
         self.args, self.scratch = args, scratch
@@ -83,13 +83,13 @@ class RuleProblems:
         return designs.genotypes(self.args.rows, self.args.columns, self.args.correlation, self.args.seed)
 
     def rule(self, **changes: Any) -> SelectionRule:
-        """By priority with the check, but for some changes."""
+        """Return the rule that draws by priority with the dependency check, with some fields changed."""
         args = self.args
         usual = {"parallel": args.parallel, "candidates": 2 * args.parallel, "rho": args.rho, "seed": args.seed}
         return SelectionRule(**{**usual, **changes})
 
     def problem(self, name: str) -> RoundsProblem:
-        """Lasso or logistic regression, solved."""
+        """Return a Lasso or logistic regression with its optimal objective."""
         if name not in self._problems:
             self._problems[name] = self._solved(name)
         return self._problems[name]
@@ -136,7 +136,7 @@ def depth(laboratory: RuleProblems) -> Found:
 
 
 def curves(laboratory: RuleProblems, problem: RoundsProblem, rules: dict[str, SelectionRule]) -> Found:
-    """The curve of each rule, with its excess."""
+    """Return the learning curve of each rule, with its excess over the optimum."""
     found = {name: laboratory.curve(name, problem, rule) for name, rule in rules.items()}
     best = min(problem.best, *(min(curve.objectives) for curve in found.values()))
     problem = problem._replace(best=best)
@@ -144,7 +144,7 @@ def curves(laboratory: RuleProblems, problem: RoundsProblem, rules: dict[str, Se
 
 
 def convergence(laboratory: RuleProblems) -> Found:
-    """For several penalties, the share of parameters that stay as they are from each pass over the data on."""
+    """Return, for several penalties, the fraction of parameters that no longer change after each pass over the data."""
     args, design = laboratory.args, laboratory.problem("lasso").design
     found: Found = {}
     for ratio in (0.5, 0.2, 0.1, 0.05):
@@ -161,7 +161,9 @@ def convergence(laboratory: RuleProblems) -> Found:
 
 
 def density(laboratory: RuleProblems) -> Found:
-    """Million samples a second, of a pass in turn with the check, by entries of a column and workers."""
+    """Return the speed in million samples per second, with and without the check in turn, by entries per column and
+    number of workers.
+    """
     args, rows = laboratory.args, 50_000
     found: Found = {}
     for entries in args.density:
@@ -194,7 +196,7 @@ def say(text: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run what the arguments, by default those of the command line, ask for."""
+    """Run the benchmarks that the arguments select; by default, arguments come from the command line."""
     args = options(arguments)
     facts = machine()
     settings = {**vars(args), "output": args.output.name, "data": args.data and args.data.name}

@@ -1,4 +1,4 @@
-"""What the benchmark of the dynamic engine tells and draws."""
+"""Tables and figures of the benchmark of the dynamic engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Found = dict[str, Any]
 
 
 def tell_curves(title: str, curves: Found, first: str | None = None) -> Iterator[str]:
-    """How much data and time each took to some excesses. first: the one that the others are compared with."""
+    """Print the amount of data and time that each curve needs for several excesses, relative to a first curve."""
     yield f"{title}: passes over the data (seconds) until the excess is"
     yield f"  {'':22}" + "".join(f"{excess:>20.0e}" for excess in EXCESSES) + f"{'passes a second':>18}"
     for name, curve in curves.items():
@@ -24,7 +24,7 @@ def tell_curves(title: str, curves: Found, first: str | None = None) -> Iterator
 
 
 def passes(curve: Found, excess: float, what: str = "passes") -> float:
-    """How many there were, or seconds, when the excess was first so small; infinitely many if it never was."""
+    """Return the number of passes, or seconds, after which the excess was first this small; inf if it never was."""
     return next((at for at, left in zip(curve[what], curve["excess"], strict=True) if left <= excess), float("inf"))
 
 
@@ -74,7 +74,7 @@ TOLD: dict[str, Callable[[Found], Iterator[str]]] = {
 
 
 def draw(found: Found, folder: Path) -> None:
-    """A figure of each part that has curves."""
+    """Draw a figure for each part that has curves."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -85,7 +85,7 @@ def draw(found: Found, folder: Path) -> None:
 
 
 def draw_curves(groups: Found, path: Path) -> None:
-    """For each group of curves, excess against data, data against time, excess against time."""
+    """Plot, for each group of curves, excess against data, data against time, and excess against time."""
     import matplotlib.pyplot as plt
 
     figure, rows = plt.subplots(len(groups), 3, figsize=(15, 4.5 * len(groups)), layout="constrained", squeeze=False)
@@ -103,7 +103,7 @@ def draw_curves(groups: Found, path: Path) -> None:
 
 
 def draw_convergence(found: Found, path: Path) -> None:
-    """Parameters that have converged against passes over the data."""
+    """Plot the fraction of converged parameters against passes over the data."""
     import matplotlib.pyplot as plt
 
     figure, panel = plt.subplots(figsize=(6, 4.5), layout="constrained")

@@ -1,4 +1,4 @@
-"""A second fold-in for held-out documents, by EM, which shares no code with that of `ooc evaluate`.
+"""Independent fold-in of held-out documents by EM, which shares no code with `ooc evaluate`.
 
 A mixture is the posterior mean of theta, where the topic of each observed token is distributed as theta and phi say:
 

@@ -1,4 +1,4 @@
-"""What it costs to fit an estimator to data in memory rather than to a dataset of the same data, in turn.
+"""Compare the cost of fitting an estimator on data in memory with fitting on a dataset of the same data.
 
 python -m benchmarks.estimators --documents 20000 --topics 100
 """
@@ -23,7 +23,7 @@ from samplers import LatentDirichletAllocation
 
 
 def counts_of(dataset: Dataset) -> csr_array:
-    """Counts of words, (D, V), in the original order of documents and words."""
+    """Return the word counts, (D, V), in the original order of documents and words."""
     documents, words = [], []
     for number in range(dataset.block_count):
         block = dataset.block(number)
@@ -36,7 +36,7 @@ def counts_of(dataset: Dataset) -> csr_array:
 
 
 def fit(X: Any, options: dict[str, Any]) -> dict[str, float]:
-    """Seconds of the whole fit, and of its iterations."""
+    """Return the seconds of the whole fit, and of its iterations."""
     began = time.perf_counter()
     estimator = LatentDirichletAllocation(**options).fit(X)
     whole = time.perf_counter() - began
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def report(taken: dict[str, list[dict[str, float]]], tokens: int, path: Path | None) -> None:
-    """Print, and write as JSON, medians for each form of the data, and their ratios."""
+    """Print the medians for each form of the data and their ratios, and write them as JSON."""
     medians = {name: {key: median(each[key] for each in fits) for key in fits[0]} for name, fits in taken.items()}
     for name, found in medians.items():
         speed = tokens / found["iterations_s"] / 1e6

@@ -1,4 +1,5 @@
-"""How blocks lie in HDF5 files: contiguous and mapped, as `blocks.arrays` has them, contiguous, in chunks, compressed.
+"""Compare storage settings for blocks in HDF5 files: contiguous and mapped (as `blocks.arrays` does), contiguous,
+chunked, and compressed.
 
     python -m benchmarks.hdf5_settings DATASET --scratch DIR
 
@@ -51,7 +52,7 @@ def options() -> argparse.Namespace:
 
 
 def sample(dataset: Dataset, most: float) -> list[np.ndarray]:
-    """uint32 (N,) of each of the first blocks, in memory."""
+    """Return the token positions of each of the first blocks, uint32 (N,), in memory."""
     found: list[np.ndarray] = []
     for number in range(dataset.block_count):
         found.append(dataset.block(number).positions.copy())
@@ -67,7 +68,7 @@ def timed(work: Callable[[], None]) -> Seconds:
 
 
 class MappedFiles:
-    """Files as every dataset has them."""
+    """Files written and mapped as in every dataset."""
 
     name = "contiguous, mapped (ooc)"
 
@@ -83,7 +84,7 @@ class MappedFiles:
 
 
 class LibraryFiles:
-    """Files as the HDF5 library writes and reads them."""
+    """Files written and read by the HDF5 library."""
 
     def __init__(self, name: str, setting: Mapping[str, Any]) -> None:
         self.name = name
@@ -101,7 +102,7 @@ class LibraryFiles:
 
 
 def measure(store: MappedFiles | LibraryFiles, arrays: list[np.ndarray], directory: Path) -> list[str]:
-    """A line of the table."""
+    """Return one line of the table."""
     paths = [directory / f"{number:05}.h5" for number in range(len(arrays))]
     into = [np.zeros_like(array) for array in arrays]
 

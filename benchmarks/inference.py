@@ -1,4 +1,5 @@
-"""Topics of new documents: ooc beside tomotopy with the very same topics, documents/s at equal held-out likelihood.
+"""Infer the topics of new documents with ooc and with tomotopy, given the same topics, and compare documents per second
+at equal held-out likelihood.
 
     python -m benchmarks.inference docword.20news.txt.gz --shuffle --topics 100 1000
 
@@ -43,16 +44,16 @@ PASSES = 20  # of ooc over the documents in a round: one is over too soon to be 
 
 
 class DocumentHalves(NamedTuple):
-    """Held-out documents, of whose different words one half is observed and the other is to be predicted."""
+    """Held-out documents: one half of the distinct words is observed, and the other half is to be predicted."""
 
     observed: corpora.Corpus
     predicted: corpora.Corpus
 
 
 def attach(task: tuple[str, str, str]) -> Callable[[tuple[int, int]], None]:
-    """Load all that is needed; returns what infers the documents first, ..., last - 1. See `blocks.workers`.
+    """Load all inputs; returns a function that infers the documents `first` to `last - 1` (see `blocks.workers`).
 
-    task: paths of a model, of the observed documents, a saved corpus, and of the file that takes their mixtures.
+    task: paths of a model, of the observed documents (a saved corpus), and of the output file for mixtures.
     """
     model = SavedTopicModel(Path(task[0]))
     topics, observed = model_topics(model), corpora.load(Path(task[1]))
@@ -74,7 +75,7 @@ def attach(task: tuple[str, str, str]) -> Callable[[tuple[int, int]], None]:
 
 
 def halves(corpus: corpora.Corpus, seed: int) -> DocumentHalves:
-    """Split the different words of each document at random; documents with fewer than two are left out."""
+    """Split the distinct words of each document at random; documents with fewer than two are left out."""
     rng = np.random.default_rng(seed)
     pieces: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     for place in range(corpus.documents):
@@ -93,7 +94,7 @@ def _joined(documents: list[np.ndarray]) -> corpora.Corpus:
 
 
 def dense_counts(model: SavedTopicModel) -> np.ndarray:
-    """int32 (V, K): n_kw."""
+    """Return the counts n_kw, int32 (V, K)."""
     rows = model.words
     counts = np.zeros((model.vocabulary_size, model.topics), np.int32)
     counts[np.repeat(np.arange(model.vocabulary_size), np.diff(rows.offsets)), rows.topics] = rows.counts
@@ -101,7 +102,11 @@ def dense_counts(model: SavedTopicModel) -> np.ndarray:
 
 
 def likelihood(mixtures: np.ndarray, phi: np.ndarray, predicted: corpora.Corpus) -> float:
-    """Log-likelihood per predicted token, sum_k theta_dk * phi_kw. mixtures: (D, K). phi: float32 (V, K)."""
+    """Return the log-likelihood per predicted token, with p(w) = sum_k theta_dk * phi_kw.
+
+    mixtures: (D, K).
+    phi: float32 (V, K).
+    """
     total = sum(
         float(np.log(phi[predicted.document(place)] @ mixture, dtype=np.float64).sum())
         for place, mixture in enumerate(mixtures.astype(np.float32))
@@ -110,11 +115,11 @@ def likelihood(mixtures: np.ndarray, phi: np.ndarray, predicted: corpora.Corpus)
 
 
 def tomotopy_model(model: SavedTopicModel, counts: np.ndarray, seed: int) -> Any:
-    """An LDAModel of tomotopy with the counts, int32 (V, K), of a model of ooc; word w is called str(w).
+    """Return a tomotopy LDAModel with the counts of an ooc model, int32 (V, K); word w is named str(w).
 
-    A model file of tomotopy ends with n_k, int32 (K,), and n_kw, int32 (V, K). Those of a model of one document, in
-    which every word stands once, are found there and overwritten. Raises RuntimeError if phi of what is loaded then is
-    not that of ooc.
+    A model file of tomotopy ends with n_k, int32 (K,), and n_kw, int32 (V, K). This function saves a model of a single
+    document that contains every word once, and overwrites these arrays in the file. Raises RuntimeError if phi of the
+    loaded model differs from that of ooc.
     """
     import tomotopy
 
@@ -144,7 +149,7 @@ def tomotopy_model(model: SavedTopicModel, counts: np.ndarray, seed: int) -> Any
 
 
 class MeasuredInference(NamedTuple):
-    """Seconds on the clock and of processors for all documents, and their mixtures, float32 (D, K)."""
+    """Elapsed and processor seconds for all documents, and their mixtures, float32 (D, K)."""
 
     seconds: float
     cpu_seconds: float
@@ -152,13 +157,13 @@ class MeasuredInference(NamedTuple):
 
 
 def cpu_seconds(pids: list[int]) -> float:
-    """What this process and those have used of processors until now."""
+    """Return the processor seconds used so far by this process and the processes `pids`."""
     others = (psutil.Process(pid).cpu_times() for pid in pids)
     return time.process_time() + sum(times.user + times.system for times in others)
 
 
 class InferenceContest:
-    """Both with one model of ooc, on the same documents."""
+    """Contest of both programs with one model of ooc on the same documents."""
 
     def __init__(
         self, args: argparse.Namespace, model: SavedTopicModel, held_out: DocumentHalves, scratch: Path
@@ -171,7 +176,7 @@ class InferenceContest:
         self.peer = tomotopy_model(model, counts, args.seed)
 
     def results(self) -> Iterator[report.Result]:
-        """The numbers of each setting with each number of workers."""
+        """Return the measurements of each setting with each number of workers."""
         for workers in self.args.workers:
             with ExitStack() as stack:
                 settings = self.settings(stack, workers)
@@ -188,7 +193,7 @@ class InferenceContest:
                 }
 
     def settings(self, stack: ExitStack, workers: int) -> dict[str, Callable[[], MeasuredInference]]:
-        """What runs in a round, by name."""
+        """Return the functions to run in one round, by name."""
         shape = (self.held_out.observed.documents, self.model.topics)
         file = self.scratch / f"mixtures-{shape[1]}-{workers}"
         mixtures = np.memmap(file, np.float32, "w+", shape=shape)
@@ -219,7 +224,7 @@ class InferenceContest:
 
 
 def compare(results: list[report.Result]) -> None:
-    """Add to each result of tomotopy how many times more documents ooc infers with as many workers."""
+    """Add to each result of tomotopy the ratio of the speed of ooc with equally many workers."""
     for result in results:
         for ours in results:
             same = all(ours[key] == result[key] for key in ("corpus", "topics", "workers"))
@@ -269,7 +274,7 @@ def options() -> argparse.Namespace:
 
 
 def trained(args: argparse.Namespace, topics: int, models: Path) -> SavedTopicModel:
-    """The model of so many topics in `models`, trained if it is not there yet."""
+    """Return the model with a given number of topics in `models`; train it if it does not exist."""
     run = models / f"run-{topics}"
     if not (run / "model").exists():
         say(f"training K = {topics} ...")
@@ -279,7 +284,7 @@ def trained(args: argparse.Namespace, topics: int, models: Path) -> SavedTopicMo
 
 
 def compete(args: argparse.Namespace, path: Path, scratch: Path) -> Iterator[report.Result]:
-    """All results with one corpus."""
+    """Return all results for one corpus."""
     corpus, vocabulary = corpora.load_any(path, None)
     if args.shuffle:
         corpus = corpora.shuffled(corpus, args.seed)

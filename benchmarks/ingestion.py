@@ -1,4 +1,5 @@
-"""Raw text to counted words: `ooc ingest jsonl` beside gensim and scikit-learn, the same tokens of the same file.
+"""Convert raw text to word counts with `ooc ingest jsonl`, gensim and scikit-learn, which all find the same tokens in
+the same file.
 
     python -m benchmarks.ingestion arxiv25k.jsonl docword.arxiv300k.txt.gz
 
@@ -37,7 +38,7 @@ SENTENCE = 12  # words
 
 
 class IngestedCounts(NamedTuple):
-    """What a contestant found in a file, and how long it took."""
+    """Word counts that a contestant found in a file, and the seconds that it took."""
 
     seconds: float
     documents: int
@@ -73,7 +74,7 @@ PEERS = {"gensim": gensim, "scikit-learn": sklearn}
 
 
 def peer(name: str, path: Path, watched: bool) -> tuple[IngestedCounts, int]:
-    """What a peer found in a process of its own; and if it was watched the most memory that this held."""
+    """Return the result of another program in a separate process, with its peak memory if it was monitored."""
     command = [sys.executable, "-m", "benchmarks.ingestion", "--peer", name, str(path)]
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True)
     held = most_held(process) if watched else 0
@@ -82,7 +83,7 @@ def peer(name: str, path: Path, watched: bool) -> tuple[IngestedCounts, int]:
 
 
 def ooc(path: Path, out: Path, workers: int, watched: bool) -> tuple[IngestedCounts, int]:
-    """The same of ooc."""
+    """Return the result of `ooc ingest`."""
     options = ["--workers", str(workers), "--stop-words", "none", "--overwrite"]
     command = [sys.executable, "-m", "ooc", "ingest", "jsonl", str(path), str(out), *options]
     began = time.perf_counter()
@@ -100,7 +101,7 @@ def most_held(process: subprocess.Popen[Any]) -> int:
 
 
 def write_text(source: Path, target: Path, seed: int) -> None:
-    """Write a corpus as JSON Lines: what is JSON Lines already as it is, a bag of words as sentences of its words."""
+    """Write a corpus as JSON Lines: JSON Lines are copied, and bags of words become sentences of their words."""
     if ".jsonl" in source.suffixes:
         with target.open("wb") as file:
             file.writelines(data for _, data in TextInput(str(source)).chunks(last_line_end))
@@ -116,7 +117,7 @@ def write_text(source: Path, target: Path, seed: int) -> None:
 
 
 def compare(source: Path, scratch: Path, workers: list[int], rounds: int) -> None:
-    """Run all on one corpus and print a table."""
+    """Run all contestants on one corpus and print a table."""
     path = scratch / "text.jsonl"
     write_text(source, path, 0)
     contestants = [(name, 1) for name in PEERS] + [("ooc", count) for count in workers]

@@ -1,4 +1,5 @@
-"""LDA: ooc beside tomotopy, gensim and scikit-learn in one run: tokens/s, memory, held-out likelihood against time.
+"""Compare LDA of ooc, tomotopy, gensim and scikit-learn: tokens per second, memory, and held-out likelihood against
+time.
 
     python -m benchmarks.lda --corpus docword.arxiv300k.txt.gz --vocab vocab.arxiv300k.txt --topics 100 1000
 
@@ -66,12 +67,12 @@ def options() -> argparse.Namespace:
 
 
 def checkpoints(wanted: list[int], iterations: int) -> tuple[int, ...]:
-    """The checkpoints up to the last iteration, which is always one."""
+    """Return the iterations of the checkpoints, the last of which is the last iteration."""
     return tuple(sorted({point for point in wanted if point < iterations} | {iterations}))
 
 
 class LdaBenchmark:
-    """The corpus on disk and the contestants of one run."""
+    """The corpus on disk and the contestants of one benchmark."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
         self.args, self.scratch = args, scratch
@@ -122,7 +123,7 @@ class LdaBenchmark:
         )
 
     def contestants(self, topics: int, workers: int) -> Iterator[tuple[str, str, TopicModelSpec]]:
-        """(label, contestant, what it is to do) of all that compete with so many topics and workers."""
+        """Return label, name and specification of each contestant for a number of topics and workers."""
         args = self.args
         for sampler in args.samplers:
             points = checkpoints(args.checkpoints, args.ooc_iterations or 3 * args.iterations)
@@ -135,7 +136,7 @@ class LdaBenchmark:
                 yield peer, peer, self.spec(topics, workers, checkpoints(args.checkpoints, args.iterations))
 
     def compete(self) -> Iterator[report.Result]:
-        """Run everybody, in alternating order, so that nobody always has the warm or the busy machine."""
+        """Run all contestants in alternating order, so that a warm or busy machine does not always hit the same one."""
         turn = 0
         for topics in self.args.topics:
             for sampler in self.args.samplers:  # compiles, if nobody has yet; its numbers are thrown away
@@ -149,9 +150,9 @@ class LdaBenchmark:
                         say(f"{label}, K = {topics}, {workers} workers failed: {failure}")
 
     def in_turn(self, results: list[report.Result]) -> None:
-        """Add to the results of ooc how its tokens/s compare with those of one worker, and of the fewest topics.
+        """Add to the results of ooc the tokens per second relative to one worker, and to the smallest number of topics.
 
-        By short runs one after the other: a machine that others use changes its speed within the minutes that lie
+        Ratios are measured by short alternating runs, because the speed of a shared machine changes within the minutes
         between two whole runs.
         """
         for sampler in self.args.samplers:
@@ -175,14 +176,14 @@ class LdaBenchmark:
                         result.setdefault("kept", []).append(seconds[cases[0][0], workers] / own)
 
     def short_run(self, sampler: str, topics: int, workers: int) -> float:
-        """The median seconds of an iteration."""
+        """Return the median seconds of an iteration."""
         spec = self.spec(topics, workers, (TURN_ITERATIONS,), variant=sampler)
         seconds = run_contestant("ooc", spec, self.args.timeout)["seconds"]
         shutil.rmtree(spec.out)
         return statistics.median(seconds)
 
     def result(self, label: str, name: str, spec: TopicModelSpec) -> report.Result:
-        """The numbers of one contestant."""
+        """Return the measurements of one contestant."""
         note = ""
         if name == "tomotopy" and spec.workers > 1:
             spec, note = self.with_fastest_scheme(spec)
@@ -210,7 +211,10 @@ class LdaBenchmark:
         }
 
     def with_fastest_scheme(self, spec: TopicModelSpec) -> tuple[TopicModelSpec, str]:
-        """Try the parallel schemes of tomotopy for some iterations of the real training; the faster one competes."""
+        """Time the parallel schemes of tomotopy for some iterations of the real training.
+
+        Returns the specification with the fastest scheme, and a description of the trial.
+        """
         speed = {}
         for scheme in SCHEMES:
             trial = self.spec(spec.topics, spec.workers, (TRIAL_ITERATIONS,), variant=scheme)
@@ -227,7 +231,7 @@ def say(text: str) -> None:
 
 
 def tell(path: Path | None, facts: dict[str, Any], benchmark: LdaBenchmark, results: list[report.Result]) -> None:
-    """Compare the results, and write them down if a file is given."""
+    """Print a comparison of the results, and write them to a file if one is given."""
     report.compare(results)
     if path:
         whole = {"machine": facts, "settings": benchmark.settings(), "results": results}

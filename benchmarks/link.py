@@ -1,4 +1,4 @@
-"""How fast a link between two machines of `benchmarks.namespaces` is: bytes sent over a plain socket."""
+"""Measure the speed of a link between two machines of `benchmarks.namespaces` by sending bytes over a plain socket."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PIECE = 1 << 18
 
 
 def rate_between(machines: NamespaceMachines, sender: int, receiver: int) -> float:
-    """Bytes a second from one machine to another."""
+    """Return the bytes per second from one machine to another."""
     address = machines.addresses[receiver]
     command = [sys.executable, "-m", "benchmarks.link", address]
     receiving = subprocess.Popen(

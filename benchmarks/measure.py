@@ -1,4 +1,6 @@
-"""Running contestants one at a time: memory of the process tree, and the held-out likelihood of what they leave."""
+"""Run contestants one at a time, and measure the memory of their process trees and the held-out likelihood of their
+models.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,14 @@ ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "
 
 
 class ContestantFailed(Exception):
-    """A contestant ended with an error or took too long; the text says what it printed."""
+    """A contestant failed or exceeded its time limit; the message contains its output."""
 
 
 def run_contestant(name: str, spec: TopicModelSpec, timeout: float) -> dict[str, Any]:
-    """Run a contestant in a process of its own.
+    """Run a contestant in a separate process.
 
-    Returns its `ContestantRecord` as a dict, with `memory_bytes`, the most that its process tree held while it trained,
-    and `memory_whole_bytes`, the most at any time, loading and saving included. Raises ContestantFailed.
+    Returns its `ContestantRecord` as a dict, with `memory_bytes`, the peak memory of the process tree during training,
+    and `memory_whole_bytes`, the peak including loading and saving. Raises ContestantFailed.
     """
     out = Path(spec.out)
     out.mkdir(parents=True)
@@ -63,7 +65,7 @@ def run_contestant(name: str, spec: TopicModelSpec, timeout: float) -> dict[str,
 
 
 def watch(process: subprocess.Popen[Any], timeout: float) -> list[tuple[float, int]]:
-    """Wait for a process; returns (monotonic time, bytes that its tree held) as they were sampled."""
+    """Wait for a process; returns samples of (monotonic time, bytes of its process tree)."""
     samples = []
     deadline = time.monotonic() + timeout
     try:
@@ -81,7 +83,7 @@ def watch(process: subprocess.Popen[Any], timeout: float) -> list[tuple[float, i
 
 
 def _tree(pid: int) -> list[int]:
-    """A process and all below it that hold memory."""
+    """Return a process and its descendants that hold memory."""
     with suppress(psutil.NoSuchProcess):
         children = psutil.Process(pid).children(recursive=True)
         return [pid, *(child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE)]
@@ -91,9 +93,9 @@ def _tree(pid: int) -> list[int]:
 def held_out_likelihood(
     counts: Path, spec: TopicModelSpec, held_out: Corpus, vocabulary_size: int
 ) -> tuple[float, float]:
-    """Predictive log-likelihood per token by document completion: by the code of `ooc evaluate`, and by EM.
+    """Return the predictive log-likelihood per token by document completion, by the code of `ooc evaluate` and by EM.
 
-    counts: what a contestant left at a checkpoint. Every contestant predicts the same tokens.
+    counts: counts saved by a contestant at a checkpoint. Every contestant predicts the same tokens.
     """
     matrix = _matrix(counts, spec, vocabulary_size)
     topics = _topics(matrix, spec)
@@ -109,7 +111,7 @@ def held_out_likelihood(
 
 
 def _matrix(counts: Path, spec: TopicModelSpec, vocabulary_size: int) -> csr_matrix:
-    """The counts of words in topics, float64 (V, K), whoever made them."""
+    """Return the counts of words in topics, float64 (V, K), of any contestant."""
     if (counts / "model.json").exists():
         rows = SavedTopicModel(counts).words
         matrix = csr_matrix((rows.counts.astype(np.float64), rows.topics, rows.offsets), (vocabulary_size, spec.topics))
@@ -122,7 +124,7 @@ def _matrix(counts: Path, spec: TopicModelSpec, vocabulary_size: int) -> csr_mat
 
 
 def _topics(matrix: csr_matrix, spec: TopicModelSpec) -> fold_in.FoldInModel:
-    """The counts as the kernels of `samplers.topics.fold_in` read them."""
+    """Return the counts in the form that the kernels of `samplers.topics.fold_in` read."""
     alpha = np.full(spec.topics, spec.alpha)
     scale = 1.0 / (np.asarray(matrix.sum(axis=0)).ravel() + matrix.shape[0] * spec.beta)
     rows_of_counts = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.uint32), matrix.data)
@@ -131,7 +133,9 @@ def _topics(matrix: csr_matrix, spec: TopicModelSpec) -> fold_in.FoldInModel:
 
 
 def checked_tokens(counts: Path) -> float:
-    """Tokens in the counts of a checkpoint: of the Gibbs samplers, exactly those that they trained on."""
+    """Return the number of tokens in the counts of a checkpoint; for Gibbs samplers, checks that it equals the number
+    of training tokens.
+    """
     if (counts / "model.json").exists():
         return float(
             SavedTopicModel(counts).documents.counts.sum(dtype=np.int64)

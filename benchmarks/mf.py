@@ -1,4 +1,4 @@
-"""Matrix factorization: ooc beside LIBMF and implicit in one run: ratings/s, and how soon they get as good.
+"""Compare matrix factorization by ooc, LIBMF and implicit: ratings per second, and time to the same quality.
 
     python -m benchmarks.mf --ranks 40 100 1000 --workers 1 2
     python -m benchmarks.mf --ratings jester.txt.gz --ranks 40
@@ -52,7 +52,7 @@ def options() -> argparse.Namespace:
 
 
 class FactorizationBenchmark:
-    """The ratings on disk, and who competes on them."""
+    """The ratings on disk and the contestants."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
         self.args, self.scratch = args, scratch
@@ -65,7 +65,7 @@ class FactorizationBenchmark:
             ingest_ratings(RatingsRequest([str(scratch / f"{name}.tsv")], str(scratch / name), names_from=base))
 
     def run(self, name: str, rank: int, workers: int, **more: Any) -> dict[str, Any]:
-        """What a contestant says of itself, from a process of its own."""
+        """Run a contestant in a separate process; returns its record."""
         settings: dict[str, Any] = {"iterations": self.args.iterations, "regularization": IMPLICIT_LAMBDA} | more
         spec = FactorizationSpec(str(self.scratch), rank, workers, **settings)
         spec_file, record_file = self.scratch / "spec.json", self.scratch / "record.json"
@@ -79,7 +79,7 @@ class FactorizationBenchmark:
         return json.loads(record_file.read_text(encoding="utf-8"))
 
     def tuned(self, name: str, rank: int) -> float:
-        """The lambda that is best on the validation part."""
+        """Return the best lambda on the validation part."""
         best = {
             value: min(self.run(name, rank, max(self.args.workers), regularization=value, test="validation")["values"])
             for value in self.lambdas
@@ -101,7 +101,9 @@ class FactorizationBenchmark:
     def match(
         self, value: str, rank: int, workers: int, peer: str, settings: dict[str, dict[str, Any]]
     ) -> dict[str, Any]:
-        """Ours and a peer in turn: medians of ratings/s and of the seconds to the best value of the peer."""
+        """Run ooc and another program in turn; returns medians of ratings per second and of seconds to the best value
+        of the other.
+        """
         rounds = [
             {name: self.run(name, rank, workers, **more) for name, more in settings.items()}
             for _ in range(self.args.turns)
@@ -126,7 +128,7 @@ class FactorizationBenchmark:
 
 
 def seconds_to(record: dict[str, Any], target: float) -> float:
-    """Seconds until a value was reached, infinite if it was not."""
+    """Return the seconds until a value was reached; infinity if it was not."""
     passed = np.cumsum(record["seconds"])
     return next((float(s) for s, value in zip(passed, record["values"], strict=True) if value <= target), float("inf"))
 

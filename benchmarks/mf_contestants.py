@@ -1,4 +1,4 @@
-"""Who competes in `benchmarks.mf`, each in a process of its own.
+"""Contestants of `benchmarks.mf`, each run in a separate process.
 
     python -m benchmarks.mf_contestants NAME SPEC RECORD
 
@@ -28,7 +28,11 @@ _EIGHT_FLOATS = b"Dv8_f"  # the type of an AVX register, in names of functions t
 
 @dataclass
 class FactorizationSpec:
-    """directory: has train.npz, test.npz, and the matrices train and test. test: which part is evaluated on."""
+    """Specification of a run.
+
+    directory: directory with train.npz, test.npz, and the matrices train and test.
+    test: name of the part to evaluate on.
+    """
 
     directory: str
     rank: int
@@ -45,7 +49,7 @@ class FactorizationSpec:
 
 
 def ooc(spec: FactorizationSpec) -> dict[str, Any]:
-    """`ooc train mf`; RMSE by --held-out. What it does before its first iteration does not count."""
+    """Run `ooc train mf` with --held-out; the time before the first iteration is not counted."""
     from ooc.runs.run import Run
     from samplers.factorization.training import train_mf
 
@@ -71,10 +75,10 @@ def ooc(spec: FactorizationSpec) -> dict[str, Any]:
 
 
 def libmf(spec: FactorizationSpec) -> dict[str, Any]:
-    """LIBMF's stochastic gradients (its L2 loss), as many threads as workers.
+    """Run LIBMF's stochastic gradient descent (L2 loss) with one thread per worker, on ratings minus their mean.
 
-    It prints the RMSE of each iteration but no times: an iteration takes what some more of them take, divided by that;
-    so what it does before its first does not count. The mean is taken out, as it does not do that.
+    LIBMF prints the RMSE of each iteration but no times. So the time of an iteration is the difference between two runs
+    divided by the difference of their iterations, which excludes preparation.
     """
     from libmf import mf
 
@@ -101,7 +105,7 @@ def libmf(spec: FactorizationSpec) -> dict[str, Any]:
 
 
 class _printed:
-    """Collects what C code prints on standard output."""
+    """Collect the standard output of C code."""
 
     def __enter__(self) -> Any:
         self._file = tempfile.TemporaryFile("w+")
@@ -123,7 +127,7 @@ class _printed:
 
 
 def implicit(spec: FactorizationSpec) -> dict[str, Any]:
-    """implicit's ALS with its conjugate gradients; the confidence of a count a is 1 + alpha * a, as ours."""
+    """Run implicit's ALS with conjugate gradients; the confidence of a count a is 1 + alpha * a, as in ooc."""
     import scipy.sparse
     import threadpoolctl
     from implicit.als import AlternatingLeastSquares
@@ -153,7 +157,10 @@ def implicit(spec: FactorizationSpec) -> dict[str, Any]:
 
 
 def objective(rows: np.ndarray, columns: np.ndarray, entries: Any, regularization: float) -> float:
-    """The objective of Hu, Koren and Volinsky. entries: a sparse matrix of confidences, with coordinates."""
+    """Return the objective of Hu, Koren and Volinsky.
+
+    entries: sparse matrix of confidences in COO format.
+    """
     rows, columns = rows.astype(np.float64), columns.astype(np.float64)
     total = float(((rows.T @ rows) * (columns.T @ columns)).sum())
     for first in range(0, entries.nnz, 1 << 20):

@@ -1,4 +1,4 @@
-"""Matrix factorization out of core: the same training under several memory budgets, from a cold page cache.
+"""Matrix factorization out of core: train under several memory budgets, starting with a cold page cache.
 
     python -m benchmarks.mf_out_of_core --entries 600e6 --rank 100 --memory 310MB 16GB --limit 450MB none
 
@@ -58,7 +58,7 @@ def ingest(args: argparse.Namespace, scratch: Path) -> Matrix:
 
 
 def measure(args: argparse.Namespace, matrix: Matrix, run: Path, budget: str, limit: str) -> dict[str, Any]:
-    """Train under a budget."""
+    """Train under one budget."""
     how = ["--rank", str(args.rank), "--method", args.method, "--workers", str(args.workers)]
     how += ["--iterations", str(args.iterations), "--evaluate-every", str(args.iterations)]
     found = budgets.train(["mf", *how], matrix.path, run, budget, limit)

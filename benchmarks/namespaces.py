@@ -1,4 +1,6 @@
-"""Several machines on one: network namespaces on a bridge, each with a directory and a sshd; and one that launches."""
+"""Simulate several machines on one: network namespaces on a bridge, each with a directory and an sshd, and one
+namespace for the launcher.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _BURST = "256kb"  # that a shaped link takes at once: more than a packet that th
 
 
 def run(*command: object) -> str:
-    """What a command prints."""
+    """Return the output of a command."""
     return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True).stdout
 
 
@@ -31,7 +33,7 @@ def ip(*arguments: object) -> str:
 
 
 def sweep() -> None:
-    """Delete the namespaces of processes that were killed."""
+    """Delete namespaces left by killed processes."""
     for line in ip("netns", "list").splitlines():
         made = re.match(rf"{_PREFIX}(\d+)-\S+", line)
         if made and not psutil.pid_exists(int(made[1])):
@@ -39,7 +41,9 @@ def sweep() -> None:
 
 
 class NamespaceMachines:
-    """folder: has a directory for each machine, host-0 and so on, and `hosts.txt` and `config` to launch from."""
+    """The simulated machines. Attributes: `folder`, with a directory for each machine (host-0 and so on), and with
+    `hosts.txt` and `config` for launches.
+    """
 
     def __init__(self, folder: Path, count: int) -> None:
         self.folder, self.count = folder, count
@@ -54,7 +58,7 @@ class NamespaceMachines:
         self.write_hosts()
 
     def write_hosts(self, **fields: str) -> None:
-        """hosts.txt, with more fields for some, as host_1="cores=3"."""
+        """Write hosts.txt, with additional fields for some hosts, such as host_1="cores=3"."""
         lines = [f"{name} dir={place} {fields.get(name.replace('-', '_'), '')}\n" for name, place in self._pairs()]
         (self.folder / "hosts.txt").write_text("".join(lines))
 
@@ -62,7 +66,7 @@ class NamespaceMachines:
         return list(zip(self.names, self.places, strict=True))
 
     def inside(self, number: int) -> list[str]:
-        """What a command begins with that is to run on a machine."""
+        """Return the prefix of commands that run on a machine."""
         return self._inside(self.names[number])
 
     def _inside(self, name: str) -> list[str]:
@@ -90,7 +94,7 @@ class NamespaceMachines:
         stack.callback(ip, "netns", "del", f"{self._prefix}-{name}")
 
     def _connect(self, name: str, address: str) -> None:
-        """Plug a machine in."""
+        """Connect a machine to the bridge."""
         own, plug = f"{self._prefix}-{name}", f"to-{name}"
         ip("-n", self._switch, "link", "add", plug, "type", "veth", "peer", "name", "eth0", "netns", own)
         ip("-n", self._switch, "link", "set", plug, "master", "bridge", "up")
@@ -99,17 +103,20 @@ class NamespaceMachines:
         ip("-n", own, "link", "set", "lo", "up")
 
     def shape(self, rate: str) -> None:
-        """Have no machine send faster than a rate as `tc` takes it."""
+        """Limit the sending rate of all machines.
+
+        rate: rate in the syntax of `tc`.
+        """
         for name in self.names:
             limit = ["tbf", "rate", rate, "burst", _BURST, "latency", "50ms"]
             run("tc", "-n", f"{self._prefix}-{name}", "qdisc", "add", "dev", "eth0", "root", *limit)
 
     def plug(self, number: int, *, in_: bool) -> None:
-        """Cut a machine off from all others, or not any more."""
+        """Disconnect a machine from all others, or reconnect it."""
         ip("-n", self._switch, "link", "set", f"to-{self.names[number]}", "up" if in_ else "down")
 
     def let_through(self, machine: int | str, other: int, *, goes: bool) -> None:
-        """Have nothing go from one machine to another, though both reach all others, or not any more.
+        """Block or allow traffic from one machine to another; both still reach all other machines.
 
         machine: number of a machine, or "launcher".
         """
@@ -119,7 +126,7 @@ class NamespaceMachines:
 
     @contextlib.contextmanager
     def firewall(self) -> Iterator[None]:
-        """Let nothing but ssh go from any machine to another."""
+        """Block all traffic between machines except ssh."""
         rules: tuple[list[object], ...] = (
             ["sport", PORT, "lookup", "main"],
             ["dport", PORT, "lookup", "main"],
@@ -134,7 +141,7 @@ class NamespaceMachines:
 
     @contextlib.contextmanager
     def small_disk(self, number: int, name: str, size: str) -> Iterator[Path]:
-        """A directory of one machine, on a small disk; all others have one, too, on theirs."""
+        """Yield a directory of one machine on a small disk of its own; on other machines it is on the usual disk."""
         for place in self.places:
             (place / name).mkdir()
         place = self.places[number] / name
@@ -146,7 +153,7 @@ class NamespaceMachines:
 
 
 def possible() -> bool:
-    """Whether this process may make namespaces, and mount."""
+    """Return whether this process may create namespaces and mount file systems."""
     if os.geteuid() != 0:
         return False
     name = f"{_PREFIX}{os.getpid()}-possible"

@@ -1,4 +1,5 @@
-"""Out of core: the same training under several memory budgets, from a cold page cache; how soon a killed one resumes.
+"""Train LDA out of core under several memory budgets, starting with a cold page cache, and measure how soon a killed
+training resumes.
 
     python -m benchmarks.out_of_core --tokens 1e9 --vocabulary 1000000 --topics 1000 --memory 2GB 16GB
     python -m benchmarks.out_of_core --corpus docword.arxiv300k.txt.gz --memory 400MB 8GB --limit 512MB none
@@ -52,7 +53,7 @@ def options() -> argparse.Namespace:
 
 
 class OutOfCoreBenchmark:
-    """One dataset on one disk."""
+    """Benchmark with one dataset on one disk."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
         self.args, self.scratch = args, scratch
@@ -74,22 +75,22 @@ class OutOfCoreBenchmark:
         return path
 
     def how(self) -> list[str]:
-        """The options of a training but its budget."""
+        """Return the options of a training, except its budget."""
         args = self.args
         what = ["--topics", str(args.topics), "--sampler", args.sampler, "--workers", str(args.workers)]
         return [*what, "--iterations", str(args.iterations), "--evaluate-every", str(args.iterations)]
 
     def plan(self, budget: str) -> dict[str, Any]:
-        """What `ooc plan` says of a training under a budget."""
+        """Return the estimate of `ooc plan` for a training under a budget."""
         args = self.args
         what = ["--topics", str(args.topics), "--sampler", args.sampler, "--workers", str(args.workers)]
         command = [*budgets.OOC, "plan", str(self.path), *what, "--memory", budget, "--json"]
         return json.loads(subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
 
     def measure(self, budget: str, limit: str) -> dict[str, Any]:
-        """Train under a budget; returns means over its iterations, with the checkpoints that fall due.
+        """Train under a budget; returns means over iterations, including the checkpoints that fall due.
 
-        Not of the first, which meets a cold cache, nor of the last, in which there always is a checkpoint.
+        The first iteration, with a cold cache, and the last, which always has a checkpoint, are left out.
         """
         planned = self.plan(budget)
         run = self.scratch / f"run-{budget}"
@@ -110,7 +111,7 @@ class OutOfCoreBenchmark:
         }
 
     def recover(self, budget: str) -> dict[str, Any]:
-        """Kill a training when it has done some iterations; returns how long it takes to go on."""
+        """Kill a training after some iterations, resume it, and return the seconds until it continues."""
         run = self.scratch / "killed"
         budgets.drop_cache(self.path)
         process = budgets.start(["train", "lda", str(self.path), str(run), *self.how(), "--memory", budget])
@@ -142,9 +143,9 @@ def lines_of(run: Path) -> list[str]:
 
 
 def predicted(row: dict[str, Any], tokens: int) -> Iterator[list[str]]:
-    """Of memory, bytes of local state moved and seconds: what was planned, what was measured, how far that is off.
+    """Return planned and measured memory, bytes of local state moved, and seconds, with the ratios.
 
-    State in memory is moved in checkpoints only, of which not every iteration has one.
+    State in memory is only moved in checkpoints, which not every iteration has.
     """
     plan = row["planned"]
     moved = (
@@ -164,7 +165,7 @@ def predicted(row: dict[str, Any], tokens: int) -> Iterator[list[str]]:
 
 
 def describe(found: list[dict[str, Any]], tokens: int, disk: DiskSpeed) -> Iterator[str]:
-    """The report of the budgets."""
+    """Return the report of the budgets as text."""
     yield f"disk: {disk.reading / 1e6:,.0f} MB/s read while {disk.writing / 1e6:,.0f} MB/s are written"
     rows = [
         [

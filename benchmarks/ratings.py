@@ -1,4 +1,4 @@
-"""Ratings for benchmarks: drawn with the popularity and the habits of film ratings, and cut into three parts."""
+"""Ratings for benchmarks: simulated to resemble ratings of films, and split into three parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ _CHUNK = 1 << 20
 
 
 class RatingArrays(NamedTuple):
-    """users, items: uint32 (N,). values: float32 (N,)."""
+    """Ratings as arrays.
+
+    users, items: uint32 (N,).
+    values: float32 (N,).
+    """
 
     users: np.ndarray
     items: np.ndarray
@@ -23,11 +27,11 @@ class RatingArrays(NamedTuple):
 
 
 class UserHabits:
-    """Users and items, and what they are like.
+    """Parameters of simulated users and items.
 
-    How many ratings a user gives is log-normal, how popular an item is falls off as a power law cut short (as in
-    MovieLens); a rating is a mean, two biases, a product of planted factors, and noise, to the next half star from half
-    a star to five.
+    The number of ratings per user is log-normal, and the popularity of items follows a truncated power law (as in
+    MovieLens). A rating is a mean plus two biases, a product of planted factors, and noise, rounded to half stars from
+    0.5 to 5.
     """
 
     def __init__(self, users: int, items: int, seed: int) -> None:
@@ -43,7 +47,7 @@ class UserHabits:
         self._factors = [random.normal(0, 0.4, (side, _RANK)).astype(np.float32) for side in (users, items)]
 
     def pairs(self, count: int) -> np.ndarray:
-        """int64 (count,), user * items + item; some come again."""
+        """Return random pairs as user * items + item, int64 (count,), with repetitions."""
         users, items = (
             np.minimum(np.searchsorted(cumulated, self.random.random(count)), cumulated.size - 1)
             for cumulated in (self._users, self._items)
@@ -51,7 +55,7 @@ class UserHabits:
         return users * self._items.size + items
 
     def rate(self, pairs: np.ndarray) -> RatingArrays:
-        """What is given for some pairs."""
+        """Return the ratings of some pairs."""
         sides = pairs // self._items.size, pairs % self._items.size
         values = self.random.normal(3.5, 0.75, pairs.size).astype(np.float32)
         for biases, numbers in zip(self._biases, sides, strict=True):
@@ -65,7 +69,7 @@ class UserHabits:
 
 
 def draw(users: int, items: int, ratings: int, seed: int = 0) -> RatingArrays:
-    """Ratings by `UserHabits`, each pair of user and item once."""
+    """Draw ratings by `UserHabits`, with each pair of user and item at most once."""
     habits, pairs = UserHabits(users, items, seed), np.empty(0, np.int64)
     while pairs.size < ratings:
         pairs = np.unique(np.concatenate([pairs, habits.pairs(3 * (ratings - pairs.size) + 1000)]))
@@ -73,14 +77,16 @@ def draw(users: int, items: int, ratings: int, seed: int = 0) -> RatingArrays:
 
 
 def stream(users: int, items: int, ratings: int, seed: int = 0) -> Iterator[RatingArrays]:
-    """Ratings by `UserHabits`, some millions at a time; pairs may come again."""
+    """Yield ratings by `UserHabits`, some millions at a time; pairs may be repeated."""
     habits = UserHabits(users, items, seed)
     for first in range(0, ratings, 4 * _CHUNK):
         yield habits.rate(habits.pairs(min(4 * _CHUNK, ratings - first)))
 
 
 def cut(ratings: RatingArrays, seed: int = 0) -> dict[str, RatingArrays]:
-    """Parts to train on, to choose settings by, and to test on; in the latter users and items that are trained on."""
+    """Split ratings into parts for training, validation and testing; the latter two only have users and items of the
+    training part.
+    """
     order = np.random.default_rng(seed).permutation(ratings.users.size)
     bounds = (np.cumsum([0, *_PARTS.values()]) * order.size).astype(np.int64)
     parts = {
@@ -95,14 +101,14 @@ def cut(ratings: RatingArrays, seed: int = 0) -> dict[str, RatingArrays]:
 
 
 def write_tsv(some: Iterable[RatingArrays], path: Path) -> None:
-    """Lines of user, item and rating."""
+    """Write lines of user, item and rating."""
     with path.open("wb") as file:
         for ratings in some:
             polars.DataFrame(ratings._asdict()).write_csv(file, include_header=False, separator="\t")
 
 
 def read_tsv(path: Path) -> RatingArrays:
-    """Ratings from lines of user, item and rating, numbered from 0 in the order of the numbers they have there."""
+    """Read lines of user, item and rating; users and items are numbered from 0 in the order of their ids."""
     table = np.loadtxt(path, np.float64, usecols=(0, 1, 2))
     users, items = (np.unique(table[:, side], return_inverse=True)[1].astype(np.uint32) for side in (0, 1))
     return RatingArrays(users, items, table[:, 2].astype(np.float32))

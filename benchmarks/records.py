@@ -1,5 +1,6 @@
-"""What a contestant is told and what it leaves: a `TopicModelSpec`, a `ContestantRecord`, and counts at each
-checkpoint."""
+"""Specification that a contestant gets (`TopicModelSpec`), and what it returns: a `ContestantRecord`, and counts at
+each checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +17,13 @@ COUNT_FILES = {"sizes": np.int64, "words": np.uint32, "counts": np.float64}
 
 @dataclass(frozen=True)
 class TopicModelSpec:
-    """What a contestant is to do. Paths: `corpus` and `dataset` hold the same documents, `out` is an empty directory.
+    """Specification for a contestant.
 
-    variant: sampler and proposals of ooc ("two-phase:2"), parallel scheme of tomotopy. documents: how many to train
-    on, the first ones; 0 means all. checkpoints: iterations (passes over the documents), ascending.
+    `corpus` and `dataset` are paths of the same documents; `out` is an empty directory.
+
+    variant: sampler and proposals of ooc ("two-phase:2"), or parallel scheme of tomotopy.
+    documents: number of documents to train on, from the first; 0 for all.
+    checkpoints: iterations (passes over the documents), ascending.
     """
 
     corpus: str
@@ -37,7 +41,10 @@ class TopicModelSpec:
 
 @dataclass
 class TopicCheckpoint:
-    """Topics after some iterations. counts: a trained model of ooc, or a file of `save_counts`."""
+    """Topics after some iterations.
+
+    counts: path of a model trained by ooc, or of a file written by `save_counts`.
+    """
 
     iteration: int
     seconds: float
@@ -46,10 +53,11 @@ class TopicCheckpoint:
 
 @dataclass
 class ContestantRecord:
-    """What a contestant reports.
+    """Report of a contestant.
 
-    tokens: it trained on. seconds: of each iteration. intervals: when it trained, on the monotonic clock, so that
-    memory can be looked up.
+    tokens: number of training tokens.
+    seconds: time of each iteration.
+    intervals: times of training on the monotonic clock, by which memory samples are selected.
     """
 
     tokens: int = 0
@@ -60,23 +68,23 @@ class ContestantRecord:
 
     @contextmanager
     def training(self) -> Iterator[None]:
-        """Everything inside counts as training for the memory."""
+        """Count the context as training in the memory measurement."""
         began = time.monotonic()
         yield
         self.intervals.append((began, time.monotonic()))
 
     @contextmanager
     def timed(self, iterations: int = 1) -> Iterator[None]:
-        """The time inside is that of some iterations."""
+        """Count the time of the context as that of some iterations."""
         began = time.perf_counter()
         yield
         self.seconds += [(time.perf_counter() - began) / iterations] * iterations
 
 
 def save_counts(path: Path, rows: Iterator[tuple[np.ndarray, np.ndarray]]) -> str:
-    """Write the topics one after the other, so that saving takes no memory that training would be blamed for.
+    """Write the topics one by one, so that saving does not increase the peak memory.
 
-    rows: the words of each topic, and how many of their tokens it has.
+    rows: for each topic, its words and their numbers of tokens.
     """
     path.mkdir()
     with ExitStack() as stack:

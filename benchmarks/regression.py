@@ -1,4 +1,4 @@
-"""Sparse regression in memory: ooc beside celer, skglm, adelie, scikit-learn and LIBLINEAR in one run.
+"""Compare sparse regression in memory by ooc, celer, skglm, adelie, scikit-learn and LIBLINEAR.
 
     python -m benchmarks.regression --data DIRECTORY
     python -m benchmarks.regression --cells sparse/100 correlated/100 --scale 1
@@ -62,7 +62,10 @@ _OWN = 0.9  # of the cores, which are then counted as all there
 
 
 class SolverProcess:
-    """A process that solves. limit: seconds that an answer may take; after one that took longer it is ended."""
+    """A process that solves problems.
+
+    limit: maximum seconds per answer, after which the process is ended.
+    """
 
     def __init__(self, name: str, directory: Path, workers: int, limit: float) -> None:
         self.name, self.limit = name, limit
@@ -88,7 +91,7 @@ class SolverProcess:
         self._process.wait()
 
     def ask(self, levels: np.ndarray, tolerance: float, limit: float) -> dict[str, Any] | None:
-        """Its answer; None if it failed or took longer than `limit` seconds."""
+        """Return the answer of the process; None if it failed or exceeded `limit` seconds."""
         self.begin(levels, tolerance)
         return self.answer(limit)
 
@@ -105,7 +108,7 @@ class SolverProcess:
         return json.loads(line) if line else None
 
     def calibrate(self, levels: np.ndarray, targets: np.ndarray, first: float) -> bool:
-        """Look for the loosest tolerance with which it reaches the targets; whether there is one."""
+        """Find the loosest tolerance with which a contestant reaches the targets; returns whether there is one."""
         self.records, self.best, self.tolerance = [], math.inf, first
         self.ask(levels[:: max(levels.size // _SOME, 1)], first, _COMPILING)
         stuck = 0
@@ -123,7 +126,7 @@ class SolverProcess:
 
 
 class RegressionCase:
-    """One problem, and the levels that it is solved for."""
+    """One problem, and the lambdas for which it is solved."""
 
     def __init__(self, name: str, directory: Path) -> None:
         self.name, self.directory = name, directory
@@ -138,7 +141,7 @@ class RegressionCase:
         self.initial = np.full(self.levels.size, start)
 
     def compete(self, tolerance: float, args: argparse.Namespace) -> dict[str, Any]:
-        """What each contestant takes until its gap is that share of the initial one."""
+        """Return the seconds that each contestant takes until its gap is the given fraction of the initial gap."""
         targets = tolerance * self.initial
         with ExitStack() as stack:
             ours = [
@@ -168,7 +171,7 @@ class RegressionCase:
             return self._result(tolerance, ours, peers, args) | {"seconds_at_once": at_once}
 
     def _at_once(self, several: list[SolverProcess], tolerance: float) -> float:
-        """Seconds that the slowest takes if several solve at the same time."""
+        """Return the seconds of the slowest process if several solve at the same time."""
         for one in several:
             one.begin(self.levels, tolerance)
         answers = [one.answer(one.limit) for one in several]
@@ -193,8 +196,9 @@ class RegressionCase:
 
 
 def compare(result: dict[str, Any]) -> dict[str, Any]:
-    """Ratios of times, for each clock: medians over the turns, of ooc to the best peer, and of one worker to more, also
-    of the turns only in which the cores were all there."""
+    """Return ratios of times for each clock: medians over turns of ooc to the best other program, and of one worker to
+    several, also over only the turns in which all cores were available.
+    """
     found: dict[str, Any] = {}
     for clock in CLOCKS:
         seconds: dict[str, list[float]] = result[clock]
@@ -211,7 +215,7 @@ def compare(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_all_cores(seconds: dict[str, list[float]], at_once: list[float]) -> dict[str, Any]:
-    """What the cores were worth in each turn, and how much faster several workers were where that was all of them."""
+    """Return the cores available in each turn, and the speed-up by several workers in the turns with all cores."""
     name = max((name for name in seconds if name.startswith("ooc, ")), default="", key=_workers)
     if not (name and at_once and "ooc" in seconds):
         return {}

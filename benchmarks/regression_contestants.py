@@ -1,4 +1,4 @@
-"""Who competes in `benchmarks.regression`, each in a process of its own that has the problem mapped.
+"""Contestants of `benchmarks.regression`, each in a separate process with the problem memory-mapped.
 
     python -m benchmarks.regression_contestants NAME DIRECTORY WORKERS
 
@@ -24,8 +24,9 @@ from benchmarks.regression_problems import RegressionProblem, read
 
 
 class LevelSolutions(NamedTuple):
-    """For each level: coefficients, float (p,) or sparse (p, 1), and what the contestant has found in the direction of
-    a dual point, float (n,), if it has more than the residual."""
+    """Solutions for each lambda: coefficients, float (p,) or sparse (p, 1), and the direction of the contestant's own
+    dual point, float (n,), if it has one other than the residual.
+    """
 
     coefficients: list[Any]
     duals: list[np.ndarray] | None = None
@@ -60,7 +61,7 @@ def scikit_learn(problem: RegressionProblem, levels: np.ndarray, tolerance: floa
 
 
 def liblinear(problem: RegressionProblem, levels: np.ndarray, tolerance: float, _: int) -> LevelSolutions:
-    """By scikit-learn."""
+    """Solve with LIBLINEAR through scikit-learn."""
     from sklearn.linear_model import LogisticRegression
 
     options: dict[str, Any] = {"l1_ratio": 1, "solver": "liblinear", "fit_intercept": False, "max_iter": 10**4}
@@ -126,8 +127,9 @@ DOUBLE = "64"  # after the name of a contestant: it is given float64, as float32
 
 
 def gaps(problem: RegressionProblem, found: LevelSolutions, levels: np.ndarray) -> np.ndarray:
-    """float64 (k,): between the objective, losses being summed, and that of the better one of two dual points: the
-    residual, scaled until it is one, and what a contestant has found in the direction of another."""
+    """Return duality gaps, float64 (k,), of summed losses, with the better of two dual points: the scaled residual, and
+    the contestant's own.
+    """
     coefficients = table(found.coefficients)
     residuals, losses = residuals_and_losses(problem, scores(problem, coefficients))
     scales = np.minimum(1.0, levels / largest_slopes(problem, residuals))
@@ -141,19 +143,19 @@ def gaps(problem: RegressionProblem, found: LevelSolutions, levels: np.ndarray) 
 
 
 def table(coefficients: list[Any]) -> scipy.sparse.csc_array:
-    """float64 (p, k)."""
+    """Return the coefficients as an array, float64 (p, k)."""
     columns = [b if scipy.sparse.issparse(b) else b[:, None] for b in coefficients]
     return scipy.sparse.hstack([scipy.sparse.csc_array(b) for b in columns], "csc", np.float64)
 
 
 def scores(problem: RegressionProblem, coefficients: scipy.sparse.csc_array) -> np.ndarray:
-    """float64 (n, k)."""
+    """Return the scores of the rows, float64 (n, k)."""
     chosen = np.unique(coefficients.indices)
     return np.asarray(problem.x[:, chosen].astype(np.float64) @ coefficients[chosen].toarray())
 
 
 def residuals_and_losses(problem: RegressionProblem, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float64 (n, k) and (k,)."""
+    """Return the residuals, float64 (n, k), and losses, float64 (k,)."""
     y = problem.y[:, None]
     if problem.loss == "squared":
         return y - scores, 0.5 * ((y - scores) ** 2).sum(axis=0)
@@ -161,7 +163,7 @@ def residuals_and_losses(problem: RegressionProblem, scores: np.ndarray) -> tupl
 
 
 def largest_slopes(problem: RegressionProblem, residuals: np.ndarray) -> np.ndarray:
-    """float64 (k,): max_j |x_j . residual|, in float64, some columns at a time."""
+    """Return max_j |x_j . residual|, float64 (k,), computed in float64 for a few columns at a time."""
     columns = problem.x.T
     return np.max(
         [
@@ -173,7 +175,7 @@ def largest_slopes(problem: RegressionProblem, residuals: np.ndarray) -> np.ndar
 
 
 def dual_objectives(problem: RegressionProblem, points: np.ndarray) -> np.ndarray:
-    """float64 (k,): of points (n, k); -inf of those that are none of the dual problem."""
+    """Return the dual objectives of points (n, k), float64 (k,); -inf for infeasible points."""
     y = problem.y[:, None]
     if problem.loss == "squared":
         return (points * y).sum(axis=0) - 0.5 * (points**2).sum(axis=0)
@@ -184,7 +186,7 @@ def dual_objectives(problem: RegressionProblem, points: np.ndarray) -> np.ndarra
 
 
 def given_to(name: str, problem: RegressionProblem) -> RegressionProblem:
-    """The problem as a contestant likes it best, that it does not have to make copies."""
+    """Return the problem in the memory layout that a contestant can use without copying."""
     x = problem.x.astype(np.float64) if name.endswith(DOUBLE) else problem.x
     if name.startswith("liblinear"):
         x = np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.tocsr()

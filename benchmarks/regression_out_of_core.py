@@ -1,4 +1,5 @@
-"""Sparse regression out of core: the same path of a Lasso under several memory budgets, from a cold page cache.
+"""Sparse regression out of core: solve the same Lasso path under several memory budgets, starting with a cold page
+cache.
 
     python -m benchmarks.regression_out_of_core --columns 2e6 --entries 375 --memory 1.5GB 8GB --limit 2GB none
     python -m benchmarks.regression_out_of_core --rows 1e5 --columns 1e7 --entries 100 --memory 4GB --limit 4GB
@@ -45,7 +46,9 @@ def options() -> argparse.Namespace:
 
 
 def write_design(path: Path, rows: int, columns: int, entries: int) -> Design:
-    """Columns of normal numbers, one in each of so many bands of rows; y is of some of them, and noise."""
+    """Write a design with normal entries, one in each band of rows of each column, and y, a sum of some columns plus
+    noise.
+    """
     random, width = np.random.default_rng(0), max(_BLOCK // (8 * entries), 1)
     active = random.choice(columns, _ACTIVE, replace=False).tolist()
     weights = dict(zip(active, random.standard_normal(_ACTIVE), strict=True))
@@ -79,7 +82,7 @@ def _block(random: np.random.Generator, rows: int, width: int, entries: int) -> 
 
 
 def measure(design: Design, run: Path, budget: str, limit: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Follow the path under a budget."""
+    """Solve the path under one budget."""
     how = ["--path", str(args.path), "--tolerance", str(args.tolerance), "--no-standardize"]
     how += ["--workers", str(args.workers), "--quiet"]
     found = budgets.train(["lasso", *how], design.path, run, budget, limit)

@@ -1,4 +1,4 @@
-"""The regressions of `benchmarks.regression`: designs drawn at random, and real data.
+"""Problems of `benchmarks.regression`: simulated designs and real data.
 
 A problem is a directory with y.npy and X, dense (x.npy, columns contiguous, float32) or sparse (arrays of a csc matrix,
 float32): contestants map what they do not copy.
@@ -23,7 +23,12 @@ _SPARSE = ("data", "indices", "indptr")
 
 @dataclass
 class RegressionProblem:
-    """x: (n, p), columns contiguous, or of format csc. y: float64 (n,). loss: "squared" or "logistic"."""
+    """A regression problem.
+
+    x: (n, p), with contiguous columns, or in CSC format.
+    y: float64 (n,).
+    loss: "squared" or "logistic".
+    """
 
     x: Any
     y: np.ndarray
@@ -41,7 +46,7 @@ class RegressionProblem:
 
 
 def read(directory: Path) -> RegressionProblem:
-    """Arrays are maps, copied where they are written to: celer takes no array that it could not write to."""
+    """Map the arrays of a problem, copy-on-write, as celer requires writable arrays."""
     facts = json.loads((directory / "problem.json").read_text())
     y = np.load(directory / "y.npy")
     if (directory / "x.npy").exists():
@@ -55,7 +60,8 @@ def read(directory: Path) -> RegressionProblem:
 def sparse(
     scale: float, replaced: int, rows: int = 50_000, columns: int = 1_000_000, entries: int = 10
 ) -> RegressionProblem:
-    """Columns of so many entries, normal numbers in rows at random; so many of them differ from the column before.
+    """Return columns with a given number of normal entries in random rows, of which `replaced` differ from the previous
+    column's.
 
     The correlation of neighbours is 1 - replaced / entries.
     """
@@ -73,7 +79,7 @@ def sparse(
 
 
 def dense(scale: float, rows: int = 463, columns: int = 500_000) -> RegressionProblem:
-    """Independent normal numbers, float32."""
+    """Return independent normal numbers, float32."""
     random = np.random.default_rng(0)
     x = random.standard_normal((int(columns * scale), rows), np.float32).T
     return RegressionProblem(x, _response(x, random), "squared")
@@ -86,7 +92,7 @@ def _response(x: Any, random: np.random.Generator, active: int = 100) -> np.ndar
 
 
 def abstracts(data: Path) -> RegressionProblem:
-    """tf-idf of 25,000 abstracts; is one of mathematics?"""
+    """Return tf-idf of 25,000 abstracts, and whether each is about mathematics."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     with gzip.open(data / "arxiv25k.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -97,7 +103,7 @@ def abstracts(data: Path) -> RegressionProblem:
 
 
 def newsgroups(data: Path) -> RegressionProblem:
-    """tf-idf of newsgroups, one class against the rest."""
+    """Return tf-idf of newsgroup posts, and whether each belongs to one class."""
     from sklearn.datasets import load_svmlight_file
 
     with gzip.open(data / "20news.train.svm.gz") as lines:
@@ -106,14 +112,14 @@ def newsgroups(data: Path) -> RegressionProblem:
 
 
 def mice(data: Path) -> RegressionProblem:
-    """Genotypes, standardised, and a phenotype."""
+    """Return standardised genotypes and a phenotype."""
     with np.load(data / "dense" / "mice.npz") as arrays:
         y = arrays["pheno"][:, list(arrays["pheno_names"]).index("Obesity.BMI")]
         return RegressionProblem(_standardised(arrays["X"]), y - y.mean(), "squared")
 
 
 def tumours(data: Path) -> RegressionProblem:
-    """Gene expression, standardised, and two classes."""
+    """Return standardised gene expression and two classes."""
     with np.load(data / "dense" / "singh.npz") as arrays:
         return RegressionProblem(
             _standardised(arrays["X"]), (arrays["y"] == arrays["y"].max()).astype(np.float64), "logistic"
@@ -140,7 +146,11 @@ REAL: dict[str, Callable[[Path], RegressionProblem]] = {
 
 
 def make(name: str, scale: float, data: Path | None) -> RegressionProblem:
-    """scale: of the rows and columns of those that are drawn. data: where the real data are."""
+    """Write the problems.
+
+    scale: factor for the numbers of rows and columns of simulated problems.
+    data: directory of the real data.
+    """
     if name in DRAWN:
         return DRAWN[name](scale)
     if data is None:

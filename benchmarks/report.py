@@ -1,4 +1,4 @@
-"""What a run of the LDA benchmark says: ratios, tables, curves."""
+"""Report of the LDA benchmark: ratios, tables, curves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Result = dict[str, Any]
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers depend on."""
+    """Return the properties of this machine that affect the results."""
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text(encoding="utf-8").splitlines() if facts.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -43,7 +43,9 @@ def _version(package: str) -> str | None:
 
 
 def seconds_to(result: Result, target: float) -> float | None:
-    """Training seconds to a held-out likelihood, interpolated between checkpoints; None if it was not reached."""
+    """Return the training seconds to a held-out likelihood, interpolated between checkpoints; None if it was not
+    reached.
+    """
     before = None
     for point in result["checkpoints"]:
         if point["likelihood"] >= target:
@@ -69,7 +71,7 @@ def compare(results: list[Result]) -> None:
 
 
 def _against(result: Result, reference: Result) -> Result:
-    """Ratios to the reference; who has trained on fewer documents is compared in speed only."""
+    """Return the ratios to the reference; contestants that trained on fewer documents are only compared by speed."""
     ratios = {"tokens_per_s_ratio": result["tokens_per_s"] / reference["tokens_per_s"]}
     if result["subset"]:
         return ratios
@@ -93,7 +95,7 @@ def describe_machine(facts: dict[str, Any]) -> list[str]:
 
 
 def describe(facts: dict[str, Any], settings: dict[str, Any], results: list[Result]) -> str:
-    """The whole report as text."""
+    """Return the report as text."""
     lines = [
         *describe_machine(facts),
         f"{settings['corpus']}: {settings['documents']:,} documents, {settings['tokens']:,} tokens, "
@@ -146,7 +148,7 @@ def _speed_rows(results: list[Result]) -> Iterator[list[str]]:
 
 
 def _likelihood_rows(results: list[Result]) -> Iterator[list[str]]:
-    """A row for each checkpoint, a column for each contestant."""
+    """Return a row for each checkpoint, with a column for each contestant."""
     iterations = sorted({point["iteration"] for result in results for point in result["checkpoints"]})
     yield ["iterations", *(f"{_name(result)}, {result['workers']}" for result in results)]
     for iteration in iterations:
@@ -178,7 +180,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def table(rows: Iterable[list[str]]) -> list[str]:
-    """Rows of cells as lines of text, in columns."""
+    """Format rows of cells as lines of aligned text."""
     cells = list(rows)
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     return [
@@ -216,7 +218,7 @@ def _remarks(results: list[Result]) -> Iterator[str]:
 
 
 def plot(results: list[Result], path: Path) -> None:
-    """Held-out likelihood against training seconds: a column for each K, a row for each number of workers."""
+    """Plot held-out likelihood against training seconds, with a column for each K and a row for each worker count."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,4 +1,5 @@
-"""A ring of machines: network namespaces with a core each, on links shaped to a rate, started by `ooc launch`.
+"""Benchmark a ring of machines, simulated as network namespaces with one core each on links of a limited rate, and
+started by `ooc launch`.
 
     python -m benchmarks.ring --corpus /data/ring --json ring.json
     python -m benchmarks.ring --corpus /data/ring --real docword.arxiv300k.txt.gz
@@ -67,7 +68,7 @@ def options() -> argparse.Namespace:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Exit unless this machine can do what is asked for."""
+    """Exit unless this machine can run the requested benchmark."""
     if args.iterations < 2:
         raise SystemExit(f"--iterations {args.iterations}: at least 2, as the first does not count")
     for tool in ("ip", "tc", "taskset", "nsenter"):
@@ -88,8 +89,10 @@ def corpus(args: argparse.Namespace, folder: Path) -> CorporaDirectory:
 
 
 def planned_bytes(data: CorporaDirectory, topics: int, ranks: int, iterations: int) -> list[int]:
-    """What all ranks are expected to send in each iteration; the first has the start, in which a slice goes round with
-    the tokens of the ranks that it has been at."""
+    """Return the bytes that all ranks are expected to send in each iteration.
+
+    The first iteration includes the initialization, in which slices travel with the tokens of the ranks visited so far.
+    """
     options = {"topics": topics, "alpha": default_alpha(topics), "beta": DEFAULT_BETA, "seed": 0}
     dataset = Dataset(Path(data.shards(ranks).format(rank=0)))
     shares = (dataset.whole.frequencies * been // ranks for been in range(1, ranks))

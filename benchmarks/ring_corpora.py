@@ -1,4 +1,4 @@
-"""What the benchmark of rings trains on: a dataset, its shards, and held-out documents of the same words."""
+"""Data of the ring benchmark: a dataset, its shards, and held-out documents with the same vocabulary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CorporaDirectory(NamedTuple):
         return self.folder / "held-out"
 
     def shards(self, ranks: int) -> str:
-        """The path of the shard of each of some ranks, with {rank} in it; made unless they are there."""
+        """Return the path of the shards for a number of ranks, with {rank} in it; create them unless they exist."""
         together = self.folder / f"{ranks}-shards"
         if not together.exists():
             _ooc("shard", self.whole, together, "--shards", ranks)
@@ -37,7 +37,7 @@ class CorporaDirectory(NamedTuple):
 
 
 def synthetic(folder: Path, tokens: int, words: int, topics: int, held_out: int) -> CorporaDirectory:
-    """Documents drawn from planted topics, and more of the same topics; made unless they are there."""
+    """Create simulated training and held-out documents from the same planted topics, unless they exist."""
     data = _in(folder / f"synthetic-{tokens}-{words}-{topics}")
     common = ["--vocabulary", words, "--topics", topics, "--length", LENGTH]
     if not data.whole.exists():
@@ -49,7 +49,7 @@ def synthetic(folder: Path, tokens: int, words: int, topics: int, held_out: int)
 
 
 def real(folder: Path, source: Path, held_out: int) -> CorporaDirectory:
-    """A UCI bag of words but for its last documents, which are held out; made unless they are there."""
+    """Create a dataset from a UCI file, holding out its last documents, unless it exists."""
     data = _in(folder / f"{source.name.partition('.txt')[0]}-{held_out}")
     if not (data.whole.exists() and data.held_out.exists()):
         corpus, vocabulary = corpora.load_any(source, None)

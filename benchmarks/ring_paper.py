@@ -1,4 +1,4 @@
-"""What `ooc plan` makes of the speeds that the benchmark of rings measured, for more machines than there are."""
+"""Extrapolate to more machines with `ooc plan`, given the speeds that the ring benchmark measured."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _BUDGET = 1 << 40  # bytes: what is not there is given all that it takes
 
 
 def extrapolate(dataset: Dataset, topics: int, speed: float, link: float) -> list[tuple[str, dict[str, Any]]]:
-    """Plans for the corpus divided among machines, and for one as large as this on each of them.
+    """Return plans for the corpus divided among machines, and for one such corpus on each machine.
 
-    speed: tokens a second of a worker. link: bytes a second.
+    speed: tokens per second of a worker.
+    link: bytes per second.
     """
     corpora = {"this corpus, divided": lambda machines: machines, "as much on each": lambda machines: 1}
     return [
@@ -28,7 +29,7 @@ def extrapolate(dataset: Dataset, topics: int, speed: float, link: float) -> lis
 
 
 def plan_paper(dataset: Dataset, share: int, machines: int, topics: int, speed: float, link: float) -> dict[str, Any]:
-    """The plan of machines with one worker and a share of such a corpus each."""
+    """Return the plan for machines with one worker each and a share of the corpus."""
     paper = HypotheticalCorpus(
         tokens=dataset.tokens // share,
         documents=max(dataset.documents // share, 1),
@@ -48,7 +49,7 @@ def plan_paper(dataset: Dataset, share: int, machines: int, topics: int, speed: 
 
 
 def described(plans: list[tuple[str, dict[str, Any]]]) -> Iterator[str]:
-    """A table of them, and the last one in full, with what it assumes."""
+    """Return a table of plans, and the last plan in full, with its assumptions."""
     yield "On paper, with one worker on each machine: ooc plan"
     rows = [
         ["", "machines", "M tokens", "iteration s", "limited by", "network s", "MB sent", "M tokens/s", "MB of each"]

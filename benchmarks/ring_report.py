@@ -1,4 +1,4 @@
-"""What the benchmark of rings says."""
+"""Report of the ring benchmark."""
 
 from __future__ import annotations
 
@@ -15,45 +15,48 @@ Planned = Mapping[int, Sequence[int]]  # bytes that so many ranks are to send in
 
 
 def seconds(result: Result) -> list[float]:
-    """Of each iteration; those of the first begin when the training does."""
+    """Return the seconds of each iteration; the first one is counted from the start of the training."""
     ends = [line["elapsed_s"] for line in result["lines"]]
     return [end - before for before, end in zip([0.0, *ends], ends, strict=False)]
 
 
 def sent(result: Result) -> list[int]:
-    """Bytes that all ranks sent in each iteration."""
+    """Return the bytes that all ranks sent in each iteration."""
     ends = [line["bytes_sent"] for line in result["lines"]]
     return [end - before for before, end in zip([0, *ends], ends, strict=False)]
 
 
 def waiting(result: Result) -> list[float]:
-    """The share of each iteration in which ranks waited for the network."""
+    """Return the fraction of each iteration in which ranks waited for the network."""
     return [line["network_s"] / took for line, took in zip(result["lines"], seconds(result), strict=True)]
 
 
 def s_errors(result: Result) -> list[float]:
-    """Of each iteration, the mean of its macro-steps."""
+    """Return the s-error of each iteration, averaged over its macro-steps."""
     return [line["s_error"] for line in result["lines"]]
 
 
 def speed(result: Result) -> float:
-    """Tokens a second, in the median over the iterations without the first, which begins with a start."""
+    """Return the median of tokens per second over the iterations, except the first, which has the initialization."""
     return statistics.median([line["tokens_per_s"] for line in result["lines"]][1:])
 
 
 def sampling_speed(result: Result) -> float:
-    """Tokens a second of a rank while it samples, in the median likewise."""
+    """Return the median of tokens per second of a rank while it samples, without the first iteration."""
     tokens = result["lines"][0]["samples_processed"] / result["ranks"]
     return statistics.median([tokens / line["sampling_s"] for line in result["lines"]][1:])
 
 
 def late(values: Sequence[float]) -> Sequence[float]:
-    """Those after the tenth iteration, or the last if there are none."""
+    """Return the iterations after the tenth, or the last one if there are none."""
     return values[DENSE:] or values[-1:]
 
 
 def describe(rounds: Sequence[dict[str, Result]], planned: Planned) -> Iterator[str]:
-    """The report. rounds: the results of all contestants, by their keys."""
+    """Return the report.
+
+    rounds: results of all contestants, by their keys.
+    """
     yield from table(_rows(rounds))
     yield "Means over rounds, of memory the most. Speeds: the median of the iterations without the first. Network, the"
     yield f"share of an iteration in which ranks wait for it, and s_error: largest after iteration {DENSE}. Held-out:"
@@ -99,7 +102,7 @@ def _rows(rounds: Sequence[dict[str, Result]]) -> Iterator[list[str]]:
 
 
 def _asked(rounds: Sequence[dict[str, Result]], planned: Planned) -> Iterator[list[str]]:
-    """What a ring of several has to be like, as far as its contestants are there."""
+    """Yield a row for each requirement on a ring of several ranks: the required and the measured value."""
     there = rounds[0]
 
     def ratios(of: str, to: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""The contestants of the benchmark of rings: how each is started, and what it leaves."""
+"""Contestants of the ring benchmark: how each is started, and the results that are collected."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ FOUR = 4  # ranks, for what they hold: where there are fewer cores some share on
 
 
 class RingContestant(NamedTuple):
-    """way: "train", without a ring; "launch", a machine for each rank; "loopback", all at one machine; or "mpi".
-    ranks: 0 for as many as are asked for."""
+    """A way to train.
+
+    way: "train" for no ring; "launch" for one machine per rank; "loopback" for all ranks on one machine; or "mpi".
+    ranks: number of ranks; 0 for the requested number.
+    """
 
     name: str
     way: str
@@ -50,7 +53,11 @@ OF_RANK = "BENCHMARK_RANK"  # in the environment of a rank's processes
 
 
 class RingRunSettings(NamedTuple):
-    """What every contestant is told. ranks: of those that have several. memory: of a rank."""
+    """Settings of every contestant.
+
+    ranks: number of ranks of contestants with several.
+    memory: memory limit of a rank.
+    """
 
     ranks: int
     topics: int
@@ -59,7 +66,7 @@ class RingRunSettings(NamedTuple):
 
 
 class RingRuns:
-    """Trainings of the same documents. Each rank is pinned to a core, with all its processes."""
+    """Trainings on the same documents. Each rank is pinned to a core, with all its processes."""
 
     def __init__(self, machines: NamespaceMachines, data: CorporaDirectory, settings: RingRunSettings) -> None:
         self._machines, self._data, self._settings = machines, data, settings
@@ -67,7 +74,9 @@ class RingRuns:
         self._pythons = [self._python(rank) for rank in range(machines.count)]
 
     def _python(self, rank: int) -> Path:
-        """An interpreter with these sources that stays on the core of a rank, and tells whose it is."""
+        """Return an interpreter with these sources that is pinned to the core of a rank and marks its processes with
+        the rank.
+        """
         cores = sorted(os.sched_getaffinity(0))
         path = self._machines.folder / f"python-{rank}"
         start = f"PYTHONPATH={ROOT} {OF_RANK}={rank} exec taskset -c {cores[rank % len(cores)]} {sys.executable}"
@@ -86,7 +95,9 @@ class RingRuns:
         return path
 
     def run(self, contestant: RingContestant) -> dict[str, Any]:
-        """Train and evaluate; returns lines of the metrics, the most that each rank held, the held-out likelihood."""
+        """Train and evaluate; returns the lines of the metrics, the peak memory of each rank, and the held-out
+        likelihood.
+        """
         ranks, home = contestant.ranks or self._settings.ranks, self._machines.places[0]
         with self._log.open("wb") as log:
             command = self._command(contestant, ranks)
@@ -142,7 +153,7 @@ class RingRuns:
 
 
 def watch_ranks(process: subprocess.Popen[bytes], ranks: int) -> list[int]:
-    """Wait for a process; returns the most bytes that the processes of each rank held, of those below this one."""
+    """Wait for a process; returns the peak memory of each rank's processes among its descendants."""
     most = [0] * ranks
     while process.poll() is None:
         began = time.monotonic()
@@ -155,7 +166,7 @@ def watch_ranks(process: subprocess.Popen[bytes], ranks: int) -> list[int]:
 
 
 def _of_ranks() -> dict[int, list[int]]:
-    """The processes below this one that an interpreter of a rank began, by rank."""
+    """Return the descendants of this process that were started by the interpreter of each rank."""
     found: dict[int, list[int]] = {}
     for process in psutil.Process().children(recursive=True):
         try:

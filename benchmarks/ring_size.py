@@ -1,4 +1,5 @@
-"""How a ring grows on one machine: how long its ranks take to meet by a key, a sum over all, and a rank's memory.
+"""Measure how the cost of a ring grows with its ranks on one machine: seconds of the rendezvous, seconds of a sum over
+all ranks, and memory per rank.
 
     python -m benchmarks.ring_size --ranks 2 8 32 64
 
@@ -52,7 +53,7 @@ def options() -> argparse.Namespace:
 
 
 def take_part(member: dict[str, Any]) -> None:
-    """Be a rank: say that it has started, wait for all others to have, and print what was measured."""
+    """Run as a rank: report the start, wait for all ranks, and print the measurements."""
     before = getrusage(RUSAGE_SELF).ru_maxrss
     print(json.dumps("started"), flush=True)
     sys.stdin.readline()
@@ -75,7 +76,10 @@ def take_part(member: dict[str, Any]) -> None:
 
 
 def measure(ranks: int, numbers: int, rounds: int) -> Result:
-    """One ring. numbers: of the array that is summed."""
+    """Measure one ring.
+
+    numbers: size of the array that is summed.
+    """
     with tempfile.TemporaryDirectory() as folder:
         key = Path(folder, "ring.key")
         key.touch(0o600)

@@ -1,4 +1,5 @@
-"""How fast slices go from one process to another of the same machine: over TCP, plain and encrypted, and over MPI.
+"""Measure the speed of sending slices between two processes on one machine: over TCP, plain and encrypted, and over
+MPI.
 
     python -m benchmarks.ring_transport --megabytes 1 4 8
 
@@ -51,7 +52,9 @@ def options() -> argparse.Namespace:
 
 
 def exchange(ring: Ring, size: int, count: int, both_ways: bool) -> tuple[float, float]:
-    """Seconds of the clock, and of this process on a processor, until rank 1 (and 0) has received all slices."""
+    """Return the elapsed seconds and the processor seconds of this process until rank 1 (and 0) has received all
+    slices.
+    """
     data, room = memoryview(b"slice" * -(-size // 5))[:size], memoryview(bytearray(size))
 
     def send() -> None:
@@ -71,7 +74,7 @@ def exchange(ring: Ring, size: int, count: int, both_ways: bool) -> tuple[float,
 
 
 def join(member: dict[str, Any]) -> Ring:
-    """The ring of this process, whose credentials come on standard input."""
+    """Return the ring of this process, whose credentials are read from standard input."""
     if not member:
         return mpi.join()
     own = RankCredentials(**json.load(sys.stdin))
@@ -80,7 +83,7 @@ def join(member: dict[str, Any]) -> Ring:
 
 
 def be_member(args: argparse.Namespace) -> None:
-    """Print seconds for each size of slices."""
+    """Run as a rank: print the seconds for each size of slices."""
     ring = join(args.member)
     found = []
     for megabytes in args.megabytes:
@@ -92,12 +95,12 @@ def be_member(args: argparse.Namespace) -> None:
 
 
 def mpiexec() -> str | None:
-    """That beside this interpreter, as the package mpich has it, or the system's."""
+    """Return the path of mpiexec: from the package mpich in this environment, or the system's."""
     return shutil.which("mpiexec", path=Path(sys.executable).parent) or shutil.which("mpiexec")
 
 
 def start(transport: str, command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """The processes of both ranks, or the one that starts them."""
+    """Start the processes of both ranks, or the process that starts them."""
     if transport == "MPI":
         command = [str(mpiexec()), "-n", "2", *command, "--member", "{}"]
         yield subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -122,7 +125,7 @@ def start(transport: str, command: Sequence[str]) -> Iterator[subprocess.Popen[s
 
 
 def measure(transport: str, args: argparse.Namespace) -> list[tuple[float, float]]:
-    """Seconds of the clock, and of processors in all, for each size of slices."""
+    """Return the elapsed seconds and the total processor seconds for each size of slices."""
     command = [sys.executable, "-m", "benchmarks.ring_transport", "--gigabytes", str(args.gigabytes)]
     command += ["--both-ways"] * args.both_ways + ["--megabytes", *map(str, args.megabytes)]
     printed = ""
@@ -137,7 +140,7 @@ def measure(transport: str, args: argparse.Namespace) -> list[tuple[float, float
 
 
 def results(args: argparse.Namespace) -> list[Result]:
-    """Medians over the rounds, in each of which all transports have their turn."""
+    """Return medians over rounds, in each of which all transports take a turn."""
     there = [name for name in TRANSPORTS if name != "MPI" or mpiexec()]
     rounds = [{name: measure(name, args) for name in there} for _ in range(args.rounds)]
     bits = 8 * args.gigabytes * (2 if args.both_ways else 1)

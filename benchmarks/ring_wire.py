@@ -1,4 +1,5 @@
-"""Rows of words on the wire: as 8-byte entries, in bytes of seven bits, as they travel, and both compressed by zstd.
+"""Compare encodings of word rows for the network: 8-byte entries, base-128 bytes, the encoding in use, and zstd
+compression.
 
     python -m benchmarks.ring_wire early/model late/model --rate 1Gbps
 
@@ -30,7 +31,7 @@ PACKET = 1 << 19  # entries of a packet
 
 
 class PacketForm(NamedTuple):
-    """Of all packets: bytes, and seconds of a core to make and to read them."""
+    """Cost of one encoding over all packets: bytes, and processor seconds to encode and to decode."""
 
     name: str
     bytes: int
@@ -40,7 +41,7 @@ class PacketForm(NamedTuple):
 
 @kernel
 def write_rows(offsets, topics, counts, data):
-    """Write rows as they travel, see `samplers.lda.rotating_rows`; returns the bytes written."""
+    """Encode rows as they are sent, see `samplers.lda.rotating_rows`; returns the number of bytes written."""
     at = 0
     for word in range(offsets.size - 1):
         first, before = at + SIZE_BYTES, np.int64(-1)
@@ -56,7 +57,7 @@ def write_rows(offsets, topics, counts, data):
 
 @kernel
 def read_rows(data, size, entries):
-    """Read them again: entries, uint32 (n, 2), topics and counts; returns how many."""
+    """Decode rows to entries, uint32 (n, 2), topics and counts; returns the number of entries."""
     at, filled = 0, 0
     while at < size:
         end, topic = at + SIZE_BYTES + read_size(data, at), np.int64(-1)
@@ -70,7 +71,7 @@ def read_rows(data, size, entries):
 
 
 def timed(work: Callable[[], Any], rounds: int) -> tuple[Any, float]:
-    """What it returns, and the least seconds of this core that it took."""
+    """Return the result of a function, and the minimum processor seconds over some rounds."""
     least = float("inf")
     for _ in range(rounds):
         began = time.process_time()
@@ -80,7 +81,7 @@ def timed(work: Callable[[], Any], rounds: int) -> tuple[Any, float]:
 
 
 def packets(rows: TopicCountRows) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Offsets, topics and counts of some words after the other."""
+    """Yield offsets, topics and counts of consecutive groups of words."""
     starts = np.searchsorted(rows.offsets, np.arange(0, rows.offsets[-1], PACKET))
     for first, last in zip(starts, [*starts[1:], rows.offsets.size - 1], strict=True):
         mine = slice(int(rows.offsets[first]), int(rows.offsets[last]))
@@ -88,7 +89,10 @@ def packets(rows: TopicCountRows) -> Iterator[tuple[np.ndarray, np.ndarray, np.n
 
 
 def forms_of(offsets: np.ndarray, topics: np.ndarray, counts: np.ndarray, rounds: int) -> Iterator[PacketForm]:
-    """The forms of one packet; raises RuntimeError if one does not come out as it went in."""
+    """Yield the cost of each encoding of one packet.
+
+    Raises RuntimeError if a packet is not restored exactly.
+    """
     entries = np.stack((topics, counts), axis=1).astype(np.uint32)
     frequencies = np.diff(np.append(0, np.cumsum(counts, dtype=np.int64))[offsets])
     data, again = np.zeros(max_packed_bytes(frequencies, int(topics.max()) + 1), np.uint8), np.zeros_like(entries)
@@ -107,7 +111,10 @@ def forms_of(offsets: np.ndarray, topics: np.ndarray, counts: np.ndarray, rounds
 
 
 def compressed(name: str, data: bytes, level: int, rounds: int) -> PacketForm:
-    """By zstd; raises RuntimeError if that does not give back what it got."""
+    """Return the cost of zstd compression.
+
+    Raises RuntimeError if the data are not restored exactly.
+    """
     press, free = zstandard.ZstdCompressor(level=level), zstandard.ZstdDecompressor()
     small, make_s = timed(lambda: press.compress(data), rounds)
     whole, read_s = timed(lambda: free.decompress(small), rounds)
@@ -117,7 +124,7 @@ def compressed(name: str, data: bytes, level: int, rounds: int) -> PacketForm:
 
 
 def compare(model: SavedTopicModel, rounds: int) -> list[PacketForm]:
-    """The forms of all rows of a model."""
+    """Return the cost of each encoding over all rows of a model."""
     each = [list(forms_of(*packet, rounds)) for packet in packets(model.words)]
     return [
         PacketForm(same[0].name, sum(f.bytes for f in same), sum(f.make_s for f in same), sum(f.read_s for f in same))

@@ -1,4 +1,4 @@
-"""Running rules of the dynamic engine: objective against the data processed, and against time."""
+"""Run rules of the dynamic engine, and record the objective against the data processed and against time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ _LOOKS = 10  # at the objective, in a pass over the data
 
 
 class RoundsProblem(NamedTuple):
-    """A design, the program that is run on it, and the penalty. best: the least objective, as far as known."""
+    """A design, its program and its penalty.
+
+    best: smallest known objective.
+    """
 
     design: Design
     spec: ProgramSpec
@@ -29,26 +32,26 @@ class RoundsProblem(NamedTuple):
 
     @property
     def samples(self) -> int:
-        """Of one pass over the data."""
+        """Return the number of samples in one pass over the data."""
         return self.design.rows * self.design.columns if self.design.dense else self.design.entries
 
 
 class ObjectiveCurve(NamedTuple):
-    """Passes over the data, seconds, and objectives, before the first round and some times after that."""
+    """Passes over the data, seconds and objectives, before the first round and at several later times."""
 
     passes: list[float]
     seconds: list[float]
     objectives: list[float]
 
     def to_excess(self, problem: RoundsProblem, excess: float) -> tuple[float, float] | None:
-        """Passes and seconds until so much of what there is to gain is left; None if it never was so little."""
+        """Return passes and seconds until the excess fell to a fraction of the initial excess; None if it did not."""
         for passes, seconds, left in zip(self.passes, self.seconds, self.excess(problem), strict=True):
             if left <= excess:
                 return passes, seconds
         return None
 
     def excess(self, problem: RoundsProblem) -> list[float]:
-        """What is left to gain, as a share of what there was at first."""
+        """Return the excess over the best objective, as a fraction of the initial excess."""
         whole = self.objectives[0] - problem.best
         return [(objective - problem.best) / whole for objective in self.objectives]
 
@@ -58,12 +61,12 @@ class ObjectiveCurve(NamedTuple):
 
 
 def shotgun(parallel: int, seed: int) -> SelectionRule:
-    """Parameters at random, without a check, and no round before the one before it is done."""
+    """Return the rule of Shotgun: random parameters, without a check, and without overlapping rounds."""
     return SelectionRule("random", parallel, parallel, None, pipeline=RoundPipeline(1, 1, 1), seed=seed)
 
 
 def penalised(design: Design, spec: ProgramSpec, ratio: float, workers: int) -> RoundsProblem:
-    """The penalty is so much of the least for which all coefficients are 0."""
+    """Return a problem whose penalty is a fraction of the smallest penalty for which all coefficients are 0."""
     with DynamicEngine(design, spec, SelectionRule(), workers) as engine:
         engine.hold()
         begin(engine, 0.0)
@@ -73,7 +76,7 @@ def penalised(design: Design, spec: ProgramSpec, ratio: float, workers: int) -> 
 
 
 def begin(engine: DynamicEngine, penalty: float) -> None:
-    """Start from coefficients of 0."""
+    """Start with coefficients of 0."""
     engine.program.begin(engine.arrays, engine.columns, penalty)  # type: ignore[attr-defined]
 
 
@@ -86,8 +89,11 @@ def run(
     *,
     least: float = 0.0,
 ) -> ObjectiveCurve:
-    """Do rounds of a rule for so many passes over the data, unless the excess falls below `least` or the objective
-    doubles. kept: gets the coefficients, float64 (p,), whenever the objective is looked at."""
+    """Run rounds of a rule for a number of passes over the data, until the excess falls below `least` or the objective
+    doubles.
+
+    kept: list that receives the coefficients, float64 (p,), at each evaluation of the objective.
+    """
     rounds = max(int(problem.design.columns / rule.parallel / _LOOKS), 1)
     curve = ObjectiveCurve([0.0], [0.0], [])
     by_priority = rule.schedule == "priority"
@@ -113,19 +119,19 @@ def look(engine: DynamicEngine, curve: ObjectiveCurve, kept: list[np.ndarray] | 
 
 
 def is_over(curve: ObjectiveCurve, problem: RoundsProblem, least: float) -> bool:
-    """Whether no more is to be learnt: it has converged, or diverged."""
+    """Return whether the run has converged or diverged."""
     last = curve.objectives[-1]
     return not last < 2 * curve.objectives[0] or curve.excess(problem)[-1] < least
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that it takes."""
+    """Return the seconds that a function takes."""
     began = time.monotonic()
     work()
     return time.monotonic() - began
 
 
 def solved(problem: RoundsProblem, rule: SelectionRule, passes: float, workers: int) -> RoundsProblem:
-    """The same problem, with the least objective that a long run without overlapping rounds finds."""
+    """Return the problem with the smallest objective of a long run without overlapping rounds."""
     careful = rule._replace(pipeline=RoundPipeline(1, 4, 1))
     return problem._replace(best=min(run(problem, careful, passes, workers).objectives))

@@ -1,5 +1,4 @@
-"""Bytes of the rows of counts n_kw: all dense, all hash tables, or the mixture that `samplers.lda.word_topic_rows` lays
-out.
+"""Compute the memory of word rows: all dense, all hash tables, or the mixture that `samplers.lda.word_topic_rows` uses.
 
 Words follow Zipf's law, or have the frequencies of a dataset. Nothing is allocated: the layout says it all.
 """
@@ -15,19 +14,19 @@ from samplers.lda.word_topic_rows import DENSE, row_layout
 
 
 def zipf(vocabulary: int, tokens: int) -> np.ndarray:
-    """int64 (V,): frequencies ~ 1 / rank that sum to about `tokens`."""
+    """Return frequencies ~ 1 / rank that sum to about `tokens`, int64 (V,)."""
     weights = 1.0 / np.arange(1, vocabulary + 1)
     return np.maximum(np.rint(weights / weights.sum() * tokens), 1).astype(np.int64)
 
 
 def table_bytes(frequencies: np.ndarray, topics: int) -> int:
-    """Bytes if every row were a table with room for twice its topics."""
+    """Return the bytes if every row were a hash table with twice as many slots as topics."""
     most = np.minimum(frequencies, topics)
     return int(8 * (2 ** np.ceil(np.log2(2 * np.maximum(most, 1)))).sum())
 
 
 def line(name: str, frequencies: np.ndarray, topics: int) -> str:
-    """A row of the table."""
+    """Return one row of the table."""
     layout = row_layout(frequencies, topics)
     dense = layout.masks == DENSE
     sizes = (4 * frequencies.size * topics, table_bytes(frequencies, topics), 4 * layout.dense + 8 * layout.tables)

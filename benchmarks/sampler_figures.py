@@ -1,4 +1,4 @@
-"""Figures of `benchmarks.samplers`, from the metrics of its runs."""
+"""Figures of `benchmarks.samplers`, drawn from the metrics of its runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LINES = {"": "-", "cycle": "-", "word": ":", "doc": "--"}  # by proposals
 
 
 def draw(found: dict[str, Any], directory: Path) -> None:
-    """Write all figures that there are results for."""
+    """Draw all figures for which there are results."""
     if results := found["samplers"]:
         draw_likelihood(results, "elapsed_s", "sampling time, s", directory / "likelihood-by-seconds.png")
         draw_likelihood(results, "iteration", "iteration", directory / "likelihood-by-iteration.png")
@@ -32,7 +32,7 @@ def draw(found: dict[str, Any], directory: Path) -> None:
 
 
 def draw_likelihood(results: list[Result], x: str, label: str, path: Path) -> None:
-    """A row for each K, a column for each part of the likelihood."""
+    """Plot the likelihood, with a row for each K and a column for each of its parts."""
     rows = by_topics(results)
     figure, axes = plt.subplots(len(rows), len(PARTS), figsize=(14, 4 * len(rows)), squeeze=False, layout="constrained")
     for row, (topics, group) in zip(axes, rows.items(), strict=True):
@@ -45,7 +45,7 @@ def draw_likelihood(results: list[Result], x: str, label: str, path: Path) -> No
 
 
 def draw_cost(results: list[Result], path: Path) -> None:
-    """A row for each K: seconds an iteration, and non-zeros of the model."""
+    """Plot seconds per iteration and the number of nonzeros of the model, with a row for each K."""
     rows, style = by_topics(results), sampler_style(results)
     figure, axes = plt.subplots(len(rows), 2, figsize=(12, 4 * len(rows)), squeeze=False, layout="constrained")
     for (left, right), (topics, group) in zip(axes, rows.items(), strict=True):
@@ -58,7 +58,7 @@ def draw_cost(results: list[Result], path: Path) -> None:
 
 
 def draw_modes(results: list[Result], path: Path) -> None:
-    """Rotation, data-parallel with its limit, and the s-error of rotation."""
+    """Plot rotation, data parallelism with its limit, and the s-error of rotation."""
     figure, axes = plt.subplots(1, 3, figsize=(15, 4.5), layout="constrained")
     rotation = [result for result in results if result["mode"] == "rotation"]
     others = [result for result in results if result["mode"] != "rotation"]
@@ -82,21 +82,21 @@ def plot(axis: Any, results: Iterable[Result], curve: Curve, style: Style) -> No
 
 
 def plain_ticks(axis: Any) -> None:
-    """Label a logarithmic axis at 1, 2, 5, 10, ..., without powers."""
+    """Label a logarithmic axis with the numbers 1, 2, 5, 10, ... instead of powers."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
 
 
 def save(figure: Any, labelled: Any, path: Path) -> None:
-    """Write a figure whose legend is that of one of its axes."""
+    """Write a figure with the legend of one of its axes."""
     figure.legend(*labelled.get_legend_handles_labels(), loc="outside right upper")
     figure.savefig(path, dpi=120)
     plt.close(figure)
 
 
 def field(x: str, y: str, *, x_unit: float = 1.0, y_unit: float = 1.0) -> Curve:
-    """A field of the metrics against another, where both were recorded."""
+    """Return a function that takes the points of one metric against another from a result."""
 
     def curve(result: Result) -> tuple[list[float], list[float]]:
         lines = [line for line in result["lines"] if y in line]
@@ -110,7 +110,7 @@ def iteration_times(result: Result) -> tuple[list[float], list[float]]:
 
 
 def sampler_style(results: list[Result]) -> Style:
-    """A colour for each sampler, the same in all figures; a line of its own for each kind of proposals."""
+    """Return a style with a color for each sampler, the same in all figures, and a line for each kind of proposals."""
     names = list(dict.fromkeys(result["sampler"].partition(":")[0] for result in results))
 
     def style(result: Result) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def sampler_style(results: list[Result]) -> Style:
 
 
 def mode_style(results: list[Result]) -> Style:
-    """A colour for each number of workers; frozen has none."""
+    """Return a style with a color for each number of workers; frozen has none."""
     numbers = list(dict.fromkeys(result["workers"] for result in results))
 
     def style(result: Result) -> dict[str, Any]:
@@ -134,5 +134,5 @@ def mode_style(results: list[Result]) -> Style:
 
 
 def colour(number: int) -> dict[str, Any]:
-    """The number-th colour; the first lines are wider, so that they show below others that cover them."""
+    """Return the color with a given number; the first lines are wider, so that they remain visible below others."""
     return {"color": f"C{number}", "linewidth": max(3.5 - number, 1)}

@@ -1,4 +1,4 @@
-"""Tables of `benchmarks.samplers`, from the metrics of its runs."""
+"""Tables of `benchmarks.samplers`, computed from the metrics of its runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTS = {LIKELIHOOD: "log-likelihood", f"doc_{LIKELIHOOD}": "document part", f"w
 
 
 def describe(found: dict[str, Any]) -> Iterator[str]:
-    """What was found as text."""
+    """Return the results as text."""
     settings = found["settings"]
     yield (
         f"{settings['corpus']}: {settings['documents']:,} documents, {settings['tokens']:,} tokens, "
@@ -68,7 +68,7 @@ def by_topics(results: Iterable[Result]) -> dict[int, list[Result]]:
 
 
 def evaluated(result: Result) -> list[dict[str, Any]]:
-    """The lines of the iterations after which the likelihood was evaluated."""
+    """Return the lines of the iterations at which the likelihood was evaluated."""
     return [line for line in result["lines"] if LIKELIHOOD in line]
 
 
@@ -77,12 +77,12 @@ def seconds_per_iteration(result: Result) -> list[float]:
 
 
 def common_likelihood(results: list[Result]) -> float:
-    """The best likelihood that all of them reach."""
+    """Return the best likelihood that all runs reach."""
     return min(max(line[LIKELIHOOD] for line in evaluated(result)) for result in results)
 
 
 def amount_to(result: Result, amount: str, target: float) -> float:
-    """The `amount`, a field of the metrics, at which a likelihood was reached for the first time, interpolated."""
+    """Return the value of a metrics field at which a likelihood was first reached, interpolated."""
     lines = evaluated(result)
     best = np.maximum.accumulate([line[LIKELIHOOD] for line in lines])
     reached = int(np.argmax(best >= target))

@@ -1,4 +1,4 @@
-"""The samplers of LDA beside each other, and two ways to run one on many workers: figures of two papers, redrawn.
+"""Compare the samplers of LDA, and two ways to run one sampler on many workers, with figures like those of two papers.
 
     python -m benchmarks.samplers docword.20news.txt.gz --output figures
 
@@ -72,7 +72,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 class SamplerBenchmark:
-    """The corpus, and the runs on it."""
+    """The corpus and the runs on it."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
         self.args, self.scratch = args, scratch
@@ -89,7 +89,7 @@ class SamplerBenchmark:
         }
 
     def compare_samplers(self) -> Iterator[Result]:
-        """Every sampler with every K, as `ooc train lda --workers 1` runs it."""
+        """Run every sampler with every K, as `ooc train lda --workers 1` does."""
         args = self.args
         if not args.samplers:
             return
@@ -105,7 +105,9 @@ class SamplerBenchmark:
                 yield {"sampler": label, "topics": topics, "lines": lines}
 
     def compare_modes(self) -> Iterator[Result]:
-        """Rotation and data-parallel with every number of simulated workers, frozen with the most."""
+        """Run rotation and data parallelism with every number of simulated workers, and frozen rows with the largest
+        number.
+        """
         args = self.args
         for workers in args.simulated_workers:
             path = self.scratch / "dataset-for-workers"
@@ -123,7 +125,9 @@ class SamplerBenchmark:
     def run(
         self, dataset: Dataset, spec: ProgramSpec, iterations: int, *, workers: int, seconds: float | None = None
     ) -> list[dict[str, Any]]:
-        """Train; returns the metrics. The first iteration, which compiles, is done whatever time it takes."""
+        """Train; returns the metrics. The first iteration, which includes compilation, does not count towards the time
+        limit.
+        """
         run = create_run(self.scratch / "run", dataset, spec, iterations=1, evaluate_every=self.args.evaluate_every)
         plan = make_plan(dataset, spec.build(dataset), workers, memory.available_memory())
         train(run, plan, quiet=True)
@@ -143,7 +147,7 @@ def say(text: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run what the arguments, by default those of the command line, ask for."""
+    """Run the benchmarks that the arguments select; by default, arguments come from the command line."""
     args = options(arguments)
     facts = machine()
     args.output.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""N workers simulated on one machine: model-parallel rotation (STRADS) against data parallelism (YahooLDA).
+"""Simulate N workers on one machine: model-parallel rotation (STRADS) against data parallelism (YahooLDA).
 
 A worker is a shard of documents. What matters for the progress of a data sample is which counts a worker sees, not
 when: so the N shards may be sampled by any number of processes. Topics of documents are always exact; SparseLDA, which
@@ -35,7 +35,7 @@ from samplers.lda.programs import SparseLda, sampler_spec
 
 
 class DataParallelSparseLda(SparseLda):
-    """SparseLDA whose every part of a block is sampled on a copy of all rows."""
+    """SparseLDA in which each part of a block is sampled with its own copy of all rows."""
 
     def __init__(self, dataset: Dataset, **options: Any) -> None:
         super().__init__(dataset, update="data-parallel", **options)
@@ -50,14 +50,17 @@ MODES = ("rotation", "data-parallel", "frozen")
 
 
 def mode_spec(mode: str, options: dict[str, Any]) -> ProgramSpec:
-    """The program of one of MODES. options: those of every sampler of LDA."""
+    """Return the program for one of MODES.
+
+    options: options of every LDA sampler.
+    """
     if mode == "data-parallel":
         return ProgramSpec(f"{__name__}:{DataParallelSparseLda.__name__}", options)
     return sampler_spec("sparselda", options, {"update": "data-parallel" if mode == "frozen" else mode})
 
 
 def write_for_workers(path: Path, corpus: Corpus, vocabulary: list[str], workers: int, seed: int) -> Dataset:
-    """Write the dataset of one block, with a slice and a part of it for each of the simulated workers."""
+    """Write a dataset with one block that has a slice and a part for each simulated worker."""
     dataset = write_corpus(
         path,
         corpus.offsets,

@@ -1,4 +1,4 @@
-"""scikit-learn's own tests of Lasso, elastic net and logistic regression, with the estimators of ooc in their place.
+"""Run scikit-learn's own tests of Lasso, elastic net and logistic regression on the estimators of ooc.
 
     python -m benchmarks.sklearn_tests
     python -m benchmarks.sklearn_tests -k positive
@@ -38,19 +38,19 @@ ROUNDING, NUMBERS = "rounding", "numbers"
 
 
 class TestFits:
-    """The fits of estimators of ooc in the test that runs, and what they failed with: a search goes on after that."""
+    """Fits of ooc estimators in the current test, and their errors, after which parameter searches continue."""
 
     number = 0
     failures: ClassVar[list[Exception]] = []
 
 
 class _RecordedFit:
-    """What all of them have: `standardize` is of ooc only."""
+    """Mixin of the replaced estimators; `standardize` is a parameter of ooc only."""
 
     standardize = False
 
     def keep(self, given: dict[str, Any]) -> None:
-        """Keep the arguments of `__init__`, each under its name, as estimators do."""
+        """Store the arguments of `__init__` under their names, as estimators do."""
         self.__dict__ |= {name: value for name, value in given.items() if name not in ("self", "__class__")}
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
@@ -125,7 +125,7 @@ class LogisticRegression(_RecordedFit, logistic.LogisticRegression):
 
 
 class TestOutcomes:
-    """A plugin of pytest: how each test ended that has fitted an estimator of ooc, or tried to make one."""
+    """pytest plugin that records the outcome of each test that creates or fits an ooc estimator."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, str, str]] = []  # name, outcome, reason
@@ -148,7 +148,7 @@ class TestOutcomes:
 
 
 def judged(error: BaseException) -> tuple[str, str]:
-    """Outcome and reason."""
+    """Return the outcome and its reason."""
     text, chain = str(error).strip(), [error, *TestFits.failures]
     if reason := next(filter(None, map(lacking, chain)), None):
         return LACKING, reason
@@ -164,7 +164,7 @@ def judged(error: BaseException) -> tuple[str, str]:
 
 
 def lacking(error: BaseException) -> str | None:
-    """What ooc lacks for there not to have been this error, if that is so."""
+    """Return the feature missing in ooc that explains an error, or None."""
     text = str(error)
     if found := re.search(r"unexpected keyword argument '(\w+)'", text):
         return found[1]

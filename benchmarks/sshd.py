@@ -1,4 +1,4 @@
-"""A real sshd for tests and benchmarks, with keys made for it, and what a client needs to reach it."""
+"""Run a real sshd for tests and benchmarks, with new keys and a client configuration."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def free_port() -> int:
 
 
 def make_keys(folder: Path) -> None:
-    """Keys of a host and of a user, in files `host` and `user`."""
+    """Create keys of a host and of a user in the files `host` and `user`."""
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
 
@@ -31,9 +31,10 @@ def make_keys(folder: Path) -> None:
 def serve(
     folder: Path, address: str, port: int, prefix: Sequence[str] = (), more: str = ""
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """sshd with the keys in a folder, started by a command that begins with `prefix`; it ends with all its sessions.
+    """Run sshd with the keys in a folder until the end of the context, which also ends its sessions.
 
-    more: lines of its configuration.
+    prefix: words that precede the command.
+    more: additional configuration lines.
     """
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)
@@ -53,7 +54,7 @@ def serve(
 
 
 def client_config(folder: Path, hosts: dict[str, tuple[str, int]]) -> Path:
-    """For `ssh -F`, given address and port of each host."""
+    """Return the configuration for `ssh -F`, given address and port of each host."""
     known = folder / "known_hosts"
     key = (folder / "host.pub").read_text()
     known.write_text("".join(f"[{address}]:{port} {key}{address} {key}" for address, port in hosts.values()))
@@ -65,7 +66,7 @@ def client_config(folder: Path, hosts: dict[str, tuple[str, int]]) -> Path:
 
 
 def wait_for(config: Path, names: Sequence[str], prefix: Sequence[str] = ()) -> None:
-    """Until all hosts can be reached."""
+    """Wait until all hosts can be reached."""
     for name in names:
         deadline = time.monotonic() + 30
         command = [*prefix, "ssh", "-F", str(config), "-o", "BatchMode=yes", name, "true"]

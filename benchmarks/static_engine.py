@@ -1,4 +1,4 @@
-"""What the optimisations of the static engine bring: figures 8 and 9 of the STRADS paper in kind.
+"""Measure the effect of each optimisation of the static engine, like figures 8 and 9 of the STRADS paper.
 
     python -m benchmarks.static_engine docword.arxiv300k.txt.gz --topics 1000 --output figures
 
@@ -73,7 +73,7 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def load(args: argparse.Namespace, scratch: Path) -> Dataset:
-    """The corpus as a dataset; one that is a dataset is taken as it is, unless some of its documents are asked for."""
+    """Return the corpus as a dataset; a dataset is used as it is, unless only some of its documents are requested."""
     if args.corpus.is_dir() and not args.documents:
         return Dataset(args.corpus)
     corpus, vocabulary = corpora.load_any(args.corpus, None)
@@ -83,7 +83,7 @@ def load(args: argparse.Namespace, scratch: Path) -> Dataset:
 
 
 def compare(args: argparse.Namespace, dataset: Dataset, scratch: Path) -> list[Result]:
-    """Have all variants do the same iterations in turn; returns seconds and likelihoods of each."""
+    """Run all variants for the same iterations in turn; returns seconds and likelihoods of each."""
     prior = {"topics": args.topics, "alpha": default_alpha(args.topics), "beta": DEFAULT_BETA, "seed": args.seed}
     spec = sampler_spec(args.sampler, prior, {})
     program = spec.build(dataset)
@@ -111,7 +111,7 @@ def compare(args: argparse.Namespace, dataset: Dataset, scratch: Path) -> list[R
 
 
 def seconds_of_iteration(engine: StaticEngine, *, checkpoint: bool) -> float:
-    """Do an iteration; returns how long it took, with the commit if there is one."""
+    """Run one iteration; returns its duration, including a commit if there is one."""
     began = time.monotonic()
     for phase in range(len(engine.program.phases)):
         engine.step(checkpoint=checkpoint and phase == len(engine.program.phases) - 1)
@@ -121,7 +121,7 @@ def seconds_of_iteration(engine: StaticEngine, *, checkpoint: bool) -> float:
 
 
 def describe(results: list[Result], tokens: int) -> Iterator[str]:
-    """Lines for a reader. The first iteration, which meets cold caches, is left out."""
+    """Return the results as text, without the first iteration, which has cold caches."""
     same = results[0]["seconds"][1:]
     yield f"{'':24}{'M tokens/s':>12}{'x its speed':>14}{'s more':>10}"
     for result in results:
@@ -135,7 +135,7 @@ def describe(results: list[Result], tokens: int) -> Iterator[str]:
 
 
 def draw(results: list[Result], dataset: Dataset, path: Path) -> None:
-    """Four panels, see the head of this file."""
+    """Draw the four panels described in the module docstring."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -165,7 +165,7 @@ def say(text: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run what the arguments, by default those of the command line, ask for."""
+    """Run the benchmark; by default, arguments come from the command line."""
     args = options(arguments)
     facts = machine()
     args.output.mkdir(parents=True, exist_ok=True)

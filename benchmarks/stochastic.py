@@ -1,4 +1,5 @@
-"""The stochastic engine: speed of compiled functions, classes beside scikit-learn, and what many workers come to.
+"""Benchmark the stochastic engine: speed of compiled functions, classification beside scikit-learn, and the effect of
+many workers.
 
     python -m benchmarks.stochastic DATA [--output DIR] [--json FILE]
 
@@ -49,7 +50,7 @@ def options() -> argparse.Namespace:
 
 @reordered_kernel
 def by_hand(offsets, columns, values, labels, classes, weights, squares, rate, scores):
-    """The loop that one would write: a pass of AdaGrad over samples, all arrays as they are."""
+    """Run a pass of AdaGrad over samples in a hand-written loop; all arrays are changed in place."""
     one = np.float32(1.0)
     last = weights.shape[0] - 1
     for sample in range(labels.size):
@@ -71,7 +72,9 @@ def by_hand(offsets, columns, values, labels, classes, weights, squares, rate, s
 
 
 def compare_loops(train: SampleSubset, rate: float) -> dict[str, float]:
-    """Processor seconds of a pass by the engine's compiled function and by hand, in turn; the median of their ratio."""
+    """Return the processor seconds per pass of the engine's compiled function and of the hand-written loop, and the
+    median of their ratio.
+    """
     program = SoftmaxProgram(train.samples, parallelism=1, rate=rate)
     arrays = {name: np.zeros(spec.shape, spec.dtype) for name, spec in program.shared_arrays().items()}
     block, classes = train.samples.block(0), np.array(train.samples.index.labels)
@@ -101,7 +104,7 @@ def processor_seconds(work: Callable[[], None]) -> float:
 
 
 def workers(train: SampleSubset, rate: float) -> dict[str, Any]:
-    """The loss after each pass, of several degrees of parallelism, reweighted and averaged."""
+    """Return the loss after each pass for several degrees of parallelism, with reweighting and with averaging."""
     found = {}
     for degree in DEGREES:
         for strategy in ("reweight", "average") if degree > 1 else ("reweight",):
@@ -116,7 +119,7 @@ def workers(train: SampleSubset, rate: float) -> dict[str, Any]:
 
 
 def passes_to(losses: list[float], target: float) -> float:
-    """Passes to a loss, interpolated in its logarithm; infinite if it was not reached."""
+    """Return the number of passes to a loss, interpolated in its logarithm; infinity if it was not reached."""
     for number, loss in enumerate(losses):
         if loss <= target:
             if number == 0:
@@ -152,7 +155,7 @@ def describe(found: dict[str, Any]) -> Iterator[str]:
 
 
 def draw(found: dict[str, Any], directory: Path) -> None:
-    """Losses by passes of all degrees, and errors by seconds."""
+    """Plot losses against passes for all degrees, and errors against seconds."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""Multi-class regression beside its peers: contestants, how they are told their rates, and what they come to.
+"""Contest of multi-class linear models: contestants, choice of their learning rates, and results.
 
 The rate of steps, or the penalty, and the number of passes are chosen for each contestant by the last fifth of the
 samples to train on, in an order of their own. Then it has all of them, in as many orders as there are turns.
@@ -33,8 +33,11 @@ Line = tuple[float, float]  # seconds of training so far, the error
 
 
 class StochasticContestant(NamedTuple):
-    """run: trains with a value and a seed; yields a line after each pass, or one at the end. all_passes: whether that
-    one is of all passes."""
+    """A contestant.
+
+    run: function that trains with a parameter value and a seed; yields a line after each pass, or one line at the end.
+    all_passes: whether the single line covers all passes.
+    """
 
     run: Callable[[SampleSubset, SampleSubset, float, int], Iterator[Line]]
     values: Sequence[float]
@@ -42,7 +45,7 @@ class StochasticContestant(NamedTuple):
 
 
 class ChosenValue(NamedTuple):
-    """By the samples that were left out: value of the contestant, and lines that it needs."""
+    """Parameter value chosen on the validation samples, and the number of lines to train for."""
 
     value: float
     lines: int
@@ -67,7 +70,7 @@ def ours(loss: str) -> StochasticContestant:
 
 
 def estimator(loss: str) -> StochasticContestant:
-    """The same in this process, as SGDClassifier is used: each pass begins with the matrix."""
+    """Return the contestant that trains the ooc estimator in this process, by one `partial_fit` per pass."""
 
     def run(train: SampleSubset, test: SampleSubset, rate: float, seed: int) -> Iterator[Line]:
         from samplers import SoftmaxRegression
@@ -80,7 +83,7 @@ def estimator(loss: str) -> StochasticContestant:
 
 
 def gradient_descent(loss: str) -> StochasticContestant:
-    """scikit-learn's SGDClassifier, one class against the rest, with its defaults but for the loss and the penalty."""
+    """Return the contestant scikit-learn SGDClassifier, one-vs-rest, with defaults except the loss and the penalty."""
 
     def run(train: SampleSubset, test: SampleSubset, penalty: float, seed: int) -> Iterator[Line]:
         from sklearn.linear_model import SGDClassifier
@@ -100,7 +103,7 @@ def pass_by_pass(model: Any, train: SampleSubset, test: SampleSubset) -> Iterato
 
 
 def all_passes(loss: str) -> StochasticContestant:
-    """SGDClassifier told of all passes at once, which is how it is fastest."""
+    """Return the contestant SGDClassifier that runs all passes in one call, its fastest use."""
 
     def run(train: SampleSubset, test: SampleSubset, penalty: float, seed: int) -> Iterator[Line]:
         from sklearn.linear_model import SGDClassifier
@@ -112,7 +115,7 @@ def all_passes(loss: str) -> StochasticContestant:
 
 
 def batch(solver: str) -> StochasticContestant:
-    """scikit-learn's LogisticRegression by a solver: where it ends."""
+    """Return the contestant scikit-learn LogisticRegression with a solver that runs until it converges."""
 
     def run(train: SampleSubset, test: SampleSubset, inverse: float, seed: int) -> Iterator[Line]:
         from sklearn.linear_model import LogisticRegression
@@ -133,7 +136,7 @@ def error_of(model: Any, test: SampleSubset) -> float:
 
 
 def vowpal(train: SampleSubset, test: SampleSubset, rate: float, seed: int) -> Iterator[Line]:
-    """vowpal-wabbit, one class against the rest, from its own binary cache: its text has been parsed before."""
+    """Train vowpal-wabbit, one-vs-rest, from its own binary cache, so that parsing text is not timed."""
     from vowpalwabbit import Workspace
 
     classes = np.unique(train.y)
@@ -152,7 +155,7 @@ def vowpal(train: SampleSubset, test: SampleSubset, rate: float, seed: int) -> I
 
 
 def vowpal_lines(part: SampleSubset) -> Iterator[str]:
-    """The samples as vowpal-wabbit reads them, without their labels."""
+    """Return the samples in the text format of vowpal-wabbit, without labels."""
     x = part.x
     for first, last in zip(x.indptr[:-1], x.indptr[1:], strict=True):
         entries = zip(x.indices[first:last].tolist(), x.data[first:last].tolist(), strict=True)
@@ -175,7 +178,9 @@ if importlib.util.find_spec("vowpalwabbit"):
 
 
 def contest(name: str, train: LabelledMatrix, test: LabelledMatrix, turns: int, scratch: Path) -> dict[str, Any]:
-    """What each has chosen, and its lines of every turn, in which all train in the same order."""
+    """Return the chosen value of each contestant, and its lines in every turn; in a turn, all train in the same order
+    of samples.
+    """
     written = test.written(scratch / "test")
     choices = choose(name, train, scratch)
     lines: dict[str, list[list[Line]]] = {who: [] for who in CONTESTANTS}
@@ -192,7 +197,7 @@ def contest(name: str, train: LabelledMatrix, test: LabelledMatrix, turns: int, 
 
 
 def choose(name: str, train: LabelledMatrix, scratch: Path) -> dict[str, ChosenValue]:
-    """Of each contestant, what errs least on the samples that were left out."""
+    """Return, for each contestant, the value and number of passes with the smallest error on the validation samples."""
     order = np.random.default_rng(99).permutation(train.y.size)
     chosen, left_out = np.split(order, [4 * order.size // 5])
     parts = train.take(chosen).written(scratch / "chosen"), train.take(left_out).written(scratch / "left-out")
@@ -211,7 +216,11 @@ def choose(name: str, train: LabelledMatrix, scratch: Path) -> dict[str, ChosenV
 def summary(
     samples: int, contestant: StochasticContestant, choice: ChosenValue, turns: list[list[Line]]
 ) -> dict[str, Any]:
-    """curve: median seconds and mean error after each pass. seconds, error: after those that were chosen."""
+    """Return the results of a contestant.
+
+    curve: median seconds and mean error after each pass.
+    seconds, error: values after the chosen number of passes.
+    """
     curve = [
         (statistics.median(seconds for seconds, _ in lines), statistics.fmean(error for _, error in lines))
         for lines in zip(*turns, strict=True)

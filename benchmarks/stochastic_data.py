@@ -1,4 +1,4 @@
-"""What the benchmark of the stochastic engine trains on: labelled samples, in any order."""
+"""Data for the benchmark of the stochastic engine: labelled samples in any order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHIFT, MERGED = 4, 4  # pixels
 
 
 class SampleSubset(NamedTuple):
-    """Samples as scipy.sparse.csr_matrix and as what the engine reads, whose order is its own."""
+    """Samples as a scipy.sparse.csr_matrix, and as an engine dataset, which has its own order."""
 
     x: Any
     y: np.ndarray
@@ -23,7 +23,11 @@ class SampleSubset(NamedTuple):
 
 
 class LabelledMatrix(NamedTuple):
-    """x: scipy.sparse.csr_matrix, float32 (n, columns). y: float64 (n,)."""
+    """Labelled samples.
+
+    x: scipy.sparse.csr_matrix, float32 (n, columns).
+    y: float64 (n,).
+    """
 
     x: Any
     y: np.ndarray
@@ -32,7 +36,7 @@ class LabelledMatrix(NamedTuple):
         return LabelledMatrix(self.x[chosen], self.y[chosen])
 
     def written(self, path: Path, seed: int = 0) -> SampleSubset:
-        """In an order of that seed."""
+        """Write samples as a dataset in the order of a seed."""
         x, y = self.take(np.random.default_rng(seed).permutation(self.y.size))
         x.indptr, x.indices = x.indptr.astype(np.int32), x.indices.astype(np.int32)  # or scikit-learn takes none of it
         arrays = x.indptr, x.indices, x.data
@@ -41,7 +45,7 @@ class LabelledMatrix(NamedTuple):
 
 
 def load(data: Path, name: str) -> tuple[LabelledMatrix, LabelledMatrix]:
-    """The samples to train on and to test on."""
+    """Return the training and the test samples."""
     from scipy.sparse import csr_matrix
 
     if name == "20news":
@@ -57,14 +61,14 @@ def load(data: Path, name: str) -> tuple[LabelledMatrix, LabelledMatrix]:
 
 
 def digits(data: Path) -> tuple[np.ndarray, np.ndarray]:
-    """uint8 (n, 28, 28), and their labels, uint8 (n,)."""
+    """Return images of digits, uint8 (n, 28, 28), and their labels, uint8 (n,)."""
     images = np.frombuffer(gzip.decompress((data / "t10k-images-idx3-ubyte.gz").read_bytes()), np.uint8, offset=16)
     labels = np.frombuffer(gzip.decompress((data / "t10k-labels-idx1-ubyte.gz").read_bytes()), np.uint8, offset=8)
     return images.reshape(labels.size, 28, 28), labels
 
 
 def shifted_digits(data: Path) -> LabelledMatrix:
-    """Four in five digits, shifted up to SHIFT pixels each way before MERGED x MERGED of them are merged."""
+    """Return four in five digits, shifted by up to SHIFT pixels each way and reduced by MERGED x MERGED."""
     from scipy.sparse import csr_matrix
 
     images, labels = digits(data)

@@ -1,4 +1,4 @@
-"""Topics and factors by the stochastic engine beside the other methods of this toolkit, on the same data.
+"""Compare topic models and factorizations by the stochastic engine with the other methods of ooc on the same data.
 
     python -m benchmarks.stochastic_models DATA [--output DIR] [--json FILE]
 
@@ -62,13 +62,13 @@ def options() -> argparse.Namespace:
 
 
 class StochasticContest:
-    """Trainings in a directory, of which each leaves its metrics."""
+    """Trainings in a directory, and their metrics."""
 
     def __init__(self, args: argparse.Namespace, scratch: Path) -> None:
         self.args, self.scratch = args, scratch
 
     def topics(self) -> dict[str, list[Options]]:
-        """The metrics of each sampler."""
+        """Return the metrics of each sampler."""
         args = self.args
         whole, words = corpora.load_any(args.data / "docword.20news.txt.gz", None)
         corpus = corpora.shuffled(whole, 0)
@@ -96,7 +96,7 @@ class StochasticContest:
         return found
 
     def factors(self) -> dict[str, list[Options]]:
-        """The metrics of each method, at the lambda that is best for it."""
+        """Return the metrics of each method at its best lambda."""
         for name, part in drawn.cut(drawn.read_tsv(self.args.data / "jester.txt.gz")).items():
             drawn.write_tsv([part], self.scratch / f"{name}.tsv")
             base = None if name == "train" else str(self.scratch / "ratings-train")
@@ -138,17 +138,23 @@ def say(text: str) -> None:
 
 
 def curve(lines: list[Options]) -> Curve:
-    """Seconds of training, and what is held out, where it was evaluated."""
+    """Return the training seconds and the held-out metric at each evaluation."""
     return [(line["elapsed_s"], line[name]) for line in lines for name in HELD_OUT if name in line]
 
 
 def seconds_to(curve: Curve, target: float, sign: int) -> float:
-    """Until the target was reached or passed; sign: 1 if more is better."""
+    """Return the seconds until the target was reached.
+
+    sign: 1 if larger values are better, else -1.
+    """
     return next((seconds for seconds, value in curve if sign * (value - target) >= 0), math.inf)
 
 
 def describe(found: dict[str, list[Options]], what: str, sign: int) -> Iterator[str]:
-    """A table of methods. sign: 1 if more is better."""
+    """Return a table of methods.
+
+    sign: 1 if larger values are better, else -1.
+    """
     curves = {name: curve(lines) for name, lines in found.items()}
     best = {name: max(sign * value for _, value in points) for name, points in curves.items()}
     target = sign * best[f"splash, {DEGREES[0]} workers"]

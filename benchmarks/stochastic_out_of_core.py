@@ -1,4 +1,4 @@
-"""Multi-class regression out of core: the same training under several memory budgets, from a cold page cache.
+"""Multi-class regression out of core: train under several memory budgets, starting with a cold page cache.
 
     python -m benchmarks.stochastic_out_of_core --samples 30e6 --memory 350MB 16GB --limit 512MB none
 
@@ -48,7 +48,7 @@ def options() -> argparse.Namespace:
 
 
 def drawn(samples: int, columns: int, entries: int, classes: int) -> Iterator[SampleRows]:
-    """Samples whose columns are as frequent as words are, with a label that their first column tells."""
+    """Draw samples whose columns have the frequencies of words, with labels determined by the first column."""
     random = np.random.default_rng(0)
     for first in range(0, samples, _CHUNK):
         count = min(_CHUNK, samples - first)
@@ -61,7 +61,7 @@ def drawn(samples: int, columns: int, entries: int, classes: int) -> Iterator[Sa
 
 
 def measure(args: argparse.Namespace, samples: Samples, run: Path, budget: str, limit: str) -> dict[str, Any]:
-    """Train under a budget."""
+    """Train under one budget."""
     how = ["--parallelism", str(args.parallelism), "--workers", str(args.workers)]
     how += ["--passes", str(args.passes), "--evaluate-every", str(args.passes)]
     found = budgets.train(["softmax", *how], samples.path, run, budget, limit)

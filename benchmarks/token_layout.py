@@ -1,4 +1,4 @@
-"""A block's words and topics in two arrays, or in one array of (word, topic) pairs: which is sampled faster?
+"""Compare sampling speed with a block's words and topics in two arrays, and in one array of (word, topic) pairs.
 
     python -m benchmarks.token_layout docword.20news.txt.gz --topics 1000
 
@@ -38,9 +38,8 @@ Seconds = dict[str, float]  # of each step of an iteration
 
 
 class TokenLayoutChain:
-    """A document-major program over a dataset in this process, rows brought up to date after each cell.
-
-    Attributes: `state` and `shared`, all that an iteration changes.
+    """A document-major program on a dataset in this process, whose rows are updated after each cell. Attributes:
+    `state` and `shared`, all arrays that an iteration changes.
     """
 
     def __init__(self, dataset: Dataset, program: DocumentMajorLda) -> None:
@@ -58,7 +57,7 @@ class TokenLayoutChain:
         program.restore(lambda phase: self.stages(phase, self.shared), self.shared)
 
     def stages(self, phase: Phase, shared: Arrays) -> Iterator[tuple[int, float, list[Any]]]:
-        """Run a phase; yields the number of each stage of each unit, its seconds, and what its parts answered."""
+        """Run a phase; yields the index of each stage of each unit, its seconds, and the answers of its parts."""
         self.program.begin(phase, shared)
         self.delta["topic_counts"][:] = 0
         number = all_phases(self.program).index(phase)
@@ -88,7 +87,7 @@ class TokenLayoutChain:
                 yield stage, time.thread_time() - began, answers
 
     def iterate(self, layout: Arrays) -> Seconds:
-        """One iteration with blocks laid out in some arrays; returns the seconds of each step."""
+        """Run one iteration with blocks in the given arrays; returns the seconds of each step."""
         program, shared = self.program, {**self.shared, **layout}
         seconds = dict.fromkeys(("lay out", *program.steps()), 0.0)
         for stage, taken, answers in self.stages(program.documents, shared):
@@ -100,7 +99,7 @@ class TokenLayoutChain:
 
 
 def layouts(shared: Arrays) -> dict[str, Arrays]:
-    """The arrays for the tokens of a block in both layouts."""
+    """Return the arrays for the tokens of a block in both layouts."""
     words, topics = shared["token_words"], shared["token_topics"]
     pairs = np.zeros(words.size, np.dtype([("word", words.dtype), ("topic", topics.dtype)], align=True))
     return {
@@ -110,7 +109,7 @@ def layouts(shared: Arrays) -> dict[str, Arrays]:
 
 
 def measure_pair(chain: TokenLayoutChain, arrays: dict[str, Arrays]) -> dict[str, Seconds]:
-    """Do the next iteration in both layouts; returns the seconds of each step in each."""
+    """Run the next iteration in both layouts; returns the seconds of each step in each layout."""
     changing = [chain.state, *chain.shared.values()]
     before = [array.copy() for array in changing]
     seconds: dict[str, Seconds] = {}
@@ -127,7 +126,7 @@ def measure_pair(chain: TokenLayoutChain, arrays: dict[str, Arrays]) -> dict[str
 
 
 def describe(pairs: list[dict[str, Seconds]]) -> Iterator[list[str]]:
-    """A row for each step: median seconds in each layout, and the median and quartiles of the pairs' ratios."""
+    """Return a row for each step: median seconds in each layout, and median and quartiles of the pairwise ratios."""
     yield ["", *(f"{layout}, s" for layout in LAYOUTS), "separate / interleaved", "quartiles"]
     for steps in (*((step,) for step in TIMED), TIMED):
         times = {layout: [sum(pair[layout][step] for step in steps) for pair in pairs] for layout in LAYOUTS}

@@ -1,4 +1,5 @@
-"""Logistic regression with every strength of penalty, beside scikit-learn: 20 problems, most of them ill-conditioned.
+"""Compare logistic regression of ooc and scikit-learn for all strengths of the penalty, on 20 mostly ill-conditioned
+problems.
 
     python -m benchmarks.weak_penalties
     python -m benchmarks.weak_penalties --problems 3 12 --limit 20
@@ -42,7 +43,7 @@ _CONSTANT = 1e3  # intercept_scaling of LIBLINEAR
 
 
 class WeakPenaltyProblem(NamedTuple):
-    """Attributes: `positives`, the share of the rows; `columns_are`, see `columns_of`."""
+    """A problem. Attributes: `positives`, fraction of rows with label 1; `columns_are`, see `columns_of`."""
 
     rows: int
     columns: int
@@ -124,10 +125,10 @@ def null_loss(problem: WeakPenaltyProblem, y: np.ndarray) -> float:
 def least_objective(
     problem: WeakPenaltyProblem, X: np.ndarray, y: np.ndarray, coefficients: np.ndarray, intercept: float
 ) -> float:
-    """A bound of the objective from below, by the dual point that the residuals of some coefficients lead to.
+    """Return a lower bound on the objective from the dual point given by the residuals of some coefficients.
 
-    Those are changed by as little as possible to have a sum of 0, as the intercept demands, and with the columns of
-    coefficients that are not 0 the products that their signs demand.
+    The residuals are changed as little as possible to sum to 0, as the intercept requires, and to have the inner
+    products that the signs of the nonzero coefficients require.
     """
     scores = X @ coefficients + intercept
     wrong = 1.0 / (1.0 + np.exp(np.where(y == 1, scores, -scores)))
@@ -142,7 +143,7 @@ def least_objective(
 
 
 def dual_objective(problem: WeakPenaltyProblem, X: np.ndarray, y: np.ndarray, residuals: np.ndarray) -> float:
-    """Of the dual point in the direction of residuals, whose sum is made 0 class by class."""
+    """Return the dual objective of the point in the direction of residuals, rescaled by class to sum to 0."""
     sums = {label: np.abs(residuals[y == label].sum()) for label in (0, 1)}
     residuals = residuals * np.where(y == 1, min(1.0, sums[0] / sums[1]), min(1.0, sums[1] / sums[0]))
     l1, l2 = problem.l1_ratio, 1 - problem.l1_ratio
@@ -172,7 +173,7 @@ def estimator(contestant: str, problem: WeakPenaltyProblem, tolerance: float) ->
 
 
 def solve(contestant: str, number: int, tolerances: list[float]) -> None:
-    """Print, a line for each tolerance, coefficients, intercept and the median seconds of a fit."""
+    """Print, for each tolerance, a line with coefficients, intercept and the median seconds of a fit."""
     problem = PROBLEMS[number]
     X, y = columns_of(problem)
     warnings.simplefilter("ignore")
@@ -196,7 +197,7 @@ class WeakPenaltyAnswer(NamedTuple):
 
 
 def answers(contestant: str, number: int, tolerances: tuple[float, ...], limit: float) -> Any:
-    """Answers with one tolerance after another, as long as each comes within the limit, in seconds."""
+    """Yield the answers for one tolerance after another, until one exceeds the time limit in seconds."""
     command = [sys.executable, "-m", "benchmarks.weak_penalties", "--solve", contestant, str(number)]
     process = subprocess.Popen(
         [*command, *map(str, tolerances)], cwd=ROOT, env=os.environ | ONE_THREAD, stdout=subprocess.PIPE, text=True
@@ -217,8 +218,9 @@ def answers(contestant: str, number: int, tolerances: tuple[float, ...], limit: 
 
 
 def contest(number: int, limit: float) -> dict[str, Any]:
-    """For each contestant the seconds, or None, and the excess over the least objective, as a share of the loss without
-    columns, of the answer that counts."""
+    """Return, for each contestant, the seconds (or None) and the excess of its deciding answer over the smallest
+    objective, as a fraction of the loss without columns.
+    """
     problem = PROBLEMS[number]
     X, y = columns_of(problem)
     null = null_loss(problem, y)
