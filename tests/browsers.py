@@ -1,4 +1,4 @@
-"""A browser without a screen, for what is to be looked at."""
+"""Headless browser for tests of pages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNREADABLE = """() => {
 
 @contextmanager
 def chromium() -> Iterator[Any]:
-    """A running browser of Playwright; the test is skipped where the machine has none."""
+    """Yield a running Playwright browser; skips the test if the machine has none."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -60,8 +60,7 @@ def chromium() -> Iterator[Any]:
 
 
 def opened(browser: Any, page: Path, width: int = 1280, scheme: str = "light") -> tuple[Any, list[str]]:
-    """A page in a window of its own, drawn; and what its console, its scripts and the network complain of, a list that
-    grows."""
+    """Yield a rendered page in its own window, and a list that collects errors of its console, scripts and network."""
     shown, problems = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme), []
     shown.set_default_timeout(PATIENCE)
     shown.on("console", lambda message: problems.append(f"{message.type}: {message.text}"))

@@ -1,4 +1,4 @@
-"""Pages of the documentation as a browser shows them, and what a reader should not see there."""
+"""Pages of the documentation as a browser shows them, and faults that readers should not see."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ _VOID = ("area", "base", "br", "col", "hr", "img", "input", "link", "meta", "sou
 
 
 class BuiltPage(HTMLParser):
-    """A page that Sphinx made. title: its first heading. prose: its main part, without code and math. loaded: addresses
-    of the scripts, styles and pictures that a browser loads with it."""
+    """A page built by Sphinx.
+
+    title: first heading.
+    prose: text of the main part, without code and math.
+    loaded: addresses of the scripts, styles and pictures that a browser loads.
+    """
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -47,7 +51,7 @@ class BuiltPage(HTMLParser):
             self.prose += "\0" if any(verbatim for _, verbatim in self._open) else data
 
     def faults(self) -> list[str]:
-        """What is markup that was taken for text, or reads as a file."""
+        """Return markup that was rendered as text, and texts that look like file names."""
         found = [
             *_matches("a backslash", r"\\[^\s]?\w*", self.prose),
             *_matches("a table that is none", r"^\s*\|.*|.*\| ?-{2,}.*", self.prose),

@@ -1,4 +1,4 @@
-"""A chi-square test of counts against probabilities."""
+"""Chi-square test of counts against probabilities."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ ALARM = 1e-6  # chance that one chi-square test fails though the kernel is right
 
 
 def alarmed(observed, expected):
-    """Whether a chi-square test of counts against expected probabilities rejects at rate ALARM."""
+    """Return whether a chi-square test rejects the expected probabilities at level ALARM."""
     total = observed.sum()
     assert not observed[expected == 0].any()
     possible = expected > 0

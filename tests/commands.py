@@ -1,4 +1,4 @@
-"""The command line in tests: the type of the fixture `ooc`, and what a refusal looks like."""
+"""Command line in tests: type of the fixture `ooc`, and checks of refusals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Ooc = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def assert_refused(done: subprocess.CompletedProcess[str], said: str) -> None:
-    """Exit code 2, one line that says what is wrong, at most one more that says what to do, no traceback."""
+    """Check exit code 2, one line with the problem, at most one line with a remedy, and no traceback."""
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""What the tests share: the reference data, the command line as a process, datasets read back."""
+"""Fixtures shared by all tests: reference data, the command line as a process, and readers of datasets."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def data_directory() -> Path:
-    """The reference data beside the repository; tests that need it are skipped where it is absent."""
+    """Return the directory of reference data next to the repository; skips the test if it does not exist."""
     path = Path(__file__).resolve().parents[2] / "shared" / "data"
     if not path.is_dir():
         pytest.skip(f"there is no reference data in {path}")
@@ -73,7 +73,7 @@ def data_directory() -> Path:
 
 @pytest.fixture(scope="session")
 def preloaded(tmp_path_factory) -> Callable[[str], Path]:
-    """Compile a C file of the tests to a library that is to be loaded before the C library."""
+    """Return a library, compiled from a C file of the tests, for LD_PRELOAD."""
     compiler = shutil.which("cc")
     if compiler is None or not sys.platform.startswith("linux"):
         pytest.skip("there is no C compiler, or no Linux, to stand between a program and its C library")
@@ -96,7 +96,7 @@ def fork_interpreter(inherit: Collection[int] = ()) -> Any:
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_interpreters() -> Iterator[None]:
-    """Workers have forked interpreters, except where others would be something else."""
+    """Start workers from a forked interpreter, unless the test needs fresh ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "_start_interpreter", fork_interpreter)
         yield
@@ -106,7 +106,7 @@ def forked_interpreters() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def fresh_interpreters() -> Iterator[None]:
-    """In a module that asks for it workers have interpreters of their own, as they have outside of tests."""
+    """Start workers from fresh interpreters, as outside of tests, in modules that use this fixture."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workers, "_start_interpreter", start_interpreter)
         yield
@@ -114,9 +114,9 @@ def fresh_interpreters() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def ooc_in() -> Callable[[Path], Ooc]:
-    """The command line in a directory: `ooc_in(directory)("info", path)` returns the finished process.
+    """Return the command line in a directory: `ooc_in(directory)("info", path)` returns the finished process.
 
-    That kernels are compiled, as they are once on a machine, is not in what it has printed.
+    Its output lacks the message about compiling kernels, which appears once per machine.
     """
 
     def bind(directory: Path) -> Ooc:
@@ -140,7 +140,7 @@ def ooc_in() -> Callable[[Path], Ooc]:
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]:
-    """A directory for all processes of pytest, filled by the first that asks for its name; the others wait for it."""
+    """Return a directory shared by all pytest processes, filled by the first one that requests its name."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -160,13 +160,13 @@ def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], None]], Path]
 
 @pytest.fixture
 def ooc(ooc_in: Callable[[Path], Ooc], tmp_path: Path) -> Ooc:
-    """The command line in `tmp_path`."""
+    """Return the command line in `tmp_path`."""
     return ooc_in(tmp_path)
 
 
 @pytest.fixture(scope="session")
 def bags() -> Callable[[Dataset], list[Counter[str]]]:
-    """Read a dataset back: the words of each document, in the original order."""
+    """Read the words of each document of a dataset, in the original order."""
 
     def read(dataset: Dataset) -> list[Counter[str]]:
         words = np.array(dataset.vocabulary(), object)[np.asarray(dataset.index.word_ids)]

@@ -1,5 +1,6 @@
-"""A root directory of its own, as a container has: of this machine it has the system, Python and this checkout, which
-can only be read; there is no passwd, no home and no variable but PATH."""
+"""Containers for tests: a root directory with only the system, Python and this checkout, all read-only, and no passwd,
+home or variables except PATH.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +43,10 @@ exec chroot --userspec=$owner --groups=$groups "$root" env -i "$@"
 
 
 class Container(NamedTuple):
-    """root: the directory that is the root for what runs in it."""
+    """A container.
+
+    root: root directory of its processes.
+    """
 
     root: Path
 
@@ -58,10 +62,13 @@ class Container(NamedTuple):
         read_only: bool = False,
         **variables: str,
     ) -> list[str]:
-        """What runs a command in it.
+        """Return the command line that runs a command in the container.
 
-        place: where. groups: of the user, besides the first. process_1: whether to be that. read_only: all but /data.
-        variables: of its environment.
+        place: working directory.
+        groups: supplementary groups of the user.
+        process_1: whether the command is process 1.
+        read_only: whether everything except /data is read-only.
+        variables: environment variables.
         """
         there = [directory for directory in dict.fromkeys(_SYSTEM) if Path(directory).exists()]
         bound = [each for each in there if not any(each.startswith(f"{other}/") for other in there)]
@@ -97,16 +104,19 @@ class Container(NamedTuple):
         ]
 
     def run(self, *command: str, **options: object) -> subprocess.CompletedProcess[str]:
-        """Run a command in it; options: of `words`."""
+        """Run a command in the container.
+
+        options: see `words`.
+        """
         words = self.words(*command, **options)  # type: ignore[arg-type]
         return subprocess.run(words, capture_output=True, text=True, check=False, timeout=900)
 
     def ooc(self, command: str, **options: object) -> subprocess.CompletedProcess[str]:
-        """Run `ooc` in it, with the kernels of `add_kernels` unless `OOC_CACHE_DIR` says otherwise."""
+        """Run `ooc` in the container, with the kernels of `add_kernels` unless `OOC_CACHE_DIR` says otherwise."""
         return self.run("ooc", *command.split(), **{"OOC_CACHE_DIR": f"/{KERNELS}", **options})
 
     def add_kernels(self) -> None:
-        """Give it those that this machine has by now, for all to read."""
+        """Give the container the kernels compiled so far on this machine, readable by all users."""
         assert CACHE is not None
         target = self.root / KERNELS / CACHE.name
         shutil.copytree(CACHE, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.tmp.*"))
@@ -114,7 +124,7 @@ class Container(NamedTuple):
             place.chmod(0o755 if place.is_dir() else 0o644)
 
     def make_data(self) -> Path:
-        """The directory /data, which belongs to the user."""
+        """Create the directory /data, owned by the user."""
         data = self.root / "data"
         data.mkdir()
         os.chown(data, USER, USER)
@@ -122,7 +132,7 @@ class Container(NamedTuple):
 
 
 def new_container(directory: Path) -> Container:
-    """Make one with /tmp, and without /data; skips the test where this user may not."""
+    """Create a container with /tmp but without /data; skips the test if the user may not."""
     container = Container(directory)
     for name, mode in (("", 0o755), ("tmp", 0o1777), ("opt", 0o755), (SHIMS, 0o755)):
         (directory / name).mkdir(exist_ok=True)

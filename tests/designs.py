@@ -1,4 +1,4 @@
-"""Design matrices for tests: made in this process, written in every format, and read back."""
+"""Design matrices for tests: created in this process, written in every format, and read back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from blocks.in_process import InProcessWorker
 
 
 class InlineWorkers(InProcessWorker):
-    """What `blocks.workers.WorkerPool` does, without processes."""
+    """Replacement for `blocks.workers.WorkerPool` without processes."""
 
     def __init__(self, _: str, argument: Any, __: int) -> None:
         super().__init__(start(argument))
@@ -34,7 +34,7 @@ def ingested(kind: str, source: Path | list[Path], out: Path, workers: int = 1, 
 
 
 def read_back(design: Design) -> np.ndarray:
-    """float64 (n, p): all values, the mean where one is missing."""
+    """Return all values, float64 (n, p), with column means in place of missing values."""
     columns = []
     for number in range(design.block_count):
         block = design.block(number)
@@ -68,7 +68,10 @@ def _sparse(design: Design, block: SparseDesignBlock) -> np.ndarray:
 
 
 def write(kind: str, x: np.ndarray, y: np.ndarray, folder: Path) -> tuple[Path, dict[str, Any]]:
-    """A file with x, and what `DesignRequest` needs to find y. kind: as in `WAYS`."""
+    """Write a file with x; returns the options of `DesignRequest` to find y.
+
+    kind: a key of `WAYS`.
+    """
     np.save(folder / "y.npy", y)
     beside = {"target": str(folder / "y.npy")}
     form = kind.partition("-")[2]

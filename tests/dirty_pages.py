@@ -12,7 +12,7 @@ import pytest
 
 
 def dirty(pid: int) -> int:
-    """Bytes of mapped files that a process changed and that are not written."""
+    """Return the bytes of mapped files that a process has changed and the kernel has not written."""
     told = Path(f"/proc/{pid}/smaps_rollup").read_text()
     sizes = {name: int(size) for name, size in re.findall(r"^Pss_(\w+):\s+(\d+)", told, re.MULTILINE)}
     if "Dirty" not in sizes:
@@ -21,14 +21,14 @@ def dirty(pid: int) -> int:
 
 
 def on_disk(path: Path) -> None:
-    """Skip a test where files are kept in memory."""
+    """Skip a test if temporary files are kept in memory."""
     mounted = [disk for disk in psutil.disk_partitions(all=True) if path.is_relative_to(disk.mountpoint)]
     if max(mounted, key=lambda disk: len(disk.mountpoint)).fstype == "tmpfs":
         pytest.skip(f"{path} is in memory")
 
 
 class Watch(threading.Thread):
-    """Samples something of this process and its children while a training runs; `most` is the most there was."""
+    """Sample a quantity of this process and its children during a training; `most` is the maximum."""
 
     def __init__(self, measure: Callable[[int], int]) -> None:
         super().__init__()

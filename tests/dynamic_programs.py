@@ -1,4 +1,4 @@
-"""Programs of users for the dynamic engine, written to a directory."""
+"""User programs of the dynamic engine for tests, written to a directory."""
 
 from __future__ import annotations
 
@@ -92,7 +92,9 @@ class MultiTask(DynamicProgram):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make designs `small`, dense, and `wide`, sparse with enough columns for rounds to overlap, and module `more`."""
+    """Create the dense design `small`, the sparse design `wide` with enough columns for overlapping rounds, and the
+    module `more`.
+    """
     path, random = tmp_path_factory.mktemp("made"), np.random.default_rng(0)
     for name, rows, columns, share in (("small", 120, 20, 1.0), ("wide", 300, 320, 0.1)):
         x = random.normal(size=(rows, columns)) * (random.random((rows, columns)) < share)

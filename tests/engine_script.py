@@ -1,4 +1,4 @@
-"""Trains or resumes a run in a process of its own, for tests that kill it.
+"""Train or resume a run in a separate process, for tests that kill it.
 
 Arguments: run, workers, buffers (0: all in memory), whether slices lie in a file (0 or 1), seconds between commits, and
 the program of the run if it is not one of ooc.

@@ -1,4 +1,4 @@
-"""Posteriors of tiny corpora by enumeration."""
+"""Exact posteriors of tiny corpora, by enumeration of all topic assignments."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ CORPORA = {  # documents, vocabulary, alpha (asymmetric, so that no relabelling 
 def posterior(
     tokens: TokenCorpus, alpha: np.ndarray | None = None, beta: float | None = None, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """p(z | w) of every z, in the order of `product`: the joint formula, normalised over all K^N assignments. weights:
-    (V, K), the prior of each word in each topic, instead of beta."""
+    """Return p(z
+    w) of every z, in the order of `product`: the joint probability, normalised over all K^N assignments.
+
+    weights: (V, K), prior of each word in each topic, in place of beta.
+    """
     alpha, beta = tokens.alpha if alpha is None else alpha, beta or tokens.beta
     weights = np.full((tokens.vocabulary, alpha.size), beta) if weights is None else weights
     assignments = np.array(list(product(range(alpha.size), repeat=tokens.words.size)))

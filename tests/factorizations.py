@@ -1,4 +1,4 @@
-"""Matrices with planted factors, runs of factorizations on rings, and programs for tests of engines."""
+"""Matrices with planted factors, factorizations on rings, and programs for tests of engines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def program_spec(method: str, **options: object) -> ProgramSpec:
 
 
 def written(path: Path, dense: np.ndarray, known: np.ndarray, **options: object) -> Matrix:
-    """The matrix of the known entries of a dense one, float (D, I) and bool (D, I)."""
+    """Write the known entries of a dense matrix, float (D, I), with mask bool (D, I), as a dataset."""
     lines = (f"{row}\t{column}\t{float(dense[row, column])!r}\n" for row, column in np.argwhere(known).tolist())
     (path / "ratings.tsv").write_text("".join(lines))
     request = RatingsRequest([str(path / "ratings.tsv")], str(path / "matrix"), **options)  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ def written(path: Path, dense: np.ndarray, known: np.ndarray, **options: object)
 
 
 def planted(rows: int, columns: int, rank: int, share: float, seed: int = 3) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix of low rank, and which of its entries are known: in every row and column some are."""
+    """Return a matrix of low rank, and the mask of its known entries, with some in every row and column."""
     random = np.random.default_rng(seed)
     dense = random.normal(size=(rows, rank)) @ random.normal(size=(rank, columns))
     known = random.random((rows, columns)) < share

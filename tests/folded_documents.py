@@ -1,4 +1,4 @@
-"""Documents and expected topic counts for tests of fold-in, computed by definition."""
+"""Documents and expected topic counts for tests of fold-in, computed from definitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from samplers.topics.model import SavedTopicModel
 
 
 def dense_phi(model: SavedTopicModel) -> np.ndarray:
-    """float64 (K, V), phi of every topic and word."""
+    """Return phi of every topic and word, float64 (K, V)."""
     counts = np.zeros((model.vocabulary_size, model.topics))
     rows = np.repeat(np.arange(model.vocabulary_size), np.diff(model.words.offsets))
     counts[rows, model.words.topics] = model.words.counts
@@ -18,7 +18,7 @@ def dense_phi(model: SavedTopicModel) -> np.ndarray:
 
 
 def documents_of(dataset: Dataset) -> list[np.ndarray]:
-    """The words of each document, in the original order of documents."""
+    """Return the words of each document, in the original order of documents."""
     found: list[np.ndarray] = [np.empty(0, np.int64)] * dataset.documents
     for number in range(dataset.block_count):
         block = dataset.block(number)
@@ -31,9 +31,10 @@ def documents_of(dataset: Dataset) -> list[np.ndarray]:
 def expected_counts(
     phi: np.ndarray, unseen: np.ndarray, alpha: np.ndarray, words: np.ndarray, times: np.ndarray
 ) -> np.ndarray:
-    """CVB0 with fixed phi over the topics that count: n_k, float64 (K,).
+    """Return n_k by CVB0 with fixed phi over the topics that are not dropped, float64 (K,).
 
-    phi: float64 (K, V). unseen: float64 (K,), phi of a word that a topic has not been seen with.
+    phi: float64 (K, V).
+    unseen: float64 (K,), phi of a word that was not seen in the topic.
     """
     phi = phi[:, words]
     evidence = alpha * ((phi - unseen[:, None]) @ (times / (alpha @ phi)))
@@ -54,7 +55,7 @@ def expected_counts(
 
 
 def bag(dataset: Dataset, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different words of a document in the order in which kernels meet them, by rank, and how often each occurs."""
+    """Return the distinct words of a document in kernel order (by rank), and their counts."""
     different, times = np.unique(words, return_counts=True)
     order = np.argsort(np.argsort(dataset.index.word_ids)[different])
     return different[order].astype(np.uint32), times[order]

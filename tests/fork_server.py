@@ -1,4 +1,5 @@
-"""Processes forked from an interpreter that has imported the product: most tests take less time than importing does.
+"""Fork processes from an interpreter that has imported the package, because most tests take less time than importing
+does.
 
 One process per process of pytest, started by the first test that needs it, imports everything and runs nothing, so that
 it has no threads and can be forked: as the command line, with arguments, directory and streams of its own, and as what
@@ -45,7 +46,10 @@ _ENVIRONMENT = dict(os.environ)  # before any test changes it
 
 
 class ProcessRequest(NamedTuple):
-    """What a process is to be. places: the numbers that the descriptors which come with the request are to have."""
+    """Description of a process to fork.
+
+    places: numbers that the descriptors sent with the request get.
+    """
 
     what: str  # "interpreter", or "guard" of the command line
     arguments: list[str]
@@ -56,7 +60,7 @@ class ProcessRequest(NamedTuple):
 
 
 class ForkedProcess:
-    """A child of the nursery, as far as `subprocess.Popen` is needed of it."""
+    """A forked child, with the part of the `subprocess.Popen` interface that tests need."""
 
     def __init__(self, pid: int, descriptor: int) -> None:
         self.pid, self._descriptor = pid, descriptor
@@ -76,19 +80,23 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """What asks for processes. connection: a socket to `_serve`. process: the one that answers, if it is our child."""
+    """Client of the server.
+
+    connection: socket to `_serve`.
+    process: the server process, if it is our child.
+    """
 
     def __init__(self, connection: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
         self._connection, self._lock, self.process = connection, threading.Lock(), process
 
     def close(self) -> None:
-        """No process is forked from now on."""
+        """Stop forking processes."""
         self._connection.close()
         if self.process:
             self.process.wait()
 
     def fork(self, what: str, arguments: list[str], directory: Path, descriptors: dict[int, int]) -> ForkedProcess:
-        """A process with these descriptors, by the numbers that they are to have."""
+        """Fork a process with descriptors, given by the numbers that they get."""
         request = ProcessRequest(what, arguments, str(directory), dict(os.environ), sys.path, list(descriptors))
         with self._lock:
             socket.send_fds(self._connection, [json.dumps(request).encode()], list(descriptors.values()))
@@ -96,7 +104,7 @@ class ForkServer:
         return ForkedProcess(int(answer), descriptor)
 
     def interpreter(self, inherit: Collection[int] = ()) -> tuple[ForkedProcess, Connection]:
-        """What `blocks.workers._start_interpreter` returns."""
+        """Return a forked stand-in for the result of `blocks.workers._start_interpreter`."""
         ours, theirs = socket.socketpair()
         with theirs, Path(os.devnull).open() as nothing:
             said = sys.__stderr__.fileno() if sys.__stderr__ else 2
@@ -107,7 +115,8 @@ class ForkServer:
     def start(
         self, arguments: list[str], directory: Path, streams: Sequence[int]
     ) -> tuple[ForkedProcess, socket.socket]:
-        """Start the command line: a process that leads a process group, and a socket that receives the exit status.
+        """Start the command line; returns a process that leads a process group, and a socket that receives the exit
+        status.
 
         streams: descriptors of standard input, output and error. The command ends when the socket is closed.
         """
@@ -119,7 +128,7 @@ class ForkServer:
     def run(
         self, arguments: list[str], directory: Path, timeout: float, input: str | bytes = "", text: bool = True
     ) -> subprocess.CompletedProcess[Any]:
-        """Run the command line to its end, as `subprocess.run` would."""
+        """Run the command line to its end, like `subprocess.run`."""
         mode = {"mode": "w+", "encoding": "utf-8"} if text else {"mode": "w+b"}
         with contextlib.ExitStack() as stack:
             streams = [stack.enter_context(tempfile.TemporaryFile(**mode)) for _ in range(3)]  # type: ignore[call-overload]
@@ -142,19 +151,19 @@ class ForkServer:
 
 
 def nursery() -> ForkServer:
-    """That of this process."""
+    """Return the fork server of this process."""
     with _STARTING:  # the first to need it may be several threads, for each of which `cache` would start one
         return started()
 
 
 @cache
 def started() -> ForkServer:
-    """The same; to be called by one thread, and where there is one already."""
+    """Return the fork server, starting it if needed; call from one thread only."""
     return begin()
 
 
 def begin(**environment: str) -> ForkServer:
-    """A new one, with variables that count when a process starts, such as LD_PRELOAD."""
+    """Start a new server, with variables that count when a process starts, such as LD_PRELOAD."""
     ours, theirs = socket.socketpair(type=socket.SOCK_SEQPACKET)
     with theirs:
         command = [sys.executable, __file__, str(theirs.fileno())]
@@ -166,15 +175,15 @@ def begin(**environment: str) -> ForkServer:
 
 
 def will_do() -> bool:
-    """Whether a fresh interpreter would be what the nursery is, in the environment as it is now; on Linux only."""
+    """Return whether the server stands in for a fresh interpreter in the current environment; on Linux only."""
     changed = {key for key, _ in os.environ.items() ^ _ENVIRONMENT.items()}
     return hasattr(os, "pidfd_open") and not any(key.startswith(_COUNTS_EARLY) for key in changed)
 
 
 def _serve(requests: socket.socket, until: Collection[int] = ()) -> Callable[[], int] | None:
-    """Fork what is asked for until nobody is left who asks, or one of the descriptors `until` can be read.
+    """Fork the requested processes until no client is left, or a descriptor in `until` becomes readable.
 
-    Returns in each child what it has to do.
+    Returns, in each child, the task of the child.
     """
     watched = select.poll()
     for descriptor in (requests.fileno(), *until):
@@ -220,7 +229,9 @@ def _become(request: ProcessRequest, descriptors: list[int]) -> int:
 
 
 def _guard(arguments: list[str]) -> int:
-    """Start the command, fork what it asks for, and tell the socket _STATUS how it ended; if that closes, end it."""
+    """Start the command, fork its requests, and send its exit status to the socket; end the command if the socket
+    closes.
+    """
     theirs, ours = socket.socketpair(type=socket.SOCK_SEQPACKET)
     command = os.fork()
     if not command:
@@ -242,7 +253,7 @@ def _guard(arguments: list[str]) -> int:
 
 
 def _command(arguments: list[str]) -> int:
-    """`python -m ooc`, as far as the end of the process."""
+    """Run `python -m ooc`, up to the end of the process."""
     sys.argv = ["ooc", *arguments]
     try:
         runpy.run_module("ooc", run_name="__main__", alter_sys=True)
@@ -255,7 +266,7 @@ def _command(arguments: list[str]) -> int:
 
 
 def _import_all() -> None:
-    """Everything that commands and workers import, and what is done before a first command or kernel."""
+    """Import and prepare everything that commands and workers need before the first command or kernel."""
     importlib.import_module("h5py")
     for package in map(importlib.import_module, ("blocks", "ooc", "samplers")):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -277,7 +288,7 @@ def _reap(*_: object) -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """What Python does at the end of a process, but for taking everything apart."""
+    """Do what Python does at the end of a process, except for finalizing modules."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -1,4 +1,4 @@
-"""What worker processes import in tests: handlers of messages, and programs with a twist."""
+"""Code that worker processes import in tests: message handlers, and programs with changed behaviour."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def divide(number: float) -> float:
 
 
 def start_with_kernels(_: None) -> Callable[[str], bool]:
-    """The handler answers whether a module has been imported."""
+    """Return a handler that answers whether a module has been imported."""
     from blocks.corpus.worker import compile_ingestion
 
     compile_ingestion()
@@ -45,7 +45,7 @@ def start_with_kernels(_: None) -> Callable[[str], bool]:
 
 
 def stopping(_: None) -> Callable[[Any], Any]:
-    """Stops each worker as it is forked, and then the process that forks them."""
+    """Stop each worker after its fork, and then the process that forks the workers."""
 
     def stop() -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -81,7 +81,7 @@ DEEDS: dict[str, Callable[[Any], Any]] = {
 
 
 def deeds(_: Any) -> Callable[[tuple[str, Any]], Any]:
-    """Handles ("deed", argument)."""
+    """Handle ("deed", argument)."""
     return lambda message: DEEDS[message[0]](message[1])
 
 
@@ -99,7 +99,7 @@ def failing(error: str) -> Callable[[Any], Any]:
 
 
 def adding(attachment: tuple[Any, int]) -> Callable[[int], float]:
-    """Adds a number to every element of the shared array "a", answers with the sum of "b"."""
+    """Add a number to every element of the shared array "a", and answer with the sum of "b"."""
     shared = SharedArrays(*attachment)
 
     def handle(number: int) -> float:
@@ -110,20 +110,20 @@ def adding(attachment: tuple[Any, int]) -> Callable[[int], float]:
 
 
 def claiming(attachment: tuple[Any, int]) -> Callable[[tuple[int, Sequence[int]]], list[int]]:
-    """Claims parts: handles (unit, its parts), answers with those it could have."""
+    """Claim parts: handle (unit, its parts), and answer with the claimed parts."""
     claims = WorkQueue(SharedArrays(*attachment))
     return lambda message: list(claims.take(*message))
 
 
 class ReversedPartsLda(TwoPhase):
-    """Deals the parts of a unit in the opposite order."""
+    """Program that distributes the parts of a unit in reverse order."""
 
     def schedule(self, phase: Phase, unit: int, parts: int) -> Sequence[Sequence[int]]:
         return [range(parts)[::-1]]
 
 
 class FailingLda(TwoPhase):
-    """Fails in the word phase of slice 2 at the second iteration."""
+    """Program that fails in the word phase of slice 2 in the second iteration."""
 
     def sample_words(self, job: Job, slice_: WordSlice, key: np.uint64) -> int:
         if job.unit == 2 and job.stream[0] == 1:
@@ -132,7 +132,7 @@ class FailingLda(TwoPhase):
 
 
 class StallingLda(TwoPhase):
-    """One worker stays at slice 2 of the fourth iteration for ever, if told a file to write its process to."""
+    """Program in which one worker hangs at slice 2 of the fourth iteration, if given a file for its process id."""
 
     def sample_words(self, job: Job, slice_: WordSlice, key: np.uint64) -> int:
         if job.unit == 2 and job.stream[0] == 3 and (path := os.environ.get("STALLED")):
@@ -143,7 +143,7 @@ class StallingLda(TwoPhase):
 
 
 class CheckedDocumentsLda(SparseGibbs):
-    """Checks, before it samples documents, what it has been told of the words of their block; counts their tokens."""
+    """Program that checks the word information of blocks before documents are sampled, and counts the tokens."""
 
     sampled = 0
 

@@ -1,4 +1,4 @@
-"""A training that stands still within an iteration, and what a command may say meanwhile."""
+"""A training that is stopped within an iteration, and checks of commands run meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TRAIN = f"train lda corpus run --topics 3 --sampler two-phase --workers 1 --iter
 
 
 def stopped(group: int) -> bool:
-    """Whether all processes of a group are."""
+    """Return whether all processes of a group are stopped."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -29,7 +29,7 @@ def stopped(group: int) -> bool:
 
 @contextmanager
 def held(place: Path) -> Iterator[OocProcess]:
-    """A training that stands still within an iteration, until this ends."""
+    """Yield a training that is stopped within an iteration until the end of the context."""
     process = OocProcess(place, f"{TRAIN} 5")
     try:
         until((place / "run" / "metrics.jsonl").exists)
@@ -44,7 +44,7 @@ def held(place: Path) -> Iterator[OocProcess]:
 
 
 def assert_plain(what: object, code: int | None, message: str) -> None:
-    """A command is done, or says in a line what is the matter, and in another what to do."""
+    """Check that a command has succeeded, or has printed one line with the problem and one with a remedy."""
     assert code in (0, 1, 2), (what, code, message)
     assert "Traceback" not in message and "bug in ooc" not in message, (what, message)
     lines = [line for line in message.splitlines() if line.startswith("ooc: ")]

@@ -1,4 +1,4 @@
-"""What tests of launches share: shards to train on, the command, its processes, and the model it has to come to."""
+"""Shards, commands, processes and expected models for tests of launches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPTIONS = ("--topics", TOPICS, "--iterations", ITERATIONS, "--alpha", 0.2, "--se
 
 
 def shards_of(folder: Path, count: int) -> list[Dataset]:
-    """Shards of a small corpus, in `folder`/shard-0, ..."""
+    """Write shards of a small corpus to `folder`/shard-0, ..."""
     offsets, words = random_documents(np.random.default_rng(2), 240, WORDS, 60)
     grid = {"block_tokens": 900, "part_tokens": 300, "slices": 4}
     write_corpus(folder / "whole", offsets, words, names_of_words(WORDS), **grid)
@@ -39,7 +39,7 @@ def shards_of(folder: Path, count: int) -> list[Dataset]:
 
 
 def expected(folder: Path, shards: Sequence[Dataset], iterations: int = ITERATIONS) -> dict[str, bytes]:
-    """The model that one process comes to, whose ranks are threads."""
+    """Return the model that a ring of threads in one process trains."""
     folder.mkdir()
     options = {"topics": TOPICS, "iterations": iterations, **PRIORS, "workers": 1, "quiet": True}
     runs = [folder / f"run-{rank}" for rank in range(len(shards))]
@@ -62,7 +62,7 @@ class LaunchProcess:
         return subprocess.CompletedProcess([], self.process.returncode, out, err)
 
     def until_trained(self, run: Path, iterations: int = 3) -> None:
-        """Wait until so many iterations are done."""
+        """Wait until a number of iterations are done."""
         self.until(lambda: (run / "config.json").exists() and len(Run(run).metrics()) >= iterations)
 
     def until(self, happens) -> None:
@@ -75,7 +75,7 @@ class LaunchProcess:
 
 @contextmanager
 def serving(folder: Path, ranks: int) -> Iterator[None]:
-    """hosts.txt is there for so many ranks on this machine, behind a real sshd."""
+    """Write hosts.txt for a number of ranks on this machine, behind a real sshd, within the context."""
     if SSHD is None or shutil.which("ssh") is None:
         pytest.skip("NO LAUNCH IS TESTED: there is no sshd on this machine")
     make_keys(folder)
@@ -87,7 +87,7 @@ def serving(folder: Path, ranks: int) -> Iterator[None]:
 
 
 def processes_in(folder: Path) -> list[psutil.Process]:
-    """Those that work in a directory, or below."""
+    """Return the processes whose working directory is this directory or below."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -99,14 +99,14 @@ def processes_in(folder: Path) -> list[psutil.Process]:
 
 
 def rank_in(folder: Path) -> psutil.Process:
-    """The process of the rank that works in a directory: the one that another one like it guards."""
+    """Return the process of the rank that works in a directory, which its supervisor watches."""
     ranks = [process for process in processes_in(folder) if process.cmdline()[-2:] == ["ooc", "rank"]]
     return next(process for process in ranks if process.ppid() in [other.pid for other in ranks])
 
 
 @contextmanager
 def nobody_left(folder: Path, within: float = 30.0) -> Iterator[None]:
-    """No process works below a directory soon after what is done meanwhile."""
+    """Check that no process works below a directory soon after the end of the context."""
     yield
     deadline = time.monotonic() + within
     while left := [process for process in processes_in(folder) if process.pid != psutil.Process().pid]:
@@ -119,6 +119,6 @@ def interrupt(launch: LaunchProcess) -> None:
 
 
 def copy_shards(shards: Sequence[Dataset], places: Sequence[Path]) -> None:
-    """Give each machine its own, as `data`."""
+    """Copy to each machine its own shard, as `data`."""
     for shard, place in zip(shards, places, strict=True):
         shutil.copytree(shard.path, place / "data")

@@ -1,4 +1,4 @@
-"""Which parameters of a test are for the long suite only."""
+"""Marks of test parameters that only the long suite runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make the files that `test_old_files.py` opens: python tests/make_old_files.py ARCHIVE
+"""Create the files that `test_old_files.py` opens: python tests/make_old_files.py ARCHIVE
 
 One tiny dataset of each kind and one run of each kind of model, by the command line, and what was told of them; packed
 as .tar.xz. Run it for a release whose files differ from those of the release before, and keep the older archives.
@@ -45,7 +45,7 @@ TOLD = {
 
 
 def write_inputs(directory: Path) -> None:
-    """Texts of three themes, ratings of users who like even items or odd ones, and samples with a label."""
+    """Write texts of three themes, ratings of users who like either even or odd items, and labelled samples."""
     draw = random.Random(5)
     texts = [" ".join(draw.choices(THEMES[number % 3].split(), k=12)) for number in range(24)]
     lines = [json.dumps({"id": f"doc{number}", "text": text}) for number, text in enumerate(texts)]
@@ -58,7 +58,7 @@ def write_inputs(directory: Path) -> None:
 
 
 def make(directory: Path) -> None:
-    """Run all commands; what they were asked to tell is left in files."""
+    """Run all commands, and write their outputs to files."""
     write_inputs(directory)
     for command in COMMANDS:
         done = ooc(directory, command)
@@ -80,7 +80,7 @@ def ooc(directory: Path, command: str) -> subprocess.CompletedProcess[str]:
 
 
 def nameless(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Without who made it and when."""
+    """Return a text without its author and date."""
     entry.uid = entry.gid = entry.mtime = 0
     entry.uname = entry.gname = ""
     return entry

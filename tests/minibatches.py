@@ -1,4 +1,4 @@
-"""The minibatch step of SCVB0 by definition, and corpora with planted topics."""
+"""Minibatch step of SCVB0, computed from its definition, and corpora with planted topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ALARM = 1e-6  # chance that one chi-square test fails though the draws are right
 
 
 class Minibatch:
-    """The documents from `first` to `last` of a block, folded in."""
+    """The documents `first` to `last` of a block, folded in."""
 
     def __init__(self, dataset: Dataset, topics: int = 7) -> None:
         self.block, self.topics, self.first, self.last = dataset.block(0), topics, 3, 20
@@ -50,18 +50,18 @@ class Minibatch:
         return start_fold_in.ExpectedTopicCounts(arena, SCALE, *kinds, BETA, topics, tree)
 
     def mixture(self, document: int) -> np.ndarray:
-        """n_kd of a document as it is stored, float64 (K,)."""
+        """Return n_kd of a document as stored, float64 (K,)."""
         found = np.zeros(self.topics)
         start, size = self.block.offsets[document], self.mixtures.sizes[document]
         found[self.mixtures.topics[start : start + size]] = self.mixtures.counts[start : start + size]
         return found
 
     def words_of(self, document: int) -> np.ndarray:
-        """uint32 (N_d,): the words of a document's tokens, ascending."""
+        """Return the words of a document's tokens, ascending, uint32 (N_d,)."""
         return self.words_at[self.block.positions[self.block.offsets[document] : self.block.offsets[document + 1]]]
 
     def mixture_expected(self, document: int) -> np.ndarray:
-        """The twin of `mixture`."""
+        """Return the expected value of `mixture`, from the definition."""
         words, times = np.unique(self.words_of(document), return_counts=True)
         tokens = times.sum()
         likely = self.likely_expected(words, times)
@@ -77,7 +77,7 @@ class Minibatch:
         return np.where(counts >= share * counts.max(), counts, 0)
 
     def evidence(self, words: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """float64 (K,): n_kd by up to 16 words, evenly spread, four at a time."""
+        """Return n_kd from up to 16 evenly spaced words, four at a time, float64 (K,)."""
         counts, some = np.zeros(self.topics), min(words.size, 16)
         chosen = np.arange(some) * words.size // max(some, 1)
         for j in range(0, some, 4):
@@ -87,12 +87,14 @@ class Minibatch:
         return counts
 
     def likely_expected(self, words: np.ndarray, times: np.ndarray) -> np.ndarray:
-        """bool (K,): topics with a hundredth of the largest evidence."""
+        """Return the topics with at least a hundredth of the largest evidence, bool (K,)."""
         evidence = self.evidence(words, times)
         return (evidence >= 0.01 * evidence.max()) & (words.size > 0)
 
     def gammas(self) -> np.ndarray:
-        """float64 (N, K): of the token at each position, by the stored mixtures; 0 outside the minibatch."""
+        """Return the gammas of the token at each position, given the stored mixtures, float64 (N, K); 0 outside the
+        minibatch.
+        """
         found = np.zeros((self.words_at.size, self.topics))
         for position, document in enumerate(self.mixtures.documents):
             if self.first <= document < self.last:
@@ -117,6 +119,6 @@ def planted(path: Path, number: int = 2000) -> Dataset:
 
 
 def share_found(chain: InProcessProgram) -> float:
-    """The share of tokens whose topic is the one, matched one to one, that planted them."""
+    """Return the fraction of tokens whose topic is the planted one, after one-to-one matching of topics."""
     found = chain.counts()[1].reshape(5, 12, 5).sum(axis=1)
     return found[linear_sum_assignment(-found)].sum() / chain.dataset.tokens

@@ -1,4 +1,4 @@
-"""The pages of the documentation as tests see them: their blocks of code, and the commands that they speak of."""
+"""Code blocks and commands in the pages of the documentation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ PAGES = [*BESIDE, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 class FencedBlock(NamedTuple):
-    """A fence. line: of the page, at which it begins."""
+    """A fenced block.
+
+    line: line of the page at which the fence begins.
+    """
 
     language: str
     text: str
@@ -24,25 +27,25 @@ class FencedBlock(NamedTuple):
 
 
 class ConsoleStep(NamedTuple):
-    """A command of a `console` block, and what the page shows of what it prints; "" if it shows nothing."""
+    """A command of a `console` block, and the output that the page shows; "" if it shows none."""
 
     command: str
     shown: str
 
 
 def blocks(page: Path) -> list[FencedBlock]:
-    """All fences of a page."""
+    """Return all fenced blocks of a page."""
     fences = [token for token in MarkdownIt().parse(page.read_text(encoding="utf-8")) if token.type == "fence"]
     return [FencedBlock(token.info.strip(), token.content, token.map[0] + 1) for token in fences if token.map]
 
 
 def runnable(page: Path) -> list[FencedBlock]:
-    """Those that a reader can run, one after the other, in an empty directory: `console` and `python`."""
+    """Return the blocks that a reader can run one after the other in an empty directory: `console` and `python`."""
     return [block for block in blocks(page) if block.language in ("console", "python")]
 
 
 def steps(text: str) -> list[ConsoleStep]:
-    """The commands of a `console` block: lines with `$ `, continued by those with `> `."""
+    """Return the commands of a `console` block: lines that start with `$ `, continued by lines that start with `> `."""
     found: list[tuple[list[str], list[str]]] = []
     for line in text.splitlines():
         if line.startswith("$ "):
@@ -55,9 +58,10 @@ def steps(text: str) -> list[ConsoleStep]:
 
 
 def agrees(shown: str, printed: str) -> bool:
-    """Whether a page shows what a command printed: but for blanks and numbers, which may be `…`.
+    """Return whether a page shows the output of a command.
 
-    A line `...` stands for any lines. That kernels are compiled, as they are once on a machine, need not be shown.
+    Blanks and numbers are ignored; `…` on the page stands for one number or word, and a line `...` for any lines. The
+    message about compiling kernels need not be shown.
     """
     lines = [re.escape(_plain(line)) for line in shown.strip().splitlines()]
     pattern = "".join(r"(?:.*\n)*" if line == re.escape("...") else rf"{line}\n" for line in lines)
@@ -67,13 +71,13 @@ def agrees(shown: str, printed: str) -> bool:
 
 
 def _plain(line: str) -> str:
-    """Without the numbers, and so without the plural of what they count."""
+    """Return a text without numbers, and without the plural endings that depend on them."""
     plain = re.sub(r"\s+", " ", re.sub(r"-?\d[\d,.]*(e-?\d+)?|…", "#", line)).strip()
     return re.sub(r"(# \w+?)s\b", r"\1", plain)
 
 
 def ooc_commands(page: Path) -> Iterator[list[str]]:
-    """The words of all commands of ooc that a page speaks of, in fences and in the running text."""
+    """Return the words of all ooc commands in the blocks and the text of a page."""
     text = page.read_text(encoding="utf-8")
     inline = [token.content for token in _inline(text) if token.content.startswith("ooc ")]
     fenced = [line.removeprefix("$ ") for block in blocks(page) for line in block.text.splitlines()]

@@ -1,4 +1,4 @@
-"""Readers of input files in plain Python: what a reader of the product should return, or refuse."""
+"""Readers of input files in plain Python, as references: they return the contents, or refuse the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
 class InvalidFile(Exception):
-    """By a reader of this file."""
+    """The reference reader refuses this file."""
 
 
 def require(good: object) -> None:
@@ -29,7 +29,7 @@ def require(good: object) -> None:
 
 
 def text_of(data: bytes, errors: str = "strict") -> str:
-    """Text with line feeds, decoded as its byte order mark says."""
+    """Decode a text according to its byte order mark, with line feeds as line ends."""
     marks = [(b"\xff\xfe\0\0", "utf-32"), (b"\0\0\xfe\xff", "utf-32"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")]
     encoding = next((name for mark, name in marks if data.startswith(mark)), "utf-8-sig")
     try:
@@ -116,7 +116,7 @@ def uci_in(data: bytes) -> list[Any]:
 
 
 def ratings_in(data: bytes) -> dict[tuple[str, str], float]:
-    """Lines `user,item,rating`, below a header; blanks and quotes may stand around fields."""
+    """Read lines `user,item,rating` below a header; fields may have quotes and surrounding blanks."""
     header, *lines = plain_lines(data) or [""]
     require("\0" not in header)
     names = ["".join(filter(str.isalnum, name.lower())) for name in rating_fields(header)]
@@ -138,7 +138,7 @@ def ratings_in(data: bytes) -> dict[tuple[str, str], float]:
 
 
 def rating_fields(line: str) -> list[str]:
-    """The first three fields."""
+    """Return the first three fields."""
     fields, rest = [], line.strip(" \t")
     while len(fields) < 3 and rest is not None:
         if quoted := re.match(r'[ \t]*"((?:[^"]|"")*)"[ \t]*(?:,|$)', rest):
@@ -250,14 +250,14 @@ def plink_in(data: bytes) -> Any:
 
 
 def parts_of(data: bytes) -> list[bytes]:
-    """Three files in one."""
+    """Split a file into its three parts."""
     parts = data.split(b"\n--\n")
     require(len(parts) == 3)
     return parts
 
 
 def fields_of(data: bytes) -> list[list[str]]:
-    """The six fields of each line."""
+    """Return the six fields of each line."""
     lines = re.split("\r\n|\r|\n", data.decode("utf-8", "replace"))
     found = [line.split() for line in (lines if lines[-1] else lines[:-1])]
     require(found and all(len(fields) == 6 for fields in found))

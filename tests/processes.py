@@ -1,4 +1,4 @@
-"""What tests of processes that end share."""
+"""Helpers for tests of how processes end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE = 300.0  # seconds until something that must happen is taken not to
 
 
 def gone(pids: list[int]) -> bool:
-    """Whether all of them have ended, be it that nobody has asked how."""
+    """Return whether all processes have ended, including unreaped ones."""
 
     def ended(pid: int) -> bool:
         try:

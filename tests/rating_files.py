@@ -1,4 +1,4 @@
-"""Read the matrix that a dataset of ratings holds."""
+"""Reader of the matrix in a dataset of ratings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from blocks.ratings.matrix import Matrix
 
 
 def read_back(matrix: Matrix, *, by_column: bool = False) -> dict[tuple[str, str], float]:
-    """All entries by the names of their row and column, from the blocks or from the slices."""
+    """Return all entries, keyed by the names of their row and column, from the blocks or from the slices."""
     rows, columns, found = matrix.row_names(), matrix.column_names(), {}
     blocks = [matrix.block(number) for number in range(matrix.block_count)]
     lines = np.concatenate([block.rows for block in blocks])

@@ -1,5 +1,6 @@
-"""What the solvers of regressions are checked against: objective, duality gap and optimality conditions in plain numpy,
-and small problems of every kind."""
+"""References for solvers of regressions: objective, duality gap and optimality conditions in plain numpy, and small
+problems of every kind.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ RATIOS = (0.5, 0.1, 0.01)
 
 
 class RandomRegression(NamedTuple):
-    """x: float64 (n, p). y: (n,). The options are those of `SparseRegression`."""
+    """A random problem.
+
+    x: float64 (n, p).
+    y: (n,). The other fields are the options of `SparseRegression`.
+    """
 
     x: np.ndarray
     y: np.ndarray
@@ -34,7 +39,7 @@ class RandomRegression(NamedTuple):
 
     @property
     def penalties(self) -> tuple[np.ndarray, np.ndarray]:
-        """l1 and l2 of each column for lambda 1."""
+        """Return l1 and l2 of each column at lambda 1."""
         p, share = self.x.shape[1], self.options.get("share", 1.0)
         factors = self.options.get("factors")
         factors = np.ones(p) if factors is None else factors
@@ -47,7 +52,7 @@ class RandomRegression(NamedTuple):
 
 
 def solver(problem: RandomRegression, **held) -> SparseRegression:
-    """The solver of a problem; assumes that there is something to explain."""
+    """Return the solver of a problem; skips examples with lambda_max 0."""
     x = held.pop("x", np.asfortranarray(problem.x))
     try:
         found = SparseRegression(features_of_matrix(x, **held), problem.y, problem.loss, **problem.options)
@@ -75,7 +80,7 @@ def objective(problem: RandomRegression, model: LinearModel, lam: float) -> floa
 
 
 def slopes(problem: RandomRegression, model: LinearModel) -> tuple[np.ndarray, np.ndarray]:
-    """Minus the derivatives of the loss by the scores, and by the coefficients."""
+    """Return minus the derivatives of the loss with respect to the scores and the coefficients."""
     z = scores(problem, model)
     fitted = {"squared": lambda: z, "logistic": lambda: expit(z), "poisson": lambda: np.exp(z)}[problem.loss]()
     by_score = problem.weights * (problem.y - fitted)
@@ -83,7 +88,7 @@ def slopes(problem: RandomRegression, model: LinearModel) -> tuple[np.ndarray, n
 
 
 def violation(problem: RandomRegression, model: LinearModel, lam: float) -> float:
-    """How far the optimality conditions are from being met, relative to what slopes can be at zero coefficients."""
+    """Return the largest violation of the optimality conditions, relative to the largest slope at zero coefficients."""
     by_score, by_coefficient = slopes(problem, model)
     l1, l2 = (lam * penalty for penalty in problem.penalties)
     b = model.coefficients
@@ -99,7 +104,7 @@ def violation(problem: RandomRegression, model: LinearModel, lam: float) -> floa
 
 
 def gap(problem: RandomRegression, model: LinearModel, lam: float) -> float:
-    """Between the objective and that of a dual point, for problems without columns that have no penalty."""
+    """Return the duality gap for problems without unpenalized columns."""
     by_score, by_coefficient = slopes(problem, model)
     l1, l2 = (lam * penalty for penalty in problem.penalties)
     used = l1 > 0
@@ -121,7 +126,7 @@ def gap(problem: RandomRegression, model: LinearModel, lam: float) -> float:
 
 @st.composite
 def problems(draw: st.DrawFn, loss: str = "squared") -> RandomRegression:
-    """Of every shape: more rows or more columns, one row, columns that are constant, zero, or there twice."""
+    """Draw problems of every shape: more rows or more columns, one row, and constant, zero and duplicate columns."""
     n, p = draw(st.integers(2 if loss == "logistic" else 1, 14)), draw(st.integers(1, 14))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     x = random.standard_normal((n, p)) * (random.random((n, p)) < draw(st.sampled_from([0.3, 1.0])))
@@ -151,7 +156,7 @@ def problems(draw: st.DrawFn, loss: str = "squared") -> RandomRegression:
 
 
 def solve(problem: RandomRegression, ratios=RATIOS, tolerance=1e-9, **held) -> tuple[np.ndarray, list[LinearModel]]:
-    """Levels, and what is found for each."""
+    """Return some lambdas, and the solution for each."""
     found = solver(problem, **held)
     lambdas = found.largest * np.array(ratios)
     return lambdas, [found.model(solution) for solution in found.path(lambdas, tolerance)]
@@ -162,7 +167,7 @@ def null_loss(problem: RandomRegression) -> float:
 
 
 def fit(peer: Any, *data: Any, **options: Any) -> None:
-    """Assumes that it gets to the end: columns that are nearly the same can be too much for it."""
+    """Fit a problem; skips examples where nearly equal columns keep the solver from finishing."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         try:

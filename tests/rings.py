@@ -1,4 +1,4 @@
-"""Rings to test, and deeds for their ranks: in threads over TCP, in processes over TCP or under mpiexec.
+"""Rings for tests, and actions for their ranks: in threads over TCP, or in processes over TCP or under mpiexec.
 
 Run as a program, this is a rank that does what it is told: see `RankProcesses`.
 """
@@ -32,7 +32,7 @@ LONG = 120.0  # seconds until something that must happen is taken not to
 
 
 def in_all(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What calls return that are made at the same time, in threads."""
+    """Return the results of calls made at the same time in threads."""
     with ThreadPoolExecutor(len(calls)) as threads:
         return [future.result() for future in [threads.submit(call) for call in calls]]
 
@@ -46,7 +46,7 @@ def until(happens: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def nothing_left() -> Iterator[None]:
-    """No thread of a ring, no socket and no other file outlives what is done meanwhile."""
+    """Check that no thread of a ring, socket or other file is left after the context."""
 
     def open_now() -> tuple[int, int]:
         threads = [thread for thread in threading.enumerate() if thread.name.startswith("ring-")]
@@ -59,7 +59,7 @@ def nothing_left() -> Iterator[None]:
 
 @contextlib.contextmanager
 def tcp_rings(ranks: int, *, insecure: bool, **options: float) -> Iterator[list[Ring]]:
-    """A ring whose ranks are objects in this process."""
+    """Yield a ring whose ranks are objects in this process."""
     credentials = issue_credentials(ranks, insecure=insecure)
     doors = [handshake.listen(HOST) for _ in range(ranks)]
     places = [door.getsockname()[:2] for door in doors]
@@ -76,13 +76,13 @@ def tcp_rings(ranks: int, *, insecure: bool, **options: float) -> Iterator[list[
 
 
 def on_ring(ranks: int, deed: Callable[[Ring], Any]) -> list[Any]:
-    """What ranks in threads come to, over TCP."""
+    """Return the results of a function on ranks in threads, over TCP."""
     with tcp_rings(ranks, insecure=True) as rings:
         return in_all([lambda ring=ring: _done(ring, deed) for ring in rings])
 
 
 class ThreadRings:
-    """Rings over TCP; a deed is done by all ranks at the same time."""
+    """Rings over TCP whose ranks are threads; all ranks run an action at the same time."""
 
     def __init__(self, *, insecure: bool) -> None:
         self._insecure = insecure
@@ -98,7 +98,7 @@ class ThreadRings:
 
 
 def _done(ring: Ring, deed: Callable[..., Any], arguments: Sequence[Any] = ()) -> Any:
-    """A rank that finds a mistake does not leave the others waiting; to be interrupted is what all have agreed on."""
+    """Run an action; a rank that fails does not leave the others waiting, and all ranks agree on an interrupt."""
     try:
         return deed(ring, *arguments)
     except Interrupted:
@@ -109,7 +109,7 @@ def _done(ring: Ring, deed: Callable[..., Any], arguments: Sequence[Any] = ()) -
 
 
 class RankProcesses:
-    """Processes that each are a `RankProcess` of a ring, those of `mpi` started by mpiexec."""
+    """Processes that are each a `RankProcess` of a ring; those of `mpi` are started by mpiexec."""
 
     def __init__(self, directory: Path, count: int, *, mpi: bool) -> None:
         path = str(directory / "fleet")
@@ -132,7 +132,7 @@ class RankProcesses:
         self._members[rank].send((what, arguments))
 
     def answer(self, rank: int) -> Any:
-        """What a member returned; what it raised is raised here."""
+        """Return the result of a member, or raise its error here."""
         assert wait([self._members[rank]], LONG), f"rank {rank} does not answer"
         answer = self._members[rank].recv()
         if isinstance(answer, BaseException):
@@ -142,7 +142,7 @@ class RankProcesses:
     def ask(
         self, ranks: Sequence[int], what: str, arguments: Callable[[int], Sequence[Any]] = lambda _: ()
     ) -> list[Any]:
-        """The answers of some members, who are asked at the same time."""
+        """Return the results of some members, which work at the same time."""
         for rank in ranks:
             self.tell(rank, what, *arguments(rank))
         return [self.answer(rank) for rank in ranks]
@@ -154,7 +154,7 @@ class RankProcesses:
 
     @contextlib.contextmanager
     def ring(self, ranks: int, patience: float = 60.0) -> Iterator[Callable[..., list[Any]]]:
-        """A ring over MPI of the first ranks."""
+        """Return a ring over MPI of the first ranks."""
         members = range(ranks)
         self.ask(members, "join_mpi", lambda _: (ranks, patience))
 
@@ -174,20 +174,20 @@ class RankProcesses:
 
 
 def mpiexec() -> Path | None:
-    """That of the package mpich, beside this interpreter, or the system's."""
+    """Return mpiexec of the package mpich in this environment, or the system's."""
     beside = Path(sys.executable).with_name("mpiexec")
     found = beside if beside.exists() else shutil.which("mpiexec")
     return Path(found) if found else None
 
 
 class RankProcess:
-    """A rank in a process of its own."""
+    """A rank in a separate process."""
 
     ring: Ring
     _communicators: list[Any]
 
     def split(self) -> int:
-        """The rank under MPI; a communicator for each number of ranks is made."""
+        """Run the rank under MPI, with a communicator for each number of ranks."""
         from mpi4py import MPI
 
         world = MPI.COMM_WORLD
@@ -235,13 +235,13 @@ def main(path: str, rank: str | None = None) -> None:
 
 
 def content(rank: int, number: int, size: int) -> np.ndarray:
-    """uint8 (size,) that nobody else sends."""
+    """Return bytes, uint8 (size,), that differ from those of all other ranks."""
     return np.random.default_rng([rank, number, size]).integers(0, 256, size, np.uint8)
 
 
 @contextlib.contextmanager
 def sending(ring: Ring, sizes: Sequence[int]) -> Iterator[list[int]]:
-    """Slices of some sizes are sent by a thread meanwhile; the numbers of those that are."""
+    """Send slices of given sizes in a thread during the context; yields their numbers."""
     sent: list[int] = []
 
     def send() -> None:
@@ -265,7 +265,7 @@ def receive_all(ring: Ring, sizes: Sequence[int]) -> None:
 
 
 def pass_slices(ring: Ring, sizes: Sequence[int]) -> int:
-    """Send slices to the next rank, receive those of the previous."""
+    """Send slices to the next rank, and receive those of the previous one."""
     before = ring.bytes_sent
     with sending(ring, sizes):
         receive_all(ring, sizes)
@@ -274,7 +274,9 @@ def pass_slices(ring: Ring, sizes: Sequence[int]) -> int:
 
 
 def hold_back(ring: Ring, size: int, count: int) -> int:
-    """Receive only once the previous rank has stopped to send; how many slices this rank could send until then."""
+    """Receive only after the previous rank has stopped sending; returns how many slices this rank could send until
+    then.
+    """
     with sending(ring, [size] * count) as sent:
         before = -1
         while before != len(sent):
@@ -313,7 +315,7 @@ def gather(ring: Ring, data: Sequence[bytes]) -> list[bytes] | str:
 
 
 def wait_for_all(ring: Ring) -> tuple[float, float]:
-    """When this rank comes to a barrier, late by its rank, and when it leaves it."""
+    """Return when this rank reaches a barrier, delayed according to its rank, and when it leaves the barrier."""
     time.sleep(0.05 * ring.rank)
     came = time.monotonic()
     ring.barrier()
@@ -321,7 +323,7 @@ def wait_for_all(ring: Ring) -> tuple[float, float]:
 
 
 def slices_and_sums(ring: Ring, sizes: Sequence[int], size: int) -> int:
-    """Sums of arrays while slices go round."""
+    """Return sums of arrays that are computed while slices rotate."""
     with sending(ring, sizes), ThreadPoolExecutor(1) as thread:
         receiving = thread.submit(receive_all, ring, sizes)
         for number in range(len(sizes)):
@@ -333,7 +335,7 @@ def slices_and_sums(ring: Ring, sizes: Sequence[int], size: int) -> int:
 
 
 def told(call: Callable[..., Any], *arguments: Any) -> str:
-    """What is said when the ring has failed."""
+    """Return the message of the error that a call raises after the ring has failed."""
     try:
         call(*arguments)
     except RingFailed as error:
@@ -342,16 +344,16 @@ def told(call: Callable[..., Any], *arguments: Any) -> str:
 
 
 def until_told(call: Callable[..., Any], *arguments: Any) -> str:
-    """The same of a call that may go well for a while."""
+    """Return the message of the error that a repeated call raises, once the ring has failed."""
     while (what := told(call, *arguments)) == "nothing":
         time.sleep(0.001)
     return what
 
 
 def block_everywhere(ring: Ring, failing: int, reason: str) -> list[str]:
-    """One rank fails while all wait in every way there is; what each of their calls is told.
+    """Make one rank fail while all ranks wait in every kind of call; returns the message of each call.
 
-    Ranks of even number do not receive, so that those before them cannot send.
+    Ranks with even numbers do not receive, so that their predecessors cannot send.
     """
     data, room = memoryview(bytes(1 << 20)), memoryview(bytearray(1 << 20))
     with ThreadPoolExecutor(2) as threads:
@@ -365,12 +367,12 @@ def block_everywhere(ring: Ring, failing: int, reason: str) -> list[str]:
 
 
 def add_up_unlike(ring: Ring) -> str:
-    """The last rank has more to add than the others."""
+    """Call all_reduce with a longer array on the last rank."""
     return told(ring.all_reduce, np.zeros(4 if ring.rank == ring.ranks - 1 else 3))
 
 
 def send_too_much(ring: Ring) -> str:
-    """Rank 0 sends more than its neighbour has room for; all find out."""
+    """Send more from rank 0 than its neighbour has memory for; all ranks fail."""
     if ring.rank == 0:
         until_told(ring.send, 5, memoryview(bytes(11)))
     if ring.rank == 1:
@@ -387,7 +389,7 @@ def close_and_go_on(ring: Ring) -> list[str]:
 
 
 def wait_for_failure(ring: Ring) -> list[str]:
-    """What a rank that waits for slices and for the others is told."""
+    """Return the error message of a rank that waits for slices and for the other ranks."""
     with ThreadPoolExecutor(1) as thread:
         receiving = thread.submit(told, ring.receive, memoryview(bytearray(9)))
         return [told(ring.barrier), receiving.result()]

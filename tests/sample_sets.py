@@ -1,4 +1,4 @@
-"""Labelled samples drawn from a model, and the samples that a dataset holds."""
+"""Labelled samples drawn from a model, and readers of sample datasets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from blocks.samples.samples import Samples
 
 
 def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Samples float32 (n, 12), about half of it 0, and labels 0, 2, 5 that a linear rule tells apart but for noise."""
+    """Return samples, float32 (n, 12), about half of them 0, with labels 0, 2, 5 by a linear rule plus noise."""
     random = np.random.default_rng(seed)
     rule = np.random.default_rng(0).normal(size=(12, 3))
     x = (random.normal(size=(count, 12)) * (random.random((count, 12)) < 0.5)).astype(np.float32)
@@ -19,13 +19,16 @@ def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def samples_of(path: Path, x: np.ndarray, labels: np.ndarray, spacing: int = 1) -> Samples:
-    """spacing: columns from one that has values to the next."""
+    """Write samples as a dataset.
+
+    spacing: distance between the columns that have values.
+    """
     offsets, columns = np.concatenate(([0], np.cumsum((x != 0).sum(axis=1)))), spacing * np.nonzero(x)[1]
     return write_samples(path, offsets, columns, x[x != 0], labels, width=spacing * x.shape[1], block_entries=800)
 
 
 def read_back(samples: Samples) -> list[tuple[float, dict[int, float]]]:
-    """The samples in their original order."""
+    """Return the samples in their original order."""
     found = {}
     for number in range(samples.block_count):
         block = samples.block(number)

@@ -1,4 +1,4 @@
-"""Programs of the stochastic engine for tests, and a naive interpreter that runs the same functions without it."""
+"""Programs of the stochastic engine for tests, and a naive interpreter of the same functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ooc.stochastic.variable_arrays import Shared
 
 
 class Everything(StochasticProgram):
-    """Uses all operators and all kinds of variables; what it computes makes no sense, but depends on all of it."""
+    """Program that uses all operators and all kinds of variables, each of which affects its result."""
 
     delays = 2
     maps = ("visits",)
@@ -92,7 +92,7 @@ class Everything(StochasticProgram):
 
 
 class Transformation:
-    """A shared variable as equation 7 writes it: Gamma, Delta and T are kept, and applied whenever it is read."""
+    """A shared variable as in equation 7: Gamma, Delta and T are stored, and applied on every read."""
 
     def __init__(self, base: np.ndarray, total: np.ndarray, queue: list[Any]) -> None:
         self.base, self.gamma, self.delta, self.late = base, 1.0, np.zeros_like(base), np.zeros_like(base)
@@ -133,8 +133,9 @@ class Transformation:
 
 
 class Naive:
-    """A program run as the paper says it, one element after the other, in plain Python; on a ring the programs of all
-    machines, each with the elements of its shard."""
+    """Reference that runs a program as the paper defines it, element by element in plain Python; on a ring, runs the
+    programs of all machines, each with the elements of its shard.
+    """
 
     def __init__(self, *programs: StochasticProgram) -> None:
         self.programs, program = programs, programs[0]
@@ -149,7 +150,7 @@ class Naive:
         self.delayed: list[list[Any]] = [[] for _ in self.locals]
 
     def run(self, degree: int) -> None:
-        """A pass of so many workers."""
+        """Run a pass of a number of workers."""
         rounds = [program.stages.rounds("process", ParallelismChoice(degree)) for program in self.programs]
         for of_machines in zip(*rounds, strict=True):
             tasks = [
@@ -180,7 +181,7 @@ class Naive:
         return mine
 
     def _combine(self, workers: list[dict[str, Transformation]]) -> None:
-        """Equation 9; of accumulated changes, equation 5."""
+        """Combine workers by equation 9 or, for accumulated changes, by equation 5."""
         for name, base in self.values.items():
             found = [worker[name] for worker in workers]
             self.weights[name] += sum(each.weights for each in found)
@@ -192,7 +193,7 @@ class Naive:
 
 
 def elements_of(dataset: Matrix | Dataset | Samples) -> Iterator[dict[str, np.ndarray]]:
-    """What rows, or documents, have of their own, in the order in which they are stored."""
+    """Return the elements (rows or documents) in stored order."""
     for number in range(dataset.block_count):
         block = dataset.block(number)
         if isinstance(block, TokenBlock):
@@ -205,14 +206,14 @@ def elements_of(dataset: Matrix | Dataset | Samples) -> Iterator[dict[str, np.nd
 
 
 def locals_of(program: StochasticProgram, element: dict[str, np.ndarray]) -> SimpleNamespace:
-    """The variables of an element: 0."""
+    """Return the local variables of an element, all 0."""
     entries = next(iter(element.values())).size
     each = {name: ((entries,) if x.per == "entry" else (), x) for name, x in program.locals.items()}
     return SimpleNamespace(**{name: np.zeros((*first, *x.shape), x.dtype) for name, (first, x) in each.items()})
 
 
 class Quadratic(StochasticProgram):
-    """|w - 1|^2 / 2 in 200 dimensions, each with noise of its own at each visit, by steps of rate / t^power."""
+    """Minimizes |w - 1|^2 / 2 in 200 dimensions, with new noise at each visit, by steps of rate / t^power."""
 
     def __init__(self, dataset: Matrix, *, rate: float = 2.0, power: float = 1.0, **options: Any) -> None:
         self.rate, self.power = rate, power
@@ -234,8 +235,9 @@ class Quadratic(StochasticProgram):
 
 
 class Machine(StochasticProgram):
-    """A factorization machine of rank 2 by gradients of the squared error, whose rate never falls: with many workers it
-    diverges. It counts the visits of elements in three ways."""
+    """Factorization machine of rank 2 trained by gradients with a constant rate, which diverges with many workers;
+    counts the visits of elements in three ways.
+    """
 
     delays = 1
 

@@ -50,7 +50,7 @@ PREPARED = {
 
 
 class KilledCommand(NamedTuple):
-    """A command, the key of PREPARED it starts from, what it makes, and how it is done again."""
+    """A command with the key of its PREPARED starting point, its result, and the command that repeats it."""
 
     data: str
     command: str
@@ -89,7 +89,7 @@ TRIALS = {
 
 
 def ended(place: Path, command: str) -> tuple[int, str]:
-    """What a command returns, and what it says on standard error."""
+    """Return the exit code of a command and its standard error."""
     process = OocProcess(place, command)
     code = process.wait()
     process.end()
@@ -98,13 +98,13 @@ def ended(place: Path, command: str) -> tuple[int, str]:
 
 
 def problem(place: Path, command: str) -> str:
-    """What a command that has to succeed says if it does not."""
+    """Return the message of a command that should succeed but fails; "" if it succeeds."""
     code, message = ended(place, command)
     return "" if code == 0 else f"{command}: {code}: {message}"
 
 
 class KillDirectory:
-    """A directory, in which commands are killed."""
+    """Directory in which commands are killed."""
 
     counts = True
 
@@ -127,14 +127,14 @@ class KillDirectory:
 
 
 class FileCalls:
-    """The calls of commands that change files below a directory, as `failing_disk.c` counts them."""
+    """Calls of commands that change files below a directory, as counted by `failing_disk.c`."""
 
     def __init__(self, below: Path, counter: Path) -> None:
         self._counter = counter
         self._environment = {"FAILING_BELOW": str(below), "FAILING_COUNTER": str(counter), "FAILING_KILL": "yes"}
 
     def command(self, place: Path, command: str, kill_at: int = 0) -> OocProcess:
-        """Start a command that is killed at a call, from 1 on; 0: at none."""
+        """Start a command that is killed at its n-th call, counted from 1; 0 for no kill."""
         self._counter.write_bytes(b"")
         os.environ.update(self._environment | {"FAILING_FROM": str(kill_at), "CLOCK_RATE": str(RATE)})
         try:
@@ -148,9 +148,9 @@ class FileCalls:
 
 
 def content(place: Path, pattern: str) -> dict[str, bytes]:
-    """All files of what matches a pattern, but for locks, logs, and where a run noted itself in its dataset.
+    """Return all files that match a pattern, except locks, logs and the notes of runs in datasets.
 
-    Of the pickles of gensim only the names: their bytes differ from one time to the next.
+    Of gensim's pickles only the names are compared, because their bytes differ each time.
     """
     found = {}
     for path in place.glob(pattern):
@@ -162,7 +162,9 @@ def content(place: Path, pattern: str) -> dict[str, bytes]:
 
 
 def names(place: Path) -> list[str]:
-    """All files and directories, but for generations of a state that its manifest names, without the ids of runs."""
+    """Return the names of all files and directories, without the ids of runs, and without the generations that a
+    state's manifest names.
+    """
     known = {""}
     for manifest in place.rglob("state/manifest.json"):
         entries = json.loads(manifest.read_text())
@@ -173,7 +175,7 @@ def names(place: Path) -> list[str]:
 
 
 def distrusts(place: Path) -> str:
-    """What is wrong with what `ooc verify` says of the datasets and runs in a directory."""
+    """Return the problems that `ooc verify` reports for the datasets and runs in a directory."""
     marks = ("manifest.json", "config.json", "chains.json", "shard-0")
     for path in sorted(path for path in place.glob("[!.]*") if any((path / mark).exists() for mark in marks)):
         code, message = ended(place, f"verify {path.name}")
@@ -184,7 +186,7 @@ def distrusts(place: Path) -> str:
 
 
 class CompletedCommand(NamedTuple):
-    """A command that nothing ends. made: what it makes; left: names after `ooc clean`; calls, seconds: it takes."""
+    """An undisturbed command: its result, the names left after `ooc clean`, its number of calls and its seconds."""
 
     old: dict[str, bytes]
     made: dict[str, bytes]
@@ -211,7 +213,7 @@ def undisturbed(where: LoopbackDisk | KillDirectory, trial: KilledCommand, calls
 
 
 def is_new(place: Path, trial: KilledCommand) -> bool:
-    """Whether there is a run that the command has begun."""
+    """Return whether the command has begun a run."""
     for file in (place / trial.resumed / "config.json", place / trial.resumed / "chains.json"):
         if trial.resumed and file.exists():
             options = json.loads(file.read_text()).get("options", {})
@@ -220,13 +222,13 @@ def is_new(place: Path, trial: KilledCommand) -> bool:
 
 
 def let_a_minute_pass(place: Path) -> None:
-    """For what was ended between the making of a file and its lock: before, it is not taken for a leftover."""
+    """Set times back by a minute, because a file without a lock counts as a leftover only after that time."""
     for leftover in place.rglob("*.unlocked"):
         os.utime(leftover, (0, 0))
 
 
 def done_again(place: Path, trial: KilledCommand, expected: CompletedCommand) -> str:
-    """Do again what was ended; what is wrong with that."""
+    """Repeat an ended command; returns the problems."""
     if is_new(place, trial):
         return problem(place, f"resume {trial.resumed} {ONE}")
     if content(place, trial.made) == expected.made and "--skip-known" not in trial.command:
@@ -237,7 +239,10 @@ def done_again(place: Path, trial: KilledCommand, expected: CompletedCommand) ->
 def lost(  # noqa: PLR0911
     place: Path, trial: KilledCommand, code: int | None, expected: CompletedCommand, cleans: bool
 ) -> str:
-    """What is wrong after a command has ended. cleans: `ooc clean` is run before the command is done again."""
+    """Return the problems after a command was ended.
+
+    cleans: whether to run `ooc clean` before the command is repeated.
+    """
     if code == 0 and content(place, trial.made) != expected.made:
         return "it had said that it was done, and that is lost"
     if trial.made == "run/model" and (trouble := problem(place, "topics run")):
@@ -260,7 +265,7 @@ def lost(  # noqa: PLR0911
 def try_command(
     where: LoopbackDisk | KillDirectory, name: str, ends: int, draw: random.Random, calls: FileCalls
 ) -> dict:
-    """End a command so many times."""
+    """End a command a number of times."""
     trial, found, before = TRIALS[name], [], 0
     expected = undisturbed(where, trial, calls)
     for turn in range(ends):
@@ -298,7 +303,7 @@ def write_inputs(place: Path, draw: random.Random) -> None:
 
 
 def prepare(place: Path, data: str) -> None:
-    """Make what trials begin from."""
+    """Create the starting points of the trials."""
     write_inputs(place, random.Random(1))
     for command in PREPARED[data]:
         if trouble := problem(place, command):

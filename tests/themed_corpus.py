@@ -1,4 +1,4 @@
-"""A corpus of three themes, and a short training on it."""
+"""A corpus with three themes, and a short training on it."""
 
 from __future__ import annotations
 

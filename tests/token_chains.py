@@ -1,4 +1,4 @@
-"""The document-major kernels on corpora of a few tokens, driven by compiled loops: for tests that need many draws.
+"""Run the document-major kernels on corpora of a few tokens in compiled loops, for tests that need many draws.
 
 Rows are a mixture of both kinds, dense for even words and tables for odd ones, though a row of so few topics would be
 dense: what is sampled may not depend on it.
@@ -27,7 +27,11 @@ from samplers.lda.word_topic_rows import DENSE, WordTopicRows, decrease, increas
 
 
 class SamplerKernel(NamedTuple):
-    """A sampler and its options. proposal: only of lightlda; steps: of lightlda and aliaslda."""
+    """A sampler and its options.
+
+    proposal: only for lightlda.
+    steps: only for lightlda and aliaslda.
+    """
 
     sampler: str
     steps: int = 1
@@ -35,7 +39,7 @@ class SamplerKernel(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What pytest calls it."""
+        """Return the name shown by pytest."""
         options = {"aliaslda": f"-{self.steps}", "lightlda": f"-{self.proposal}-{self.steps}"}
         return self.sampler + options.get(self.sampler, "")
 
@@ -52,8 +56,9 @@ _SAMPLE = {module.__name__.split(".")[-1]: module.sample_cell for module in _MOD
 
 
 class DerivedRows(NamedTuple):
-    """What samplers derive from the rows of words: `tables` and `rests`, and what it takes to make them; and the topics
-    under which the rows count the tokens."""
+    """Data that samplers derive from word rows: `tables`, `rests`, the memory to compute them, and the topics under
+    which the rows count the tokens.
+    """
 
     tables: WordAliasTables
     scratch: AliasTableScratch
@@ -66,7 +71,7 @@ class DerivedRows(NamedTuple):
 
 
 def mixed_rows(words: int, topics: int) -> WordTopicRows:
-    """Empty rows with room for all topics: dense for even words, tables for odd ones."""
+    """Return empty rows with room for all topics: dense for even words, tables for odd words."""
     slots = 2 ** int(np.ceil(np.log2(2 * topics)))
     masks = np.where(np.arange(words) % 2, slots - 1, DENSE).astype(np.int32)
     starts = np.arange(words) // 2 * np.where(masks == DENSE, topics, slots)
@@ -76,7 +81,10 @@ def mixed_rows(words: int, topics: int) -> WordTopicRows:
 
 
 def room_for_counts(topics: int, mass: float | np.ndarray) -> DocumentCountsScratch:
-    """Working memory of nothing counted; mass: V*beta, or the sum of the prior of all words in each topic."""
+    """Return empty working memory.
+
+    mass: V*beta, or the sum of the prior over all words for each topic.
+    """
     summary = np.full(topics, mass, np.float64)
     ints = (np.zeros(size, np.int32) for size in (topics, topics + 1, topics))
     row = (np.zeros(topics + 1, np.int32) for _ in range(2))
@@ -84,7 +92,7 @@ def room_for_counts(topics: int, mass: float | np.ndarray) -> DocumentCountsScra
 
 
 def empty_tables(words: int, topics: int, weights: np.ndarray) -> tuple[WordAliasTables, AliasTableScratch]:
-    """Tables without entries for so many words, the one for smoothing made of the weights."""
+    """Return tables without entries for a number of words, with a smoothing table for the weights."""
     specs, starts = room_for_tables(np.full(words, topics), topics)
     tables = WordAliasTables(**{name: spec.zeros() for name, spec in specs.items()}, starts=starts)
     scratch = AliasTableScratch(np.zeros(topics + 1), *(np.zeros(topics + 1, np.int32) for _ in range(3)))
@@ -132,7 +140,7 @@ class TokenCorpus:
         self.derived = DerivedRows(*tables, rests, counted, self.counts, self.alpha, self.beta, self.of_own)
 
     def assign(self, z: np.ndarray) -> None:
-        """Give the tokens these topics, int64 (N,), at the beginning."""
+        """Set the initial topics of the tokens, int64 (N,)."""
         self.cell.state[:] = z[:, None]
         self.counts.summary[:] = np.bincount(z, minlength=self.topics) + self.mass
         self.rows.dense[:], self.rows.tables[:] = 0, 0
@@ -141,13 +149,13 @@ class TokenCorpus:
 
     @property
     def documents(self) -> np.ndarray:
-        """int64 (N,), document of each position."""
+        """Return the document of each position, int64 (N,)."""
         documents = np.empty(self.words.size, np.int64)
         documents[self.positions] = np.repeat(np.arange(self.offsets.size - 1), np.diff(self.offsets))
         return documents
 
     def kernel(self, kernel: SamplerKernel) -> tuple[Any, tuple]:
-        """`sample_cell` of a sampler and its arguments after the cell, but for `in_place` and `key`."""
+        """Return the `sample_cell` of a sampler and its arguments after the cell, except `in_place` and `key`."""
         arguments: tuple = (self.rows, self.counts)
         if kernel.sampler == "sparse_gibbs":
             arguments = (self.rows, self.derived.rests, self.counts)
@@ -163,19 +171,19 @@ class TokenCorpus:
         return _SAMPLE[kernel.sampler], arguments
 
     def driven(self, kernel: SamplerKernel, how: int) -> tuple:
-        """The first arguments of `sweep` and of the loops around it."""
+        """Return the first arguments of `sweep` and of the loops that call it."""
         return how, self.cell, self.words, *self.kernel(kernel), self.rows, self.derived
 
     @property
     def of_own(self) -> tuple:
-        """The word prior as the last arguments of a kernel."""
+        """Return the word prior as the last arguments of a kernel."""
         return () if self.own is None else (self.own,)
 
 
 def tokens_of(
     path: Path, documents: list[list[int]], vocabulary: int, alpha: list[float], beta: float, slices: int = 2
 ) -> TokenCorpus:
-    """Documents as a dataset of one block and two slices lays them out."""
+    """Return documents as a dataset with one block and two slices lays them out."""
     block = tiny_dataset(path, documents, vocabulary, slices=slices).block(0)
     words = np.repeat(block.words, np.diff(block.word_offsets))
     return TokenCorpus(block.offsets.copy(), block.positions.copy(), words, vocabulary, np.array(alpha), beta)
@@ -189,7 +197,7 @@ rows frozen over a whole sweep."""
 
 @numba.njit
 def derive(derived, rows, word):
-    """Make the table and the rest of a word."""
+    """Compute the table and the rest of a word."""
     make_table(derived.tables, word, rows, word, derived.scratch)
     one = np.array([word], np.uint32)
     counts = derived.counts
@@ -226,7 +234,7 @@ def sweep(how, cell, words, sample, arguments, rows, derived, key):
 
 @numba.njit
 def code_of(state, topics):
-    """The number of an assignment, in the order of `itertools.product`."""
+    """Return the index of an assignment in the order of `itertools.product`."""
     code = 0
     for row in range(state.shape[0]):
         code = code * topics + state[row, 0]
@@ -235,7 +243,7 @@ def code_of(state, topics):
 
 @numba.njit
 def count_visits(how, cell, words, sample, arguments, rows, derived, batches, sweeps, thin, key):
-    """Visits of each assignment, int64 (batches, K^N), after every `thin` sweeps."""
+    """Count the visits of each assignment, int64 (batches, K^N), after every `thin` sweeps."""
     visits = np.zeros((batches, rows.topics**cell.words.size), np.int64)
     n = np.uint64(0)
     for batch in range(batches):

@@ -1,4 +1,4 @@
-"""Topic models in memory, of random counts."""
+"""Topic models in memory with random counts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def dense(rows: TopicCountRows, topics: int) -> np.ndarray:
 
 
 def weighted(states: list[np.ndarray]) -> np.ndarray:
-    """State t weighs binom(t + DECAY - 1, DECAY), which the recursion comes to: about t^DECAY."""
+    """Return the weighted mean of states, in which state t has weight binom(t + DECAY - 1, DECAY), about t^DECAY: the
+    closed form of the recursion.
+    """
     assert DECAY == 2
     weights = np.array([t * (t + 1) for t in range(1, len(states) + 1)])
     return np.tensordot(weights / weights.sum(), np.array(states, np.float64), 1)

@@ -1,4 +1,4 @@
-"""A training of a run in a process of its own, to be killed, stopped and watched."""
+"""A training in a separate process that tests kill, stop and monitor."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def alive(process: psutil.Process) -> bool:
 
 
 class TrainingProcess:
-    """A training in a process of its own."""
+    """A training in a separate process."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class TrainingProcess:
         self.tree: list[psutil.Process] = []
 
     def iterations(self) -> int:
-        """Lines in the metrics so far."""
+        """Return the number of lines in the metrics."""
         metrics = self.run / "metrics.jsonl"
         return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
 
     def wait_for(self, iteration: int) -> None:
-        """Wait until an iteration is told in the metrics, or all is over; notes the processes there are."""
+        """Wait until an iteration is in the metrics or the process has ended, and record its processes."""
         until(lambda: self.iterations() >= iteration or self.process.poll() is not None, f"iteration {iteration}")
         self.note_tree()
 
@@ -73,12 +73,12 @@ class TrainingProcess:
             self.tree = psutil.Process(self.process.pid).children(recursive=True)
 
     def workers(self) -> list[psutil.Process]:
-        """The workers: children of the process they are forked from, which is a child of the training's."""
+        """Return the workers: children of the process that forks them, which is a child of the training process."""
         template = psutil.Process(self.process.pid).children()[0]
         return template.children()
 
     def end(self, number: signal.Signals | None = None) -> tuple[int, str]:
-        """Send a signal, if any, and wait; returns exit status and what was written. No process may be left."""
+        """Send a signal, if any, and wait; returns exit status and output, and checks that no process is left."""
         if number:
             self.process.send_signal(number)
         _, told = self.process.communicate(timeout=PATIENCE)
@@ -93,7 +93,7 @@ RESIDENT, STREAMED = 0, 3  # buffers
 
 
 def kill_at_random_points(path: Path, chance: random.Random, kills: int) -> None:
-    """Kill the coordinator of a run again and again, each time resumed with other workers and another plan."""
+    """Kill the coordinator of a run repeatedly, and resume each time with other workers and another plan."""
     for _ in range(kills):
         training_ = TrainingProcess(path, chance.randint(1, 3), chance.choice([RESIDENT, 2, STREAMED]))
         done = training_.iterations()

@@ -1,4 +1,4 @@
-"""A file system in a file that can be shut down without flushing, as when the power goes."""
+"""A file system in a file that can be shut down without flushing, like a power failure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OocProcess:
         self._told, self.pid, self.message = os.fdopen(reads), self._forked.pid, ""
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """What it has returned: None if it goes on, -9 if it was killed."""
+        """Return the exit code: None while the process runs, -9 if it was killed."""
         self._status.settimeout(timeout)
         try:
             return int(self._status.recv(16) or -signal.SIGKILL)
@@ -69,7 +69,7 @@ class LoopbackDisk:
         until(lambda: subprocess.run(["umount", self.place], check=False, capture_output=True).returncode == 0)
 
     def keep(self) -> None:
-        """What is there now is what is restored."""
+        """Save the current contents, which are restored before each trial."""
         self.release()
         subprocess.run(["cp", "--sparse=always", self.image, self.before], check=True)  # without writing what is empty
 
