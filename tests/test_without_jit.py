@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 SUBSET = {
-    "test_alias.py": "",
-    "test_streams.py": "splitmix64 or lies_in or key",
+    "test_alias_table.py": "",
+    "test_rng.py": "splitmix64 or lies_in or key",
     "test_two_phase.py": "equation or cleared or frequent_to_gather_moves or single_token",
-    "test_rows.py": "",
+    "test_word_topic_rows.py": "",
     "test_word_tables.py": "mass or high_bits or another_place",
     "test_lda.py": "objective or recount_sees",
     "test_update_modes.py": "loop_does",
