@@ -15,7 +15,7 @@ from blocks.kinds import open_rows
 from blocks.plurals import count_of
 from ooc.plan.memory_plan import MemoryPlan
 from ooc.ring.ring import Ring
-from ooc.runs.chains import chain_paths, is_chains
+from ooc.runs.chains import chain_paths, is_chains, read_chains
 from ooc.runs.run import Run
 from ooc.state.generations import committed
 from ooc.training import Callback, TrainingObserver
@@ -23,7 +23,7 @@ from ooc.user_programs import is_dynamic
 from samplers.column_training import plan_columns, train_columns
 from samplers.options import ResumeOptions, TrainingResources, by_keywords, of_several
 from samplers.programs import model_of
-from samplers.ring_checks import check_processors, check_same
+from samplers.ring_checks import check_alike, check_processors, check_same
 from samplers.training_preparation import check_dataset, check_limits, plan_training, train_planned
 
 
@@ -42,8 +42,10 @@ def resume_run(
     ring: machines that resume together, each with its own run.
     Returns the last line of the metrics.
     """
+    if several := of_several(ring):
+        check_alike(several, {"numbers of chains": read_chains(path)["chains"] if is_chains(path) else 1})
     if is_chains(path):
-        return _go_on_with_chains(path, options, resources)
+        return _go_on_with_chains(path, options, resources, ring)
     run = Run(path, options.program)
     run.move_datasets(options.data, options.held_out)
     ring = ring_of(run, ring)
@@ -103,24 +105,28 @@ def _go_on_with_columns(
     return train_columns(run, plan, resources, ring, callback)
 
 
-def _go_on_with_chains(path: Path, options: ResumeOptions, resources: TrainingResources) -> dict[str, Any]:
+def _go_on_with_chains(
+    path: Path, options: ResumeOptions, resources: TrainingResources, ring: Ring | None
+) -> dict[str, Any]:
     """Resume the unfinished chains one after the other."""
     from samplers.lda.chains import extend_chains, train_chains
 
     chains = [Run(chain) for chain in chain_paths(path)]
     for chain in chains:
         chain.move_datasets(options.data, options.held_out)
+    ring = ring_of(chains[0], ring)
     check_limits(chains[0].spec, resources)
     if options.iterations is not None:
         for chain in chains:
-            _check_iterations(chain, options.iterations)
+            _check_iterations(chain, options.iterations, first=ring is None or ring.rank == 0)
         extend_chains(path, options.iterations)
     return train_chains(
         path,
         lambda chain, planned, left: resume_run(
-            chain, ResumeOptions(iterations=planned), replace(resources, max_time=left)
+            chain, ResumeOptions(iterations=planned), replace(resources, max_time=left), ring
         ),
         resources.max_time,
+        ring,
     )
 
 

@@ -86,7 +86,6 @@ def test_what_is_no_file_of_hosts(tmp_path, line, said):
         (["train", "mf", "data", "run", "--rank", "3", "--schedule", "bsp"], "--schedule bsp"),
         (["train", "mf", "data", "run", "--rank", "3", "--transport", "mpi"], "--transport"),
         (["train", "lda", "data", "run", "--topics", "3", "--update", "rotation"], "--update rotation"),
-        (["train", "lda", "data", "run", "--topics", "3", "--chains", "2"], "--chains"),
         (["train", "lda", "data", "run", "--topics", "3", "--transport", "mpi"], "--transport"),
         (["train", "lasso", "data", "run", "--transport", "mpi"], "--transport"),
         (["train", "lda", "data", "run"], "--topics"),

@@ -165,6 +165,21 @@ def test_a_launch_restarts_after_a_rank_was_lost(place, model):
     assert model_bytes(place / "again-0") == model
 
 
+def test_chains_restart_in_the_one_in_which_a_rank_was_lost(place, model):
+    """The first of two chains is the model of a launch with its seed."""
+    words = ("train", "lda", "shard-{rank}", "chains-{rank}", *OPTIONS, "--chains", 2, "--evaluate-every", 5)
+    with nobody_left(place):
+        launch = LaunchProcess(place, "--restarts", 1, "--", *words)
+        launch.until_trained(place / "chains-0" / "chain-2")
+        rank_in(place).kill()
+        done = launch.done()
+    assert done.returncode == 0, done.stderr
+    assert "(one) was killed by SIGKILL; restart 1 of 1 in 2 s" in done.stderr
+    assert "R-hat of the log-likelihood of 2 chains: " in done.stdout
+    assert model_bytes(place / "chains-0" / "chain-1") == model
+    assert not (place / "chains-1" / "chain-2" / "model").exists()
+
+
 @pytest.mark.long
 def test_a_killed_rank_goes_on_to_the_same_average(place):
     """Evaluated on held-out documents and with priors that are estimated; the metrics are the same, too."""

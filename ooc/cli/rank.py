@@ -173,7 +173,8 @@ def _disk_needed(chosen: RingCommand, data: Path) -> int:
         return softmax_training.disk_needed(data)
     if chosen.name == "train mf":
         return factorization_training.disk_needed(data, chosen.parameters["rank"], chosen.parameters["method"])
-    return lda_training.disk_needed(data, *(chosen.parameters[name] for name in ("topics", "sampler", "mh_steps")))
+    of_chain = lda_training.disk_needed(data, *(chosen.parameters[name] for name in ("topics", "sampler", "mh_steps")))
+    return max(chosen.parameters["chains"], 1) * of_chain
 
 
 def _session(ring: Ring, task: dict[str, Any], parameters: dict[str, Any]) -> CommandSession:

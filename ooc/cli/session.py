@@ -20,6 +20,7 @@ from ooc.cli.options import parameter, read
 from ooc.cli.registry import commands
 from ooc.cli.settings import settings, spelled_out
 from ooc.cli.variables import variable
+from ooc.runs.start_command import run_identity
 from samplers.options import SEVERAL, Options, TrainingResources, check_machines, described, of_several
 
 if TYPE_CHECKING:
@@ -255,7 +256,7 @@ def _on_ring(ring: Ring, run: Path | None, how: tuple[str, str], asked: dict[str
                 mine, again = rank_path(run, ring.rank), f"{how[0]}ooc resume {quoted_run(run)} {how[1]}"
                 if of_several(ring):
                     error.remedy = error.remedy.replace(f"ooc resume {mine}", again)
-                if type(error) is RingFailed and (mine / "config.json").exists():
+                if type(error) is RingFailed and run_identity(mine):
                     error.remedy = f"All ranks stop. When the cause is fixed, continue with: {again}"
                 raise
 

@@ -37,9 +37,11 @@ def record_command(command: str, options: Mapping[str, Any], *, resumes: bool) -
 
 
 def run_identity(run: Path) -> tuple[int, int] | None:
-    """Return an identity that tells a run from another run at the same path; None if there is no run."""
+    """Return an identity that tells a run, or several chains, from another run at the same path; None if there is no
+    run."""
     with suppress(OSError):
-        status = (run / "config.json").stat()
+        file = next(filter(Path.exists, (run / "config.json", run / "chain-1" / "config.json")), run / "config.json")
+        status = file.stat()
         return status.st_ino, status.st_mtime_ns
     return None
 

@@ -22,9 +22,11 @@ from typing import Any
 import numpy as np
 
 from blocks.corpus.dataset import Dataset
-from blocks.errors import Interrupted, RequestError, WorkFailed
+from blocks.errors import Interrupted, OocError, RequestError, WorkFailed
 from blocks.files import publish_directory
 from blocks.json_files import write_json
+from ooc.ring.message_relay import from_rank_0, gather_values
+from ooc.ring.ring import Ring
 from ooc.runs.chains import CHAINS, chain_paths, read_chains, write_chains
 from ooc.runs.new_run import replacing, run_config
 from ooc.runs.replaced_run import drop_previous, keep_model
@@ -131,34 +133,43 @@ def extend_chains(path: Path, iterations: int) -> None:
 
 
 def train_chains(
-    path: Path, train: Callable[[Path, int, float | None], object], max_time: float | None
+    path: Path, train: Callable[[Path, int, float | None], object], max_time: float | None, ring: Ring | None = None
 ) -> dict[str, Any]:
     """Train the unfinished chains one after another; returns the result of `compare` and the best chain's last metrics.
 
-    train: function that trains one chain, given its run directory, number of iterations and remaining seconds.
+    train: function that trains one chain, given its run directory, number of iterations and remaining seconds. ring:
+    machines that train each chain together; rank 0 has the models and compares the chains.
     """
+    first = ring is None or ring.rank == 0
     deadline = time.monotonic() + max_time if max_time else None
     with run_lock(path):
         config = read_chains(path)
         for chain in chain_paths(path):
-            if is_done(chain, config["iterations"]):
+            done = is_done(chain, config["iterations"], first=first)
+            if all(gather_values(ring, done)) if ring else done:
                 continue
             try:
                 train(chain, config["iterations"], max(deadline - time.monotonic(), 1e-6) if deadline else None)
             except Interrupted as error:
                 facts = {**(error.facts or {}), "run": str(path), "chain": chain.name}
                 raise type(error)(f"{chain.name}: {error.what}", f"Continue with: ooc resume {path}", facts) from error
-        found = compare(path)
+            except OocError as error:
+                error.remedy = error.remedy.replace(f"ooc resume {chain}", f"ooc resume {path}")
+                raise
+        found = from_rank_0(ring, lambda: compare(path))
         write_chains(path, config["chains"], config["iterations"], **found)
         drop_previous(path)
     return {**Run(path / found["best"]).last_metrics(), "chains": config["chains"], **found}
 
 
-def is_done(chain: Path, iterations: int) -> bool:
-    """Return whether a chain has the model after `iterations` iterations and no leftover files to remove."""
+def is_done(chain: Path, iterations: int, *, first: bool = True) -> bool:
+    """Return whether a chain has the model after `iterations` iterations and no leftover files to remove.
+
+    first: whether this is rank 0, which alone has the model.
+    """
     lines = Run(chain).metrics()
     done = lines[-1]["iteration"] if lines else 0
-    return done >= iterations and (chain / "model").exists() and not any(chain.glob("sample-*"))
+    return done >= iterations and ((chain / "model").exists() or not first) and not any(chain.glob("sample-*"))
 
 
 def compare(path: Path) -> dict[str, Any]:

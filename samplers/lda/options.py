@@ -195,7 +195,6 @@ class LdaOptions(Options):
         Option(
             "Train N models with consecutive seeds and compare them by R-hat.",
             group=EVALUATION,
-            alone="Train one model after the other, each with its own --seed: chains share nothing but the data.",
             without={"estimator": "fit clones that differ in random_state"},
         ),
     ] = 1

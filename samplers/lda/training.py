@@ -106,7 +106,7 @@ def train(
     configured["files"] = label_files(labels) if labels and first else {}
     if options.chains > 1:
         create_chains(path, dataset, spec, options.chains, **configured)
-        return resume_run(path, ResumeOptions(), resources)
+        return resume_run(path, ResumeOptions(), resources, ring)
     run = create_run(path, dataset, spec, **configured)
     observer = LdaObserver(run, plan.workers, first=first)
     return train_planned(run, plan, observer, resources, ring, callback)
